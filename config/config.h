@@ -1,0 +1,187 @@
+/* config: what every folder may use and that uses none of them.
+ *
+ * Here are the status codes, the error a user can act on, memory that is planned, the log, and the options
+ * of the command line. Nothing in this folder knows of models, sequences or HTTP. Functions are safe to call from
+ * any thread unless their comment says otherwise; the structs belong to whoever made them.
+ */
+#ifndef PENSTOCK_CONFIG_H
+#define PENSTOCK_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- status and errors ------------------------------------------------------------------------------ */
+
+/* code, the error type that clients see, HTTP status */
+#define STATUS_MAP(X)                                                                              \
+    X(OK, "ok", 200)                                                                               \
+    X(INVALID_REQUEST, "invalid_request_error", 400)                                               \
+    X(AUTHENTICATION, "authentication_error", 401)                                                 \
+    X(NOT_FOUND, "not_found_error", 404)                                                           \
+    X(METHOD_NOT_ALLOWED, "method_not_allowed", 405)                                               \
+    X(TIMEOUT, "timeout_error", 408)                                                               \
+    X(TOO_LARGE, "request_too_large", 413)                                                         \
+    X(MEDIA_TYPE, "invalid_request_error", 415)                                                    \
+    X(OVERLOADED, "overloaded_error", 429)                                                         \
+    X(HEADERS_TOO_LARGE, "request_too_large", 431)                                                 \
+    X(CANCELLED, "client_closed_request", 499)                                                     \
+    X(SERVER_ERROR, "server_error", 500)                                                           \
+    X(UNAVAILABLE, "unavailable_error", 503)                                                       \
+    X(USAGE, "usage_error", 400)                                                                   \
+    X(BAD_FILE, "bad_file", 500)                                                                   \
+    X(SYSTEM, "system_error", 500)
+
+enum status {
+#define STATUS_ENUM(code, type, http) STATUS_##code,
+    STATUS_MAP(STATUS_ENUM)
+#undef STATUS_ENUM
+};
+
+/* The error type that clients see, e.g. "invalid_request_error". Static storage. */
+const char *status_type(enum status status);
+
+/* The HTTP status code of a status, e.g. 400. */
+int status_http(enum status status);
+
+/* What went wrong, in a sentence that says what would be right. Plain data: copy it freely. */
+struct err {
+    enum status status; /* STATUS_OK while nothing is wrong */
+    char param[64];     /* the field, key, tensor or option that is at fault; empty when none is */
+    char code[48];      /* machine-readable cause, e.g. "context_length_exceeded"; empty when none */
+    char message[512];  /* one sentence for a person */
+};
+
+/* Fills `err` (which may be NULL) and returns `status`, so that callers write `return err_set(...)`.
+ * `param` may be NULL. A message longer than the buffer is cut at a UTF-8 boundary. */
+enum status err_set(struct err *err, enum status status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- memory ----------------------------------------------------------------------------------------- */
+
+/* malloc, calloc, realloc and strdup for start-up: out of memory ends the process with one sentence. */
+void *mem_alloc(size_t bytes);
+void *mem_calloc(size_t count, size_t bytes);
+void *mem_realloc(void *memory, size_t bytes);
+char *mem_strdup(const char *text);
+
+/* Zeroed memory for large tables, aligned to 64 bytes and to 2 MiB pages where the size is worth it.
+ * Free it with mem_large_free and the same size. Ends the process when there is none. */
+void *mem_large(size_t bytes);
+void mem_large_free(void *memory, size_t bytes);
+
+/* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a time.
+ * arena_alloc returns 16-byte aligned, uninitialised memory, or NULL when `limit` bytes would be passed. */
+struct arena;
+struct arena *arena_new(size_t limit);
+void *arena_alloc(struct arena *arena, size_t bytes);
+char *arena_strndup(struct arena *arena, const char *text, size_t length);
+void arena_free(struct arena *arena);
+
+/* A growing byte buffer that is always NUL-terminated once something was added; all zero is empty.
+ * One thread at a time. Growth doubles; out of memory ends the process, so bound what you add. */
+struct buf {
+    char *data;
+    size_t length;   /* bytes in use, without the NUL */
+    size_t capacity; /* bytes allocated */
+};
+void buf_add(struct buf *buf, const void *data, size_t length);
+void buf_puts(struct buf *buf, const char *text);
+void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_clear(struct buf *buf); /* length 0, memory kept */
+void buf_free(struct buf *buf);  /* memory released, all zero again */
+
+/* ---- time -------------------------------------------------------------------------------------------- */
+
+/* Monotonic time in nanoseconds; only differences mean anything. */
+uint64_t now_ns(void);
+
+/* ---- log --------------------------------------------------------------------------------------------- */
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
+enum log_format { LOG_TEXT, LOG_JSON };
+
+/* One key and value of a log line: exactly one of the values is used, as `kind` says. */
+struct log_field {
+    const char *key;
+    enum { LOG_STRING, LOG_INTEGER, LOG_REAL } kind;
+    const char *string;
+    long long integer;
+    double real;
+};
+#define LOG_S(k, v) ((struct log_field){.key = (k), .kind = LOG_STRING, .string = (v)})
+#define LOG_I(k, v) ((struct log_field){.key = (k), .kind = LOG_INTEGER, .integer = (v)})
+#define LOG_R(k, v) ((struct log_field){.key = (k), .kind = LOG_REAL, .real = (v)})
+
+/* Sets what is written and how; call it before threads start. */
+void log_setup(enum log_level level, enum log_format format);
+
+/* Writes one line to standard error with a single write(2): time, level, message, fields. Text format:
+ * `2026-11-21T10:00:00.000Z INFO  message key=value`; JSON format: one object. Values are escaped, so
+ * nothing that a client sends can forge a line. */
+void log_fields(enum log_level level, const char *message, const struct log_field *fields, int n);
+
+/* The same without fields, printf style. */
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- options ----------------------------------------------------------------------------------------- */
+
+/* Every option of every command, after flag, environment (PENSTOCK_<NAME>), file and default were weighed in that
+ * order. Strings belong to the struct and live until options_free. */
+struct options {
+    const char *model;
+    const char *host;
+    int port;
+    const char *served_model_name; /* NULL: the model file's own name */
+    const char *api_key;           /* NULL: no key is asked for; several are separated by commas */
+    const char *api_key_file;      /* one key a line */
+    int max_model_len;             /* tokens; 0: what the model was trained for */
+    int max_num_seqs;              /* sequences in one step */
+    int max_num_batched_tokens;    /* rows in one step */
+    int block_size;                /* KV slots in a block */
+    int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
+    const char *kv_cache_dtype;    /* auto | float16 | float32 */
+    bool enable_prefix_caching;
+    int threads;                   /* compute threads; 0: as many as the process may use */
+    const char *device;            /* auto | cpu | cuda */
+    const char *dtype;             /* auto | float32 (the oracle mode) */
+    const char *load_format;       /* auto | dummy */
+    int64_t seed;                  /* for requests without a seed: -1 takes one from the system */
+    int max_queued_requests;
+    int max_queued_tokens;
+    int64_t max_body_size;         /* bytes */
+    int request_timeout_s;         /* seconds for headers and body to be whole */
+    int drain_timeout_s;           /* seconds that a SIGTERM waits for running requests */
+    int max_connections;
+    const char *log_level;         /* debug | info | warning | error */
+    const char *log_format;        /* text | json */
+    const char *config;            /* YAML file */
+    /* run, bench, tokenize */
+    bool chat;                     /* run: a conversation from the terminal */
+    int max_tokens;                /* run */
+    double temperature;            /* run */
+    const char *bench_prompt;      /* bench: prompt lengths, e.g. "128,512" */
+    const char *bench_batch;       /* bench: batch sizes, e.g. "1,2,4,8,16" */
+    int bench_generate;            /* bench: tokens decoded by each sequence */
+    int bench_repeats;             /* bench: runs of which the median is reported */
+    /* what is left after the flags */
+    int n_arguments;
+    const char **arguments;
+    void *owned; /* the strings' memory */
+};
+
+/* Fills `options` for `command` ("serve", "run", ...) from argv[0..argc), which holds what follows the command.
+ * `environment` is environ or a list like it, so that tests can hand in their own. Sets *help when --help
+ * was asked for. Fails with STATUS_USAGE (unknown flag, a value outside its range, with what would be right)
+ * or STATUS_BAD_FILE (the YAML file, with its line). */
+enum status options_parse(struct options *options, const char *command, int argc, char **argv,
+                          char **environment, bool *help, struct err *err);
+void options_free(struct options *options);
+
+/* Appends the help of one command, or of the program when `command` is NULL, made from the option table. */
+void options_help(const char *command, struct buf *out);
+
+/* Appends the option table as Markdown, as the README holds it. */
+void options_markdown(struct buf *out);
+
+#endif

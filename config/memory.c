@@ -1,0 +1,151 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "config/config.h"
+
+/* The one fatal place for memory: what is asked for here was planned, so there is nothing to fall back to. */
+static void *checked(void *memory, size_t bytes) {
+    if (memory || bytes == 0) return memory;
+    fprintf(stderr, "penstock: out of memory: %zu bytes could not be had\n", bytes);
+    exit(1);
+}
+
+void *mem_alloc(size_t bytes) {
+    return checked(malloc(bytes ? bytes : 1), bytes);
+}
+
+void *mem_calloc(size_t count, size_t bytes) {
+    return checked(calloc(count ? count : 1, bytes ? bytes : 1), count * bytes);
+}
+
+void *mem_realloc(void *memory, size_t bytes) {
+    return checked(realloc(memory, bytes ? bytes : 1), bytes);
+}
+
+char *mem_strdup(const char *text) {
+    size_t n = strlen(text) + 1;
+    return memcpy(mem_alloc(n), text, n);
+}
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static size_t page_rounded(size_t bytes) {
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+void *mem_large(size_t bytes) {
+    size_t size = page_rounded(bytes ? bytes : 1);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return checked(NULL, size);
+    if (size >= 2 * HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+}
+
+void mem_large_free(void *memory, size_t bytes) {
+    if (memory) munmap(memory, page_rounded(bytes ? bytes : 1));
+}
+
+/* ---- arena: a chain of chunks, the newest first ------------------------------------------------------- */
+
+struct chunk {
+    struct chunk *next;
+    size_t used, size;
+    _Alignas(16) char data[];
+};
+
+struct arena {
+    struct chunk *chunks;
+    size_t taken, limit; /* bytes handed out and how many may be */
+};
+
+struct arena *arena_new(size_t limit) {
+    struct arena *arena = mem_calloc(1, sizeof *arena);
+    arena->limit = limit;
+    return arena;
+}
+
+static struct chunk *chunk_add(struct arena *arena, size_t bytes) {
+    size_t size = bytes > 4096 ? bytes : 4096;
+    struct chunk *chunk = malloc(sizeof *chunk + size);
+    if (!chunk) return NULL;
+    *chunk = (struct chunk){.next = arena->chunks, .size = size};
+    arena->chunks = chunk;
+    return chunk;
+}
+
+void *arena_alloc(struct arena *arena, size_t bytes) {
+    if (bytes > arena->limit - arena->taken) return NULL;
+    size_t rounded = (bytes + 15) & ~(size_t)15;
+    struct chunk *chunk = arena->chunks;
+    if (!chunk || chunk->size - chunk->used < rounded) chunk = chunk_add(arena, rounded);
+    if (!chunk) return NULL;
+    void *memory = chunk->data + chunk->used;
+    chunk->used += rounded;
+    arena->taken += bytes;
+    return memory;
+}
+
+char *arena_strndup(struct arena *arena, const char *text, size_t length) {
+    char *copy = length < SIZE_MAX ? arena_alloc(arena, length + 1) : NULL;
+    if (!copy) return NULL;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    return copy;
+}
+
+void arena_free(struct arena *arena) {
+    if (!arena) return;
+    for (struct chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        free(chunk);
+    }
+    free(arena);
+}
+
+/* ---- growing buffer ----------------------------------------------------------------------------------- */
+
+static void buf_reserve(struct buf *buf, size_t more) {
+    if (buf->capacity - buf->length > more) return;
+    size_t capacity = buf->capacity ? buf->capacity : 64;
+    while (capacity - buf->length <= more) capacity *= 2;
+    buf->data = mem_realloc(buf->data, capacity);
+    buf->capacity = capacity;
+}
+
+void buf_add(struct buf *buf, const void *data, size_t length) {
+    buf_reserve(buf, length);
+    if (length) memcpy(buf->data + buf->length, data, length);
+    buf->length += length;
+    buf->data[buf->length] = 0;
+}
+
+void buf_puts(struct buf *buf, const char *text) {
+    buf_add(buf, text, strlen(text));
+}
+
+void buf_printf(struct buf *buf, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (n > 0) {
+        buf_reserve(buf, (size_t)n);
+        vsnprintf(buf->data + buf->length, (size_t)n + 1, format, again);
+        buf->length += (size_t)n;
+    }
+    va_end(again);
+}
+
+void buf_clear(struct buf *buf) {
+    buf->length = 0;
+    if (buf->data) buf->data[0] = 0;
+}
+
+void buf_free(struct buf *buf) {
+    free(buf->data);
+    *buf = (struct buf){0};
+}

@@ -1,0 +1,51 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config.h"
+
+const char *status_type(enum status status) {
+    switch (status) {
+#define STATUS_TYPE(code, type, http)                                                              \
+    case STATUS_##code:                                                                            \
+        return type;
+        STATUS_MAP(STATUS_TYPE)
+#undef STATUS_TYPE
+    }
+    return "server_error";
+}
+
+int status_http(enum status status) {
+    switch (status) {
+#define STATUS_HTTP(code, type, http)                                                              \
+    case STATUS_##code:                                                                            \
+        return http;
+        STATUS_MAP(STATUS_HTTP)
+#undef STATUS_HTTP
+    }
+    return 500;
+}
+
+/* Takes the bytes of an unfinished UTF-8 character off the end of a cut text. */
+static void cut_at_character(char *text) {
+    size_t n = strlen(text), back = 0;
+    while (back < n && back < 3 && ((unsigned char)text[n - 1 - back] & 0xC0) == 0x80) back++;
+    if (back >= n) return;
+    unsigned char lead = (unsigned char)text[n - 1 - back];
+    size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    if (need > back + 1) text[n - 1 - back] = 0;
+}
+
+enum status err_set(struct err *err, enum status status, const char *param, const char *format,
+                    ...) {
+    if (!err) return status;
+    memset(err, 0, sizeof *err);
+    err->status = status;
+    snprintf(err->param, sizeof err->param, "%s", param ? param : "");
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    if (n >= (int)sizeof err->message) cut_at_character(err->message);
+    return status;
+}
