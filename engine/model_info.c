@@ -11,8 +11,7 @@
 #define MAX_HEADS 65536
 #define MAX_CONTEXT (1 << 30)
 
-/* ---- what the file is called
- * ---------------------------------------------------------------------------- */
+/* ---- what the file is called ----------------------------------------------------------------- */
 
 /* May this go into logs and JSON as it stands: UTF-8 without control characters? */
 static bool fit_to_show(const char *text, size_t length) {
@@ -71,8 +70,7 @@ static enum status read_architecture(struct model_info *info, const struct gguf 
                    show ? (int)length : 0, text);
 }
 
-/* ---- the letters
- * ---------------------------------------------------------------------------------------- */
+/* ---- the letters ----------------------------------------------------------------------------- */
 
 static enum status read_int(const struct gguf *gguf, const char *key, int most, int *out,
                             struct err *err) {
@@ -139,8 +137,7 @@ static enum status check_heads(const struct model_info *info, struct err *err) {
     return STATUS_OK;
 }
 
-/* ---- rotary positions
- * ------------------------------------------------------------------------------------- */
+/* ---- rotary positions ------------------------------------------------------------------------ */
 
 /* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
  * without. */
@@ -185,8 +182,7 @@ static enum status read_epsilon(struct model_info *info, const struct gguf *gguf
                    key, epsilon);
 }
 
-/* ---- vocabulary, features, tensors
- * ------------------------------------------------------------------------ */
+/* ---- vocabulary, features, tensors ----------------------------------------------------------- */
 
 static enum status read_vocabulary(struct model_info *info, const struct gguf *gguf,
                                    struct err *err) {
