@@ -5,11 +5,12 @@
 
 #include "engine/model_file.h"
 
-/* Bounds that no model is near and below which products of any three letters stay in int64. */
-#define MAX_LAYERS 4096
+/* Bounds that no model is near, and below which the bytes of all keys and values of a sequence of
+ * full length, 2 * L * G * D * 4 * context, stay in int64. */
+#define MAX_LAYERS 1024
 #define MAX_WIDTH (1 << 20)
 #define MAX_HEADS 65536
-#define MAX_CONTEXT (1 << 30)
+#define MAX_CONTEXT (1 << 28)
 
 /* ---- what the file is called ----------------------------------------------------------------- */
 
