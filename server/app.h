@@ -85,20 +85,6 @@ void version_write_json(struct buf *out, const char *backend);
 void text_tokenize(struct app *app, struct http_request *http);
 void text_detokenize(struct app *app, struct http_request *http);
 
-/* ---- prompt.c: from what was asked to token ids; any thread --------------------------------------------------------- */
-
-/* Renders messages with the model's template and encodes the result: what the template writes may name special tokens, what
- * users wrote may not. *ids is malloc'd. */
-enum status prompt_from_messages(const struct app *app, const struct chat_input *input, int32_t **ids,
-                                 int *n, struct err *err);
-
-/* Encodes text or copies ids. Fails with context_length_exceeded when there are far too many. */
-enum status prompt_from_text(const struct app *app, const struct api_prompt *prompt, bool add_special,
-                             int32_t **ids, int *n, struct err *err);
-
-/* The part of chat_input that the model and the clock give. */
-struct chat_input prompt_chat_input(const struct app *app);
-
 /* ---- job.c: one generation request ------------------------------------------------------------------------------------ */
 
 /* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */

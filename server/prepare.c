@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/job.h"
+#include "server/prompt.h"
 
 static int characters(const char *text, size_t length) {
     int n = 0;
@@ -13,13 +14,13 @@ static int characters(const char *text, size_t length) {
 
 static enum status prepare_chat(struct job *job, struct job_prompt *prompt, struct err *err) {
     const struct api_request *request = job->request;
-    struct chat_input input = prompt_chat_input(job->app);
+    struct chat_input input = prompt_chat_input(job->app->engine);
     input.messages = request->messages;
     input.tools = request->tools;
     input.extra = request->template_kwargs;
     input.add_generation_prompt = request->add_generation_prompt;
     input.continue_final_message = request->continue_final_message;
-    return prompt_from_messages(job->app, &input, &prompt->ids, &prompt->n_ids, err);
+    return prompt_from_messages(job->app->engine, &input, &prompt->ids, &prompt->n_ids, err);
 }
 
 /* What echo gives back: the client's own text, or the text of its ids. */
@@ -83,7 +84,7 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
     if (job->kind == API_CHAT) {
         status = prepare_chat(job, prompt, err);
     } else {
-        status = prompt_from_text(job->app, &request->prompts[index], true, &prompt->ids,
+        status = prompt_from_text(job->app->engine, &request->prompts[index], true, &prompt->ids,
                                   &prompt->n_ids, err);
     }
     if (status) return status;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/app.h"
+#include "server/prompt.h"
 
 struct text_work {
     uv_work_t work;
@@ -15,12 +16,12 @@ struct text_work {
 
 static enum status tokenize_messages(struct app *app, const struct api_tokenize *asked, int32_t **ids,
                                      int *n, struct err *err) {
-    struct chat_input input = prompt_chat_input(app);
+    struct chat_input input = prompt_chat_input(app->engine);
     input.messages = asked->messages;
     input.extra = asked->template_kwargs;
     input.add_generation_prompt = asked->add_generation_prompt;
     input.continue_final_message = asked->continue_final_message;
-    return prompt_from_messages(app, &input, ids, n, err);
+    return prompt_from_messages(app->engine, &input, ids, n, err);
 }
 
 static void tokenize(struct text_work *text) {
@@ -34,7 +35,7 @@ static void tokenize(struct text_work *text) {
     enum status status =
         asked->messages
             ? tokenize_messages(app, asked, &ids, &n, &text->err)
-            : prompt_from_text(app, &asked->prompt, asked->add_special_tokens, &ids, &n, &text->err);
+            : prompt_from_text(app->engine, &asked->prompt, asked->add_special_tokens, &ids, &n, &text->err);
     if (!status) {
         api_write_tokens(&text->body, engine_tokenizer(app->engine), ids, n, app->limits.max_model_len,
                          asked->return_token_strs);
