@@ -39,4 +39,8 @@ enum status end_ids_collect(int32_t *ids, int *n, const struct gguf *gguf,
 enum status chat_template_text(const struct gguf *gguf, const char **text, size_t *length,
                                struct err *err);
 
+/* Bytes of the first character of text[length], or 0 when it should not be shown as it stands: no
+ * UTF-8, or a control character, with which a file could steer a terminal. */
+size_t showable_bytes(const char *text, size_t length);
+
 #endif

@@ -14,16 +14,19 @@
 
 /* ---- what the file is called ----------------------------------------------------------------- */
 
-/* May this go into logs and JSON as it stands: UTF-8 without control characters? */
+size_t showable_bytes(const char *text, size_t length) {
+    utf8proc_int32_t point;
+    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text,
+                                          (utf8proc_ssize_t)(length < 4 ? length : 4), &point);
+    if (n <= 0 || point < 0x20 || (point >= 0x7f && point < 0xa0)) return 0;
+    return (size_t)n;
+}
+
+/* May this go into logs and JSON as it stands? */
 static bool fit_to_show(const char *text, size_t length) {
-    const uint8_t *at = (const uint8_t *)text;
-    while (length > 0) {
-        utf8proc_int32_t point;
-        utf8proc_ssize_t n =
-            utf8proc_iterate(at, (utf8proc_ssize_t)(length < 4 ? length : 4), &point);
-        if (n <= 0 || point < 0x20 || (point >= 0x7f && point < 0xa0)) return false;
-        at += n;
-        length -= (size_t)n;
+    for (size_t n; length > 0; text += n, length -= n) {
+        n = showable_bytes(text, length);
+        if (n == 0) return false;
     }
     return true;
 }
