@@ -21,8 +21,7 @@ void histogram_add(struct histogram *histogram, double seconds) {
     histogram->count++;
 }
 
-/* ---- the format
- * --------------------------------------------------------------------------------------- */
+/* ---- the format ------------------------------------------------------------------------------ */
 
 struct writer {
     struct buf *out;
@@ -87,8 +86,7 @@ static void write_histogram(struct writer *writer, const char *name, const char 
     sample(writer, series, "", (double)histogram->count);
 }
 
-/* ---- what is told
- * ------------------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 
 static void write_vllm_gauges(struct writer *writer, const struct scheduler_stats *stats) {
     double total = stats->blocks_total > 0 ? stats->blocks_total : 1;

@@ -5,8 +5,7 @@
 
 #include "server/api_internal.h"
 
-/* ---- prompts
- * ------------------------------------------------------------------------------------------ */
+/* ---- prompts --------------------------------------------------------------------------------- */
 
 static enum status prompt_empty(struct parse *parse, const char *name) {
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -97,8 +96,7 @@ enum status check_prompt(struct parse *parse, const char *name, const cJSON *val
                    json_type_name(value->child));
 }
 
-/* ---- messages
- * ----------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static enum status check_part(struct parse *parse, const char *path, const cJSON *part) {
     char name[80];
@@ -123,7 +121,7 @@ static enum status join_parts(struct parse *parse, const char *path, cJSON *cont
     struct buf joined = {0};
     int i = 0;
     for (const cJSON *part = content->child; part; part = part->next, i++) {
-        char name[72];
+        char name[64];
         snprintf(name, sizeof name, "%s[%d]", path, i);
         enum status status = check_part(parse, name, part);
         if (status != STATUS_OK) {
@@ -146,7 +144,7 @@ static enum status join_parts(struct parse *parse, const char *path, cJSON *cont
 }
 
 static enum status check_message(struct parse *parse, const char *path, const cJSON *message) {
-    char name[72];
+    char name[48];
     if (!cJSON_IsObject(message)) return field_wrong_type(parse, path, "an object", message);
     const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
     cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");

@@ -3,8 +3,7 @@
 
 #include "server/api_internal.h"
 
-/* ---- UTF-8
- * -------------------------------------------------------------------------------------------- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 /* The second byte's range after each lead byte, from Unicode's table 3-7. */
 static size_t lead_byte(unsigned char c, unsigned char *low, unsigned char *high) {
@@ -48,8 +47,7 @@ int utf8_cut(const char *text, size_t length, size_t limit) {
     return (int)limit;
 }
 
-/* ---- JSON text
- * ---------------------------------------------------------------------------------------- */
+/* ---- JSON text ------------------------------------------------------------------------------- */
 
 static void write_escape(struct buf *out, unsigned char c) {
     switch (c) {
@@ -112,8 +110,4 @@ void json_write_ints(struct buf *out, const int32_t *values, int n) {
         json_write_int(out, values[i]);
     }
     buf_add(out, "]", 1);
-}
-
-void json_write_bool(struct buf *out, bool value) {
-    buf_puts(out, value ? "true" : "false");
 }
