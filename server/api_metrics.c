@@ -151,11 +151,13 @@ static void write_scheduler(struct writer *writer, const struct scheduler_stats 
 }
 
 static void write_build(struct writer *writer) {
+    struct build_info build = build_info();
+    struct buf labels = {0};
+    buf_printf(&labels, "version=\"%s\",commit=\"%s\",build=\"%s\"", build.version, build.commit,
+               build.build);
     head(writer, "penstock_build_info", "gauge", "Always 1; the labels tell the build.");
-    sample(writer, "penstock_build_info",
-           "version=\"" PENSTOCK_VERSION "\",commit=\"" PENSTOCK_COMMIT "\",build=\"" PENSTOCK_BUILD
-           "\"",
-           1);
+    sample(writer, "penstock_build_info", labels.data, 1);
+    buf_free(&labels);
 }
 
 void metrics_write(struct buf *out, const struct metrics *metrics,

@@ -15,7 +15,9 @@ void write_envelope(struct buf *out, const struct api_request *request, const ch
     json_write_int(out, request->created);
     buf_puts(out, ",\"model\":");
     json_write_string(out, model, strlen(model));
-    buf_puts(out, ",\"system_fingerprint\":\"penstock-" PENSTOCK_VERSION "\"");
+    buf_puts(out, ",\"system_fingerprint\":\"penstock-");
+    buf_puts(out, build_info().version);
+    buf_puts(out, "\"");
 }
 
 static void write_stop_reason(struct buf *out, const struct api_choice *choice) {

@@ -136,7 +136,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
     cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
-    cpu->head = (struct backend){&cpu_ops, "cpu", path->name, pool_threads(cpu->pool)};
+    cpu->head = (struct backend){&cpu_ops, "cpu", path->name, pool_threads(cpu->pool), true};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;
