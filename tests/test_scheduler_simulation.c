@@ -19,7 +19,7 @@
 #define STEPS 1000000
 #endif
 
-#define MAX_CLIENTS 24
+#define MAX_CLIENTS 48
 #define N_TEMPLATES 4
 
 struct simulation {
@@ -31,9 +31,9 @@ struct simulation {
     int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
     int n_live, n_left; /* requests that live; that are still to come */
     bool priorities;
-    uint64_t n_steps;
+    uint64_t n_steps, engine_steps; /* in all; that computed something */
     uint64_t work_in, work_out; /* most tokens of requests that came; that ended */
-    uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies;
+    uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
 };
 
 static uint64_t current_seed; /* told when an assert fails */
@@ -59,17 +59,17 @@ static void on_events(void *arg, const struct event *events, int n);
 static void draw_config(struct simulation *sim) {
     static const int sizes[] = {1, 2, 3, 4, 8, 16};
     int size = sizes[between(sim, 0, 5)];
-    int slots = between(sim, 16, chance(sim, 50) ? 60 : 240);
-    int seqs = between(sim, 1, chance(sim, 50) ? 4 : 12);
+    int slots = between(sim, 16, chance(sim, 40) ? 60 : 500);
+    int seqs = between(sim, 1, chance(sim, 30) ? 4 : 24);
     sim->config = (struct scheduler_config){
         .max_num_seqs = seqs,
-        .max_num_batched_tokens = between(sim, 1, chance(sim, 50) ? 12 : 48),
+        .max_num_batched_tokens = between(sim, chance(sim, 10) ? 1 : seqs, seqs + (chance(sim, 50) ? 8 : 60)),
         .max_model_len = between(sim, 8, 120),
         .max_queued_requests = between(sim, 2, MAX_CLIENTS),
-        .max_queued_tokens = between(sim, 64, 400),
+        .max_queued_tokens = between(sim, 64, 1000),
         .n_blocks = slots / size > 2 ? slots / size : 3,
         .block_size = size,
-        .max_logit_rows = between(sim, 1, 2 * seqs),
+        .max_logit_rows = between(sim, chance(sim, 10) ? 1 : seqs, 2 * seqs),
         .prefix_caching = chance(sim, 75),
         .on_events = on_events,
         .arg = sim};
@@ -88,7 +88,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     current_seed = seed;
     draw_config(sim);
     draw_templates(sim);
-    sim->n_left = between(sim, 10, 120);
+    sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
     struct engine_port port = fake_engine_port(sim->engine);
@@ -107,12 +107,14 @@ static void draw_prompt(struct simulation *sim, struct fake_client *client, int 
 
 static void draw_generation(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
-    draw_prompt(sim, client, between(sim, 1, chance(sim, 60) ? 20 : 100));
+    int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
+    if (slots < most) most = slots;
+    draw_prompt(sim, client, between(sim, 1, chance(sim, 2) ? 130 : chance(sim, 60) ? most / 3 : most));
     g->n = chance(sim, 75) ? 1 : between(sim, 2, chance(sim, 90) ? 6 : 70);
-    g->max_tokens = chance(sim, 8) ? 0 : between(sim, 1, chance(sim, 70) ? 12 : 60);
+    g->max_tokens = chance(sim, 8) ? 0 : between(sim, 1, chance(sim, 50) ? 12 : 80);
     g->min_tokens = chance(sim, 20) ? between(sim, 0, g->max_tokens) : 0;
     g->sampling.seed = chance(sim, 50) ? 1 : fake_random(&sim->random);
-    g->n_stop_ids = between(sim, 0, 2);
+    g->n_stop_ids = chance(sim, 40) ? between(sim, 1, 2) : 0;
     for (int i = 0; i < g->n_stop_ids; i++) g->stop_ids[i] = between(sim, 0, FAKE_V - 1);
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
@@ -215,7 +217,7 @@ static void check_flags_took_effect(const struct simulation *sim) {
 }
 
 static void simulate(struct simulation *sim) {
-    int arrival = between(sim, 2, 60), cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
+    int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95), cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
     while (sim->n_left > 0 || sim->n_live > 0) {
         while (sim->n_left > 0 && chance(sim, arrival)) arrive(sim);
         if (chance(sim, cancel)) cancel_some(sim);
@@ -233,6 +235,8 @@ static void simulation_end(struct simulation *sim) {
     sim->n_hits = stats.prefix_hits;
     sim->n_preemptions = stats.preemptions;
     sim->n_copies = sim->engine->n_copies;
+    sim->n_rows = sim->engine->n_rows;
+    sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     assert(stats.queued_tokens == 0 && stats.steps == sim->engine->n_steps);
     scheduler_free(sim->scheduler);
@@ -253,19 +257,20 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         simulation_begin(sim, seed);
         simulate(sim);
         simulation_end(sim);
-        done += sim->n_steps;
+        done += sim->engine_steps;
         sum->n_requests += sim->n_requests;
         sum->n_cancelled += sim->n_cancelled;
         sum->n_refused += sim->n_refused;
         sum->n_hits += sim->n_hits;
         sum->n_preemptions += sim->n_preemptions;
         sum->n_copies += sim->n_copies;
+        sum->n_rows += sim->n_rows;
         if (only) break;
     }
-    printf("%llu scenarios, %llu steps, %.1f us a step: %llu requests, %llu refused, %llu cancels, "
+    printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, %llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
-           (double)(now_ns() - began) * 1e-3 / (double)done, (unsigned long long)sum->n_requests,
+           (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done, (unsigned long long)sum->n_requests,
            (unsigned long long)sum->n_refused, (unsigned long long)sum->n_cancelled,
            (unsigned long long)sum->n_hits, (unsigned long long)sum->n_preemptions,
            (unsigned long long)sum->n_copies);

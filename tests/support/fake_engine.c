@@ -276,7 +276,7 @@ void fake_client_take(struct fake_client *client, const struct event *event) {
     struct fake_choice *choice = &client->choice[event->choice];
     assert(event->generation == &client->generation && !client->done);
     assert(event->choice >= 0 && event->choice < client->generation.n);
-    assert(!choice->ended);
+    assert(!choice->ended || event->kind == EVENT_PROMPT_TOKEN); /* the prompt is all choices' */
     if (event->kind == EVENT_PROMPT_TOKEN) take_prompt_token(client, event);
     if (event->kind == EVENT_TOKEN) take_token(client, event);
     if (event->kind == EVENT_END) take_end(client, event);
