@@ -184,27 +184,51 @@ static int count_unheld(const struct plan *plan, const struct plan_view *view, i
     return n;
 }
 
-static bool admit(struct plan *plan, const struct plan_view *view, struct sequence *sequence) {
+/* Is the block after the hits being computed by one that runs? Hashes are enough to ask: if they deceive, the
+ * sequence has waited for nothing, until that block is done. */
+static bool comes_soon(const struct plan *plan, const struct plan_view *view,
+                       const struct sequence *sequence, int hits) {
+    int size = view->pool->block_size;
+    if (!view->pool->caching || sequence_scoring(sequence)) return false;
+    if (hits >= (sequence->n_tokens - 1) / size) return false;
+    struct block_hash hash = sequence->hashes[hits];
+    for (int i = 0; i < plan->n_items; i++) {
+        const struct sequence *other = plan->item[i].sequence;
+        if (other->n_tokens / size <= hits || other->n_computed / size > hits) continue;
+        if (other->hashes[hits].low == hash.low && other->hashes[hits].high == hash.high) return true;
+    }
+    return false;
+}
+
+enum admission { ADMITTED, HELD_BACK, NO_ROOM };
+
+static enum admission admit(struct plan *plan, const struct plan_view *view,
+                            struct sequence *sequence) {
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
     int from = item.hits * view->pool->block_size;
     int rows = rows_allowed(plan, view, sequence, from);
     int blocks = blocks_ahead(view, sequence, 1) - item.hits;
-    if (rows <= 0) return false;
-    if (count_unheld(plan, view, item.hits) + blocks > plan->available - plan->promised) return false;
+    if (comes_soon(plan, view, sequence, item.hits)) return HELD_BACK;
+    if (rows <= 0) return NO_ROOM;
+    if (count_unheld(plan, view, item.hits) + blocks > plan->available - plan->promised)
+        return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
     count_rows(plan, view, &item, from, item.hits, rows);
     plan->promised +=
         blocks_ahead(view, sequence, view->pool->block_size) - item.hits - item.blocks;
     plan->item[plan->n_items++] = item;
-    return true;
+    return ADMITTED;
 }
 
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
     if (plan->n_kept < plan->n_running || plan->short_of_blocks) return;
     plan->promised = promised_blocks(plan, view);
+    int n_held_back = 0;
     queue_each(node, view->waiting) {
         if (plan->n_items == view->max_seqs || plan->rows == view->max_rows) return;
-        if (!admit(plan, view, sequence_of(node))) return;
+        enum admission admission = admit(plan, view, sequence_of(node));
+        if (admission == NO_ROOM) return;
+        if (admission == HELD_BACK && ++n_held_back == MAX_HELD_BACK) return;
     }
 }
 

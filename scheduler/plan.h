@@ -11,6 +11,8 @@
  *   - A waiting sequence is let in when blocks for all it knows are there, beside what the running ones still
  *     need for what they know and one block more; so what is let in is rarely thrown out. None is let in while a
  *     running one lacks blocks.
+ *   - A waiting sequence whose next block a running one is computing right now is held back, and takes it from the prefix
+ *     cache when it is done; so a burst of equal prompts computes their prefix once. Those behind it go on.
  *
  * The first running sequence in order always gets a row: rows, because at most max_seqs - 1 others decode and
  * max_seqs <= max_rows (the same for logit rows); blocks, because it may preempt all others, and then it alone holds
@@ -25,6 +27,9 @@
 
 /* Extra samples in a step, beyond one for each logit row: the choices of prompts that end in it. */
 #define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
+
+/* Waiting sequences that a plan looks past because what they need is being computed. */
+#define MAX_HELD_BACK 8
 
 /* All that a plan depends on. */
 struct plan_view {
