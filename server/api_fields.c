@@ -173,7 +173,10 @@ enum status body_parse(struct parse *parse, const char *body, size_t length, cJS
 }
 
 enum status check_model(struct parse *parse, const char *name, const cJSON *value) {
-    if (strcmp(value->valuestring, parse->limits->model) == 0) return STATUS_OK;
+    size_t length = strlen(parse->limits->model);
+    bool same = json_string_length(value) == length &&
+                memcmp(value->valuestring, parse->limits->model, length) == 0;
+    if (same) return STATUS_OK;
     int shown = utf8_cut(value->valuestring, strlen(value->valuestring), 128);
     err_set(parse->err, STATUS_NOT_FOUND, name,
             "The model '%.*s' does not exist: this server serves '%.128s'.", shown,

@@ -48,7 +48,7 @@ static enum status check_tool_choice(struct parse *parse, const char *name, cons
 }
 
 static enum status check_suffix(struct parse *parse, const char *name, const cJSON *value) {
-    return value->valuestring[0] ? not_served(parse, name, "") : STATUS_OK;
+    return json_string_length(value) > 0 ? not_served(parse, name, "") : STATUS_OK;
 }
 
 /* ---- fields with a rule of their own --------------------------------------------------------- */
