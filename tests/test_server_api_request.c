@@ -21,7 +21,7 @@ static struct api_request *parsed(enum api_kind kind, const char *body) {
     return request;
 }
 
-/* ---- bodies that are refused ----------------------------------------------------------------- */
+/* ---- bodies that are refused ---------------------------------------------------------------- */
 
 struct refused {
     enum api_kind kind;
@@ -251,7 +251,7 @@ START_TEST(what_is_too_much_is_refused) {
 }
 END_TEST
 
-/* ---- bodies that are taken ------------------------------------------------------------------- */
+/* ---- bodies that are taken ------------------------------------------------------------------ */
 
 START_TEST(completion_defaults) {
     struct api_request *r = parsed(API_COMPLETION, "{\"prompt\":\"x\",\"n\":null,\"stop\":null,"
@@ -404,7 +404,7 @@ START_TEST(salts_differ) {
 }
 END_TEST
 
-/* ---- /tokenize and /detokenize --------------------------------------------------------------- */
+/* ---- /tokenize and /detokenize -------------------------------------------------------------- */
 
 static enum status tokenize_parse(struct api_tokenize **out, const char *body, struct err *err) {
     return api_tokenize_parse(out, body, strlen(body), &limits, err);

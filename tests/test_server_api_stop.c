@@ -22,8 +22,8 @@ static struct api_request request_of(int n, const char *const *stops, bool inclu
     return request;
 }
 
-/* The definition, slowly: the match that ends first; of those that end there the longest. -1: none.
- */
+/* The definition, slowly: the match that ends first; of those that end there the longest. -1:
+ * none. */
 static int oracle(const struct api_request *request, const char *text, size_t *certain) {
     for (size_t end = 1; end <= strlen(text); end++) {
         int found = -1;

@@ -6,8 +6,8 @@
 
 #include "server/api_internal.h"
 
-/* A vocabulary of this test's own: the writers ask for a token's bytes and name and nothing else.
- */
+/* A vocabulary of this test's own: the writers ask for a token's bytes and name and nothing
+ * else. */
 struct tokenizer {
     int n;
     const char *bytes[8];
@@ -58,7 +58,7 @@ static void check_out(const char *expected) {
     buf_clear(&out);
 }
 
-/* ---- whole answers --------------------------------------------------------------------------- */
+/* ---- whole answers -------------------------------------------------------------------------- */
 
 START_TEST(completion_answer) {
     struct api_request request = request_of(API_COMPLETION);
@@ -105,7 +105,7 @@ START_TEST(chat_answer_with_ids) {
 }
 END_TEST
 
-/* ---- logprobs -------------------------------------------------------------------------------- */
+/* ---- logprobs ------------------------------------------------------------------------------- */
 
 static struct api_logprob logprob_of(int32_t id, float logprob, int offset) {
     struct api_logprob one = {.text_offset = offset, .has_logprob = true};
@@ -171,7 +171,7 @@ START_TEST(logprobs_keep_their_bits) {
 }
 END_TEST
 
-/* ---- streams --------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 START_TEST(chat_stream) {
     struct api_request request = request_of(API_CHAT);
@@ -205,12 +205,12 @@ START_TEST(completion_stream) {
     request.include_usage = request.continuous_usage_stats = true;
     api_write_chunk(&out, &request, "m\"x", &words, &choice, &usage);
     check_out("data: " COMPLETION_HEAD "{\"index\":0,\"text\":\"Hi\",\"logprobs\":null,\"finish_"
-                                       "reason\":null,\"stop_reason\":null,"
+              "reason\":null,\"stop_reason\":null,"
               "\"token_ids\":[0],\"prompt_token_ids\":[4,4]}],\"usage\":" USAGE "}\n\n");
 }
 END_TEST
 
-/* ---- the smaller documents ------------------------------------------------------------------- */
+/* ---- the smaller documents ------------------------------------------------------------------ */
 
 START_TEST(errors) {
     struct err err = {0};
@@ -249,7 +249,7 @@ START_TEST(documents) {
 }
 END_TEST
 
-/* ---- strings --------------------------------------------------------------------------------- */
+/* ---- strings -------------------------------------------------------------------------------- */
 
 static void check_string(const char *text, size_t length, const char *expected) {
     json_write_string(&out, text, length);
