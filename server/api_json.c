@@ -59,7 +59,7 @@ static cJSON *node_new(int type) {
     return node;
 }
 
-/* ---- strings --------------------------------------------------------------------------------- */
+/* ---- strings -------------------------------------------------------------------------------- */
 
 /* The four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end) {
@@ -189,7 +189,7 @@ static enum status read_string_value(struct reader *reader, cJSON **out) {
     return STATUS_OK;
 }
 
-/* ---- numbers and names ----------------------------------------------------------------------- */
+/* ---- numbers and names ---------------------------------------------------------------------- */
 
 static const char *skip_digits(const char *p, const char *end) {
     while (p < end && isdigit((unsigned char)*p)) p++;
@@ -264,7 +264,7 @@ static enum status read_name(struct reader *reader, cJSON **out) {
     return fail_at(reader, reader->at, "no value");
 }
 
-/* ---- arrays and objects ---------------------------------------------------------------------- */
+/* ---- arrays and objects --------------------------------------------------------------------- */
 
 /* Appends a child in constant time: the first child's `prev` is the last one. */
 static void append(cJSON *parent, cJSON *child) {
@@ -358,7 +358,7 @@ enum status json_parse(cJSON **out, const char *text, size_t length, struct err 
     return status;
 }
 
-/* ---- looking at values ----------------------------------------------------------------------- */
+/* ---- looking at values ---------------------------------------------------------------------- */
 
 size_t json_string_length(const cJSON *string) {
     return (size_t)string->valueint;

@@ -1,5 +1,5 @@
-/* Prometheus' text format: names of our own, and those of vLLM that dashboards and gateways read.
- */
+/* Prometheus' text format: names of our own, and those of vLLM that dashboards and gateways
+ * read. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ void histogram_add(struct histogram *histogram, double seconds) {
     histogram->count++;
 }
 
-/* ---- the format ------------------------------------------------------------------------------ */
+/* ---- the format ----------------------------------------------------------------------------- */
 
 struct writer {
     struct buf *out;
@@ -86,7 +86,7 @@ static void write_histogram(struct writer *writer, const char *name, const char 
     sample(writer, series, "", (double)histogram->count);
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- what is told --------------------------------------------------------------------------- */
 
 static void write_vllm_gauges(struct writer *writer, const struct scheduler_stats *stats) {
     double total = stats->blocks_total > 0 ? stats->blocks_total : 1;

@@ -3,7 +3,7 @@
 
 #include "server/api_internal.h"
 
-/* ---- UTF-8 ----------------------------------------------------------------------------------- */
+/* ---- UTF-8 ---------------------------------------------------------------------------------- */
 
 /* The second byte's range after each lead byte, from Unicode's table 3-7. */
 static size_t lead_byte(unsigned char c, unsigned char *low, unsigned char *high) {
@@ -47,7 +47,7 @@ int utf8_cut(const char *text, size_t length, size_t limit) {
     return (int)limit;
 }
 
-/* ---- JSON text ------------------------------------------------------------------------------- */
+/* ---- JSON text ------------------------------------------------------------------------------ */
 
 static void write_escape(struct buf *out, unsigned char c) {
     switch (c) {
