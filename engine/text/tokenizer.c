@@ -105,6 +105,7 @@ static bool encode_all(struct encoder *encoder, const char *text, size_t length,
                                      &token_length);
         if (!encode_text(encoder, text, before)) return false;
         if (before < length && !encoder_push(encoder, id)) return false;
+        encoder->at_start = before < length && tokenizer_is_special(encoder->tokenizer, id);
         text += before + token_length;
         length -= before + token_length;
     }
@@ -127,7 +128,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     *ids = NULL;
     /* Symbols are numbered with 32 bits; no model could read that much anyway. */
     if (length >= INT32_MAX || limit < 0) return -1;
-    struct encoder encoder = {.tokenizer = tokenizer, .limit = limit};
+    struct encoder encoder = {.tokenizer = tokenizer, .limit = limit, .at_start = true};
     encoder.capacity = 16 + (int)(length / 4);
     encoder.id = mem_alloc((size_t)encoder.capacity * sizeof *encoder.id);
     bool fits = encode_around(&encoder, text, length, rule, add_special);
