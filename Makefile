@@ -1,21 +1,55 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: build model run test bench clean help deps fuzz fresh-machine
+.PHONY: help deps build model run test bench fuzz readme fresh-machine clean
+.DEFAULT_GOAL := help
+
+MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+JOBS ?= $(shell nproc)
+ARGS ?=
+FUZZ_SECONDS ?= 60
 
 help:
 	@echo "make build          build/penstock (installs what is missing)"
 	@echo "make model          fetch the default model into models/"
-	@echo "make run            both, then serve on http://127.0.0.1:8080"
+	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make test           every test"
-	@echo "make bench          speed of this machine"
-	@echo "make fuzz           a minute of each fuzzer"
-	@echo "make fresh-machine  prove make run and make test in a bare Debian 12"
+	@echo "make bench          speed of this machine (ARGS adds flags)"
+	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
+	@echo "make readme         put the option table into README.md"
+	@echo "make fresh-machine  prove make run and make test in a bare Debian 12 (as root)"
 	@echo "make clean          remove build/"
 
 deps:
 	@docker/setup.sh
 
 build: deps
-	@cmake --preset release >/dev/null && cmake --build --preset release 2>/dev/null || cmake --build build
+	@docker/build.sh release $(JOBS)
+
+model: deps
+	@docker/fetch_model.sh
+
+run: build model
+	@exec build/penstock serve --model $(MODEL) $(ARGS)
+
+test: deps model
+	@JOBS=$(JOBS) tests/run.sh
+
+bench: build model
+	@docker/setup.sh bench
+	@exec build/penstock bench --model $(MODEL) $(ARGS)
+
+fuzz: deps
+	@docker/setup.sh fuzz
+	@docker/build.sh fuzz $(JOBS) fuzzers
+	@tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+readme: deps
+	@docker/build.sh release $(JOBS) test_config_options
+	@build/test_config_options --markdown >build/options.md
+	@sed -i -e '/<!-- options -->/,/<!-- end of options -->/{/<!--/!d}' \
+	    -e '/<!-- options -->/r build/options.md' README.md
+
+fresh-machine:
+	@docker/fresh_machine.sh
 
 clean:
 	rm -rf build

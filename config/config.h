@@ -96,6 +96,16 @@ void buf_free(struct buf *buf);  /* memory released, all zero again */
 /* Monotonic time in nanoseconds; only differences mean anything. */
 uint64_t now_ns(void);
 
+/* ---- build ------------------------------------------------------------------------------------------- */
+
+/* What this program was made from. Static storage. */
+struct build_info {
+    const char *version; /* "0.1.0" */
+    const char *commit;  /* "6438910", with "-dirty" behind it where files had changed; or "unknown" */
+    const char *build;   /* "Release", with the sanitizers where there are some */
+};
+struct build_info build_info(void);
+
 /* ---- log --------------------------------------------------------------------------------------------- */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };

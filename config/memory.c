@@ -8,7 +8,7 @@
 
 /* The one fatal place for memory: what is asked for here was planned, so there is nothing to fall back to. */
 static void *checked(void *memory, size_t bytes) {
-    if (memory || bytes == 0) return memory;
+    if (memory) return memory;
     fprintf(stderr, "penstock: out of memory: %zu bytes could not be had\n", bytes);
     exit(1);
 }
@@ -18,7 +18,8 @@ void *mem_alloc(size_t bytes) {
 }
 
 void *mem_calloc(size_t count, size_t bytes) {
-    return checked(calloc(count ? count : 1, bytes ? bytes : 1), count * bytes);
+    size_t total = count && bytes > SIZE_MAX / count ? SIZE_MAX : count * bytes;
+    return checked(calloc(count ? count : 1, bytes ? bytes : 1), total);
 }
 
 void *mem_realloc(void *memory, size_t bytes) {
@@ -30,22 +31,37 @@ char *mem_strdup(const char *text) {
     return memcpy(mem_alloc(n), text, n);
 }
 
+#define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-static size_t page_rounded(size_t bytes) {
-    return (bytes + 4095) & ~(size_t)4095;
+/* What mem_large takes from the system for `bytes`. Small tables are pages, large ones are whole huge pages. */
+static size_t large_size(size_t bytes) {
+    size_t unit = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PAGE;
+    if (bytes > SIZE_MAX / 2) checked(NULL, bytes);
+    return ((bytes ? bytes : 1) + unit - 1) & ~(unit - 1);
+}
+
+/* The kernel aligns to small pages only: one huge page more is mapped, and what lies around the aligned part goes back. */
+static void *map_aligned(size_t size) {
+    size_t whole = size + HUGE_PAGE;
+    char *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(memory, before);
+    if (HUGE_PAGE - before) munmap(memory + before + size, HUGE_PAGE - before);
+    madvise(memory + before, size, MADV_HUGEPAGE); /* advice: without it the table is only slower */
+    return memory + before;
 }
 
 void *mem_large(size_t bytes) {
-    size_t size = page_rounded(bytes ? bytes : 1);
+    size_t size = large_size(bytes);
+    if (size >= 2 * HUGE_PAGE) return checked(map_aligned(size), size);
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return checked(NULL, size);
-    if (size >= 2 * HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
-    return memory;
+    return checked(memory == MAP_FAILED ? NULL : memory, size);
 }
 
 void mem_large_free(void *memory, size_t bytes) {
-    if (memory) munmap(memory, page_rounded(bytes ? bytes : 1));
+    if (memory) munmap(memory, large_size(bytes));
 }
 
 /* ---- arena: a chain of chunks, the newest first ------------------------------------------------------- */
@@ -77,7 +93,7 @@ static struct chunk *chunk_add(struct arena *arena, size_t bytes) {
 }
 
 void *arena_alloc(struct arena *arena, size_t bytes) {
-    if (bytes > arena->limit - arena->taken) return NULL;
+    if (bytes > arena->limit - arena->taken || bytes > SIZE_MAX / 2) return NULL;
     size_t rounded = (bytes + 15) & ~(size_t)15;
     struct chunk *chunk = arena->chunks;
     if (!chunk || chunk->size - chunk->used < rounded) chunk = chunk_add(arena, rounded);
@@ -109,6 +125,7 @@ void arena_free(struct arena *arena) {
 
 static void buf_reserve(struct buf *buf, size_t more) {
     if (buf->capacity - buf->length > more) return;
+    if (more > SIZE_MAX / 4 - buf->length) checked(NULL, more);
     size_t capacity = buf->capacity ? buf->capacity : 64;
     while (capacity - buf->length <= more) capacity *= 2;
     buf->data = mem_realloc(buf->data, capacity);

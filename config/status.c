@@ -41,7 +41,8 @@ enum status err_set(struct err *err, enum status status, const char *param, cons
     if (!err) return status;
     memset(err, 0, sizeof *err);
     err->status = status;
-    snprintf(err->param, sizeof err->param, "%s", param ? param : "");
+    int named = snprintf(err->param, sizeof err->param, "%s", param ? param : "");
+    if (named >= (int)sizeof err->param) cut_at_character(err->param);
     va_list args;
     va_start(args, format);
     int n = vsnprintf(err->message, sizeof err->message, format, args);

@@ -97,6 +97,9 @@ struct stop_matcher {
     const char *text[API_MAX_STOPS];
     size_t length[API_MAX_STOPS];
     size_t longest;
+    uint32_t *borders;   /* memory of the tables that border[i] points into */
+    const uint32_t *border[API_MAX_STOPS];
+    uint32_t state[API_MAX_STOPS]; /* bytes of each stop string that the text so far ends with */
     bool include;        /* the stop string itself is part of the output */
     struct buf held;     /* text not yet let out */
     int matched;         /* index of the stop string that was met, -1 */

@@ -1,0 +1,198 @@
+/* DESIGN
+ * One log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF: lines of several threads never mix, even
+ * on a pipe, and no lock is held. The line is put together on the stack, so that logging allocates nothing. A value
+ * that does not fit is cut at a character, and a field that does not fit is left out: the line stays whole.
+ *
+ * Everything that is written passes through `escaped`: control characters, line separators, marks that turn the
+ * direction of text and bytes that are no UTF-8 cannot reach the terminal or the log's reader.
+ *
+ * Level and format are set before threads start and are only read afterwards.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config/config.h"
+
+#define LINE_BYTES PIPE_BUF
+#define MESSAGE_BYTES 2048 /* of a message, after escaping */
+#define VALUE_BYTES 512    /* of one field's value, after escaping */
+#define TAIL_BYTES 4       /* kept free for what closes a line */
+
+static struct {
+    enum log_level level;
+    enum log_format format;
+} settings = {LOG_INFO, LOG_TEXT};
+
+void log_setup(enum log_level level, enum log_format format) {
+    settings.level = level;
+    settings.format = format;
+}
+
+/* ---- one line, put together on the stack --------------------------------------------------------------- */
+
+struct line {
+    char data[LINE_BYTES];
+    size_t length;
+};
+
+/* Appends what fits in whole, or nothing. */
+static bool line_add(struct line *line, const char *text, size_t length) {
+    if (length > LINE_BYTES - TAIL_BYTES - line->length) return false;
+    memcpy(line->data + line->length, text, length);
+    line->length += length;
+    return true;
+}
+
+/* ---- escaping ------------------------------------------------------------------------------------------- */
+
+/* The length of the UTF-8 character at `text` and its code point; 0 where the bytes are none. */
+static size_t character_at(const unsigned char *text, unsigned *code) {
+    *code = text[0];
+    if (text[0] < 0x80) return 1;
+    size_t n = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
+    if (text[0] < 0xC2 || text[0] > 0xF4) return 0;
+    *code = text[0] & (0xFFu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((text[i] & 0xC0) != 0x80) return 0; /* also the terminating NUL */
+        *code = *code << 6 | (text[i] & 0x3F);
+    }
+    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    bool surrogate = *code >= 0xD800 && *code <= 0xDFFF;
+    return *code < smallest[n] || *code > 0x10FFFF || surrogate ? 0 : n;
+}
+
+/* Would this character move the cursor, end the line or turn the direction of the text around it? */
+static bool is_unsafe(unsigned code) {
+    return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
+           (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F || code == 0xFEFF;
+}
+
+/* Writes the escaped form of one character into out[12] and returns its length; *used bytes of `text` were taken. */
+static size_t escape_one(const unsigned char *text, bool quotes, char *out, size_t *used) {
+    unsigned code;
+    size_t n = character_at(text, &code);
+    *used = n ? n : 1;
+    if (n == 0) return (size_t)sprintf(out, "\\ufffd");
+    if (quotes && (code == '"' || code == '\\')) return (size_t)sprintf(out, "\\%c", (int)code);
+    if (code == '\n') return (size_t)sprintf(out, "\\n");
+    if (is_unsafe(code)) return (size_t)sprintf(out, "\\u%04x", code);
+    memcpy(out, text, n);
+    return n;
+}
+
+/* Writes the escaped text into out[size] and returns its length. What does not fit is cut at a character and marked by
+ * an ellipsis. `quotes`: the text will stand in quotes. */
+static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
+    static const char ellipsis[] = "\xE2\x80\xA6";
+    size_t length = 0, used;
+    for (const unsigned char *at = (const unsigned char *)text; *at; at += used) {
+        char one[12];
+        size_t n = escape_one(at, quotes, one, &used);
+        if (length + n + sizeof ellipsis > size) {
+            memcpy(out + length, ellipsis, sizeof ellipsis - 1);
+            return length + sizeof ellipsis - 1;
+        }
+        memcpy(out + length, one, n);
+        length += n;
+    }
+    return length;
+}
+
+/* ---- the parts of a line --------------------------------------------------------------------------------- */
+
+/* `2026-11-21T10:00:00.000Z` */
+static void time_text(char *out, size_t size) {
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t n = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(out + n, size - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
+/* Can a value stand bare in a text line, so that `key=value` has one reading? */
+static bool is_bare(const char *text) {
+    if (!*text) return false;
+    for (; *text; text++) {
+        if ((unsigned char)*text <= ' ' || strchr("\"\\=", *text)) return false;
+    }
+    return true;
+}
+
+/* Writes a field's value, quoted where it must be, into out[size] and returns its length. */
+static size_t value_text(const struct log_field *field, char *out, size_t size) {
+    bool json = settings.format == LOG_JSON;
+    if (field->kind == LOG_INTEGER) return (size_t)snprintf(out, size, "%lld", field->integer);
+    if (field->kind == LOG_REAL) {
+        if (json && !isfinite(field->real)) return (size_t)snprintf(out, size, "null");
+        return (size_t)snprintf(out, size, "%.6g", field->real);
+    }
+    if (!field->string) return (size_t)snprintf(out, size, json ? "null" : "-");
+    if (!json && is_bare(field->string)) return escaped(field->string, false, out, size);
+    out[0] = '"';
+    size_t n = 1 + escaped(field->string, true, out + 1, size - 2);
+    out[n] = '"';
+    return n + 1;
+}
+
+/* Appends ` key=value` or `,"key":value`, if it fits in whole. */
+static void line_field(struct line *line, const struct log_field *field) {
+    assert(field->key && *field->key);
+    bool json = settings.format == LOG_JSON;
+    char key[80], whole[VALUE_BYTES + 96];
+    size_t key_length = escaped(field->key, true, key, sizeof key);
+    size_t n = (size_t)snprintf(whole, sizeof whole, json ? ",\"%.*s\":" : " %.*s=",
+                                (int)key_length, key);
+    n += value_text(field, whole + n, VALUE_BYTES);
+    line_add(line, whole, n);
+}
+
+static void line_head(struct line *line, enum log_level level, const char *message) {
+    static const char *const padded[] = {"DEBUG", "INFO ", "WARN ", "ERROR"};
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    bool json = settings.format == LOG_JSON;
+    char time[40], text[MESSAGE_BYTES];
+    time_text(time, sizeof time);
+    int n = (int)escaped(message, json, text, sizeof text);
+    line->length = (size_t)(json ? snprintf(line->data, sizeof line->data,
+                                            "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%.*s\"",
+                                            time, names[level], n, text)
+                                 : snprintf(line->data, sizeof line->data, "%s %s %.*s", time,
+                                            padded[level], n, text));
+}
+
+/* A log that cannot be written has nowhere to say so: a full disk or a closed pipe must not end the server. */
+static void line_write(const struct line *line) {
+    ssize_t n;
+    do n = write(STDERR_FILENO, line->data, line->length);
+    while (n < 0 && errno == EINTR);
+}
+
+void log_fields(enum log_level level, const char *message, const struct log_field *fields, int n) {
+    if (level < settings.level) return;
+    int saved = errno;
+    struct line line;
+    line_head(&line, level, message);
+    for (int i = 0; i < n; i++) line_field(&line, &fields[i]);
+    if (settings.format == LOG_JSON) line.data[line.length++] = '}';
+    line.data[line.length++] = '\n';
+    line_write(&line);
+    errno = saved;
+}
+
+void log_line(enum log_level level, const char *format, ...) {
+    if (level < settings.level) return;
+    char message[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    log_fields(level, message, NULL, 0);
+}

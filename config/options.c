@@ -1,0 +1,244 @@
+/* Flags, environment and file are gathered first, as text, each filling only what a stronger source has left open; then
+ * every option's winning text is checked and stored. So a weaker source's bad value does not matter once a stronger one
+ * is given, and the order of the sources stands in one place: options_parse. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/options.h"
+
+/* Far above what a kernel lets a command line and an environment hold, with the file's 1 MiB. */
+#define ARENA_BYTES ((size_t)64 << 20)
+
+/* The work of one options_parse. */
+struct parse {
+    const struct command *command;
+    struct options *options;
+    struct setting *settings; /* [option_count] */
+    struct arena *arena;
+    struct err *err;
+};
+
+static enum status keep(struct parse *parse, int index, enum source source, const char *text,
+                        bool negated) {
+    char *copy = arena_strndup(parse->arena, text, strlen(text));
+    if (!copy) {
+        return err_set(parse->err, STATUS_USAGE, option_table[index].name,
+                       "the value of %s is too long", option_table[index].name);
+    }
+    parse->settings[index] = (struct setting){source, copy, negated, 0};
+    return STATUS_OK;
+}
+
+/* ---- flags ---------------------------------------------------------------------------------------------- */
+
+static enum status unknown_flag(struct parse *parse, const char *name, size_t length) {
+    const char *nearest = option_nearest(name, length, parse->command->bit);
+    int shown = (int)(length < 80 ? length : 80);
+    if (nearest) {
+        return err_set(parse->err, STATUS_USAGE, NULL, "%s has no flag --%.*s; did you mean --%s?",
+                       parse->command->name, shown, name, nearest);
+    }
+    return err_set(parse->err, STATUS_USAGE, NULL,
+                   "%s has no flag --%.*s; `penstock %s --help` lists those it has",
+                   parse->command->name, shown, name, parse->command->name);
+}
+
+/* Takes argv[*at], a flag, and its value, which may be the next argument. */
+static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
+    const char *name = argv[*at] + 2;
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] ? name + length + 1 : NULL;
+    bool negated;
+    int index = option_find(name, length, &negated);
+    if (index < 0 || !(option_table[index].commands & parse->command->bit)) {
+        return unknown_flag(parse, name, length);
+    }
+    const struct option *option = &option_table[index];
+    if (negated && value) {
+        return err_set(parse->err, STATUS_USAGE, option->name, "--no-%s takes no value; leave out \"=%s\"",
+                       option->name, value);
+    }
+    if (!value && option->type == OPTION_BOOL) value = "true";
+    if (!value && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) value = argv[++*at];
+    if (!value) {
+        return err_set(parse->err, STATUS_USAGE, option->name,
+                       "--%s needs a value: --%s %s (or --%s=VALUE where it begins with --)",
+                       option->name, option->name, option->metavar ? option->metavar : option->choices,
+                       option->name);
+    }
+    return keep(parse, index, SOURCE_FLAG, value, negated);
+}
+
+static enum status add_argument(struct parse *parse, const char *text) {
+    struct options *options = parse->options;
+    if (options->n_arguments >= parse->command->max_arguments) {
+        if (parse->command->max_arguments == 0) {
+            return err_set(parse->err, STATUS_USAGE, NULL, "%s takes no argument, but was given \"%s\"",
+                           parse->command->name, text);
+        }
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "%s takes one argument, but was also given \"%s\"; put a text with spaces in quotes",
+                       parse->command->name, text);
+    }
+    char *copy = arena_strndup(parse->arena, text, strlen(text));
+    if (!copy) return err_set(parse->err, STATUS_USAGE, NULL, "the argument is too long");
+    options->arguments[options->n_arguments++] = copy;
+    return STATUS_OK;
+}
+
+static enum status read_flags(struct parse *parse, int argc, char **argv, bool *help) {
+    bool flags = true;
+    for (int i = 0; i < argc; i++) {
+        enum status status = STATUS_OK;
+        if (flags && strcmp(argv[i], "--") == 0) {
+            flags = false;
+        } else if (flags && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+            *help = true;
+            return STATUS_OK;
+        } else if (flags && strncmp(argv[i], "--", 2) == 0) {
+            status = read_flag(parse, argc, argv, &i);
+        } else if (flags && argv[i][0] == '-' && argv[i][1]) {
+            status = err_set(parse->err, STATUS_USAGE, NULL,
+                             "%s is no flag: flags begin with two dashes, and -- ends them", argv[i]);
+        } else {
+            status = add_argument(parse, argv[i]);
+        }
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* ---- environment ------------------------------------------------------------------------------------------ */
+
+/* The value of `name` in a list like environ, or NULL. An empty value counts as none: that is how a compose file hands on
+ * a variable that is not set. */
+static const char *variable_value(char **environment, const char *name, size_t length) {
+    for (; environment && *environment; environment++) {
+        const char *entry = *environment;
+        if (strncmp(entry, name, length) == 0 && entry[length] == '=') {
+            return entry[length + 1] ? entry + length + 1 : NULL;
+        }
+    }
+    return NULL;
+}
+
+static enum status read_environment(struct parse *parse, char **environment) {
+    struct buf name = {0};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < option_count && status == STATUS_OK; i++) {
+        if (!(option_table[i].commands & parse->command->bit)) continue;
+        if (parse->settings[i].source != SOURCE_NONE) continue;
+        buf_clear(&name);
+        option_variable(&option_table[i], &name);
+        const char *value = variable_value(environment, name.data, name.length);
+        if (value) status = keep(parse, i, SOURCE_ENVIRONMENT, value, false);
+    }
+    buf_free(&name);
+    return status;
+}
+
+static enum status read_file(struct parse *parse) {
+    bool negated;
+    int index = option_find("config", strlen("config"), &negated);
+    const char *path = parse->settings[index].text;
+    if (!path) return STATUS_OK;
+    return options_file_read(path, parse->settings, parse->arena, parse->err);
+}
+
+/* ---- the winning values ----------------------------------------------------------------------------------- */
+
+/* Names the source of a setting as the user knows it. */
+static void who_text(const struct parse *parse, const struct option *option,
+                     const struct setting *setting, struct buf *out) {
+    bool negated;
+    int config = option_find("config", strlen("config"), &negated);
+    if (setting->source == SOURCE_ENVIRONMENT) {
+        option_variable(option, out);
+    } else if (setting->source == SOURCE_FILE) {
+        buf_printf(out, "%s:%d: %s", parse->settings[config].text, setting->line, option->name);
+    } else {
+        buf_printf(out, "--%s", option->name);
+    }
+}
+
+static enum status apply_one(struct parse *parse, int index) {
+    const struct option *option = &option_table[index];
+    const struct setting *setting = &parse->settings[index];
+    bool given = setting->source != SOURCE_NONE && option->commands & parse->command->bit;
+    const char *text = given ? setting->text : option->fallback;
+    if (!text) return STATUS_OK;
+    struct buf who = {0};
+    who_text(parse, option, setting, &who);
+    enum status status = option_set(option, text, who.data, parse->options, parse->err);
+    buf_free(&who);
+    if (given && setting->negated && status == STATUS_OK) {
+        bool *field = (bool *)((char *)parse->options + option->offset);
+        *field = !*field;
+    }
+    if (status == STATUS_USAGE && setting->source == SOURCE_FILE) {
+        status = STATUS_BAD_FILE;
+        if (parse->err) parse->err->status = status;
+    }
+    return status;
+}
+
+static enum status apply(struct parse *parse) {
+    for (int i = 0; i < option_count; i++) {
+        enum status status = apply_one(parse, i);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* Is there a model where one is needed, and an argument where one is? */
+static enum status check_whole(struct parse *parse) {
+    struct options *options = parse->options;
+    const struct command *command = parse->command;
+    if (command->argument_is_model && options->n_arguments > 0) {
+        if (options->model && parse->settings[0].source == SOURCE_FLAG) {
+            return err_set(parse->err, STATUS_USAGE, "model",
+                           "%s was given two models, --model %s and %s; leave one out", command->name,
+                           options->model, options->arguments[0]);
+        }
+        options->model = options->arguments[0];
+    }
+    if (command->needs_argument && options->n_arguments == 0) {
+        return err_set(parse->err, STATUS_USAGE, NULL, "%s needs %s after the flags", command->name,
+                       command->arguments);
+    }
+    if (options->model && *options->model) return STATUS_OK;
+    if (command->bit == COMMAND_VERSION) return STATUS_OK;
+    return err_set(parse->err, STATUS_USAGE, "model",
+                   "%s needs a model: %sPATH of a .gguf file or of a folder in the Hugging Face layout",
+                   command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
+}
+
+enum status options_parse(struct options *options, const char *command, int argc, char **argv,
+                          char **environment, bool *help, struct err *err) {
+    *options = (struct options){0};
+    *help = false;
+    struct parse parse = {.command = command_find(command), .options = options, .err = err};
+    if (!parse.command) {
+        const char *nearest = command_nearest(command);
+        return err_set(err, STATUS_USAGE, NULL, "there is no command \"%s\"; %s%s%s", command,
+                       nearest ? "did you mean " : "`penstock --help` lists them",
+                       nearest ? nearest : "", nearest ? "?" : "");
+    }
+    options->owned = parse.arena = arena_new(ARENA_BYTES);
+    options->arguments = arena_alloc(parse.arena, sizeof *options->arguments);
+    parse.settings = mem_calloc((size_t)option_count, sizeof *parse.settings);
+    enum status status = read_flags(&parse, argc, argv, help);
+    if (status == STATUS_OK && !*help) status = read_environment(&parse, environment);
+    if (status == STATUS_OK && !*help) status = read_file(&parse);
+    if (status == STATUS_OK && !*help) status = apply(&parse);
+    if (status == STATUS_OK && !*help) status = check_whole(&parse);
+    free(parse.settings);
+    if (status != STATUS_OK) options_free(options);
+    return status;
+}
+
+void options_free(struct options *options) {
+    arena_free(options->owned);
+    *options = (struct options){0};
+}

@@ -1,0 +1,109 @@
+#include <string.h>
+
+#include "config/options.h"
+
+#define HELP_COLUMN 36
+
+/* Pads to the column of the explanations, or begins a new line where a flag is too long for it. */
+static void pad(struct buf *out, size_t line_start) {
+    size_t used = out->length - line_start;
+    if (used + 2 > HELP_COLUMN) {
+        buf_puts(out, "\n");
+        used = 0;
+    }
+    buf_printf(out, "%*s", (int)(HELP_COLUMN - used), "");
+}
+
+/* Appends an option's flag as it is typed: `--port PORT`, `--device auto|cpu|cuda`, `--no-enable-prefix-caching`. A boolean
+ * is shown in the form that changes something. */
+static void flag_text(const struct option *option, struct buf *out) {
+    bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
+    buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
+    if (option->type == OPTION_BOOL) return;
+    buf_printf(out, " %s", option->choices ? option->choices : option->metavar);
+}
+
+static void option_line(const struct option *option, struct buf *out) {
+    size_t start = out->length;
+    buf_puts(out, "  ");
+    flag_text(option, out);
+    pad(out, start);
+    bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
+    buf_printf(out, "%s%s", on ? "do not " : "", option->help);
+    if (option->fallback && option->type != OPTION_BOOL) buf_printf(out, " [%s]", option->fallback);
+    buf_puts(out, "\n");
+}
+
+static void program_help(struct buf *out) {
+    buf_puts(out, "usage: penstock COMMAND [flags] [arguments]\n\n");
+    for (int i = 0; i < command_count; i++) {
+        size_t start = out->length;
+        buf_printf(out, "  %s %s", command_table[i].name, command_table[i].arguments);
+        pad(out, start);
+        buf_printf(out, "%s\n", command_table[i].summary);
+    }
+    buf_puts(out, "\n`penstock COMMAND --help` lists a command's flags.\n");
+}
+
+void options_help(const char *command, struct buf *out) {
+    const struct command *row = command ? command_find(command) : NULL;
+    if (!row) {
+        program_help(out);
+        return;
+    }
+    buf_printf(out, "penstock %s: %s\n\nusage: penstock %s [flags]%s%s\n", row->name, row->summary,
+               row->name, *row->arguments ? " " : "", row->arguments);
+    const char *group = "";
+    for (int i = 0; i < option_count; i++) {
+        if (!(option_table[i].commands & row->bit)) continue;
+        if (strcmp(group, option_table[i].group) != 0) {
+            group = option_table[i].group;
+            buf_printf(out, "\n%s\n", group);
+        }
+        option_line(&option_table[i], out);
+    }
+    if (!*group) return;
+    buf_puts(out, "\nDefaults stand in brackets. Each flag has an environment variable, --max-num-seqs\n"
+                  "PENSTOCK_MAX_NUM_SEQS, and a key in the YAML file, max-num-seqs. The order is flag,\n"
+                  "environment, file, default. Sizes are written 2GiB, 512MB or in bytes.\n");
+}
+
+/* ---- the README's table ----------------------------------------------------------------------------------- */
+
+static void markdown_commands(unsigned commands, struct buf *out) {
+    bool first = true;
+    for (int i = 0; i < command_count; i++) {
+        if (!(command_table[i].bit & commands)) continue;
+        buf_printf(out, "%s%s", first ? "" : ", ", command_table[i].name);
+        first = false;
+    }
+}
+
+/* Appends text for a Markdown cell, in which a bar would end the cell. */
+static void markdown_cell(const char *text, struct buf *out) {
+    for (; *text; text++) {
+        if (*text == '|') buf_puts(out, "\\");
+        buf_add(out, text, 1);
+    }
+}
+
+void options_markdown(struct buf *out) {
+    buf_puts(out, "| flag | default | environment | commands | what it does |\n|---|---|---|---|---|\n");
+    struct buf flag = {0};
+    for (int i = 0; i < option_count; i++) {
+        const struct option *option = &option_table[i];
+        bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
+        buf_clear(&flag);
+        flag_text(option, &flag);
+        buf_puts(out, "| `");
+        markdown_cell(flag.data, out);
+        buf_printf(out, "` | %s | `", option->fallback ? option->fallback : "");
+        option_variable(option, out);
+        buf_puts(out, "` | ");
+        markdown_commands(option->commands, out);
+        buf_printf(out, " | %s", on ? "do not " : "");
+        markdown_cell(option->help, out);
+        buf_puts(out, " |\n");
+    }
+    buf_free(&flag);
+}

@@ -1,0 +1,111 @@
+#include <ctype.h>
+#include <string.h>
+
+#include "config/options.h"
+
+const struct command *command_find(const char *name) {
+    for (int i = 0; i < command_count; i++) {
+        if (strcmp(command_table[i].name, name) == 0) return &command_table[i];
+    }
+    return NULL;
+}
+
+/* Equal where '_' and '-' are the same character? */
+static bool same_name(const char *option, const char *name, size_t length) {
+    if (strlen(option) != length) return false;
+    for (size_t i = 0; i < length; i++) {
+        if (option[i] != (name[i] == '_' ? '-' : name[i])) return false;
+    }
+    return true;
+}
+
+int option_find(const char *name, size_t length, bool *negated) {
+    *negated = false;
+    for (int i = 0; i < option_count; i++) {
+        if (same_name(option_table[i].name, name, length)) return i;
+    }
+    if (length < 4 || !same_name("no-", name, 3)) return -1;
+    *negated = true;
+    for (int i = 0; i < option_count; i++) {
+        if (option_table[i].type != OPTION_BOOL) continue;
+        if (same_name(option_table[i].name, name + 3, length - 3)) return i;
+    }
+    return -1;
+}
+
+void option_variable(const struct option *option, struct buf *out) {
+    buf_puts(out, "PENSTOCK_");
+    for (const char *at = option->name; *at; at++) {
+        char c = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+        buf_add(out, &c, 1);
+    }
+}
+
+/* ---- the nearest name ---------------------------------------------------------------------------------- */
+
+#define NAME_MAX_BYTES 48
+
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Edits (insert, delete, replace a byte) that turn `a` into b[n], after Wagner and Fischer (1974), one row at a time. */
+static int distance(const char *a, const char *b, size_t n) {
+    int row[NAME_MAX_BYTES + 1];
+    for (size_t j = 0; j <= n; j++) row[j] = (int)j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n; j++) {
+            int replaced = diagonal + (a[i - 1] != (b[j - 1] == '_' ? '-' : b[j - 1]));
+            diagonal = row[j];
+            row[j] = smaller(replaced, smaller(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+/* How far `name` is from `candidate`. A beginning or end of it, like "model-len" of "max-model-len", counts as near. */
+static int unlikeness(const char *candidate, const char *name, size_t length) {
+    size_t whole = strlen(candidate);
+    if (length >= 4 && length < whole) {
+        if (memcmp(candidate, name, length) == 0) return 1;
+        if (memcmp(candidate + whole - length, name, length) == 0) return 1;
+    }
+    return distance(candidate, name, length);
+}
+
+/* A third of a name may be wrong; more is another word. */
+static int tolerance(size_t length) {
+    return length < 6 ? 2 : (int)(length / 3);
+}
+
+const char *option_nearest(const char *name, size_t length, unsigned commands) {
+    if (length == 0 || length > NAME_MAX_BYTES) return NULL;
+    int best = tolerance(length) + 1;
+    const char *nearest = NULL;
+    for (int i = 0; i < option_count; i++) {
+        if (!(option_table[i].commands & commands)) continue;
+        int edits = unlikeness(option_table[i].name, name, length);
+        if (edits < best) {
+            best = edits;
+            nearest = option_table[i].name;
+        }
+    }
+    return nearest;
+}
+
+const char *command_nearest(const char *name) {
+    size_t length = strlen(name);
+    if (length == 0 || length > NAME_MAX_BYTES) return NULL;
+    int best = tolerance(length) + 1;
+    const char *nearest = NULL;
+    for (int i = 0; i < command_count; i++) {
+        int edits = distance(command_table[i].name, name, length);
+        if (edits < best) {
+            best = edits;
+            nearest = command_table[i].name;
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Installs by apt what is missing and nothing else. `setup.sh` is for building and testing; `setup.sh bench` and
+# `setup.sh fuzz` add what only those need. When everything is there it takes some hundredths of a second.
+set -eu
+
+packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
+libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev check
+python3 python3-venv python3-pip"
+for need in "$@"; do
+    case $need in
+    bench) packages="$packages wrk" ;;
+    fuzz) packages="$packages clang libclang-rt-14-dev" ;;
+    *) echo "setup.sh: there is no set \"$need\"; the sets are bench and fuzz" >&2; exit 2 ;;
+    esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "setup.sh: this is no Debian or Ubuntu, so nothing was installed. The build needs what these packages hold:" >&2
+    echo "$packages" >&2
+    exit 0
+fi
+
+# shellcheck disable=SC2086  # the list is words
+installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' $packages 2>/dev/null || :)
+missing=
+for package in $packages; do
+    case "
+$installed
+" in
+    *"
+ii  $package
+"*) ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+    as_root=sudo
+else
+    echo "setup.sh: these packages are missing, and only root can install them. Run as root:" >&2
+    echo "    apt-get update && apt-get install --no-install-recommends$missing" >&2
+    exit 1
+fi
+
+echo "setup.sh: installing$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086
+if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $missing; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "setup.sh: apt could not install$missing; its last lines are above" >&2
+    exit 1
+fi
