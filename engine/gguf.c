@@ -15,7 +15,8 @@
 #error "the reader takes numbers from the file as they stand, which needs a little-endian machine"
 #endif
 
-#define MAX_NESTING 4 /* arrays within arrays */
+#define MAX_NESTING 4     /* arrays within arrays */
+#define MAX_ENTRIES 65536 /* keys or tensors: bounds what names that collide can cost */
 #define MAX_ALIGNMENT (1 << 20)
 #define LEAST_VALUE 14 /* bytes of the shortest key-value: length, one letter, type, a byte */
 #define LEAST_TENSOR                                                                               \
@@ -266,10 +267,10 @@ static enum status read_version(struct cursor *cursor, uint32_t *version, struct
 static enum status check_count(const struct cursor *cursor, const char *what, uint64_t count,
                                size_t least, struct err *err) {
     size_t most = left(cursor) / least;
-    if (most > INT32_MAX) most = INT32_MAX;
+    if (most > MAX_ENTRIES) most = MAX_ENTRIES;
     if (count <= most) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, NULL,
-                   "the file says it has %" PRIu64 " %s; its size leaves room for %zu at most",
+                   "the file says it has %" PRIu64 " %s; %zu are the most that are possible in it",
                    count, what, most);
 }
 
