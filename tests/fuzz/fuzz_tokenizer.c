@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    int which = data[0] % N_VOCABULARIES;
+    int which = (data[0] & 0x7F) % N_VOCABULARIES;
     enum special_rule rule = data[0] & 0x80 ? SPECIAL_PARSED : SPECIAL_AS_TEXT;
     const struct tokenizer *tokenizer = vocabulary(which);
     const char *text = (const char *)data + 1;
