@@ -68,7 +68,7 @@ asan() {
 
 tsan() {
     docker/build.sh tsan "$jobs" thread_suites
-    TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp history_size=4" unit tsan --label-regex threads --label-exclude slow
+    TSAN_OPTIONS=history_size=4 unit tsan --label-regex threads --label-exclude slow
 }
 
 e2e() {
