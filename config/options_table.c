@@ -9,15 +9,18 @@
 
 const struct command command_table[] = {
     {"serve", COMMAND_SERVE, "[PATH]", 1, false, true, "serve a model over HTTP"},
-    {"run", COMMAND_RUN, "[PROMPT]", 1, false, false, "complete one prompt, or chat, in the terminal"},
-    {"bench", COMMAND_BENCH, "[PATH]", 1, false, true, "measure prefill and decode on this machine"},
+    {"run", COMMAND_RUN, "[PROMPT]", 1, false, false,
+     "complete one prompt, or chat, in the terminal"},
+    {"bench", COMMAND_BENCH, "[PATH]", 1, false, true,
+     "measure prefill and decode on this machine"},
     {"inspect", COMMAND_INSPECT, "PATH", 1, false, true, "show what a model file holds"},
     {"tokenize", COMMAND_TOKENIZE, "TEXT", 1, true, false, "show a text's token ids"},
     {"version", COMMAND_VERSION, "", 0, false, false, "show version, commit, build and CPU path"},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
-/* The largest counts are far above what is sensible; they keep sums and products of sizes inside their types. */
+/* The largest counts are far above what is sensible; they keep sums and products of sizes inside
+ * their types. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
      "a .gguf file, or a folder in the Hugging Face layout"},
