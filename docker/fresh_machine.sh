@@ -16,11 +16,20 @@ if [ "$(id -u)" != 0 ]; then
 fi
 command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get -qy install debootstrap
 
+# The processes that live in the root, or those of them with the name $1.
+in_root() {
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/root" 2>/dev/null)" = "$root" ] || continue
+        [ -z "${1:-}" ] || [ "$(cat "$process/comm" 2>/dev/null)" = "$1" ] || continue
+        echo "${process#/proc/}"
+    done
+}
+
+# What was mounted for the root belongs to the mount namespace of these processes and goes with the last of them.
 clean_up() {
     code=$?
-    # Everything that runs in the root lives in a namespace of its own and is gone with it, mounts included.
-    [ -z "${machine:-}" ] || kill -KILL "$machine" 2>/dev/null || :
-    [ "${KEEP:-}" = 1 ] && echo "kept: $root" || rm -rf --one-file-system "$root"
+    for process in $(in_root); do kill -KILL "$process" 2>/dev/null || :; done
+    if [ "${KEEP:-}" = 1 ]; then echo "kept: $root"; else rm -rf --one-file-system "$root"; fi
     printf '\n== fresh machine\n%s' "$minutes"
     [ $code = 0 ] && echo "it works" || echo "FAILED"
 }
@@ -75,7 +84,7 @@ copy_settings() {
     mkdir -p "$root/etc/apt/sources.list.d"
     [ ! -f /etc/apt/sources.list ] || cp /etc/apt/sources.list "$root/etc/apt/"
     for file in /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list; do
-        [ ! -f "$file" ] || grep -q debian.org "$file" && cp "$file" "$root/etc/apt/sources.list.d/" || :
+        if [ -f "$file" ] && grep -q debian "$file"; then cp "$file" "$root/etc/apt/sources.list.d/"; fi
     done
     apt-config dump Acquire >"$root/etc/apt/apt.conf.d/99fresh"
     [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
@@ -87,7 +96,7 @@ copy_settings() {
     fi
 }
 
-# Starts `make run`, waits for one completion, and sees that the server ends when it is told to.
+# Starts `make run`, waits for one completion, and sees that the server ends well when it is told to.
 make_run() {
     inside "exec setsid make run ARGS='--port $port'" &
     machine=$!
@@ -109,9 +118,8 @@ for _ in range(1800):
         time.sleep(1)
 sys.exit("make run has served nothing within half an hour")
 PYTHON
-    kill -TERM "$(pgrep -f -n "^build/penstock serve .*--port $port")"
-    wait "$machine" || :
-    machine=
+    kill -TERM "$(in_root penstock)"
+    wait "$machine"
 }
 
 make_test() {
