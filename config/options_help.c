@@ -45,14 +45,21 @@ static void program_help(struct buf *out) {
     buf_puts(out, "\n`penstock COMMAND --help` lists a command's flags.\n");
 }
 
+static bool has_flags(const struct command *row) {
+    unsigned commands = 0;
+    for (int i = 0; i < option_count; i++) commands |= option_table[i].commands;
+    return commands & row->bit;
+}
+
 void options_help(const char *command, struct buf *out) {
     const struct command *row = command ? command_find(command) : NULL;
     if (!row) {
         program_help(out);
         return;
     }
-    buf_printf(out, "penstock %s: %s\n\nusage: penstock %s [flags]%s%s\n", row->name, row->summary,
-               row->name, *row->arguments ? " " : "", row->arguments);
+    buf_printf(out, "penstock %s: %s\n\nusage: penstock %s", row->name, row->summary, row->name);
+    if (has_flags(row)) buf_puts(out, " [flags]");
+    buf_printf(out, "%s%s\n", *row->arguments ? " " : "", row->arguments);
     const char *group = "";
     for (int i = 0; i < option_count; i++) {
         if (!(option_table[i].commands & row->bit)) continue;
@@ -62,7 +69,7 @@ void options_help(const char *command, struct buf *out) {
         }
         option_line(&option_table[i], out);
     }
-    if (!*group) return;
+    if (!has_flags(row)) return;
     buf_puts(out,
              "\nDefaults stand in brackets. Each flag has an environment variable, --max-num-seqs\n"
              "PENSTOCK_MAX_NUM_SEQS, and a key in the YAML file, max-num-seqs. The order is flag,\n"

@@ -62,7 +62,7 @@ const struct option option_table[] = {
     {"port", "PORT", OPTION_INT, AT(port), "8080", 0, 65535, NULL, SERVE, "HTTP",
      "port to listen on; 0: any free one"},
     {"api-key", "KEYS", OPTION_TEXT, AT(api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "keys that clients must send, with commas between them; without it, none is asked for"},
+     "keys with commas between them, of which clients must send one"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
      "file of such keys, one a line"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL, SERVE,
