@@ -1,7 +1,8 @@
 """Brings C files into the form of .clang-format: `tests/format.py FILE...`, or all of them without arguments.
 
 clang-format does the work; what it does badly is done around it: section rules (`/* ---- name ---- */`) are cut to
-the width first, and a comment's end that it has left alone on a line gets the last word for company.
+the width and a comment that makes its line too wide is moved above it first, and a comment's end that was left
+alone on a line gets the last word for company.
 """
 import os
 import re
@@ -16,6 +17,14 @@ def rules_cut(text):
     return re.sub(r"^(/\* -+ .*? )-{3,} ?\*/$", lambda m: m[1] + "-" * (WIDTH - 1 - len(m[1]) - 3) + " */", text, flags=re.M)
 
 
+def trailing_moved(text):
+    def moved(match):
+        if len(match[0]) <= WIDTH:
+            return match[0]
+        return f"{match[1]}{match[3]}\n{match[1]}{match[2]}"
+    return re.sub(r"^( *)([^ /*#].*[;,]) +(/\*.*\*/)$", moved, text, flags=re.M)
+
+
 def end_joined(match):
     """Moves the last word beside a comment's end that stands alone; comments of several paragraphs end like that."""
     text = match[0]
@@ -26,7 +35,7 @@ def end_joined(match):
 
 
 def ends_joined(text):
-    return re.sub(r"/\*(?:(?!\*/)[^\n]*[^\n/]\n)+ *\*/(?=\n)", end_joined, text)
+    return re.sub(r"(?m)^ */\*(?:(?!\*/)[^\n]*[^\n/]\n)+ *\*/(?=\n)", end_joined, text)
 
 
 def main():
@@ -36,7 +45,7 @@ def main():
     for path in paths:
         with open(path, encoding="utf-8") as file:
             before = file.read()
-        done = subprocess.run(["clang-format", "--assume-filename", path], input=rules_cut(before), text=True,
+        done = subprocess.run(["clang-format", "--assume-filename", path], input=trailing_moved(rules_cut(before)), text=True,
                               capture_output=True, check=True).stdout
         done = ends_joined(done)
         if done != before:
