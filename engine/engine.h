@@ -39,6 +39,9 @@ struct engine;
 enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err);
 void engine_close(struct engine *engine);
 
+/* Reads only the tokenizer of a model file; the caller frees it. */
+enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
+
 /* What a model is, as read from its file. */
 struct model_info {
     char name[128];          /* general.name or the file's name */

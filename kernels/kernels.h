@@ -151,6 +151,7 @@ struct backend {
     const char *name;   /* "cpu" */
     const char *path;   /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
     int n_threads;      /* compute threads, the caller's included */
+    bool host_memory;   /* buffers are the host's own memory: what is in them needs no download */
 };
 
 struct backend_config {

@@ -11,6 +11,13 @@
 
 struct cJSON;
 
+/* One piece of a rendered prompt. What a template itself writes may name special tokens; what came from a message may
+ * not (SPECIAL_AS_TEXT), so that a user cannot forge another turn. */
+struct chat_piece {
+    size_t start, length;  /* bytes in the rendered text */
+    bool from_user;        /* came from a string of `messages`, `tools`, `documents` or `extra` */
+};
+
 /* ---- tokenizer --------------------------------------------------------------------------------------- */
 
 enum tokenizer_kind {
@@ -64,6 +71,11 @@ enum special_rule {
  * `add_special` puts bos and eos around the ids where the model asks for them. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      enum special_rule rule, bool add_special, int limit, int32_t **ids);
+
+/* The same for a rendered chat prompt, whose pieces cover it in order: control tokens are recognised where they lie whole in
+ * pieces that are not from a user; words may run across pieces. No bos or eos: templates write their own. */
+int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
+                            const struct chat_piece *pieces, int n_pieces, int limit, int32_t **ids);
 
 /* The raw bytes a token stands for (special tokens: their name), not NUL-terminated; "" for an id out of range.
  * Lives as long as the tokenizer. */
@@ -123,13 +135,6 @@ struct chat_input {
     bool add_generation_prompt;
     bool continue_final_message;    /* cut the rendered text after the last message's content, as transformers does */
     int64_t time_s;                 /* for strftime_now, seconds since 1970 UTC */
-};
-
-/* One piece of a rendered prompt. What a template itself writes may name special tokens; what came from a message may
- * not (SPECIAL_AS_TEXT), so that a user cannot forge another turn. */
-struct chat_piece {
-    size_t start, length;  /* bytes in the rendered text */
-    bool from_user;        /* came from a string of `messages`, `tools`, `documents` or `extra` */
 };
 
 /* Renders into `out` (appended). Fails with STATUS_INVALID_REQUEST, line and cause: raise_exception, an undefined operation,

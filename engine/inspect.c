@@ -1,0 +1,250 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/memory_plan.h"
+#include "engine/model_file.h"
+
+#define SHOWN_ELEMENTS 4 /* of an array */
+#define SHOWN_BYTES 60   /* of a string */
+
+/* ---- key-values ------------------------------------------------------------------------------ */
+
+/* Prints one character, or an escape for one byte, and returns how many bytes that was. */
+static size_t print_character(FILE *out, const char *text, size_t length) {
+    size_t n = showable_bytes(text, length);
+    if (*text == '"' || *text == '\\') fputc('\\', out);
+    if (n > 0) {
+        fwrite(text, 1, n, out);
+        return n;
+    }
+    if (*text == '\n') {
+        fputs("\\n", out);
+    } else {
+        fprintf(out, "\\x%02x", (unsigned char)*text);
+    }
+    return 1;
+}
+
+/* Prints a string on one line whatever it holds, and not much more of it than SHOWN_BYTES. */
+static void print_text(FILE *out, const char *text, size_t length) {
+    size_t shown = 0;
+    fputc('"', out);
+    while (shown < length && shown < SHOWN_BYTES)
+        shown += print_character(out, text + shown, length - shown);
+    fputc('"', out);
+    if (shown < length) fprintf(out, "... (%zu bytes)", length);
+}
+
+/* Prints the element at *at and moves behind it. */
+static void print_element(FILE *out, enum gguf_type type, const uint8_t **at) {
+    if (type == GGUF_STRING) {
+        size_t length;
+        const char *text = gguf_next_string(at, &length);
+        print_text(out, text, length);
+        return;
+    }
+    if (type == GGUF_BOOL) {
+        fputs(**at ? "true" : "false", out);
+    } else if (gguf_is_float(type)) {
+        fprintf(out, "%.9g", gguf_number_at(type, *at));
+    } else {
+        fprintf(out, "%" PRId64, gguf_integer_at(type, *at));
+    }
+    *at += gguf_type_bytes(type);
+}
+
+static void print_array(FILE *out, const struct gguf_value *value) {
+    const uint8_t *at = value->data;
+    uint64_t shown = value->element == GGUF_ARRAY ? 0 : value->count;
+    if (shown > SHOWN_ELEMENTS) shown = SHOWN_ELEMENTS;
+    fputc('[', out);
+    for (uint64_t i = 0; i < shown; i++) {
+        if (i) fputs(", ", out);
+        print_element(out, value->element, &at);
+    }
+    if (shown < value->count) fputs(shown ? ", ..." : "...", out);
+    fputc(']', out);
+}
+
+static void print_value(FILE *out, const struct gguf_value *value) {
+    fprintf(out, "  %.*s = ", (int)value->key_length, value->key);
+    const uint8_t *at = value->data;
+    if (value->type == GGUF_ARRAY) {
+        print_array(out, value);
+        fprintf(out, "  (%" PRIu64 " x %s)", value->count, gguf_type_name(value->element));
+    } else {
+        print_element(out, value->type, &at);
+        fprintf(out, "  (%s)", gguf_type_name(value->type));
+    }
+    fputc('\n', out);
+}
+
+static void print_values(FILE *out, const struct gguf *gguf) {
+    fprintf(out, "Keys: %d\n", gguf->n_values);
+    for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static void print_tensors(FILE *out, const struct weights *weights) {
+    struct buf shape = {0};
+    fprintf(out, "\nTensors: %d\n", weights->n);
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight *weight = &weights->tensor[i];
+        buf_clear(&shape);
+        weight_shape_text(&shape, weight->n_dims, weight->dim);
+        fprintf(out, "  %-32s %-5s %-16s %12zu bytes\n", weight->name,
+                dtype_name((int)weight->type), shape.data, weight->bytes);
+    }
+    buf_free(&shape);
+}
+
+static void print_totals(FILE *out, const struct weights *weights) {
+    fputs("\nTotals by type\n", out);
+    for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
+        int64_t elements = 0, bytes = 0;
+        int n = 0;
+        for (int i = 0; i < weights->n; i++) {
+            const struct weight *weight = &weights->tensor[i];
+            if ((int)weight->type != type) continue;
+            elements += weight->n_elements;
+            bytes += (int64_t)weight->bytes;
+            n++;
+        }
+        if (n == 0) continue;
+        fprintf(out, "  %-5s %6d tensors %14" PRId64 " elements %14" PRId64 " bytes\n",
+                dtype_name(type), n, elements, bytes);
+    }
+}
+
+/* ---- model and tokenizer --------------------------------------------------------------------- */
+
+static void print_model(FILE *out, const struct model_info *info) {
+    fprintf(out,
+            "\nModel: %s\n"
+            "  architecture %s, mostly %s, %" PRId64 " parameters\n"
+            "  %d layers, %d wide, MLP of %d, %d heads on %d key-value heads of %d\n"
+            "  vocabulary %d, context %d tokens\n"
+            "  rotary base %g over %d dimensions, RMS epsilon %g\n",
+            info->name, info->architecture, info->quantisation, info->n_parameters, info->L,
+            info->K, info->F, info->H, info->G, info->D, info->V, info->context_length,
+            (double)info->rope_base, info->D_rope, (double)info->rms_epsilon);
+}
+
+static int count_type(const struct tokenizer_spec *spec, enum token_type type) {
+    int n = 0;
+    if (!spec->type) return type == TOKEN_NORMAL ? spec->n_tokens : 0;
+    for (int id = 0; id < spec->n_tokens; id++) n += spec->type[id] == (int32_t)type;
+    return n;
+}
+
+static void print_id(FILE *out, const char *what, const struct tokenizer_spec *spec, int32_t id) {
+    if (id < 0) return;
+    fprintf(out, "  %s %" PRId32 " ", what, id);
+    print_text(out, spec->token[id], spec->token_length[id]);
+    fputc('\n', out);
+}
+
+static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
+    bool bytes = spec->kind == TOKENIZER_BYTE_BPE;
+    fprintf(out, "\nTokenizer: %s", bytes ? "byte-level BPE" : "SentencePiece");
+    if (spec->pre) {
+        fputs(", pattern ", out);
+        print_text(out, spec->pre, strlen(spec->pre));
+    }
+    fprintf(out, "\n  %d tokens, %d merges\n", spec->n_tokens, spec->n_merges);
+    fprintf(out, "  %d normal, %d control, %d user-defined, %d byte, %d unknown, %d unused\n",
+            count_type(spec, TOKEN_NORMAL), count_type(spec, TOKEN_CONTROL),
+            count_type(spec, TOKEN_USER_DEFINED), count_type(spec, TOKEN_BYTE),
+            count_type(spec, TOKEN_UNKNOWN), count_type(spec, TOKEN_UNUSED));
+    print_id(out, "bos", spec, spec->bos);
+    print_id(out, "eos", spec, spec->eos);
+    print_id(out, "unknown", spec, spec->unknown);
+    fprintf(out, "  adds bos: %s, adds eos: %s\n", spec->add_bos ? "yes" : "no",
+            spec->add_eos ? "yes" : "no");
+}
+
+static enum status print_tokenizer(FILE *out, const struct gguf *gguf,
+                                   const struct tokenizer_spec *spec, struct err *err) {
+    int32_t ids[MAX_END_IDS];
+    int n = 0;
+    const char *text = NULL;
+    size_t length = 0;
+    print_spec(out, spec);
+    enum status status = end_ids_collect(ids, &n, gguf, spec, err);
+    if (status == STATUS_OK) status = chat_template_text(gguf, &text, &length, err);
+    if (status != STATUS_OK) return status;
+    for (int i = 0; i < n; i++) print_id(out, "ends a generation:", spec, ids[i]);
+    if (text) {
+        fprintf(out, "  chat template of %zu bytes\n", length);
+    } else {
+        fputs("  no chat template\n", out);
+    }
+    return STATUS_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void print_bytes(FILE *out, const char *what, int64_t bytes, const char *note) {
+    fprintf(out, "  %-16s %14" PRId64 " bytes %10.1f MiB%s\n", what, bytes,
+            (double)bytes / (1 << 20), note);
+}
+
+static void print_memory(FILE *out, const struct engine_memory *memory,
+                         const struct machine_memory *machine) {
+    int64_t slots = (int64_t)memory->n_blocks * memory->block_size;
+    fputs("\nMemory when serving\n", out);
+    print_bytes(out, "weights", memory->weights, " (estimate)");
+    print_bytes(out, "KV cache", memory->kv_cache, "");
+    print_bytes(out, "scratch", memory->scratch, " (estimate)");
+    print_bytes(out, "together", memory->weights + memory->kv_cache + memory->scratch, "");
+    print_bytes(out, "free now", machine->available, "");
+    fprintf(out, "  KV cache: %d blocks of %d slots, %" PRId64 " bytes a token\n", memory->n_blocks,
+            memory->block_size, memory->kv_bytes_per_token);
+    fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
+            slots / memory->max_model_len, memory->max_model_len);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static enum status inspect_text(const struct gguf *gguf, FILE *out, struct err *err) {
+    struct tokenizer_spec spec;
+    enum status status = tokenizer_spec_read(&spec, gguf, err);
+    if (status != STATUS_OK) return status;
+    status = print_tokenizer(out, gguf, &spec, err);
+    tokenizer_spec_free(&spec);
+    return status;
+}
+
+/* Prints the directory first: it helps most for a file that what follows refuses. */
+static enum status inspect(const struct gguf *gguf, const struct engine_config *config, FILE *out,
+                           struct err *err) {
+    struct model_info info;
+    struct machine_memory machine;
+    struct engine_memory memory;
+    fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
+            config->model, gguf->version, gguf->size, gguf->alignment);
+    print_values(out, gguf);
+    print_tensors(out, &gguf->weights);
+    print_totals(out, &gguf->weights);
+    enum status status = model_info_read(&info, gguf, config->model, err);
+    if (status != STATUS_OK) return status;
+    print_model(out, &info);
+    status = inspect_text(gguf, out, err);
+    if (status != STATUS_OK) return status;
+    machine_memory_read(&machine);
+    status = memory_plan(&memory, &info, config, &machine, err);
+    if (status == STATUS_OK) print_memory(out, &memory, &machine);
+    return status;
+}
+
+enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err) {
+    struct gguf *gguf = NULL;
+    enum status status = gguf_open(&gguf, config->model, err);
+    if (status != STATUS_OK) return status;
+    status = inspect(gguf, config, out, err);
+    gguf_close(gguf);
+    if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))
+        status = err_set(err, STATUS_SYSTEM, NULL, "the output could not be written");
+    return status;
+}

@@ -1,0 +1,165 @@
+#include "engine/memory_plan.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define DEFAULT_MOST (1024 * MIB) /* of KV memory that nobody asked for */
+#define DEFAULT_SHARE 4           /* the default takes at most this part of the free memory */
+#define MAX_BLOCK_SIZE 1024
+#define MAX_SEQS 65536
+#define MAX_ROWS (1 << 20)
+
+enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
+                                 struct err *err) {
+    const char *name = config->kv_dtype ? config->kv_dtype : "auto";
+    if (strcmp(name, "auto") == 0) {
+        *out = config->float32 ? DTYPE_F32 : DTYPE_F16;
+    } else if (strcmp(name, "float16") == 0) {
+        *out = DTYPE_F16;
+    } else if (strcmp(name, "float32") == 0) {
+        *out = DTYPE_F32;
+    } else {
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is unknown; it is auto, float16 or float32", name);
+    }
+    return STATUS_OK;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static enum status check_range(const char *option, int value, int least, int most,
+                               struct err *err) {
+    if (value >= least && value <= most) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, option, "--%s %d is out of range; %d to %d is possible",
+                   option, value, least, most);
+}
+
+static enum status check_settings(const struct engine_config *config, struct err *err) {
+    enum status status = check_range("block-size", config->block_size, 1, MAX_BLOCK_SIZE, err);
+    if (status == STATUS_OK)
+        status = check_range("max-num-seqs", config->max_num_seqs, 1, MAX_SEQS, err);
+    if (status == STATUS_OK)
+        status =
+            check_range("max-num-batched-tokens", config->max_num_batched_tokens, 1, MAX_ROWS, err);
+    if (status != STATUS_OK) return status;
+    if (config->kv_memory < 0) {
+        return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                       "--kv-cache-memory cannot be negative; 0 lets it be chosen");
+    }
+    return STATUS_OK;
+}
+
+static enum status plan_length(struct engine_memory *plan, const struct model_info *info,
+                               const struct engine_config *config, struct err *err) {
+    plan->max_model_len = config->max_model_len ? config->max_model_len : info->context_length;
+    if (plan->max_model_len >= 1 && plan->max_model_len <= info->context_length) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "max-model-len",
+                   "--max-model-len %d is out of range; the model was trained for 1 to %d tokens",
+                   config->max_model_len, info->context_length);
+}
+
+/* ---- the KV pool ----------------------------------------------------------------------------- */
+
+static int64_t at_most(int64_t value, int64_t most) {
+    return value < most ? value : most;
+}
+
+/* A slot's number is block * block_size + offset in an int32, so no pool may have more slots than
+ * that. */
+static int64_t most_blocks(const struct engine_memory *plan) {
+    return INT32_MAX / plan->block_size;
+}
+
+/* What is left when the weights and the scratch are in memory. */
+static int64_t left_for_kv(const struct engine_memory *plan, const struct machine_memory *machine) {
+    int64_t left = machine->available - plan->weights - plan->scratch;
+    return left > 0 ? left : 0;
+}
+
+static enum status refuse_small_pool(const struct engine_memory *plan, int64_t given, int64_t need,
+                                     struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t length = given / block_bytes * plan->block_size;
+    char way_out[64] = "";
+    if (length > 0) snprintf(way_out, sizeof way_out, ", or --max-model-len %" PRId64, length);
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "--kv-cache-memory of %" PRId64 " bytes is too small for one sequence of %d "
+                   "tokens: give at least %" PRId64 " (%" PRId64 " bytes a token)%s",
+                   given, plan->max_model_len, need, plan->kv_bytes_per_token, way_out);
+}
+
+static enum status refuse_small_machine(const struct engine_memory *plan, int64_t left,
+                                        int64_t need, struct err *err) {
+    int64_t length = left / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
+    return err_set(err, STATUS_USAGE, "max-model-len",
+                   "the KV cache of one sequence of %d tokens takes %" PRId64 " MiB, and %" PRId64
+                   " MiB are left beside weights and scratch; "
+                   "%s%" PRId64 "%s",
+                   plan->max_model_len, need / MIB, left / MIB,
+                   length > 0 ? "give --max-model-len " : "not even one block fits (",
+                   length > 0 ? length : plan->block_size, length > 0 ? " or less" : " tokens)");
+}
+
+/* The default pool: modest, because nobody asked for it, but enough that every sequence can run to
+ * its end. */
+static int64_t default_blocks(const struct engine_memory *plan, const struct engine_config *config,
+                              const struct machine_memory *machine, int64_t chain) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t share = at_most(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
+    int64_t blocks = at_most(share, DEFAULT_MOST) / block_bytes;
+    blocks = at_most(blocks, chain * config->max_num_seqs);
+    return blocks > chain ? blocks : chain;
+}
+
+static enum status plan_pool(struct engine_memory *plan, const struct engine_config *config,
+                             const struct machine_memory *machine, struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+    int64_t blocks, need = chain * block_bytes;
+    if (config->kv_memory > 0) {
+        blocks = config->kv_memory / block_bytes;
+        if (blocks < chain) return refuse_small_pool(plan, config->kv_memory, need, err);
+    } else {
+        int64_t left = left_for_kv(plan, machine);
+        blocks = default_blocks(plan, config, machine, chain);
+        if (need > left) return refuse_small_machine(plan, left, need, err);
+    }
+    blocks = at_most(blocks, most_blocks(plan));
+    assert(blocks >= chain);
+    plan->n_blocks = (int)blocks;
+    plan->kv_cache = blocks * block_bytes;
+    return STATUS_OK;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+/* A step's rows in float32: the residual stream, its normed copy and a block's output; q and the
+ * attention's output; k and v; gate and up; and the logits of the rows that want them. */
+static int64_t scratch_bytes(const struct model_info *info, const struct engine_config *config) {
+    int64_t M = config->max_num_batched_tokens;
+    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
+    int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
+    int64_t row = 3 * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F;
+    return (M * row + R * info->V) * (int64_t)sizeof(float);
+}
+
+enum status memory_plan(struct engine_memory *out, const struct model_info *info,
+                        const struct engine_config *config, const struct machine_memory *machine,
+                        struct err *err) {
+    enum dtype dtype = DTYPE_F16;
+    struct engine_memory plan = {.block_size = config->block_size};
+    enum status status = check_settings(config, err);
+    if (status == STATUS_OK) status = memory_plan_kv_dtype(config, &dtype, err);
+    if (status == STATUS_OK) status = plan_length(&plan, info, config, err);
+    if (status != STATUS_OK) return status;
+    plan.weights = config->float32 ? info->n_parameters * 4 : info->file_bytes;
+    plan.scratch = scratch_bytes(info, config);
+    int64_t kv_numbers = 2 * (int64_t)info->L * info->G * info->D;
+    plan.kv_bytes_per_token = (int64_t)dtype_bytes(dtype, (size_t)kv_numbers);
+    status = plan_pool(&plan, config, machine, err);
+    if (status == STATUS_OK) *out = plan;
+    return status;
+}

@@ -1,0 +1,152 @@
+/* What all families share: taking tensors into the backend, the activation buffers, and letting go of both. */
+#include "engine/model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct model_family *const families[] = {&model_llama};
+
+const struct model_family *model_family_find(const char *architecture) {
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (strcmp(families[i]->architecture, architecture) == 0) return families[i];
+    }
+    return NULL;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------------------- */
+
+/* A seed of the tensor's own, from its name (FNV-1a). */
+static uint64_t name_seed(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return hash;
+}
+
+enum status model_take_matrix(struct model *model, const struct weights *weights,
+                              const struct engine_config *config, const char *name, int N, int K,
+                              struct matrix **out, struct err *err) {
+    const struct weight *weight;
+    enum status status = weights_matrix(weights, name, N, K, &weight, err);
+    if (status) return status;
+    struct backend *b = model->backend;
+    const void *rows = weight->data;
+    void *made = NULL;
+    if (config->dummy) {
+        rows = made = mem_large(weight->bytes);
+        dummy_fill(weight->type, made, (size_t)weight->n_elements, name_seed(name));
+    }
+    status = b->ops->matrix_new(b, out, weight->type, N, K, rows, config->float32, err);
+    mem_large_free(made, weight->bytes);
+    if (!status) model->weight_bytes += (int64_t)b->ops->matrix_bytes(*out);
+    return status;
+}
+
+enum status model_take_vector(struct model *model, const struct weights *weights, const char *name,
+                              int n, float **out, struct err *err) {
+    const struct weight *weight;
+    enum status status = weights_vector(weights, name, n, &weight, err);
+    if (status) return status;
+    struct backend *b = model->backend;
+    *out = b->ops->buffer_new(b, (size_t)n * sizeof(float));
+    dequantise(weight->type, weight->data, *out, (size_t)n);
+    model->weight_bytes += n * (int64_t)sizeof(float);
+    return STATUS_OK;
+}
+
+/* ---- activations -------------------------------------------------------------------------------------------- */
+
+/* One buffer of the activations: rows of `width` floats, for every row or only for those that want logits. */
+struct field {
+    float **buffer;
+    int width;
+    bool per_logit_row;
+};
+
+#define N_FIELDS 11
+
+static void activation_fields(struct activations *a, const struct model_info *m,
+                              struct field fields[N_FIELDS]) {
+    const struct field all[N_FIELDS] = {
+        {&a->x, m->K, false},           {&a->norm, m->K, false},  {&a->q, m->H * m->D, false},
+        {&a->k, m->G * m->D, false},    {&a->v, m->G * m->D, false},
+        {&a->mixed, m->H * m->D, false}, {&a->out, m->K, false},   {&a->gate, m->F, false},
+        {&a->up, m->F, false},          {&a->rows, m->K, true},   {&a->logits, m->V, true},
+    };
+    memcpy(fields, all, sizeof all);
+}
+
+static size_t field_bytes(const struct field *field, const struct activations *a) {
+    int rows = field->per_logit_row ? a->max_logit_rows : a->max_rows;
+    return (size_t)rows * (size_t)field->width * sizeof(float);
+}
+
+int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows) {
+    struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
+    struct field fields[N_FIELDS];
+    activation_fields(&a, info, fields);
+    int64_t bytes = 0;
+    for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
+    return bytes;
+}
+
+static void make_activations(struct model *model, const struct engine_config *config) {
+    struct activations *a = &model->act;
+    struct field fields[N_FIELDS];
+    a->max_rows = config->max_num_batched_tokens;
+    a->max_logit_rows = config->max_logit_rows;
+    activation_fields(a, &model->info, fields);
+    for (int i = 0; i < N_FIELDS; i++) {
+        *fields[i].buffer =
+            model->backend->ops->buffer_new(model->backend, field_bytes(&fields[i], a));
+    }
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------- */
+
+enum status model_load(struct model *model, const struct weights *weights,
+                       const struct engine_config *config, struct err *err) {
+    model->family = model_family_find(model->info.architecture);
+    if (!model->family) {
+        return err_set(err, STATUS_BAD_FILE, "general.architecture",
+                       "architecture \"%s\" is not served; this version serves llama",
+                       model->info.architecture);
+    }
+    model->layers = mem_calloc((size_t)model->info.L, sizeof *model->layers);
+    enum status status = model->family->load(model, weights, config, err);
+    if (!status) make_activations(model, config);
+    return status;
+}
+
+static void free_buffer(struct backend *b, float *buffer, size_t n) {
+    if (buffer) b->ops->buffer_free(b, buffer, n * sizeof(float));
+}
+
+static void free_layer(struct model *model, struct layer *layer) {
+    struct backend *b = model->backend;
+    struct matrix *const all[] = {layer->wq, layer->wk, layer->wv,  layer->wo,
+                                  layer->gate, layer->up, layer->down};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i]) b->ops->matrix_free(b, all[i]);
+    }
+    free_buffer(b, layer->attention_norm, (size_t)model->info.K);
+    free_buffer(b, layer->mlp_norm, (size_t)model->info.K);
+}
+
+void model_close(struct model *model) {
+    struct backend *b = model->backend;
+    struct field fields[N_FIELDS];
+    activation_fields(&model->act, &model->info, fields);
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (*fields[i].buffer) {
+            b->ops->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));
+        }
+    }
+    for (int i = 0; model->layers && i < model->info.L; i++) free_layer(model, &model->layers[i]);
+    free(model->layers);
+    if (model->head && model->head != model->embedding) b->ops->matrix_free(b, model->head);
+    if (model->embedding) b->ops->matrix_free(b, model->embedding);
+    free_buffer(b, model->final_norm, (size_t)model->info.K);
+    free_buffer(b, model->inv_freq, (size_t)model->info.D_rope / 2);
+    memset(model, 0, sizeof *model);
+}

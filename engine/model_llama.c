@@ -1,0 +1,136 @@
+/* The llama family: pre-norm blocks of grouped-query attention with rotary positions and a SiLU-gated MLP
+ * (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2, Llama 1 to 3 and Mistral are of this shape. */
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model.h"
+
+/* One tensor of a block: its name's ending, its shape, and where it goes. */
+struct slot {
+    const char *suffix;
+    int N, K;
+    struct matrix **matrix;
+};
+
+static enum status load_layer(struct model *model, const struct weights *weights,
+                              const struct engine_config *config, int index, struct err *err) {
+    const struct model_info *m = &model->info;
+    struct layer *layer = &model->layers[index];
+    int q = m->H * m->D, kv = m->G * m->D;
+    const struct slot slots[] = {
+        {"attn_q", q, m->K, &layer->wq},       {"attn_k", kv, m->K, &layer->wk},
+        {"attn_v", kv, m->K, &layer->wv},      {"attn_output", m->K, q, &layer->wo},
+        {"ffn_gate", m->F, m->K, &layer->gate}, {"ffn_up", m->F, m->K, &layer->up},
+        {"ffn_down", m->K, m->F, &layer->down},
+    };
+    char name[64];
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", index, slots[i].suffix);
+        enum status status = model_take_matrix(model, weights, config, name, slots[i].N, slots[i].K,
+                                               slots[i].matrix, err);
+        if (status) return status;
+    }
+    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", index);
+    enum status status = model_take_vector(model, weights, name, m->K, &layer->attention_norm, err);
+    if (status) return status;
+    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", index);
+    return model_take_vector(model, weights, name, m->K, &layer->mlp_norm, err);
+}
+
+/* inv_freq[i] = base^(-2i / D_rope), divided by the file's own factors where it has some (Llama 3.1's long
+ * contexts are made so). */
+static enum status load_frequencies(struct model *model, const struct weights *weights, struct err *err) {
+    const struct model_info *m = &model->info;
+    int n = m->D_rope / 2;
+    float *factors = NULL;
+    if (weights_lookup(weights, "rope_freqs.weight")) {
+        enum status status = model_take_vector(model, weights, "rope_freqs.weight", n, &factors, err);
+        if (status) return status;
+    }
+    struct backend *b = model->backend;
+    model->inv_freq = b->ops->buffer_new(b, (size_t)n * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        double power = pow((double)m->rope_base, 2.0 * i / m->D_rope);
+        model->inv_freq[i] = (float)(1.0 / (power * (factors ? (double)factors[i] : 1.0)));
+    }
+    if (factors) b->ops->buffer_free(b, factors, (size_t)n * sizeof(float));
+    return STATUS_OK;
+}
+
+static enum status load(struct model *model, const struct weights *weights,
+                        const struct engine_config *config, struct err *err) {
+    const struct model_info *m = &model->info;
+    enum status status = model_take_matrix(model, weights, config, "token_embd.weight", m->V, m->K,
+                                           &model->embedding, err);
+    if (status) return status;
+    status = model_take_vector(model, weights, "output_norm.weight", m->K, &model->final_norm, err);
+    if (status) return status;
+    model->head = model->embedding;
+    if (weights_lookup(weights, "output.weight")) {
+        status = model_take_matrix(model, weights, config, "output.weight", m->V, m->K, &model->head, err);
+        if (status) return status;
+    }
+    status = load_frequencies(model, weights, err);
+    for (int i = 0; i < m->L && !status; i++) {
+        status = load_layer(model, weights, config, i, err);
+        if (config->progress) config->progress(config->progress_arg, "weights", (i + 1.0) / m->L);
+    }
+    return status;
+}
+
+/* x += attention(norm(x)) */
+static void attend(struct model *model, int index, const struct step *step, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_info *m = &model->info;
+    struct activations *a = &model->act;
+    struct layer *layer = &model->layers[index];
+    enum rope_layout rope = model->family->rope;
+    int M = step->M;
+    b->ops->rmsnorm(b, a->norm, a->x, layer->attention_norm, M, m->K, m->rms_epsilon);
+    b->ops->matmul(b, (float *const[]){a->q, a->k, a->v}, a->norm,
+                   (struct matrix *const[]){layer->wq, layer->wk, layer->wv}, 3, M);
+    b->ops->rope(b, a->q, m->H, m->D, m->D_rope, model->inv_freq, rope);
+    b->ops->rope(b, a->k, m->G, m->D, m->D_rope, model->inv_freq, rope);
+    b->ops->kv_write(b, cache, index, a->k, a->v);
+    b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
+    b->ops->matmul(b, &a->out, a->mixed, &layer->wo, 1, M);
+    b->ops->add(b, a->x, a->out, M, m->K);
+}
+
+/* x += down(silu(gate(norm(x))) * up(norm(x))) */
+static void transform(struct model *model, int index, const struct step *step) {
+    struct backend *b = model->backend;
+    const struct model_info *m = &model->info;
+    struct activations *a = &model->act;
+    struct layer *layer = &model->layers[index];
+    int M = step->M;
+    b->ops->rmsnorm(b, a->norm, a->x, layer->mlp_norm, M, m->K, m->rms_epsilon);
+    b->ops->matmul(b, (float *const[]){a->gate, a->up}, a->norm,
+                   (struct matrix *const[]){layer->gate, layer->up}, 2, M);
+    b->ops->silu_gate(b, a->gate, a->gate, a->up, M, m->F);
+    b->ops->matmul(b, &a->out, a->gate, &layer->down, 1, M);
+    b->ops->add(b, a->x, a->out, M, m->K);
+}
+
+static void forward(struct model *model, const struct step *step, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_info *m = &model->info;
+    struct activations *a = &model->act;
+    b->ops->step_begin(b, step, cache);
+    b->ops->embed(b, a->x, model->embedding);
+    for (int i = 0; i < m->L; i++) {
+        attend(model, i, step, cache);
+        transform(model, i, step);
+    }
+    if (step->R == 0) return;
+    b->ops->gather(b, a->rows, a->x, m->K);
+    b->ops->rmsnorm(b, a->rows, a->rows, model->final_norm, step->R, m->K, m->rms_epsilon);
+    b->ops->matmul(b, &a->logits, a->rows, &model->head, 1, step->R);
+}
+
+const struct model_family model_llama = {
+    .architecture = "llama",
+    .rope = ROPE_ADJACENT,
+    .load = load,
+    .forward = forward,
+};

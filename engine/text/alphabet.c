@@ -1,0 +1,70 @@
+#include <string.h>
+
+#include "engine/text/tokenizer_internal.h"
+
+/* GPT-2 writes each byte as one visible character: printable Latin-1 stands for itself, and the other 68 bytes are
+ * U+0100 onwards in their order. */
+static bool stands_for_itself(uint32_t c) {
+    return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
+}
+
+/* The byte that a character of GPT-2's alphabet stands for, or -1. */
+static int byte_of_character(uint32_t c) {
+    if (c < 0x100) return stands_for_itself(c) ? (int)c : -1;
+    if (c < 0x121) return (int)(c - 0x100);               /* 00..20 */
+    if (c < 0x143) return (int)(c - 0x121) + 0x7F;        /* 7F..A0 */
+    return c == 0x143 ? 0xAD : -1;
+}
+
+/* A token with a character from outside the alphabet was never made of bytes: it stands for its own spelling. */
+static void decode_bytes(const char *name, size_t length, struct buf *out) {
+    size_t begin = out->length;
+    for (size_t at = 0, size; at < length; at += size) {
+        size = utf8_character(name + at, length - at);
+        int byte = size ? byte_of_character(utf8_code_point(name + at, size)) : -1;
+        if (byte < 0) {
+            out->length = begin;
+            buf_add(out, name, length);
+            return;
+        }
+        buf_add(out, &(char){(char)byte}, 1);
+    }
+}
+
+/* SentencePiece writes a space as U+2581. */
+static void decode_spaces(const char *name, size_t length, struct buf *out) {
+    for (size_t at = 0; at < length;) {
+        bool space = length - at >= 3 && memcmp(name + at, "\xE2\x96\x81", 3) == 0;
+        buf_add(out, space ? " " : name + at, 1);
+        at += space ? 3 : 1;
+    }
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+int alphabet_byte_token(const char *name, size_t length) {
+    if (length != 6 || memcmp(name, "<0x", 3) != 0 || name[5] != '>') return -1;
+    int high = hex_digit(name[3]), low = hex_digit(name[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
+                     struct buf *out) {
+    int byte = type == TOKEN_BYTE ? alphabet_byte_token(name, length) : -1;
+    if (byte >= 0) {
+        buf_add(out, &(char){(char)byte}, 1);
+    } else if (type_is_special(type)) {
+        buf_add(out, name, length);
+    } else if (kind == TOKENIZER_SENTENCEPIECE) {
+        decode_spaces(name, length, out);
+    } else if (type == TOKEN_USER_DEFINED) {
+        buf_add(out, name, length);
+    } else {
+        decode_bytes(name, length, out);
+    }
+}

@@ -1,0 +1,275 @@
+/* The pre-tokenizer: text into pieces that no token crosses.
+ *
+ * A GGUF file names its pre-tokenizer; a name stands for one or more patterns, tried one after another: what a pattern
+ * matches is a piece, what lies between its matches is a piece too, and each goes on to the next pattern. The
+ * patterns are facts of the models' own tokenizers (tokenizer.json of each family), written for PCRE2. White
+ * space is spelt out, as Unicode's White_Space, because PCRE2's \s also takes U+180E.
+ *
+ * Threads: compiled patterns are read-only; each call of pretokenizer_split has its own match data. PCRE2's compiled
+ * code runs on 32 KiB of the caller's stack, which these patterns never fill: none of them nests repeats.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <assert.h>
+#include <pcre2.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/text/tokenizer_internal.h"
+
+/* ---- the patterns ------------------------------------------------------------------------------------------ */
+
+#define SPACES "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define S "[" SPACES "]"
+#define NOT_S "[^" SPACES "]"
+#define SPACE_RUNS S "+(?!" NOT_S ")|" S "+"
+#define LINES S "*[\\r\\n]+"
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+#define GPT2                                                                                       \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_RUNS
+
+/* GPT-4's shape: a word takes one odd character before it, punctuation the line ends after it. */
+#define GPT4(word, numbers, mark)                                                                  \
+    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?" word "|" numbers "| ?" mark "[\\r\\n]*|" LINES           \
+                "|" SPACE_RUNS
+#define LLAMA3 GPT4("\\p{L}+", "\\p{N}{1,3}", "[^" SPACES "\\p{L}\\p{N}]+")
+#define QWEN2 GPT4("\\p{L}+", "\\p{N}", "[^" SPACES "\\p{L}\\p{N}]+")
+#define QWEN35 GPT4("[\\p{L}\\p{M}]+", "\\p{N}", "[^" SPACES "\\p{L}\\p{M}\\p{N}]+")
+
+/* GPT-4o's shape: a word is capitals, then small letters; characters without case are both. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define GPT4O_SHAPE(after_word, numbers)                                                           \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" after_word "|[^\\r\\n\\p{L}\\p{N}]?" UPPER        \
+    "+" LOWER "*" after_word "|" numbers "| ?[^" SPACES "\\p{L}\\p{N}]+[\\r\\n/]*|" LINES          \
+    "|" SPACE_RUNS
+#define GPT4O GPT4O_SHAPE(CONTRACTION "?", "\\p{N}{1,3}")
+#define TEKKEN GPT4O_SHAPE("", "\\p{N}")
+
+/* DeepSeek's first models split in steps. U+0800..U+4E00 is in the original, too. */
+#define DEEPSEEK_CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
+#define DEEPSEEK3                                                                                  \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"                                       \
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES                \
+    "|" SPACE_RUNS
+#define DIGIT "\\p{N}"
+#define LINE_ENDS "[\\r\\n]"
+#define SPACE_END "(?<!" S ")" S "++$" /* looks back so that a long run is tried once, not from each of its places */
+
+/* DeepSeek LLM's letters: those with case, as blocks of their time. */
+#define DEEPSEEK_LETTERS                                                                           \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώ" \
+    "ᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ" \
+    "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+
+struct family {
+    const char *stage[PRETOKENIZER_STAGES + 1];
+    bool ignore_merges; /* the tokenizer.json says so: a piece that is a token needs no merges */
+    bool nfc;           /* the tokenizer.json has the normaliser NFC */
+};
+
+static const struct family
+    gpt2 = {{GPT2}},
+    gpt2_nfc = {{GPT2}, .nfc = true},
+    digits = {{DIGIT, GPT2}},
+    digits_nfc = {{DIGIT, GPT2}, .nfc = true},
+    llama3 = {{LLAMA3}, .ignore_merges = true},
+    gpt4 = {{LLAMA3}},
+    qwen2 = {{QWEN2}, .nfc = true},
+    qwen2_plain = {{QWEN2}},
+    qwen35 = {{QWEN35}, .nfc = true},
+    gpt4o = {{GPT4O}},
+    tekken = {{TEKKEN}, .ignore_merges = true},
+    deepseek_llm = {{LINE_ENDS, S "?[" DEEPSEEK_LETTERS "]+", S "?[!-/:-~！-／：-～‘-‟　-。]+",
+                     SPACE_END, DEEPSEEK_CJK, DIGIT}},
+    deepseek_coder = {{LINE_ENDS, S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, DIGIT}},
+    deepseek3 = {{"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
+                  DEEPSEEK3}};
+
+/* Every name that may stand in tokenizer.ggml.pre. */
+static const struct {
+    const char *name;
+    const struct family *family;
+} known[] = {
+    {"smollm", &digits},
+    {"gpt-2", &gpt2},
+    {"gpt2", &gpt2},
+    {"default", &gpt2},
+    {"phi-2", &gpt2},
+    {"jais", &gpt2},
+    {"roberta-bpe", &gpt2},
+    {"exaone4", &gpt2},
+    {"trillion", &gpt2},
+    {"granite-docling", &gpt2},
+    {"olmo", &gpt2_nfc},
+    {"mpt", &gpt2_nfc},
+    {"starcoder", &digits},
+    {"refact", &digits},
+    {"codeshell", &digits},
+    {"exaone", &digits},
+    {"minerva-7b", &digits},
+    {"command-r", &digits_nfc},
+    {"llama-bpe", &llama3},
+    {"llama3", &llama3},
+    {"llama-v3", &llama3},
+    {"falcon3", &llama3},
+    {"pixtral", &llama3},
+    {"lfm2", &llama3},
+    {"dbrx", &gpt4},
+    {"smaug-bpe", &gpt4},
+    {"glm4", &gpt4},
+    {"chatglm-bpe", &gpt4},
+    {"qwen2", &qwen2},
+    {"deepseek-r1-qwen", &qwen2},
+    {"stablelm2", &qwen2_plain},
+    {"hunyuan", &qwen2_plain},
+    {"megrez", &qwen2},
+    {"qwen35", &qwen35},
+    {"gpt-4o", &gpt4o},
+    {"llama4", &gpt4o},
+    {"tekken", &tekken},
+    {"deepseek-llm", &deepseek_llm},
+    {"deepseek-coder", &deepseek_coder},
+    {"deepseek-v3", &deepseek3},
+};
+
+static const struct family *family_of(const char *name) {
+    if (!name) return &gpt2;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(known[i].name, name) == 0) return known[i].family;
+    }
+    return NULL;
+}
+
+/* ---- compiling ---------------------------------------------------------------------------------------------- */
+
+static enum status compile(struct pretokenizer *pretokenizer, const char *pattern,
+                           struct err *err) {
+    int code;
+    PCRE2_SIZE at;
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                         PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at,
+                                         NULL);
+    if (!compiled) {
+        char reason[128];
+        pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
+        return err_set(err, STATUS_SYSTEM, "tokenizer.ggml.pre",
+                       "PCRE2 cannot compile the pattern at %zu: %s", (size_t)at, reason);
+    }
+    /* A system may forbid code made at run time; the interpreter then gives the same pieces, only slower. */
+    pretokenizer->jit[pretokenizer->n_stages] = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+    pretokenizer->stage[pretokenizer->n_stages++] = compiled;
+    return STATUS_OK;
+}
+
+enum status pretokenizer_init(struct pretokenizer *pretokenizer, const char *name,
+                              struct err *err) {
+    *pretokenizer = (struct pretokenizer){0};
+    const struct family *family = family_of(name);
+    if (!family) {
+        return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.pre",
+                       "the pre-tokenizer '%s' is not known; known are smollm, gpt-2, llama-bpe, "
+                       "qwen2, tekken, gpt-4o, deepseek-llm and their relatives",
+                       name);
+    }
+    pretokenizer->ignore_merges = family->ignore_merges;
+    pretokenizer->nfc = family->nfc;
+    for (int i = 0; family->stage[i]; i++) {
+        enum status status = compile(pretokenizer, family->stage[i], err);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+void pretokenizer_free(struct pretokenizer *pretokenizer) {
+    for (int i = 0; i < pretokenizer->n_stages; i++) pcre2_code_free(pretokenizer->stage[i]);
+    pretokenizer->n_stages = 0;
+}
+
+/* ---- splitting ----------------------------------------------------------------------------------------------- */
+
+struct split {
+    const struct pretokenizer *pretokenizer;
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    struct piece_sink sink;
+};
+
+/* Finds the stage's next match from `offset` on. Text that PCRE2 gives up on (its limits, no memory) counts as
+ * unmatched: it is then one piece, and still comes back byte for byte. */
+static bool match(const struct split *split, int stage, const char *text, size_t length,
+                  size_t offset, size_t *begin, size_t *end) {
+    const pcre2_code *code = split->pretokenizer->stage[stage];
+    PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (split->pretokenizer->jit[stage]) {
+        rc = pcre2_jit_match(code, subject, length, offset, 0, split->data, split->context);
+    }
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+        rc = pcre2_match(code, subject, length, offset, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         split->data, split->context);
+    }
+    if (rc < 0) return false;
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(split->data);
+    *begin = range[0];
+    *end = range[1];
+    return *end > *begin;
+}
+
+/* Recursion is as deep as there are stages. */
+static bool split_stage(const struct split *split, int stage, const char *text, size_t length) {
+    if (length == 0) return true;
+    if (stage == split->pretokenizer->n_stages) {
+        return split->sink.take(split->sink.context, text, length);
+    }
+    size_t at = 0, begin, end;
+    while (at < length && match(split, stage, text, length, at, &begin, &end)) {
+        assert(begin >= at && end <= length);
+        if (!split_stage(split, stage + 1, text + at, begin - at)) return false;
+        if (!split_stage(split, stage + 1, text + begin, end - begin)) return false;
+        at = end;
+    }
+    return split_stage(split, stage + 1, text + at, length - at);
+}
+
+static size_t invalid_prefix(const char *text, size_t length) {
+    size_t n = 0;
+    while (n < length && utf8_character(text + n, length - n) == 0) n++;
+    return n;
+}
+
+static bool split_runs(const struct split *split, const char *text, size_t length) {
+    for (size_t at = 0, n; at < length; at += n) {
+        n = utf8_valid_prefix(text + at, length - at);
+        if (!split_stage(split, 0, text + at, n)) return false;
+        size_t broken = invalid_prefix(text + at + n, length - at - n);
+        if (broken && !split->sink.take(split->sink.context, text + at + n, broken)) return false;
+        n += broken;
+    }
+    return true;
+}
+
+/* A repeat may step back over all it took, once for each alternative, and no more. */
+static uint32_t match_limit(size_t length) {
+    return length > UINT32_MAX / 64 ? UINT32_MAX : (uint32_t)(1000 + 32 * length);
+}
+
+bool pretokenizer_split(const struct pretokenizer *pretokenizer, const char *text, size_t length,
+                        struct piece_sink sink) {
+    struct split split = {
+        .pretokenizer = pretokenizer,
+        .data = pcre2_match_data_create(1, NULL),
+        .context = pcre2_match_context_create(NULL),
+        .sink = sink,
+    };
+    bool whole;
+    if (split.data && split.context) {
+        pcre2_set_match_limit(split.context, match_limit(length));
+        whole = split_runs(&split, text, length);
+    } else {
+        whole = length == 0 || sink.take(sink.context, text, length);
+    }
+    pcre2_match_data_free(split.data);
+    pcre2_match_context_free(split.context);
+    return whole;
+}

@@ -1,0 +1,80 @@
+#include "engine/text/tokenizer_internal.h"
+
+/* The range that a character's second byte must lie in, after Unicode's table 3-7: it is what keeps overlong forms,
+ * surrogates and code points above U+10FFFF out. */
+static void second_range(uint8_t lead, uint8_t *low, uint8_t *high) {
+    *low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    *high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+}
+
+/* Bytes that a lead byte promises, 0 for a byte that leads nothing. */
+static size_t promised(uint8_t lead) {
+    if (lead < 0x80) return 1;
+    if (lead >= 0xC2 && lead <= 0xDF) return 2;
+    if (lead >= 0xE0 && lead <= 0xEF) return 3;
+    if (lead >= 0xF0 && lead <= 0xF4) return 4;
+    return 0;
+}
+
+/* How many bytes from the lead on are what the lead promises. */
+static size_t kept(const char *text, size_t length, size_t size) {
+    uint8_t low, high;
+    second_range((uint8_t)text[0], &low, &high);
+    size_t n = 1;
+    while (n < size && n < length && (uint8_t)text[n] >= low && (uint8_t)text[n] <= high) {
+        low = 0x80;
+        high = 0xBF;
+        n++;
+    }
+    return n;
+}
+
+size_t utf8_character(const char *text, size_t length) {
+    if (length == 0) return 0;
+    size_t size = promised((uint8_t)text[0]);
+    return size && kept(text, length, size) == size ? size : 0;
+}
+
+size_t utf8_valid_prefix(const char *text, size_t length) {
+    size_t at = 0;
+    while (at < length) {
+        if ((uint8_t)text[at] < 0x80) {
+            at++;
+            continue;
+        }
+        size_t size = utf8_character(text + at, length - at);
+        if (size == 0) break;
+        at += size;
+    }
+    return at;
+}
+
+size_t utf8_partial(const char *text, size_t length) {
+    if (length == 0) return 0;
+    size_t size = promised((uint8_t)text[0]);
+    size_t n = size ? kept(text, length, size) : 0;
+    return n < size && n == length ? n : 0;
+}
+
+size_t utf8_maximal_subpart(const char *text, size_t length) {
+    size_t size = promised((uint8_t)text[0]);
+    return size ? kept(text, length, size) : 1;
+}
+
+uint32_t utf8_code_point(const char *text, size_t size) {
+    static const uint8_t lead_bits[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    uint32_t code_point = (uint8_t)text[0] & lead_bits[size];
+    for (size_t i = 1; i < size; i++) code_point = code_point << 6 | ((uint8_t)text[i] & 0x3F);
+    return code_point;
+}
+
+size_t utf8_write(uint32_t code_point, char out[4]) {
+    static const uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
+    size_t size = code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+    for (size_t i = size - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (code_point & 0x3F));
+        code_point >>= 6;
+    }
+    out[0] = (char)(lead[size] | code_point);
+    return size;
+}

@@ -1,0 +1,105 @@
+/* The plain path's products: scalar C in the order that order.md writes down. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* The largest magnitude of a block. Compared as integers, NaN is above infinity and so is not lost. */
+static float largest(const float *x) {
+    uint32_t most = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffff;
+        if (bits > most) most = bits;
+    }
+    float value;
+    memcpy(&value, &most, sizeof value);
+    return value;
+}
+
+/* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0; one that holds an infinity or a NaN has
+ * that as its scale and no codes, so that the outputs are NaN and not something plausible. */
+static void quantise_block(struct activations *a, int row, int i, const float *x) {
+    size_t at = (size_t)(row / LANES) * (size_t)(a->K / BLOCK) + (size_t)i;
+    int place = row % LANES, half_sum[2] = {0, 0};
+    int8_t *q = a->q + (at * LANES + (size_t)place) * BLOCK;
+    float most = largest(x);
+    bool usable = most >= TINY && most <= FLT_MAX;
+    float inverse = usable ? 127.0f / most : 0.0f;
+    for (int k = 0; k < BLOCK; k++) {
+        q[k] = usable ? (int8_t)rintf(x[k] * inverse) : 0;
+        half_sum[k / 16] += q[k];
+    }
+    int sum = half_sum[0] + half_sum[1];
+    float scale = usable ? most / 127.0f : most < TINY ? 0.0f : most;
+    a->scale[at * LANES + (size_t)place] = scale;
+    a->sum[at * LANES + (size_t)place] = scale * (float)sum;
+    int32_t *minus = a->minus_sum + at * 3 * LANES + place;
+    minus[0] = -sum;
+    minus[LANES] = -half_sum[0];
+    minus[2 * LANES] = -half_sum[1];
+}
+
+void plain_quantise(struct activations *a, int row, const float *x) {
+    for (int i = 0; i < a->K / BLOCK; i++) quantise_block(a, row, i, x + (size_t)i * BLOCK);
+}
+
+static int dot(const struct block *w, const int8_t *q, int from, int to) {
+    int sum = 0;
+    for (int k = from; k < to; k++) sum += (w->code[k] - w->zero) * q[k];
+    return sum;
+}
+
+/* acc plus one block's share of an output. */
+static float add_block(float acc, const struct format *format, const struct block *w, const int8_t *q,
+                       float scale, float sum) {
+    float d = half_to_float(w->d);
+    if (format->bits == 6) { /* two scales a block */
+        acc = fmaf((float)dot(w, q, 0, 16), d * (float)w->scale[0] * scale, acc);
+        return fmaf((float)dot(w, q, 16, 32), d * (float)w->scale[1] * scale, acc);
+    }
+    acc = fmaf((float)dot(w, q, 0, 32), d * (float)w->scale[0] * scale, acc);
+    return format->has_min ? fmaf(half_to_float(w->m) * (float)w->min, sum, acc) : acc;
+}
+
+static void quantised_lane(const struct matrix *w, int output, const struct activations *a, int tile,
+                           int rows, float *acc) {
+    for (int r = 0; r < rows; r++) acc[r] = 0;
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        matrix_block(w, &block, output, i);
+        size_t at = ((size_t)tile * (size_t)w->n_blocks + (size_t)i) * LANES;
+        for (int r = 0; r < rows; r++, at++)
+            acc[r] = add_block(acc[r], w->format, &block, a->q + at * BLOCK, a->scale[at], a->sum[at]);
+    }
+}
+
+static float weight(const struct matrix *w, int output, int k) {
+    const uint8_t *panel = w->panels + (size_t)(output / LANES) * w->panel_bytes;
+    size_t i = (size_t)k * LANES + (size_t)(output % LANES);
+    float value;
+    dequantise(w->type, panel + i * w->format->element_bytes, &value, 1);
+    return value;
+}
+
+static void float_lane(const struct matrix *w, int output, const struct activations *a, int tile,
+                       int rows, float *acc) {
+    const float *x = a->x + (size_t)tile * (size_t)a->K * LANES;
+    for (int r = 0; r < rows; r++) acc[r] = 0;
+    for (int k = 0; k < w->K; k++, x += LANES) {
+        float value = weight(w, output, k);
+        for (int r = 0; r < rows; r++) acc[r] = fmaf(x[r], value, acc[r]);
+    }
+}
+
+void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
+                   float *y, size_t stride) {
+    for (int lane = 0; lane < LANES && panel * LANES + lane < w->N; lane++) {
+        float acc[LANES];
+        if (w->format->bits) quantised_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        else float_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        for (int r = 0; r < rows; r++) y[(size_t)r * stride + (size_t)lane] = acc[r];
+    }
+}

@@ -1,0 +1,224 @@
+/* Weights re-laid in panels of 16 rows, so that a lane of a vector is an output and needs no horizontal sum. The
+ * layout is drawn at `struct matrix` in cpu.h; all paths read the same one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+const struct format *format_of(enum dtype type) {
+    static const struct format formats[] = {
+        [DTYPE_F32] = {.element_bytes = 4},
+        [DTYPE_F16] = {.element_bytes = 2},
+        [DTYPE_BF16] = {.element_bytes = 2},
+        [DTYPE_Q4_0] = {.bits = 4, .zero = 8},
+        [DTYPE_Q4_1] = {.bits = 4, .has_min = true},
+        [DTYPE_Q5_0] = {.bits = 5, .zero = 16},
+        [DTYPE_Q5_1] = {.bits = 5, .has_min = true},
+        [DTYPE_Q8_0] = {.bits = 8, .zero = 128},
+        [DTYPE_Q4_K] = {.bits = 4, .has_min = true, .super = true},
+        [DTYPE_Q5_K] = {.bits = 5, .has_min = true, .super = true},
+        [DTYPE_Q6_K] = {.bits = 6, .zero = 32, .super = true},
+    };
+    assert(dtype_name(type));
+    return &formats[type];
+}
+
+/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------------------- */
+
+enum { LINE = 4 * LANES };
+
+static void nibbles_write(uint8_t *codes, const uint8_t *code, int lane) {
+    for (int i = 0; i < 16; i++)
+        codes[i / 4 * LINE + lane * 4 + i % 4] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
+}
+
+static void nibbles_read(const uint8_t *codes, uint8_t *code, int lane) {
+    for (int i = 0; i < 16; i++) {
+        uint8_t byte = codes[i / 4 * LINE + lane * 4 + i % 4];
+        code[i] = byte & 15;
+        code[i + 16] = byte >> 4;
+    }
+}
+
+static void codes_write(uint8_t *codes, const uint8_t *code, int bits, int lane) {
+    if (bits == 8) {
+        for (int i = 0; i < BLOCK; i++) codes[i / 4 * LINE + lane * 4 + i % 4] = code[i];
+        return;
+    }
+    nibbles_write(codes, code, lane);
+    uint8_t *high = codes + 4 * LINE + lane * 4;
+    for (int i = 0; i < BLOCK && bits == 5; i++) high[i % 4] |= (uint8_t)(code[i] >> 4 << i / 4);
+    for (int i = 0; i < BLOCK && bits == 6; i++)
+        high[i / 16 * LINE + i % 4] |= (uint8_t)(code[i] >> 4 << i / 4 % 4 * 2);
+}
+
+static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) {
+    if (bits == 8) {
+        for (int i = 0; i < BLOCK; i++) code[i] = codes[i / 4 * LINE + lane * 4 + i % 4];
+        return;
+    }
+    nibbles_read(codes, code, lane);
+    const uint8_t *high = codes + 4 * LINE + lane * 4;
+    for (int i = 0; i < BLOCK && bits == 5; i++) code[i] |= (high[i % 4] >> i / 4 & 1) << 4;
+    for (int i = 0; i < BLOCK && bits == 6; i++)
+        code[i] |= (high[i / 16 * LINE + i % 4] >> i / 4 % 4 * 2 & 3) << 4;
+}
+
+static size_t code_bytes(int bits) {
+    static const size_t lines[] = {[4] = 4, [5] = 5, [6] = 6, [8] = 8};
+    return lines[bits] * LINE;
+}
+
+/* ---- scales ------------------------------------------------------------------------------------------------- */
+
+enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
+
+static size_t scale_bytes(const struct format *format) {
+    size_t halves = format->has_min ? 2 * HALVES : HALVES;
+    return format->super ? halves + 8 * 2 * LANES : halves;
+}
+
+/* Where block i of 8 keeps its small scales: 16 bytes of one kind, then 16 of another. */
+static size_t small_offset(const struct format *format, int i) {
+    return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * 2 * LANES;
+}
+
+static void scales_write(uint8_t *scales, const struct format *format, const struct block *block, int i,
+                         int lane) {
+    memcpy(scales + 2 * lane, &block->d, 2);
+    if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
+    if (!format->super) return;
+    uint8_t *small = scales + small_offset(format, i) + lane;
+    small[0] = (uint8_t)block->scale[0];
+    small[LANES] = (uint8_t)(format->has_min ? -block->min : block->scale[1]);
+}
+
+static void scales_read(const uint8_t *scales, const struct format *format, struct block *block, int i,
+                        int lane) {
+    memcpy(&block->d, scales + 2 * lane, 2);
+    block->m = 0;
+    if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
+    block->scale[0] = block->scale[1] = 1;
+    block->min = format->has_min;
+    if (!format->super) return;
+    const uint8_t *small = scales + small_offset(format, i) + lane;
+    block->scale[0] = format->has_min ? small[0] : (int8_t)small[0];
+    block->scale[1] = format->has_min ? small[0] : (int8_t)small[LANES];
+    if (format->has_min) block->min = -small[LANES];
+}
+
+/* ---- a matrix --------------------------------------------------------------------------------------------------- */
+
+/* Sets the sizes of w's panels; false when they do not fit the machine. */
+static bool plan(struct matrix *w) {
+    size_t K = (size_t)w->K;
+    if (w->format->bits) {
+        w->n_blocks = w->K / BLOCK;
+        w->code_bytes = code_bytes(w->format->bits);
+        w->scale_bytes = scale_bytes(w->format);
+        w->scale_offset = (size_t)w->n_blocks * w->code_bytes;
+        size_t n_scales = (size_t)(w->format->super ? w->n_blocks / 8 : w->n_blocks);
+        w->panel_bytes = w->scale_offset + n_scales * w->scale_bytes;
+    } else {
+        w->panel_bytes = K * LANES * w->format->element_bytes;
+    }
+    w->panel_bytes = round_up(w->panel_bytes, 64);
+    return !__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->bytes);
+}
+
+static void write_row(struct matrix *w, int row, const void *from) {
+    int panel = row / LANES, lane = row % LANES;
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        block_read(&block, w->type, from, (size_t)i);
+        codes_write((uint8_t *)matrix_codes(w, panel, i), block.code, w->format->bits, lane);
+        scales_write((uint8_t *)matrix_scales(w, panel, i), w->format, &block, i, lane);
+    }
+}
+
+/* Writes a row of floats, or of two-byte floats as they are. */
+static void write_float_row(struct matrix *w, int row, const void *from, enum dtype type) {
+    size_t size = w->format->element_bytes, step = (size_t)dtype_block_elements(type);
+    uint8_t *to = w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
+    float values[256];
+    for (size_t k = 0; k < (size_t)w->K; k += step) {
+        const uint8_t *p = (const uint8_t *)from + dtype_bytes(type, k);
+        if (size == 4) dequantise(type, p, values, step);
+        else memcpy(values, p, size);
+        for (size_t i = 0; i < step; i++)
+            memcpy(to + (k + i) * LANES * size, (uint8_t *)values + i * size, size);
+    }
+}
+
+static enum status check(enum dtype type, int N, int K, struct err *err) {
+    if (!dtype_name((int)type))
+        return err_set(err, STATUS_BAD_FILE, NULL, "weights of type %d are not supported", (int)type);
+    if (N <= 0 || K <= 0 || N > INT32_MAX - LANES || K % dtype_block_elements((int)type) != 0)
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "a %s matrix of %d rows of %d: rows must be whole blocks of %d",
+                       dtype_name((int)type), N, K, dtype_block_elements((int)type));
+    return STATUS_OK;
+}
+
+struct relay_job {
+    struct matrix *w;
+    enum dtype type;
+    const uint8_t *rows;
+    size_t row_bytes;
+};
+
+static void relay_panel(void *arg, int panel, int thread) {
+    (void)thread;
+    struct relay_job *job = arg;
+    struct matrix *w = job->w;
+    for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
+        const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
+        if (w->format->bits) write_row(w, row, from);
+        else write_float_row(w, row, from, job->type);
+    }
+}
+
+enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
+                        const void *rows, bool as_float, struct err *err) {
+    enum status status = check(type, N, K, err);
+    if (status != STATUS_OK) return status;
+    struct matrix plain = {.type = as_float ? DTYPE_F32 : type, .N = N, .K = K};
+    plain.format = format_of(plain.type);
+    plain.n_panels = (N + LANES - 1) / LANES;
+    if (!plan(&plain))
+        return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
+    struct matrix *w = mem_alloc(sizeof *w);
+    *w = plain;
+    w->panels = mem_large(w->bytes);
+    struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K)};
+    pool_run(cpu->pool, relay_panel, &job, w->n_panels);
+    *out = w;
+    return STATUS_OK;
+}
+
+void matrix_drop(struct matrix *w) {
+    if (!w) return;
+    mem_large_free(w->panels, w->bytes);
+    free(w);
+}
+
+void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
+    int panel = row / LANES, lane = row % LANES;
+    codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
+    scales_read(matrix_scales(w, panel, i), w->format, block, i, lane);
+    block->zero = w->format->zero;
+}
+
+void matrix_row(const struct matrix *w, int row, float *out) {
+    assert(row >= 0 && row < w->N);
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        matrix_block(w, &block, row, i);
+        block_floats(&block, out + (size_t)i * BLOCK);
+    }
+    if (w->n_blocks) return;
+    size_t size = w->format->element_bytes;
+    const uint8_t *from = w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
+    for (size_t k = 0; k < (size_t)w->K; k++)
+        dequantise(w->type, from + k * LANES * size, out + k, 1);
+}

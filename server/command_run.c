@@ -1,0 +1,226 @@
+/* DESIGN: `penstock run`: one completion or a conversation, streamed to standard output.
+ *
+ * The scheduler runs as in the server, with its own thread; this thread sleeps until a step has brought tokens and prints them.
+ * Ctrl-C ends the answer, and at the prompt the program.
+ */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/commands.h"
+#include "server/prompt.h"
+
+/* Tokens on their way from the engine thread to this one. `text` is guarded by the mutex; the detokenizer is the
+ * engine thread's while a generation runs. */
+struct printer {
+    pthread_mutex_t mutex;
+    pthread_cond_t arrived;
+    struct detokenizer detokenizer;
+    struct buf text;
+    bool ended;
+    int n_tokens;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static void on_events(void *arg, const struct event *events, int n) {
+    struct printer *printer = arg;
+    pthread_mutex_lock(&printer->mutex);
+    for (int i = 0; i < n; i++) {
+        if (events[i].kind == EVENT_TOKEN) {
+            printer->n_tokens++;
+            if (events[i].finish != FINISH_STOP) {
+                detokenizer_add(&printer->detokenizer, events[i].sampled.id, &printer->text);
+            }
+        }
+        if (events[i].last) {
+            detokenizer_finish(&printer->detokenizer, &printer->text);
+            printer->ended = true;
+        }
+    }
+    pthread_cond_signal(&printer->arrived);
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+/* Waits a tenth of a second at most, so that an interrupt is seen. */
+static void wait_a_little(struct printer *printer) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(&printer->arrived, &printer->mutex, &until);
+}
+
+/* Prints until the generation has ended; everything printed is also appended to `answer`. */
+static void print_answer(struct printer *printer, struct scheduler *scheduler, struct generation *g,
+                         struct buf *answer) {
+    pthread_mutex_lock(&printer->mutex);
+    while (!printer->ended || printer->text.length > 0) {
+        if (printer->text.length == 0) wait_a_little(printer);
+        if (interrupted && !atomic_exchange(&g->cancelled, true)) scheduler_cancel(scheduler, g);
+        fwrite(printer->text.data, 1, printer->text.length, stdout);
+        fflush(stdout);
+        buf_add(answer, printer->text.data, printer->text.length);
+        buf_clear(&printer->text);
+    }
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+static struct generation generation_of(const struct options *options, const struct engine *engine,
+                                       const int32_t *ids, int n) {
+    int room = engine_memory(engine)->max_model_len - n;
+    struct generation g = {
+        .prompt = ids,
+        .n_prompt = n,
+        .n = 1,
+        .max_tokens = room > 1 && options->max_tokens > room ? room : options->max_tokens,
+        .prompt_logprobs = -1,
+        .received_ns = now_ns(),
+        .sampling = {.temperature = (float)options->temperature, .top_p = 1, .repetition_penalty = 1,
+                     .n_logprobs = -1,
+                     .seed = options->seed >= 0 ? (uint64_t)options->seed : now_ns()},
+    };
+    const int32_t *ends = engine_end_ids(engine, &g.n_stop_ids);
+    memcpy(g.stop_ids, ends, (size_t)g.n_stop_ids * sizeof *ends);
+    return g;
+}
+
+struct session {
+    const struct options *options;
+    struct engine *engine;
+    struct scheduler *scheduler;
+    struct printer printer;
+};
+
+/* Answers one prompt; the ids are freed. */
+static int answer(struct session *session, int32_t *ids, int n, struct buf *text) {
+    struct generation g = generation_of(session->options, session->engine, ids, n);
+    struct printer *printer = &session->printer;
+    struct err err;
+    printer->detokenizer =
+        (struct detokenizer){.tokenizer = engine_tokenizer(session->engine), .skip_special = true};
+    printer->ended = false;
+    printer->n_tokens = 0;
+    interrupted = 0;
+    int code = 0;
+    if (scheduler_submit(session->scheduler, &g, &err)) code = print_error(&err);
+    else print_answer(printer, session->scheduler, &g, text);
+    free(ids);
+    return code;
+}
+
+/* ---- one completion -------------------------------------------------------------------------------------------- */
+
+static int complete(struct session *session, const char *prompt, size_t length) {
+    struct api_prompt asked = {.text = prompt, .length = length};
+    struct buf text = {0};
+    struct err err;
+    int32_t *ids;
+    int n;
+    if (prompt_from_text(session->engine, &asked, true, &ids, &n, &err)) return print_error(&err);
+    if (n == 0) {
+        free(ids);
+        fprintf(stderr, "penstock: the prompt is empty; give a text, or pipe one in\n");
+        return 2;
+    }
+    uint64_t start = now_ns();
+    int code = answer(session, ids, n, &text);
+    double seconds = (double)(now_ns() - start) * 1e-9;
+    printf("\n");
+    fprintf(stderr, "%d tokens after %d of the prompt in %.2f s\n", session->printer.n_tokens, n, seconds);
+    buf_free(&text);
+    return code;
+}
+
+static int complete_from_options(struct session *session) {
+    const struct options *options = session->options;
+    int first = options->model ? 0 : 1; /* without --model the first argument is the model */
+    if (options->n_arguments > first) {
+        const char *prompt = options->arguments[first];
+        return complete(session, prompt, strlen(prompt));
+    }
+    struct buf input = {0};
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) buf_add(&input, part, n);
+    int code = complete(session, input.data ? input.data : "", input.length);
+    buf_free(&input);
+    return code;
+}
+
+/* ---- a conversation -------------------------------------------------------------------------------------------- */
+
+static void add_message(cJSON *messages, const char *role, const char *content) {
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddStringToObject(message, "content", content);
+    cJSON_AddItemToArray(messages, message);
+}
+
+static int chat_turn(struct session *session, cJSON *messages) {
+    struct chat_input input = prompt_chat_input(session->engine);
+    struct buf text = {0};
+    struct err err;
+    int32_t *ids;
+    int n;
+    input.messages = messages;
+    input.add_generation_prompt = true;
+    if (prompt_from_messages(session->engine, &input, &ids, &n, &err)) return print_error(&err);
+    int code = answer(session, ids, n, &text);
+    printf("\n");
+    if (text.length > 0) add_message(messages, "assistant", text.data);
+    buf_free(&text);
+    return code;
+}
+
+static int converse(struct session *session) {
+    cJSON *messages = cJSON_CreateArray();
+    bool terminal = isatty(STDIN_FILENO);
+    char *line = NULL;
+    size_t capacity = 0;
+    int code = 0;
+    while (code == 0) {
+        if (terminal) fprintf(stderr, "> ");
+        ssize_t n = getline(&line, &capacity, stdin);
+        if (n < 0) break; /* end of input, or Ctrl-C at the prompt */
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
+        if (n == 0) continue;
+        add_message(messages, "user", line);
+        code = chat_turn(session, messages);
+    }
+    free(line);
+    cJSON_Delete(messages);
+    return code;
+}
+
+int command_run(const struct options *options) {
+    struct session session = {.options = options};
+    int code = open_engine(&session.engine, options);
+    if (code) return code;
+    pthread_mutex_init(&session.printer.mutex, NULL);
+    pthread_cond_init(&session.printer.arrived, NULL);
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: getline is to end */
+    sigaction(SIGINT, &action, NULL);
+    struct scheduler_config config = scheduler_config_from(options, session.engine);
+    config.on_events = on_events;
+    config.arg = &session.printer;
+    session.scheduler = scheduler_new(&config, session.engine);
+    scheduler_start(session.scheduler);
+    code = options->chat ? converse(&session) : complete_from_options(&session);
+    scheduler_free(session.scheduler);
+    engine_close(session.engine);
+    pthread_cond_destroy(&session.printer.arrived);
+    pthread_mutex_destroy(&session.printer.mutex);
+    buf_free(&session.printer.text);
+    return code;
+}

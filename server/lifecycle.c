@@ -1,0 +1,73 @@
+/* DESIGN: the orderly end.
+ *
+ * The first SIGTERM or SIGINT drains: the port is closed, readiness says no, idle connections go, running requests finish. When
+ * the last connection is closed and the last job is freed, the loop is stopped; exit code 0. After
+ * --drain-timeout, or at a second signal, what still runs ends with an error of status 503 (a stream gets it as its last
+ * event), and connections that do not take it within a second are cut.
+ */
+#include "server/app.h"
+
+/* How long an aborted answer may take to leave. */
+#define ABORT_GRACE_MS 1000
+
+/* Stops the loop once nothing is left that could still answer somebody. */
+static void end_if_finished(struct app *app) {
+    if (app->http_closed && app->n_jobs == 0 && app->n_texts == 0) uv_stop(&app->loop);
+}
+
+void lifecycle_job_ended(struct app *app) {
+    end_if_finished(app);
+}
+
+static void on_http_closed(void *arg) {
+    struct app *app = arg;
+    app->http_closed = true;
+    end_if_finished(app);
+}
+
+static void on_grace_over(uv_timer_t *timer) {
+    struct app *app = timer->data;
+    http_server_abort(app->http);
+}
+
+static void abort_all(struct app *app, const char *why) {
+    if (app->aborted) return;
+    app->aborted = true;
+    log_line(LOG_WARNING, "%s: %d requests are cut off", why, app->n_jobs);
+    uv_timer_start(&app->drain_timer, on_grace_over, ABORT_GRACE_MS, 0);
+    jobs_abort(app);
+}
+
+static void on_drain_timeout(uv_timer_t *timer) {
+    abort_all(timer->data, "--drain-timeout is over");
+}
+
+static void drain(struct app *app, int signal) {
+    app->draining = true;
+    log_line(LOG_INFO, "signal %d: draining, %d requests under way", signal, app->n_jobs);
+    uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
+    uv_timer_start(&app->drain_timer, on_drain_timeout, timeout_ms, 0);
+    http_server_drain(app->http, on_http_closed);
+}
+
+static void on_signal(uv_signal_t *handle, int signal) {
+    struct app *app = handle->data;
+    if (app->draining) abort_all(app, "second signal");
+    else drain(app, signal);
+}
+
+void lifecycle_init(struct app *app) {
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&app->loop, &app->signals[i]);
+        app->signals[i].data = app;
+        uv_signal_start(&app->signals[i], on_signal, numbers[i]);
+    }
+    uv_timer_init(&app->loop, &app->drain_timer);
+    app->drain_timer.data = app;
+}
+
+void lifecycle_close(struct app *app) {
+    for (int i = 0; i < 2; i++) uv_close((uv_handle_t *)&app->signals[i], NULL);
+    uv_close((uv_handle_t *)&app->drain_timer, NULL);
+}

@@ -1,0 +1,91 @@
+/* What the commands share: from options to an engine that is ready. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/commands.h"
+
+int print_error(const struct err *err) {
+    fprintf(stderr, "penstock: %s\n", err->message);
+    return err->status == STATUS_USAGE ? 2 : 1;
+}
+
+/* ---- a progress bar that only the patient see ---------------------------------------------------------------- */
+
+static uint64_t progress_start;
+static bool progress_shown;
+
+/* Draws nothing in the first second: most models are loaded by then. */
+static void draw_progress(void *arg, const char *what, double part) {
+    (void)arg;
+    if (now_ns() - progress_start < 1000000000ull && !progress_shown) return;
+    progress_shown = true;
+    char bar[31];
+    int full = (int)(part * 30);
+    memset(bar, ' ', sizeof bar);
+    memset(bar, '=', (size_t)(full > 30 ? 30 : full));
+    bar[30] = 0;
+    fprintf(stderr, "\r%s [%s] %3.0f %%", what, bar, part * 100);
+}
+
+static void end_progress(void) {
+    if (progress_shown) fprintf(stderr, "\r\033[K");
+}
+
+/* ---- options to settings ---------------------------------------------------------------------------------------- */
+
+const char *model_path(const struct options *options) {
+    if (options->model) return options->model;
+    if (options->n_arguments > 0) return options->arguments[0];
+    fprintf(stderr, "penstock: which model? Give --model PATH, a .gguf file (make model fetches one)\n");
+    return NULL;
+}
+
+struct engine_config engine_config_from(const struct options *options) {
+    return (struct engine_config){
+        .model = options->model ? options->model : options->n_arguments > 0 ? options->arguments[0] : NULL,
+        .threads = options->threads,
+        .float32 = strcmp(options->dtype, "float32") == 0,
+        .dummy = strcmp(options->load_format, "dummy") == 0,
+        .kv_dtype = options->kv_cache_dtype,
+        .max_model_len = options->max_model_len,
+        .max_num_seqs = options->max_num_seqs,
+        .max_num_batched_tokens = options->max_num_batched_tokens,
+        .block_size = options->block_size,
+        .kv_memory = options->kv_cache_memory,
+        .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
+    };
+}
+
+struct scheduler_config scheduler_config_from(const struct options *options, const struct engine *engine) {
+    const struct engine_memory *memory = engine_memory(engine);
+    return (struct scheduler_config){
+        .max_num_seqs = options->max_num_seqs,
+        .max_num_batched_tokens = options->max_num_batched_tokens,
+        .max_model_len = memory->max_model_len,
+        .max_queued_requests = options->max_queued_requests,
+        .max_queued_tokens = options->max_queued_tokens,
+        .n_blocks = memory->n_blocks,
+        .block_size = memory->block_size,
+        .max_logit_rows = options->max_num_seqs,
+        .prefix_caching = options->enable_prefix_caching,
+    };
+}
+
+static enum status check_device(const struct options *options, struct err *err) {
+    if (strcmp(options->device, "cuda") != 0) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "device",
+                   "--device cuda: this build has no CUDA backend; use --device cpu or auto");
+}
+
+int open_engine(struct engine **engine, const struct options *options) {
+    struct err err;
+    if (check_device(options, &err)) return print_error(&err);
+    if (!model_path(options)) return 2;
+    struct engine_config config = engine_config_from(options);
+    progress_start = now_ns();
+    progress_shown = false;
+    enum status status = engine_open(engine, &config, &err);
+    end_progress();
+    return status ? print_error(&err) : 0;
+}

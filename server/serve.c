@@ -1,0 +1,141 @@
+/* DESIGN: `penstock serve`, from options to the last byte.
+ *
+ * Opened in this order, closed in the other: engine (model, memory), scheduler (its thread), loop, HTTP. The port is bound last,
+ * so whoever can connect is answered. The loop runs until lifecycle.c stops it; then no job is left, so the scheduler
+ * has no event to give and its thread can end before the loop's handles are closed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "server/app.h"
+#include "server/commands.h"
+
+#define IDLE_CONNECTION_MS 75000
+#define MAX_HEADER_BYTES (64 << 10)
+#define MAX_STREAM_BACKLOG (1 << 20)
+#define SILENCE_MS 15000
+#define MAX_PROMPTS 256
+
+/* ---- start-up report ---------------------------------------------------------------------------------------- */
+
+static double mib(int64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+static void report(const struct app *app, double seconds) {
+    const struct model_info *m = engine_model(app->engine);
+    const struct engine_memory *memory = engine_memory(app->engine);
+    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
+    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
+             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation, memory->max_model_len,
+             app->model_name);
+    log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
+    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB", mib(memory->weights),
+             mib(memory->kv_cache), mib(memory->scratch));
+    log_line(LOG_INFO, "KV cache: %lld tokens in %d blocks of %d, %.1f requests of full length at once",
+             (long long)tokens, memory->n_blocks, memory->block_size,
+             (double)tokens / memory->max_model_len);
+    log_line(LOG_INFO, "ready on http://%s:%d after %.0f ms", app->options->host,
+             http_server_port(app->http), seconds * 1e3);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t system_seed(void) {
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
+    return seed;
+}
+
+static void set_limits(struct app *app) {
+    const struct options *options = app->options;
+    app->limits = (struct api_limits){
+        .model = app->model_name,
+        .V = engine_model(app->engine)->V,
+        .max_model_len = engine_memory(app->engine)->max_model_len,
+        .max_choices = options->max_num_seqs < MAX_CHOICES ? options->max_num_seqs : MAX_CHOICES,
+        .max_prompts = MAX_PROMPTS,
+        .default_seed = options->seed >= 0 ? (uint64_t)options->seed : system_seed(),
+        .has_chat_template = engine_chat_template(app->engine) != NULL,
+    };
+}
+
+static enum status open_http(struct app *app, struct err *err) {
+    const struct options *options = app->options;
+    struct http_config config = {
+        .host = options->host,
+        .port = options->port,
+        .max_header_bytes = MAX_HEADER_BYTES,
+        .max_body_bytes = (size_t)options->max_body_size,
+        .request_timeout_ms = options->request_timeout_s * 1000,
+        .keep_alive_ms = IDLE_CONNECTION_MS,
+        .max_connections = options->max_connections,
+        .max_stream_backlog = MAX_STREAM_BACKLOG,
+        .silence_ms = SILENCE_MS,
+        .on_headers = routes_on_headers,
+        .on_request = routes_on_request,
+        .on_gone = routes_on_gone,
+        .on_done = routes_on_done,
+        .app = app,
+    };
+    return http_server_new(&app->http, &app->loop, &config, err);
+}
+
+static void open_scheduler(struct app *app) {
+    struct scheduler_config config = scheduler_config_from(app->options, app->engine);
+    config.on_events = bridge_on_events;
+    config.arg = app;
+    app->scheduler = scheduler_new(&config, app->engine);
+    scheduler_start(app->scheduler);
+}
+
+static void close_all(struct app *app) {
+    if (app->http) http_server_free(app->http);
+    scheduler_free(app->scheduler);
+    lifecycle_close(app);
+    bridge_close(app);
+    uv_run(&app->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&app->loop);
+    engine_close(app->engine);
+    buf_free(&app->keys);
+}
+
+/* ---- the command -------------------------------------------------------------------------------------------------- */
+
+static int serve(struct app *app, uint64_t started_ns) {
+    struct err err;
+    uv_loop_init(&app->loop);
+    bridge_init(app);
+    lifecycle_init(app);
+    open_scheduler(app);
+    int code = 0;
+    if (open_http(app, &err)) {
+        code = print_error(&err);
+    } else {
+        report(app, (double)(now_ns() - started_ns) * 1e-9);
+        uv_run(&app->loop, UV_RUN_DEFAULT);
+        log_line(LOG_INFO, "stopped");
+    }
+    close_all(app);
+    return code;
+}
+
+int command_serve(const struct options *options) {
+    uint64_t started_ns = now_ns();
+    struct app *app = mem_calloc(1, sizeof *app);
+    struct err err;
+    app->options = options;
+    app->started_s = (int64_t)time(NULL);
+    int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
+    if (code == 0) {
+        const char *name = options->served_model_name;
+        app->model_name = name ? name : engine_model(app->engine)->name;
+        set_limits(app);
+        code = serve(app, started_ns);
+    }
+    free(app);
+    return code;
+}

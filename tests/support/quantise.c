@@ -1,0 +1,107 @@
+#include "support/quantise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK 32
+
+static void put_half(uint8_t *out, float value) {
+    uint16_t half = float_to_half(value);
+    memcpy(out, &half, sizeof half);
+}
+
+/* The number as it will be read back: levels are counted with it, so that rounding the scale costs
+ * nothing. */
+static float as_half(float value) {
+    return half_to_float(float_to_half(value));
+}
+
+static int level(float value, float step, int least, int most) {
+    if (step == 0) return least > 0 ? least : 0;
+    float rounded = roundf(value / step);
+    return rounded < (float)least ? least : rounded > (float)most ? most : (int)rounded;
+}
+
+/* The number of the largest size in a block, with its sign. */
+static float extreme(const float *x) {
+    float best = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        if (fabsf(x[i]) > fabsf(best)) best = x[i];
+    }
+    return best;
+}
+
+static void block_q8_0(const float *x, uint8_t *out) {
+    float step = as_half(fabsf(extreme(x)) / 127);
+    put_half(out, step);
+    for (int i = 0; i < BLOCK; i++) out[2 + i] = (uint8_t)(int8_t)level(x[i], step, -127, 127);
+}
+
+/* Levels -8..7: the extreme goes to -8, whatever its sign, which gives the step the other one. */
+static void block_q4_0(const float *x, uint8_t *out) {
+    float step = as_half(extreme(x) / -8);
+    put_half(out, step);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        int low = level(x[i], step, -8, 7) + 8, high = level(x[i + BLOCK / 2], step, -8, 7) + 8;
+        out[2 + i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void block_q4_1(const float *x, uint8_t *out) {
+    float least = x[0], most = x[0];
+    for (int i = 1; i < BLOCK; i++) {
+        least = fminf(least, x[i]);
+        most = fmaxf(most, x[i]);
+    }
+    float base = as_half(least), step = as_half((most - least) / 15);
+    put_half(out, step);
+    put_half(out + 2, base);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        int low = level(x[i] - base, step, 0, 15);
+        int high = level(x[i + BLOCK / 2] - base, step, 0, 15);
+        out[4 + i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void put_bf16(float value, uint8_t *out) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits += 0x7fff + (bits >> 16 & 1); /* round to nearest, ties to even */
+    uint16_t top = (uint16_t)(bits >> 16);
+    memcpy(out, &top, sizeof top);
+}
+
+static void quantise_block(enum dtype type, const float *x, uint8_t *out) {
+    switch ((int)type) {
+    case DTYPE_F32:
+        memcpy(out, x, sizeof *x);
+        break;
+    case DTYPE_F16:
+        put_half(out, *x);
+        break;
+    case DTYPE_BF16:
+        put_bf16(*x, out);
+        break;
+    case DTYPE_Q8_0:
+        block_q8_0(x, out);
+        break;
+    case DTYPE_Q4_0:
+        block_q4_0(x, out);
+        break;
+    case DTYPE_Q4_1:
+        block_q4_1(x, out);
+        break;
+    default:
+        fprintf(stderr, "quantise: type %d is not known here\n", (int)type);
+        exit(1);
+    }
+}
+
+void quantise(enum dtype type, const float *x, void *out, size_t n) {
+    size_t elements = (size_t)dtype_block_elements((int)type);
+    size_t bytes = (size_t)dtype_block_bytes((int)type);
+    for (size_t i = 0; i < n / elements; i++)
+        quantise_block(type, x + i * elements, (uint8_t *)out + i * bytes);
+}
