@@ -177,6 +177,7 @@ static bool encode_runs(struct encoder *encoder, const char *text, size_t length
             if (at >= end) break;
             if (!encode_text(encoder, text + done, at - done)) return false;
             if (!encoder_push(encoder, id)) return false;
+            encoder->at_start = tokenizer_is_special(encoder->tokenizer, id);
             done = at += token_length;
         }
     }
