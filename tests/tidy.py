@@ -43,7 +43,8 @@ LONG_FILES = {}
 WIDE_FILES = {}
 
 SKIPPED_FOLDERS = {".git", ".venv", "build", "models", "__pycache__", "corpus"}
-CODE = (".c", ".h", ".cu", ".cuh")
+CODE = (".c", ".h", ".inc", ".cu", ".cuh")
+INCLUDED = (".h", ".inc", ".cuh")
 
 
 class Tree:
@@ -120,7 +121,7 @@ def check_includes(tree):
             if name.startswith("cjson/") and path.endswith(".c") and not any("cJSON_" in s for s in lines):
                 tree.find(path, number, "cJSON is included, but no JSON is read or written here")
     for path in tree.code():
-        if path.endswith((".h", ".cuh")) and path not in included:
+        if path.endswith(INCLUDED) and path not in included:
             tree.find(path, 1, "no file includes this header")
 
 
@@ -219,7 +220,7 @@ def built_patterns(cmake):
 def check_built(tree):
     patterns = list(built_patterns(tree.lines.get("CMakeLists.txt", [])))
     for path in tree.code():
-        if path.endswith((".h", ".cuh")):
+        if path.endswith(INCLUDED):
             continue
         # fnmatch lets '*' cross folders, a glob does not.
         if not any(fnmatch.fnmatchcase(path, p) and path.count("/") == p.count("/") for p in patterns):
@@ -258,6 +259,7 @@ BAD = [
     ({"config/b.c": '#include "tests/help.h"\n', "tests/help.h": ""}, "belongs to the tests"),
     ({"server/b.c": "#include <cjson/cJSON.h>\n"}, "no JSON is read or written"),
     ({"config/lonely.h": ""}, "no file includes this header"),
+    ({"config/lonely.inc": ""}, "no file includes this header"),
     ({"config/sub/b.c": ""}, "does not build this file"),
     ({"tests/helper.c": ""}, "does not build this file"),
     ({"config/b.c": LONG + "int h(void) {\n}\n" * 20}, "a function of 71 lines"),
