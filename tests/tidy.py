@@ -40,7 +40,9 @@ MAX_FILE, MAX_TEST_FILE, MAX_WIDTH = 500, 800, 100
 
 # Files that may be longer or wider, each with its reason. An entry that is not needed any more is a finding itself.
 LONG_FILES = {}
-WIDE_FILES = {}
+WIDE_FILES = {
+    "engine/text/pretokenizer.c": "each pre-tokenizer's pattern is one string, as its model's authors wrote it",
+}
 
 SKIPPED_FOLDERS = {".git", ".venv", "build", "models", "__pycache__", "corpus"}
 CODE = (".c", ".h", ".inc", ".cu", ".cuh")
@@ -285,6 +287,8 @@ def findings_of(files):
 
 
 def self_test():
+    LONG_FILES.clear()
+    WIDE_FILES.clear()
     good = dict(GOOD)
     good["config/b.c"] = LONG.replace("    g();\n", "", 1) + "int h(void) {\n}\n" * 20 + "int a = f(\n    1);\n"
     good["config/c.c"] = "//" + "\u00e9" * 98 + "\n" + "int a;\n" * 499
