@@ -36,7 +36,7 @@ const char *json_type_name(const cJSON *value);
 /* Bytes of the valid UTF-8 character at the start of text[0..length), length > 0; or 0 when it is
  * not valid, and then *bad is the number of bytes that one U+FFFD stands for (the maximal subpart
  * of Unicode 3.9). */
-size_t utf8_character(const char *text, size_t length, size_t *bad);
+size_t utf8_next(const char *text, size_t length, size_t *bad);
 bool utf8_is_valid(const char *text, size_t length);
 
 /* The longest part of text[0..length) that has at most `limit` bytes and splits no character. */

@@ -63,7 +63,7 @@ static void decompose(const char *text, size_t length, struct points *points) {
         points_reserve(points, DECOMPOSED_MAX);
         points->n += (size_t)utf8proc_decompose_char((int32_t)utf8_code_point(text + at, size),
                                                      points->point + points->n, DECOMPOSED_MAX,
-                                                     UTF8PROC_STABLE, &last_class);
+                                                     UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
     }
 }
 

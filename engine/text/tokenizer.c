@@ -105,6 +105,7 @@ static bool encode_all(struct encoder *encoder, const char *text, size_t length,
                                      &token_length);
         if (!encode_text(encoder, text, before)) return false;
         if (before < length && !encoder_push(encoder, id)) return false;
+        encoder->at_start = before < length && tokenizer_is_special(encoder->tokenizer, id);
         text += before + token_length;
         length -= before + token_length;
     }
@@ -126,7 +127,7 @@ static bool encode_around(struct encoder *encoder, const char *text, size_t leng
 static bool encoder_begin(struct encoder *encoder, const struct tokenizer *tokenizer, size_t length,
                           int limit) {
     if (length >= INT32_MAX || limit < 0) return false;
-    *encoder = (struct encoder){.tokenizer = tokenizer, .limit = limit};
+    *encoder = (struct encoder){.tokenizer = tokenizer, .limit = limit, .at_start = true};
     encoder->capacity = 16 + (int)(length / 4);
     encoder->id = mem_alloc((size_t)encoder->capacity * sizeof *encoder->id);
     return true;
@@ -176,6 +177,7 @@ static bool encode_runs(struct encoder *encoder, const char *text, size_t length
             if (at >= end) break;
             if (!encode_text(encoder, text + done, at - done)) return false;
             if (!encoder_push(encoder, id)) return false;
+            encoder->at_start = tokenizer_is_special(encoder->tokenizer, id);
             done = at += token_length;
         }
     }

@@ -180,6 +180,7 @@ struct encoder {
     const struct tokenizer *tokenizer;
     int32_t *id;
     int n, capacity, limit;
+    bool at_start; /* at the text's start or behind a special token: here SentencePiece puts its space */
     struct merge_memory memory;
     struct buf text; /* a segment that had to be rewritten before it was split */
 };

@@ -31,11 +31,12 @@ void sentencepiece_free(struct tokenizer *tokenizer) {
     free(tokenizer->sentencepiece.rank);
 }
 
-/* The text as its tokens know it: U+2581 is a space, and the first word may get one. */
+/* The text as its tokens know it: U+2581 is a space, and the first word may get one. After an added token there is none
+ * put in, so that the text comes back as it was. */
 static void rewrite(struct encoder *encoder, const char *text, size_t length) {
     struct buf *out = &encoder->text;
     buf_clear(out);
-    if (encoder->tokenizer->add_space_prefix) buf_add(out, " ", 1);
+    if (encoder->tokenizer->add_space_prefix && encoder->at_start) buf_add(out, " ", 1);
     for (size_t at = 0; at < length;) {
         const char *mark = memmem(text + at, length - at, "\xE2\x96\x81", 3);
         size_t plain = mark ? (size_t)(mark - text) - at : length - at;

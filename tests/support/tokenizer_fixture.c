@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model_file.h"
 #include "support/tokenizer_fixture.h"
 
 static void fail(const char *path, const char *what) {
@@ -129,6 +130,45 @@ struct tokenizer *fixture_tokenizer(const char *name) {
     cJSON_Delete(json);
     free(text);
     return tokenizer;
+}
+
+struct tokenizer *fixture_model_tokenizer(void) {
+    static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    struct gguf *gguf;
+    struct tokenizer_spec spec;
+    struct tokenizer *tokenizer;
+    struct err err = {0};
+    if (gguf_open(&gguf, path, &err) != STATUS_OK) fail(path, err.message);
+    if (tokenizer_spec_read(&spec, gguf, &err) != STATUS_OK) fail(path, err.message);
+    if (tokenizer_new(&tokenizer, &spec, &err) != STATUS_OK) fail(path, err.message);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    return tokenizer;
+}
+
+/* ---- random texts ---------------------------------------------------------------------------------------------- */
+
+uint32_t fixture_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static uint32_t random_code_point(uint64_t *state) {
+    static const uint32_t first[] = {0x20, 0x20, 0x20, 0x09, 0xA0, 0x300, 0x400, 0x600, 0x2000, 0x3000, 0x4E00, 0xAC00, 0x1F300, 0x10000, 0x01};
+    static const uint32_t last[] = {0x7E, 0x7E, 0x40, 0x20, 0x24F, 0x36F, 0x52F, 0x6FF, 0x206F, 0x30FF, 0x9FFF, 0xD7A3, 0x1FAFF, 0x10FFFF, 0xD7FF};
+    uint32_t block = fixture_random(state) % (sizeof first / sizeof first[0]);
+    return first[block] + fixture_random(state) % (last[block] - first[block] + 1);
+}
+
+void fixture_random_text(uint64_t *state, int n, struct buf *out) {
+    for (int i = 0; i < n; i++) {
+        uint32_t c = random_code_point(state);
+        char bytes[4];
+        size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        for (size_t k = length; k-- > 1; c >>= 6) bytes[k] = (char)(0x80 | (c & 0x3F));
+        bytes[0] = (char)(length == 1 ? c : (0xF00u >> length & 0xFF) | c);
+        buf_add(out, bytes, length);
+    }
 }
 
 /* ---- vectors --------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,9 @@ struct cJSON;
 /* A small vocabulary from tests/vectors/tokenizer_<name>.json. Free with tokenizer_free. */
 struct tokenizer *fixture_tokenizer(const char *name);
 
+/* The tokenizer of the model in models/. Free with tokenizer_free. */
+struct tokenizer *fixture_model_tokenizer(void);
+
 /* The whole file as a NUL-terminated text; free with free. */
 char *fixture_read(const char *path, size_t *length);
 
@@ -20,6 +23,12 @@ int fixture_lines(const char *path, void (*see)(void *context, const struct cJSO
 
 /* The text of a line: its "text", or the bytes of its "hex". Free with buf_free. */
 struct buf fixture_text(const struct cJSON *line);
+
+/* A generator of random numbers, the same in every run; *state is the seed. */
+uint32_t fixture_random(uint64_t *state);
+
+/* n random characters, any that UTF-8 can write but NUL, the likely ones more often, appended to `out`. */
+void fixture_random_text(uint64_t *state, int n, struct buf *out);
 
 /* Encodes the texts of tests/vectors/tokenizer_<name>.jsonl under both rules, prints what differs, and returns how many
  * texts differ. Sets *n to the number of texts. */
