@@ -1,10 +1,11 @@
-/* commit: takes in what a step has computed. Blocks that were filled become known, logits become tokens, prompts whose
- * end was reached fork into their choices, and each token becomes an event. */
+/* commit: takes in what a step has computed. Blocks that were filled become known, logits become
+ * tokens, prompts whose end was reached fork into their choices, tokens become events. */
 #include "scheduler/internal.h"
 
-/* ---- computed rows ------------------------------------------------------------------------------------- */
+/* ---- computed rows --------------------------------------------------------------------------- */
 
-/* Makes the blocks known that the step has filled; where an equal one was known, the sequence goes over to it. */
+/* Makes the blocks known that the step has filled; where an equal one was known, the sequence
+ * goes over to it. */
 static void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
     struct block_key key = {.salt = sequence->request->generation->cache_salt};
@@ -32,7 +33,7 @@ static bool advance_all(struct scheduler *s) {
     return ends;
 }
 
-/* ---- sampling ------------------------------------------------------------------------------------------ */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static int n_output(const struct sequence *sequence) {
     return sequence->n_tokens - sequence->request->n_prompt;
@@ -62,7 +63,8 @@ static struct sample_job score_job(struct sequence *sequence, int position, floa
                                .position = position};
 }
 
-/* The jobs of one logit row: a score, or a token for the sequence and for each choice that waits for its prompt. */
+/* The jobs of one logit row: a score, or a token for the sequence and for each choice that waits
+ * for its prompt. */
 static int row_jobs(struct scheduler *s, const struct row_owner *owner, float *logits, int n) {
     struct sequence *sequence = owner->sequence;
     struct request *request = sequence->request;
@@ -87,10 +89,10 @@ static int sample_rows(struct scheduler *s, float *logits) {
     return n;
 }
 
-/* ---- forks --------------------------------------------------------------------------------------------- */
+/* ---- forks ----------------------------------------------------------------------------------- */
 
-/* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding nothing, and comes to
- * its prompt through the prefix cache or by computing it. */
+/* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding
+ * nothing, and comes to its prompt through the prefix cache or by computing it. */
 static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
     sequence_fork(leader, sequence);
     if (s->running.n == s->max_seqs) {
@@ -120,7 +122,7 @@ static void fork_choices(struct scheduler *s, struct sequence *leader) {
     assert(request->n_unforked == 0);
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static bool stops(const struct generation *generation, int32_t token) {
     for (int i = 0; i < generation->n_stop_ids; i++)
@@ -179,7 +181,7 @@ static void take_jobs(struct scheduler *s, int n) {
     }
 }
 
-/* ---- prompts without output ---------------------------------------------------------------------------- */
+/* ---- prompts without output ------------------------------------------------------------------ */
 
 static void end_choices(struct scheduler *s, struct request *request) {
     for (int i = 0, left = request->n_live; left > 0; i++) {

@@ -3,7 +3,7 @@
 
 #include "scheduler/internal.h"
 
-/* ---- events -------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 struct event event_of(const struct sequence *sequence, enum event_kind kind) {
     return (struct event){.generation = sequence->request->generation,
@@ -25,7 +25,7 @@ void events_deliver(struct scheduler *s) {
     if (n > 0) s->config.on_events(s->config.arg, s->events, n);
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 void request_unqueue(struct scheduler *s, struct request *request) {
     if (!request->queued) return;
@@ -60,15 +60,15 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
     if (event->last) request_end(s, request);
 }
 
-/* ---- cancels ------------------------------------------------------------------------------------------- */
+/* ---- cancels --------------------------------------------------------------------------------- */
 
 static bool flagged(const struct generation *generation, int choice) {
-    return atomic_load_explicit(&generation->cancelled_choices[choice / 64],
-                                memory_order_relaxed) >> (choice % 64) & 1;
+    const _Atomic uint64_t *flags = &generation->cancelled_choices[choice / 64];
+    return atomic_load_explicit(flags, memory_order_relaxed) >> (choice % 64) & 1;
 }
 
-/* While the choices of a request are unforked, only their numbers differ: so the leader takes the number of one that is
- * to stay, and the other one ends. */
+/* While the choices of a request are unforked, only their numbers differ: so the leader takes the
+ * number of one that is to stay, and the other one ends. */
 static struct sequence *swap_with_follower(struct sequence *leader) {
     struct request *request = leader->request;
     if (leader->index != 0 || request->n_unforked == 0) return leader;
@@ -86,16 +86,16 @@ static void cancel_sequence(struct scheduler *s, struct sequence *sequence) {
     sequence_end(s, ending, FINISH_CANCELLED, &event);
 }
 
-/* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to the leader's
- * place, so the leader is looked at again; each round ends one. */
+/* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to
+ * the leader's place, so the leader is looked at again; each round ends one. */
 static void cancel_flagged(struct scheduler *s, struct request *request, bool all) {
     const struct generation *generation = request->generation;
     all = all || atomic_load_explicit(&generation->cancelled, memory_order_relaxed);
     int left = request->n_live;
     for (int i = request->n - 1; i >= 0 && left > 0;) {
         struct sequence *sequence = &request->sequence[i];
-        bool ends = sequence->state != SEQUENCE_ENDED &&
-                    (all || flagged(generation, sequence->choice));
+        bool ends =
+            sequence->state != SEQUENCE_ENDED && (all || flagged(generation, sequence->choice));
         if (!ends) {
             i--;
             continue;
@@ -112,12 +112,12 @@ static bool any_flag(const struct generation *generation) {
 }
 
 static bool any_running_flagged(const struct scheduler *s) {
-    queue_each(node, &s->running)
-        if (any_flag(sequence_of(node)->request->generation)) return true;
+    queue_each(node, &s->running) if (any_flag(sequence_of(node)->request->generation)) return true;
     return false;
 }
 
-/* The flags of what runs are looked at in each step, those of what waits when scheduler_cancel has asked for it. */
+/* The flags of what runs are looked at in each step, those of what waits when scheduler_cancel
+ * has asked for it. */
 void cancel_wanted(struct scheduler *s) {
     if (!atomic_exchange(&s->inbox.cancels, false) && !any_running_flagged(s)) return;
     queue_each_removable(node, &s->requests) {

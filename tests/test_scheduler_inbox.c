@@ -64,7 +64,9 @@ START_TEST(too_long_is_refused_with_both_numbers) {
     ck_assert(strstr(err.message, "64") && strstr(err.message, "65"));
     ck_assert_int_eq(put(ask(0, 40, 25, 1), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 0, 1, 1), &err), STATUS_INVALID_REQUEST);
-    ck_assert_int_eq(put(ask(1, 1, 1, MAX_CHOICES + 1), &err), STATUS_INVALID_REQUEST);
+    struct generation *many = ask(1, 1, 1, 1);
+    many->n = MAX_CHOICES + 1;
+    ck_assert_int_eq(put(many, &err), STATUS_INVALID_REQUEST);
     end();
 }
 END_TEST

@@ -1,4 +1,5 @@
-/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is looked at. */
+/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is
+ * looked at. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The scheduler with its engine thread running: several threads submit, cancel and read the numbers. Run it under the tsan
- * preset for what it is for. */
+/* The scheduler with its engine thread running: several threads submit, cancel and read the
+ * numbers. Run it under the tsan preset for what it is for. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,8 +94,7 @@ static void wait_for(struct world *world, struct order *order) {
 static void submit(struct world *world, struct order *order) {
     struct err err;
     for (;;) {
-        enum status status =
-            scheduler_submit(world->scheduler, &order->client.generation, &err);
+        enum status status = scheduler_submit(world->scheduler, &order->client.generation, &err);
         if (status == STATUS_OK) break;
         ck_assert_int_eq(status, STATUS_OVERLOADED);
         usleep(100);
