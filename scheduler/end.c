@@ -1,22 +1,24 @@
 /* end: how sequences and requests end, and how their events reach the server. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "scheduler/internal.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-struct event event_of(const struct sequence *sequence, enum event_kind kind) {
-    return (struct event){.generation = sequence->request->generation,
-                          .kind = kind,
-                          .choice = sequence->choice,
-                          .n_cached = sequence->n_cached,
-                          .first_scheduled_ns = sequence->first_scheduled_ns};
-}
-
-/* Events are handed over once a step; earlier only when a mass of cancels fills the array. */
-void event_emit(struct scheduler *s, const struct event *event) {
+/* Events are handed over once a step; earlier only when a mass of cancels fills the array. Of the
+ * sampled token's alternatives only those that exist are written: most events have none. */
+struct event *event_add(struct scheduler *s, const struct sequence *sequence,
+                        enum event_kind kind) {
     if (s->n_events == s->max_events) events_deliver(s);
-    s->events[s->n_events++] = *event;
+    struct event *event = &s->events[s->n_events++];
+    memset(event, 0, offsetof(struct event, sampled) + offsetof(struct sampled, top));
+    event->generation = sequence->request->generation;
+    event->kind = kind;
+    event->choice = sequence->choice;
+    event->n_cached = sequence->n_cached;
+    event->first_scheduled_ns = sequence->first_scheduled_ns;
+    return event;
 }
 
 void events_deliver(struct scheduler *s) {
@@ -56,7 +58,6 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
     atomic_fetch_sub(&s->inbox.live_sequences, 1);
     event->finish = finish;
     event->last = --request->n_live == 0;
-    event_emit(s, event);
     if (event->last) request_end(s, request);
 }
 
@@ -82,8 +83,7 @@ static struct sequence *swap_with_follower(struct sequence *leader) {
 
 static void cancel_sequence(struct scheduler *s, struct sequence *sequence) {
     struct sequence *ending = swap_with_follower(sequence);
-    struct event event = event_of(ending, EVENT_END);
-    sequence_end(s, ending, FINISH_CANCELLED, &event);
+    sequence_end(s, ending, FINISH_CANCELLED, event_add(s, ending, EVENT_END));
 }
 
 /* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to

@@ -74,7 +74,7 @@ void commit_step(struct scheduler *scheduler, float *logits);
 /* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
-/* Ends a sequence with an event whose kind and token are set; with the last, its request too. */
+/* Ends a sequence with an event of it that was just added; with the last one, its request too. */
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
 
@@ -85,9 +85,10 @@ void cancel_everything(struct scheduler *scheduler);
 /* The request runs for the first time, or ends before it did: it counts as queued no more. */
 void request_unqueue(struct scheduler *scheduler, struct request *request);
 
-/* An event of `sequence`, to be filled in; and its handing over. */
-struct event event_of(const struct sequence *sequence, enum event_kind kind);
-void event_emit(struct scheduler *scheduler, const struct event *event);
+/* Adds an event of `sequence` to be filled in, which is valid until the next is added; hands all
+ * over. */
+struct event *event_add(struct scheduler *scheduler, const struct sequence *sequence,
+                        enum event_kind kind);
 void events_deliver(struct scheduler *scheduler);
 
 /* check.c: walks all invariants and asserts them. For tests, between steps. */

@@ -226,7 +226,7 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
 }
 
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
-    if (plan->n_kept < plan->n_running || plan->short_of_blocks) return;
+    if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
     plan->promised = promised_blocks(plan, view);
     int n_held_back = 0;
     queue_each(node, view->waiting) {

@@ -170,7 +170,9 @@ END_TEST
 
 static void sample_badly(void *self, struct sample_job *jobs, int n) {
     (void)self;
-    for (int i = 0; i < n; i++) jobs[i].out.id = jobs[i].n_prompt == 5 ? FAKE_V : 1;
+    for (int i = 0; i < n; i++) {
+        jobs[i].out = (struct sampled){.id = jobs[i].n_prompt == 5 ? FAKE_V : 1};
+    }
 }
 
 START_TEST(a_token_out_of_range_ends_its_request_alone) {

@@ -31,7 +31,10 @@ static float *no_wait(void *self) {
 
 static void no_sample(void *self, struct sample_job *jobs, int n) {
     (void)self;
-    for (int i = 0; i < n; i++) jobs[i].out.id = 1 + (jobs[i].position & 7);
+    for (int i = 0; i < n; i++) {
+        jobs[i].out.id = 1 + (jobs[i].position & 7);
+        jobs[i].out.n_top = 0;
+    }
 }
 
 static void no_close(void *self) {
