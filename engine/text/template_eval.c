@@ -80,6 +80,9 @@ static struct value own_attribute(struct render *r, struct value object, const s
     if (object.kind == VALUE_MACRO && text_is(name, "name") && object.macro->node->name) {
         return VALUE_OF_TEXT(object.macro->node->name);
     }
+    if (object.kind == VALUE_CYCLER && text_is(name, "current")) {
+        return object.cycler->items[object.cycler->position];
+    }
     if (object.kind == VALUE_LIST && object.list->flavour == LIST_GROUP) {
         if (text_is(name, "grouper")) return object.list->items[0];
         if (text_is(name, "list")) return object.list->items[1];

@@ -130,29 +130,37 @@ static struct list *filtered(struct render *r, const struct node *node, struct l
     return kept;
 }
 
-static enum flow exec_iterations(struct render *r, const struct node *node, struct loop *loop) {
+/* Returns whether an iteration came to its end, rather than to a break or continue: if none did, the loop's else is run. */
+static bool run_iterations(struct render *r, const struct node *node, struct loop *loop) {
     static const struct text loop_name = {.data = "loop", .length = 4};
     struct value self = {.kind = VALUE_LOOP, .loop = loop};
-    struct frame *frame = r->frame;
+    struct frame *frame = frame_push(r, r->frame);
     const struct list *list = loop->list;
+    bool came_to_end = false;
     for (; loop->index < list->n; loop->index++) {
         render_charge(r, 1);
         r->frame = frame = frame_renew(r, frame);
         frame_set(r, frame, &loop_name, self);
         assign(r, node->a, list->items[loop->index]);
-        if (exec(r, node->c) == FLOW_BREAK) break;
+        enum flow flow = exec(r, node->c);
+        came_to_end |= flow == FLOW_NEXT;
+        if (flow == FLOW_BREAK) break;
     }
-    return FLOW_NEXT;
+    return came_to_end;
 }
 
 static enum flow exec_for(struct render *r, const struct node *node) {
     struct frame *outer = r->frame;
+    enum flow flow = FLOW_NEXT;
     struct list *list = value_iterate(r, eval(r, node->b));
     if (node->e) list = filtered(r, node, list);
     struct loop *loop = render_alloc(r, sizeof *loop);
     *loop = (struct loop){.list = list};
-    frame_push(r, outer);
-    enum flow flow = list->n ? exec_iterations(r, node, loop) : exec(r, node->d);
+    bool came_to_end = run_iterations(r, node, loop);
+    if (!came_to_end && node->d) {
+        frame_push(r, outer);
+        flow = exec(r, node->d);
+    }
     r->frame = outer;
     return flow;
 }

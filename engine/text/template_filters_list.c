@@ -345,15 +345,16 @@ static struct value filter_batch(struct render *r, struct value self, const stru
     const struct list *list = value_iterate(r, self);
     int64_t width = value_need_int(r, args->position[0], "batch's linecount");
     struct value fill = arg_or(args, 1, VALUE_OF_NONE);
-    struct list *rows = list_open(r, LIST_PLAIN), *row = NULL;
+    struct list *rows = list_open(r, LIST_PLAIN), *row = list_open(r, LIST_PLAIN);
     for (size_t i = 0; i < list->n; i++) {
-        if (!row || (int64_t)row->n == width) {
-            row = list_open(r, LIST_PLAIN);
+        if ((int64_t)row->n == width) {
             list_push(r, rows, VALUE_OF_LIST(row));
+            row = list_open(r, LIST_PLAIN);
         }
         list_push(r, row, list->items[i]);
     }
-    while (row && fill.kind != VALUE_NONE && (int64_t)row->n < width) list_push(r, row, fill);
+    if (row->n) list_push(r, rows, VALUE_OF_LIST(row));
+    while (row->n && fill.kind != VALUE_NONE && (int64_t)row->n < width) list_push(r, row, fill);
     return generator(rows);
 }
 

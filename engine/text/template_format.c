@@ -295,7 +295,6 @@ static void format_value(struct render *r, struct builder *b, struct value value
         return;
     }
     struct spec spec = parse_spec(r, form);
-    if (value.kind == VALUE_BOOL && !spec.type) value = VALUE_OF_TEXT(value_text(r, value));
     if (value_is_number(value)) {
         add_number(r, b, value, &spec);
         return;

@@ -264,18 +264,13 @@ static struct list *split_space(struct render *r, const struct text *text, int64
         if (!point_is_space(text_point(rest, at, next))) continue;
         if (at == start) {
             start = next;
-        } else if (limit < 0 || (int64_t)words->n < limit) {
-            list_push(r, words, text_part(r, rest, start, at - start));
-            start = next;
-        } else {
-            break;
+            continue;
         }
+        if (limit >= 0 && (int64_t)words->n >= limit) break;
+        list_push(r, words, text_part(r, rest, start, at - start));
+        start = next;
     }
-    if (limit >= 0 && (int64_t)words->n >= limit) {
-        const struct text *tail = text_part(r, rest, start, rest->length - start).text;
-        struct value whole = text_strip(r, tail, NULL, false, true);
-        if (whole.text->length) list_push(r, words, whole);
-    } else if (start < rest->length) {
+    if (start < rest->length) {
         list_push(r, words, text_part(r, rest, start, rest->length - start));
     }
     return words;

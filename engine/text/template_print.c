@@ -7,25 +7,29 @@
 #include "engine/text/template.h"
 
 /* The fewest digits that read back as the same number. */
-static void shortest(char out[32], double real) {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, 32, "%.*e", digits - 1, real);
-        if (strtod(out, NULL) == real) return;
+static int shortest_digits(double real) {
+    char text[32];
+    int digits = 1;
+    for (; digits < 17; digits++) {
+        snprintf(text, sizeof text, "%.*e", digits - 1, real);
+        if (strtod(text, NULL) == real) break;
     }
+    return digits;
 }
 
 void real_print(char out[32], double real) {
+    char text[32];
     if (isnan(real) || isinf(real)) {
-        snprintf(out, 32, "%s", isnan(real) ? "nan" : real < 0 ? "-inf" : "inf");
-        return;
+        snprintf(text, sizeof text, "%s", isnan(real) ? "nan" : real < 0 ? "-inf" : "inf");
+    } else {
+        int digits = shortest_digits(real);
+        snprintf(text, sizeof text, "%.*e", digits - 1, real); /* C writes exponents as Python does */
+        int exponent = atoi(strchr(text, 'e') + 1), decimals = digits - 1 - exponent;
+        if (exponent >= -4 && exponent < 16) {
+            snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, real);
+        }
     }
-    shortest(out, real);
-    int exponent = atoi(strchr(out, 'e') + 1);
-    int digits = 0;
-    for (const char *c = out; *c != 'e'; c++) digits += *c >= '0' && *c <= '9';
-    if (exponent < -4 || exponent >= 16) return; /* C writes the exponent as Python does */
-    int decimals = digits - 1 - exponent;
-    snprintf(out, 32, "%.*f", decimals > 1 ? decimals : 1, real);
+    memcpy(out, text, sizeof text);
 }
 
 static void print_real(struct render *r, struct builder *b, double real) {

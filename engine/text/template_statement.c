@@ -105,6 +105,16 @@ static struct node *parse_with(struct parser *p) {
 
 /* ---- macros and what is like them -------------------------------------------------------------------------------- */
 
+static void check_parameter(struct parser *p, const struct node *list, const struct node *parameter) {
+    for (; list; list = list->next) {
+        guard_charge(p->guard, 1);
+        if (text_equal(list->name, parameter->name)) guard_fail(p->guard, "two parameters have one name");
+    }
+    if (text_is(parameter->name, "caller") && !parameter->a) {
+        guard_fail(p->guard, "the parameter 'caller' needs a default");
+    }
+}
+
 static struct node *parse_parameters(struct parser *p) {
     struct node *list = NULL, **last = &list;
     bool has_default = false;
@@ -119,6 +129,7 @@ static struct node *parse_parameters(struct parser *p) {
             guard_fail(p->guard, "a parameter without a default follows one that has one");
         }
         has_default |= parameter->a != NULL;
+        check_parameter(p, list, parameter);
         *last = parser_close(p, parameter);
         last = &parameter->next;
     }

@@ -248,7 +248,7 @@ struct value text_map(struct render *r, const struct text *text,
         next = text_next(text, at);
         int32_t point = text_point(text, at, next), changed = point < 0 ? point : how(point, previous);
         bool user = text_is_user(text, at);
-        if (changed == 0xDF && how == point_upper) {
+        if (point == 0xDF && how == point_upper) {
             builder_add(r, b, "SS", 2, user); /* the one common letter whose capital is two */
         } else if (changed == point) {
             builder_add(r, b, text->data + at, next - at, user);

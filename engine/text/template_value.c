@@ -95,7 +95,7 @@ const char *value_type(struct value value) {
         [LIST_PLAIN] = "list",     [LIST_TUPLE] = "tuple",         [LIST_GROUP] = "tuple",
         [LIST_RANGE] = "range",    [LIST_KEYS] = "dict_keys",      [LIST_VALUES] = "dict_values",
         [LIST_ITEMS] = "dict_items", [LIST_GENERATOR] = "generator"};
-    return value.kind == VALUE_LIST ? flavours[value.list->flavour] : names[value.kind];
+    return value.kind == VALUE_LIST && value.list ? flavours[value.list->flavour] : names[value.kind];
 }
 
 _Noreturn void value_undefined_fail(struct render *r, struct value value) {
