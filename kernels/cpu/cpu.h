@@ -95,11 +95,12 @@ struct matrix {
     size_t scale_bytes;   /* of one block, or of 8 blocks for K types */
     size_t panel_bytes, bytes;
     uint8_t *panels;
+    struct slab *slab; /* whose memory it is */
 };
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K, const void *rows,
                         bool as_float, struct err *err);
-void matrix_drop(struct matrix *matrix);
+void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
 /* out[K] = row `row`, dequantised. */
@@ -248,6 +249,7 @@ struct cpu {
     struct pool *pool;
     int max_rows, max_k;
     const struct step *step; /* since step_begin */
+    struct slab *slabs;      /* memory of the matrices, the newest first */
     struct activations act;
     /* planned when the cache is made, for the largest D seen */
     int max_d;
