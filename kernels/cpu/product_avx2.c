@@ -152,7 +152,10 @@ INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half
 }
 
 INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct kind kind) {
-    for (int i = 0; i < c->w->n_blocks; i++) {
+    size_t share = fetch_share(c->w);
+    const uint8_t *ahead = matrix_codes(c->w, c->panel, 0) + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, ahead += share) {
+        if (c->rows <= 2) fetch(ahead, share);
         add_block(c, acc, i, 0, kind);
         add_block(c, acc, i, 1, kind);
     }

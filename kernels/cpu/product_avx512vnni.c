@@ -116,15 +116,6 @@ INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, 
     }
 }
 
-enum { AHEAD = 12288 }; /* bytes: what a core reads while it waits for memory */
-
-/* Fetches the share of a block in what comes AHEAD of the panel's beginning: codes and scales are read as two streams,
- * but they are fetched as the one run of bytes that all panels are. */
-INLINE void fetch_ahead(const uint8_t *panel, int i, size_t share) {
-    const char *p = (const char *)panel + AHEAD + (size_t)i * share;
-    for (size_t at = 0; at < share; at += 64) _mm_prefetch(p + at, _MM_HINT_T0);
-}
-
 /* What the kernels are given: a panel, a tile and its rows, and where the results go. */
 struct call {
     const struct matrix *w;
@@ -152,12 +143,12 @@ INLINE void product_rows(const struct call *c, const int n, const struct kind ki
     __m512 acc[LANES];
     UNROLL for (int r = 0; r < n; r++) acc[r] = _mm512_setzero_ps();
     const uint8_t *codes = matrix_codes(c->w, c->panel, 0);
-    const uint8_t *panel = codes;
-    size_t step = c->w->code_bytes, share = round_up(c->w->panel_bytes / (size_t)c->w->n_blocks, 64);
-    for (int i = 0; i < c->w->n_blocks; i++, codes += step) {
+    size_t step = c->w->code_bytes, share = fetch_share(c->w);
+    const uint8_t *ahead = codes + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share) {
         __m512i v[8];
         __m512 d[2], m = _mm512_setzero_ps();
-        if (n <= 2) fetch_ahead(panel, i, share);
+        if (n <= 2) fetch(ahead, share);
         unpack(v, codes, kind.bits);
         unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, kind);
         add_block(acc, v, d, m, inputs_at(c, i), n, kind);
