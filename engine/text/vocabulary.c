@@ -1,14 +1,14 @@
 /* The tokens of a model and the two kinds of hash table that the tokenizer is made of.
  *
- * Both tables are open addressing with linear probing, filled once and at most half full, so that a look-up touches
- * about one cache line.
+ * Both tables are open addressing with linear probing, filled once and at most half full, so that a
+ * look-up touches about one cache line.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- tables ------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
     x ^= x >> 32;
@@ -95,7 +95,7 @@ const struct pair *pair_table_find(const struct pair_table *table, uint32_t left
     return pair->key == UINT64_MAX ? NULL : pair;
 }
 
-/* ---- the tokens ------------------------------------------------------------------------------------------ */
+/* ---- the tokens ------------------------------------------------------------------------------ */
 
 static enum status types_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                               struct err *err) {
