@@ -23,10 +23,15 @@ static inline const char *strings_get(const struct strings *strings, int32_t id,
     return strings->data + strings->start[id];
 }
 
+struct string_slot {
+    int32_t id;   /* index of the string, or -1: empty */
+    uint32_t tag; /* high half of its hash: spares most looks at strings that are others */
+};
+
 /* From the bytes of a string to its index: open addressing, at most half full. */
 struct string_table {
     const struct strings *strings;
-    int32_t *slot; /* [mask + 1] index, or -1 */
+    struct string_slot *slot; /* [mask + 1] */
     size_t mask;
 };
 
