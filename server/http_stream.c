@@ -39,9 +39,9 @@ static ssize_t read_chunk(void *cls, uint64_t position, char *out, size_t size) 
     if (exchange->gone) return break_off(exchange);
     if (n == 0 && exchange->ended) return MHD_CONTENT_READER_END_OF_STREAM;
     if (n == 0) {
-        MHD_suspend_connection(exchange->connection->mhd);
-        exchange->connection->suspended = true;
-        return 0;
+        if (http_connection_suspend(exchange->connection)) return 0;
+        http_exchange_lose(exchange);
+        return break_off(exchange);
     }
     if (n > size) n = size;
     memcpy(out, exchange->out.data + exchange->sent, n);
