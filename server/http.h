@@ -51,7 +51,9 @@ struct http_config {
     void (*on_gone)(void *app, struct http_request *request);
     /* Called once for every answered request when its last byte was taken or the connection broke,
      * for the access log: `status` is the code that was sent (499 when the client went away first),
-     * bytes counts the body's. `request->app` is as the application left it. NULL: nobody asks. */
+     * bytes counts the body's. `request->app` is as the application left it, and NULL for a request
+     * that was refused before on_headers (413, 431, bad framing, too many connections). on_done may
+     * be NULL: nobody asks. */
     void (*on_done)(void *app, struct http_request *request, int status, uint64_t bytes);
     void *app;
 };

@@ -17,8 +17,6 @@
 
 #include "server/http_internal.h"
 
-enum { HEADROOM = 48 }; /* connections above the limit that still get a whole answer; below MHD's own */
-
 struct connection *http_connection_of(struct MHD_Connection *mhd) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -57,10 +55,11 @@ static void format_refusal(struct buf *out, enum status status, const char *code
 /* Far above the limit a connection is not worth memory: it gets the answer before it has asked. */
 static void turn_away(struct http_server *server, int fd) {
     struct buf answer = {0};
-    char unread[4096];
+    char unread[16384];
     format_refusal(&answer, STATUS_UNAVAILABLE, "too_many_connections",
                    "the server has too many connections; try again later");
-    while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) == (ssize_t)sizeof unread) continue;
+    ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT); /* or closing would reset it */
+    (void)dropped;
     send_now(fd, &answer);
     shutdown(fd, SHUT_WR);
     close(fd);
@@ -83,7 +82,7 @@ static struct connection *connection_make(struct http_server *server, int fd,
 
 void http_connection_add(struct http_server *server, int fd, const struct sockaddr *address,
                          socklen_t length) {
-    if (server->stats.connections >= server->config.max_connections + HEADROOM) {
+    if (server->stats.connections >= server->config.max_connections + HTTP_HEADROOM) {
         turn_away(server, fd);
         return;
     }
@@ -151,6 +150,14 @@ void http_connection_refuse(struct connection *connection, enum status status, c
     format_refusal(&answer, status, code, message);
     http_connection_cut(connection, status_http(status), &answer);
     buf_free(&answer);
+}
+
+bool http_connection_suspend(struct connection *connection) {
+    assert(!connection->suspended);
+    if (connection->peer_closed) return false;
+    MHD_suspend_connection(connection->mhd);
+    connection->suspended = true;
+    return true;
 }
 
 void http_connection_close_idle(struct connection *connection) {

@@ -66,6 +66,9 @@ struct due {
 
 /* ---- objects -------------------------------------------------------------------------------------------- */
 
+/* Connections above max_connections that still are told so with a whole answer; those above that are turned away. */
+enum { HTTP_HEADROOM = 48 };
+
 enum connection_state {
     CONNECTION_FRESH,   /* accepted; no request line yet */
     CONNECTION_HEADERS, /* the request line is in */
@@ -83,6 +86,7 @@ struct connection {
     enum connection_state state;
     bool over;              /* above max_connections: it is only told so */
     bool suspended;         /* MHD leaves it alone until it is resumed */
+    bool peer_closed;       /* the client has closed its sending half, or all */
     struct due due;         /* in one of the server's spans, or in none */
     struct link partial;    /* in server->partial while its headers are incomplete */
     bool has_base;          /* header_base is known */
@@ -192,6 +196,10 @@ void http_connection_cut(struct connection *connection, int status, const struct
 /* The same with the error document of `status`. */
 void http_connection_refuse(struct connection *connection, enum status status, const char *code,
                             const char *message);
+
+/* Takes the connection from MHD until it is resumed. False when there is nobody left to wait for. Call it in MHD's access handler
+ * or reader only. */
+bool http_connection_suspend(struct connection *connection);
 
 /* Closes a connection between two requests. What the client has sent already is still answered. */
 void http_connection_close_idle(struct connection *connection);

@@ -15,7 +15,7 @@
 
 enum {
     LINGER_MS = 3000,   /* for a refused client to read why */
-    PARTIAL_CHECKS = 16 /* connections with incomplete headers looked at in one round */
+    PARTIAL_CHECKS = 4 /* connections with incomplete headers looked at in one round */
 };
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
@@ -114,10 +114,13 @@ static enum status headers_too_large(const struct http_server *server, struct er
 }
 
 void http_limits_check_partial(struct http_server *server) {
-    for (int i = 0; i < PARTIAL_CHECKS && !link_alone(&server->partial); i++) {
-        struct connection *connection =
-            link_entry(server->partial.next, struct connection, partial);
-        link_append(&server->partial, &connection->partial);
+    const struct link *last = server->partial.prev;
+    bool is_last = link_alone(&server->partial);
+    for (int i = 0; i < PARTIAL_CHECKS && !is_last; i++) {
+        struct link *node = server->partial.next;
+        struct connection *connection = link_entry(node, struct connection, partial);
+        is_last = node == last;
+        link_append(&server->partial, node); /* so that every one has its turn */
         if (!partial_is_over(connection)) continue;
         struct err err;
         headers_too_large(server, &err);

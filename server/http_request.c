@@ -185,9 +185,7 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
     if (connection->state == CONNECTION_BODY) take_whole(exchange);
     if (exchange->gone) return MHD_NO;
     if (exchange->response) return http_answer_queue(exchange);
-    MHD_suspend_connection(mhd);
-    connection->suspended = true;
-    return MHD_YES;
+    return http_connection_suspend(connection) ? MHD_YES : MHD_NO;
 }
 
 /* ---- the answer has left, or never will ------------------------------------------------------------------------- */
@@ -207,7 +205,7 @@ static void await_next(struct connection *connection) {
     connection->state = CONNECTION_IDLE;
     connection->swallowed = 0;
     link_remove(&connection->partial);
-    if (server->draining) http_connection_close_idle(connection);
+    if (server->draining || connection->peer_closed) http_connection_close_idle(connection);
     else http_limits_set(server, &connection->due, &server->keep_alive);
 }
 

@@ -16,9 +16,8 @@
 #include "server/http_internal.h"
 
 enum {
-    DRIVE_ROUNDS = 8,
-    HEADROOM = 64,               /* connections above the limit that are told so with a whole answer */
-    POOL_EXTRA_BYTES = 32 << 10  /* MHD's records of the headers and the head of the answer */
+    DRIVE_ROUNDS = 4,
+    POOL_EXTRA_BYTES = 16 << 10 /* MHD's records of the headers and the head of the answer */
 };
 
 /* ---- turning ---------------------------------------------------------------------------------------------- */
@@ -109,7 +108,7 @@ static enum status start_mhd(struct http_server *server, struct err *err) {
     server->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
         http_request_access, server, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)config->max_connections + HEADROOM, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (unsigned)config->max_connections + HTTP_HEADROOM, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         config->max_header_bytes + POOL_EXTRA_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         stalled_s(config), MHD_OPTION_NOTIFY_COMPLETED, http_request_completed, server,
         MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, server,

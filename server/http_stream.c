@@ -13,6 +13,7 @@
 
 enum {
     RESUME_SLICE = 128,
+    BREAK_OFF_S = 1,   /* a timeout that no living connection has */
     BLOCK_BYTES = 2048 /* MHD's buffer for clients of HTTP/1.0, which know no chunks */
 };
 
@@ -20,17 +21,27 @@ static size_t unread(const struct exchange *exchange) {
     return exchange->out.length - exchange->sent;
 }
 
+/* Ends the answer with an error. MHD then marks the connection closed but looks at it again only when it is the one that has
+ * been quiet for longest. A timeout unlike the others' puts it into a list that is walked in every round, so the next
+ * one cleans it up. */
+static ssize_t break_off(struct exchange *exchange) {
+    MHD_set_connection_option(exchange->connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)BREAK_OFF_S);
+    exchange->server->again = true;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 /* MHD_ContentReaderCallback. */
 static ssize_t read_chunk(void *cls, uint64_t position, char *out, size_t size) {
     struct exchange *exchange = cls;
     (void)position;
     size_t n = unread(exchange);
-    if (exchange->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (exchange->gone) return break_off(exchange);
     if (n == 0 && exchange->ended) return MHD_CONTENT_READER_END_OF_STREAM;
     if (n == 0) {
-        MHD_suspend_connection(exchange->connection->mhd);
-        exchange->connection->suspended = true;
-        return 0;
+        if (http_connection_suspend(exchange->connection)) return 0;
+        http_exchange_lose(exchange);
+        return break_off(exchange);
     }
     if (n > size) n = size;
     memcpy(out, exchange->out.data + exchange->sent, n);

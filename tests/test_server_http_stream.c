@@ -190,6 +190,26 @@ START_TEST(test_fin_before_the_answer) {
 }
 END_TEST
 
+/* The request and the end of the connection come in one piece: what is answered at once still arrives. */
+START_TEST(test_fin_behind_the_request) {
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    shutdown(peer.fd, SHUT_WR);
+    UNTIL(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
+    ck_assert_int_eq(fixture.gone, 0);
+}
+END_TEST
+
+static const char *const waiting[] = {"GET /later HTTP/1.1\r\n\r\n", "GET /stream HTTP/1.1\r\n\r\n"};
+
+START_TEST(test_fin_behind_a_request_that_waits) {
+    peer_say(&peer, &fixture, waiting[_i]);
+    shutdown(peer.fd, SHUT_WR);
+    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
+    UNTIL(&fixture, peer_is_closed(&peer));
+    ck_assert_int_eq(fixture.status, 499);
+}
+END_TEST
+
 START_TEST(test_fin_in_the_body) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
     UNTIL(&fixture, fixture.headers == 1);
@@ -315,6 +335,8 @@ static void add_clients(Suite *suite) {
     tcase_add_test(clients, test_fin_in_a_silent_stream);
     tcase_add_test(clients, test_reset_in_a_stream);
     tcase_add_test(clients, test_fin_before_the_answer);
+    tcase_add_test(clients, test_fin_behind_the_request);
+    tcase_add_loop_test(clients, test_fin_behind_a_request_that_waits, 0, 2);
     tcase_add_test(clients, test_fin_in_the_body);
     tcase_add_test(clients, test_fin_with_bytes_pending);
     tcase_add_test(clients, test_all_of_many_go_at_once);
