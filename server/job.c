@@ -221,7 +221,9 @@ void job_gone(struct http_request *http) {
     struct job *job = http->app;
     if (!job || job->gone) return;
     job->gone = true;
-    if (!job->preparing) cancel_generations(job);
+    if (job->preparing) return; /* on_prepared will see it */
+    cancel_generations(job);
+    release_http(job);
 }
 
 void jobs_abort(struct app *app) {
