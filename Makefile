@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench fuzz readme fresh-machine clean
+.PHONY: help deps build model run test bench fuzz format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -14,6 +14,7 @@ help:
 	@echo "make test           every test"
 	@echo "make bench          speed of this machine (ARGS adds flags)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
+	@echo "make format         bring the C files into their form"
 	@echo "make readme         put the option table into README.md"
 	@echo "make fresh-machine  prove make run and make test in a bare Debian 12 (as root)"
 	@echo "make clean          remove build/"
@@ -41,6 +42,10 @@ fuzz: deps
 	@docker/setup.sh fuzz
 	@docker/build.sh fuzz $(JOBS) fuzzers
 	@tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+format: deps
+	@docker/setup.sh format
+	@python3 tests/format.py
 
 readme: deps
 	@docker/build.sh release $(JOBS) test_config_options

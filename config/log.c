@@ -1,10 +1,12 @@
 /* DESIGN
- * One log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF: lines of several threads never mix, even
- * on a pipe, and no lock is held. The line is put together on the stack, so that logging allocates nothing. A value
- * that does not fit is cut at a character, and a field that does not fit is left out: the line stays whole.
+ * One log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF: lines of several threads
+ * never mix, even on a pipe, and no lock is held. The line is put together on the stack, so that
+ * logging allocates nothing. A value that does not fit is cut at a character, and a field that does
+ * not fit is left out: the line stays whole.
  *
- * Everything that is written passes through `escaped`: control characters, line separators, marks that turn the
- * direction of text and bytes that are no UTF-8 cannot reach the terminal or the log's reader.
+ * Everything that is written passes through `escaped`: control characters, line separators, marks
+ * that turn the direction of text and bytes that are no UTF-8 cannot reach the terminal or the
+ * log's reader.
  *
  * Level and format are set before threads start and are only read afterwards.
  */
@@ -35,7 +37,7 @@ void log_setup(enum log_level level, enum log_format format) {
     settings.format = format;
 }
 
-/* ---- one line, put together on the stack --------------------------------------------------------------- */
+/* ---- one line, put together on the stack ---------------------------------------------------- */
 
 struct line {
     char data[LINE_BYTES];
@@ -50,7 +52,7 @@ static bool line_add(struct line *line, const char *text, size_t length) {
     return true;
 }
 
-/* ---- escaping ------------------------------------------------------------------------------------------- */
+/* ---- escaping ------------------------------------------------------------------------------- */
 
 /* The length of the UTF-8 character at `text` and its code point; 0 where the bytes are none. */
 static size_t character_at(const unsigned char *text, unsigned *code) {
@@ -68,13 +70,15 @@ static size_t character_at(const unsigned char *text, unsigned *code) {
     return *code < smallest[n] || *code > 0x10FFFF || surrogate ? 0 : n;
 }
 
-/* Would this character move the cursor, end the line or turn the direction of the text around it? */
+/* Would this character move the cursor, end the line or turn the direction of the text around
+ * it? */
 static bool is_unsafe(unsigned code) {
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
            (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F || code == 0xFEFF;
 }
 
-/* Writes the escaped form of one character into out[12] and returns its length; *used bytes of `text` were taken. */
+/* Writes the escaped form of one character into out[12] and returns its length; *used bytes of
+ * `text` were taken. */
 static size_t escape_one(const unsigned char *text, bool quotes, char *out, size_t *used) {
     unsigned code;
     size_t n = character_at(text, &code);
@@ -87,8 +91,8 @@ static size_t escape_one(const unsigned char *text, bool quotes, char *out, size
     return n;
 }
 
-/* Writes the escaped text into out[size] and returns its length. What does not fit is cut at a character and marked by
- * an ellipsis. `quotes`: the text will stand in quotes. */
+/* Writes the escaped text into out[size] and returns its length. What does not fit is cut at a
+ * character and marked by an ellipsis. `quotes`: the text will stand in quotes. */
 static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
     static const char ellipsis[] = "\xE2\x80\xA6";
     size_t length = 0, used;
@@ -105,7 +109,7 @@ static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
     return length;
 }
 
-/* ---- the parts of a line --------------------------------------------------------------------------------- */
+/* ---- the parts of a line -------------------------------------------------------------------- */
 
 /* `2026-11-21T10:00:00.000Z` */
 static void time_text(char *out, size_t size) {
@@ -148,8 +152,8 @@ static void line_field(struct line *line, const struct log_field *field) {
     bool json = settings.format == LOG_JSON;
     char key[80], whole[VALUE_BYTES + 96];
     size_t key_length = escaped(field->key, true, key, sizeof key);
-    size_t n = (size_t)snprintf(whole, sizeof whole, json ? ",\"%.*s\":" : " %.*s=",
-                                (int)key_length, key);
+    size_t n =
+        (size_t)snprintf(whole, sizeof whole, json ? ",\"%.*s\":" : " %.*s=", (int)key_length, key);
     n += value_text(field, whole + n, VALUE_BYTES);
     line_add(line, whole, n);
 }
@@ -161,14 +165,16 @@ static void line_head(struct line *line, enum log_level level, const char *messa
     char time[40], text[MESSAGE_BYTES];
     time_text(time, sizeof time);
     int n = (int)escaped(message, json, text, sizeof text);
-    line->length = (size_t)(json ? snprintf(line->data, sizeof line->data,
-                                            "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%.*s\"",
-                                            time, names[level], n, text)
-                                 : snprintf(line->data, sizeof line->data, "%s %s %.*s", time,
-                                            padded[level], n, text));
+    line->length =
+        (size_t)(json ? snprintf(line->data, sizeof line->data,
+                                 "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%.*s\"", time,
+                                 names[level], n, text)
+                      : snprintf(line->data, sizeof line->data, "%s %s %.*s", time, padded[level],
+                                 n, text));
 }
 
-/* A log that cannot be written has nowhere to say so: a full disk or a closed pipe must not end the server. */
+/* A log that cannot be written has nowhere to say so: a full disk or a closed pipe must not end the
+ * server. */
 static void line_write(const struct line *line) {
     ssize_t n;
     do n = write(STDERR_FILENO, line->data, line->length);

@@ -6,7 +6,8 @@
 
 #include "config/config.h"
 
-/* The one fatal place for memory: what is asked for here was planned, so there is nothing to fall back to. */
+/* The one fatal place for memory: what is asked for here was planned, so there is nothing to fall
+ * back to. */
 static void *checked(void *memory, size_t bytes) {
     if (memory) return memory;
     fprintf(stderr, "penstock: out of memory: %zu bytes could not be had\n", bytes);
@@ -34,14 +35,16 @@ char *mem_strdup(const char *text) {
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* What mem_large takes from the system for `bytes`. Small tables are pages, large ones are whole huge pages. */
+/* What mem_large takes from the system for `bytes`. Small tables are pages, large ones are whole
+ * huge pages. */
 static size_t large_size(size_t bytes) {
     size_t unit = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PAGE;
     if (bytes > SIZE_MAX / 2) checked(NULL, bytes);
     return ((bytes ? bytes : 1) + unit - 1) & ~(unit - 1);
 }
 
-/* The kernel aligns to small pages only: one huge page more is mapped, and what lies around the aligned part goes back. */
+/* The kernel aligns to small pages only: one huge page more is mapped, and what lies around the
+ * aligned part goes back. */
 static void *map_aligned(size_t size) {
     size_t whole = size + HUGE_PAGE;
     char *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -64,7 +67,7 @@ void mem_large_free(void *memory, size_t bytes) {
     if (memory) munmap(memory, large_size(bytes));
 }
 
-/* ---- arena: a chain of chunks, the newest first ------------------------------------------------------- */
+/* ---- arena: a chain of chunks, the newest first --------------------------------------------- */
 
 struct chunk {
     struct chunk *next;
@@ -121,7 +124,7 @@ void arena_free(struct arena *arena) {
     free(arena);
 }
 
-/* ---- growing buffer ----------------------------------------------------------------------------------- */
+/* ---- growing buffer ------------------------------------------------------------------------- */
 
 static void buf_reserve(struct buf *buf, size_t more) {
     if (buf->capacity - buf->length > more) return;

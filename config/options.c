@@ -1,6 +1,7 @@
-/* Flags, environment and file are gathered first, as text, each filling only what a stronger source has left open; then
- * every option's winning text is checked and stored. So a weaker source's bad value does not matter once a stronger one
- * is given, and the order of the sources stands in one place: options_parse. */
+/* Flags, environment and file are gathered first, as text, each filling only what a stronger source
+ * has left open; then every option's winning text is checked and stored. So a weaker source's bad
+ * value does not matter once a stronger one is given, and the order of the sources stands in one
+ * place: options_parse. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static enum status keep(struct parse *parse, int index, enum source source, cons
     return STATUS_OK;
 }
 
-/* ---- flags ---------------------------------------------------------------------------------------------- */
+/* ---- flags ---------------------------------------------------------------------------------- */
 
 static enum status unknown_flag(struct parse *parse, const char *name, size_t length) {
     const char *nearest = option_nearest(name, length, parse->command->bit);
@@ -56,16 +57,16 @@ static enum status read_flag(struct parse *parse, int argc, char **argv, int *at
     }
     const struct option *option = &option_table[index];
     if (negated && value) {
-        return err_set(parse->err, STATUS_USAGE, option->name, "--no-%s takes no value; leave out \"=%s\"",
-                       option->name, value);
+        return err_set(parse->err, STATUS_USAGE, option->name,
+                       "--no-%s takes no value; leave out \"=%s\"", option->name, value);
     }
     if (!value && option->type == OPTION_BOOL) value = "true";
     if (!value && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) value = argv[++*at];
     if (!value) {
         return err_set(parse->err, STATUS_USAGE, option->name,
                        "--%s needs a value: --%s %s (or --%s=VALUE where it begins with --)",
-                       option->name, option->name, option->metavar ? option->metavar : option->choices,
-                       option->name);
+                       option->name, option->name,
+                       option->metavar ? option->metavar : option->choices, option->name);
     }
     return keep(parse, index, SOURCE_FLAG, value, negated);
 }
@@ -74,12 +75,14 @@ static enum status add_argument(struct parse *parse, const char *text) {
     struct options *options = parse->options;
     if (options->n_arguments >= parse->command->max_arguments) {
         if (parse->command->max_arguments == 0) {
-            return err_set(parse->err, STATUS_USAGE, NULL, "%s takes no argument, but was given \"%s\"",
-                           parse->command->name, text);
+            return err_set(parse->err, STATUS_USAGE, NULL,
+                           "%s takes no argument, but was given \"%s\"", parse->command->name,
+                           text);
         }
-        return err_set(parse->err, STATUS_USAGE, NULL,
-                       "%s takes one argument, but was also given \"%s\"; put a text with spaces in quotes",
-                       parse->command->name, text);
+        return err_set(
+            parse->err, STATUS_USAGE, NULL,
+            "%s takes one argument, but was also given \"%s\"; put a text with spaces in quotes",
+            parse->command->name, text);
     }
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) return err_set(parse->err, STATUS_USAGE, NULL, "the argument is too long");
@@ -99,8 +102,9 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
         } else if (flags && strncmp(argv[i], "--", 2) == 0) {
             status = read_flag(parse, argc, argv, &i);
         } else if (flags && argv[i][0] == '-' && argv[i][1]) {
-            status = err_set(parse->err, STATUS_USAGE, NULL,
-                             "%s is no flag: flags begin with two dashes, and -- ends them", argv[i]);
+            status =
+                err_set(parse->err, STATUS_USAGE, NULL,
+                        "%s is no flag: flags begin with two dashes, and -- ends them", argv[i]);
         } else {
             status = add_argument(parse, argv[i]);
         }
@@ -109,10 +113,10 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
     return STATUS_OK;
 }
 
-/* ---- environment ------------------------------------------------------------------------------------------ */
+/* ---- environment ---------------------------------------------------------------------------- */
 
-/* The value of `name` in a list like environ, or NULL. An empty value counts as none: that is how a compose file hands on
- * a variable that is not set. */
+/* The value of `name` in a list like environ, or NULL. An empty value counts as none: that is how a
+ * compose file hands on a variable that is not set. */
 static const char *variable_value(char **environment, const char *name, size_t length) {
     for (; environment && *environment; environment++) {
         const char *entry = *environment;
@@ -146,7 +150,7 @@ static enum status read_file(struct parse *parse) {
     return options_file_read(path, parse->settings, parse->arena, parse->err);
 }
 
-/* ---- the winning values ----------------------------------------------------------------------------------- */
+/* ---- the winning values --------------------------------------------------------------------- */
 
 /* Names the source of a setting as the user knows it. */
 static void who_text(const struct parse *parse, const struct option *option,
@@ -198,8 +202,8 @@ static enum status check_whole(struct parse *parse) {
     if (command->argument_is_model && options->n_arguments > 0) {
         if (options->model && parse->settings[0].source == SOURCE_FLAG) {
             return err_set(parse->err, STATUS_USAGE, "model",
-                           "%s was given two models, --model %s and %s; leave one out", command->name,
-                           options->model, options->arguments[0]);
+                           "%s was given two models, --model %s and %s; leave one out",
+                           command->name, options->model, options->arguments[0]);
         }
         options->model = options->arguments[0];
     }
@@ -209,9 +213,10 @@ static enum status check_whole(struct parse *parse) {
     }
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit == COMMAND_VERSION) return STATUS_OK;
-    return err_set(parse->err, STATUS_USAGE, "model",
-                   "%s needs a model: %sPATH of a .gguf file or of a folder in the Hugging Face layout",
-                   command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
+    return err_set(
+        parse->err, STATUS_USAGE, "model",
+        "%s needs a model: %sPATH of a .gguf file or of a folder in the Hugging Face layout",
+        command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
 }
 
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,

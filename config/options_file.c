@@ -37,9 +37,10 @@ static int event_line(const struct reader *reader) {
 
 static enum status unknown_key(struct reader *reader, const char *key, size_t length) {
     const char *nearest = option_nearest(key, length, ~0u);
-    return err_set(reader->err, STATUS_BAD_FILE, "config", "%s:%d: there is no option \"%.*s\"%s%s%s",
-                   reader->path, event_line(reader), (int)(length < 80 ? length : 80), key,
-                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    return err_set(reader->err, STATUS_BAD_FILE, "config",
+                   "%s:%d: there is no option \"%.*s\"%s%s%s", reader->path, event_line(reader),
+                   (int)(length < 80 ? length : 80), key, nearest ? "; did you mean " : "",
+                   nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /* Takes the key of the current event; *index is its option. */
@@ -75,7 +76,8 @@ static bool is_null(const yaml_event_t *event) {
     return !*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0;
 }
 
-/* Takes the value of the current event into the option's setting, unless an earlier source has filled it. */
+/* Takes the value of the current event into the option's setting, unless an earlier source has
+ * filled it. */
 static enum status read_value(struct reader *reader, int index, bool negated) {
     const char *name = option_table[index].name;
     if (reader->event.type != YAML_SCALAR_EVENT) {
@@ -166,8 +168,8 @@ enum status options_file_read(const char *path, struct setting *settings, struct
     size_t length = file ? fread(data, 1, MAX_FILE_BYTES + 1, file) : 0;
     enum status status;
     if (!file || ferror(file)) {
-        status = err_set(err, STATUS_BAD_FILE, "config", "the configuration file %s cannot be read: %s",
-                         path, strerror(errno));
+        status = err_set(err, STATUS_BAD_FILE, "config",
+                         "the configuration file %s cannot be read: %s", path, strerror(errno));
     } else if (length > MAX_FILE_BYTES) {
         status = err_set(err, STATUS_BAD_FILE, "config",
                          "%s is larger than the 1 MiB that a configuration file may have", path);

@@ -14,8 +14,8 @@ static void pad(struct buf *out, size_t line_start) {
     buf_printf(out, "%*s", (int)(HELP_COLUMN - used), "");
 }
 
-/* Appends an option's flag as it is typed: `--port PORT`, `--device auto|cpu|cuda`, `--no-enable-prefix-caching`. A boolean
- * is shown in the form that changes something. */
+/* Appends an option's flag as it is typed: `--port PORT`, `--device auto|cpu|cuda`,
+ * `--no-enable-prefix-caching`. A boolean is shown in the form that changes something. */
 static void flag_text(const struct option *option, struct buf *out) {
     bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
     buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
@@ -45,14 +45,21 @@ static void program_help(struct buf *out) {
     buf_puts(out, "\n`penstock COMMAND --help` lists a command's flags.\n");
 }
 
+static bool has_flags(const struct command *row) {
+    unsigned commands = 0;
+    for (int i = 0; i < option_count; i++) commands |= option_table[i].commands;
+    return commands & row->bit;
+}
+
 void options_help(const char *command, struct buf *out) {
     const struct command *row = command ? command_find(command) : NULL;
     if (!row) {
         program_help(out);
         return;
     }
-    buf_printf(out, "penstock %s: %s\n\nusage: penstock %s [flags]%s%s\n", row->name, row->summary,
-               row->name, *row->arguments ? " " : "", row->arguments);
+    buf_printf(out, "penstock %s: %s\n\nusage: penstock %s", row->name, row->summary, row->name);
+    if (has_flags(row)) buf_puts(out, " [flags]");
+    buf_printf(out, "%s%s\n", *row->arguments ? " " : "", row->arguments);
     const char *group = "";
     for (int i = 0; i < option_count; i++) {
         if (!(option_table[i].commands & row->bit)) continue;
@@ -62,13 +69,14 @@ void options_help(const char *command, struct buf *out) {
         }
         option_line(&option_table[i], out);
     }
-    if (!*group) return;
-    buf_puts(out, "\nDefaults stand in brackets. Each flag has an environment variable, --max-num-seqs\n"
-                  "PENSTOCK_MAX_NUM_SEQS, and a key in the YAML file, max-num-seqs. The order is flag,\n"
-                  "environment, file, default. Sizes are written 2GiB, 512MB or in bytes.\n");
+    if (!has_flags(row)) return;
+    buf_puts(out,
+             "\nDefaults stand in brackets. Each flag has an environment variable, --max-num-seqs\n"
+             "PENSTOCK_MAX_NUM_SEQS, and a key in the YAML file, max-num-seqs. The order is flag,\n"
+             "environment, file, default. Sizes are written 2GiB, 512MB or in bytes.\n");
 }
 
-/* ---- the README's table ----------------------------------------------------------------------------------- */
+/* ---- the README's table --------------------------------------------------------------------- */
 
 static void markdown_commands(unsigned commands, struct buf *out) {
     bool first = true;
@@ -88,7 +96,8 @@ static void markdown_cell(const char *text, struct buf *out) {
 }
 
 void options_markdown(struct buf *out) {
-    buf_puts(out, "| flag | default | environment | commands | what it does |\n|---|---|---|---|---|\n");
+    buf_puts(out,
+             "| flag | default | environment | commands | what it does |\n|---|---|---|---|---|\n");
     struct buf flag = {0};
     for (int i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];

@@ -41,7 +41,7 @@ void option_variable(const struct option *option, struct buf *out) {
     }
 }
 
-/* ---- the nearest name ---------------------------------------------------------------------------------- */
+/* ---- the nearest name ----------------------------------------------------------------------- */
 
 #define NAME_MAX_BYTES 48
 
@@ -49,7 +49,8 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace a byte) that turn `a` into b[n], after Wagner and Fischer (1974), one row at a time. */
+/* Edits (insert, delete, replace a byte) that turn `a` into b[n], after Wagner and Fischer (1974),
+ * one row at a time. */
 static int distance(const char *a, const char *b, size_t n) {
     int row[NAME_MAX_BYTES + 1];
     for (size_t j = 0; j <= n; j++) row[j] = (int)j;
@@ -65,7 +66,8 @@ static int distance(const char *a, const char *b, size_t n) {
     return row[n];
 }
 
-/* How far `name` is from `candidate`. A beginning or end of it, like "model-len" of "max-model-len", counts as near. */
+/* How far `name` is from `candidate`. A beginning or end of it, like "model-len" of
+ * "max-model-len", counts as near. */
 static int unlikeness(const char *candidate, const char *name, size_t length) {
     size_t whole = strlen(candidate);
     if (length >= 4 && length < whole) {

@@ -9,15 +9,18 @@
 
 const struct command command_table[] = {
     {"serve", COMMAND_SERVE, "[PATH]", 1, false, true, "serve a model over HTTP"},
-    {"run", COMMAND_RUN, "[PROMPT]", 1, false, false, "complete one prompt, or chat, in the terminal"},
-    {"bench", COMMAND_BENCH, "[PATH]", 1, false, true, "measure prefill and decode on this machine"},
+    {"run", COMMAND_RUN, "[PROMPT]", 1, false, false,
+     "complete one prompt, or chat, in the terminal"},
+    {"bench", COMMAND_BENCH, "[PATH]", 1, false, true,
+     "measure prefill and decode on this machine"},
     {"inspect", COMMAND_INSPECT, "PATH", 1, false, true, "show what a model file holds"},
     {"tokenize", COMMAND_TOKENIZE, "TEXT", 1, true, false, "show a text's token ids"},
     {"version", COMMAND_VERSION, "", 0, false, false, "show version, commit, build and CPU path"},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
-/* The largest counts are far above what is sensible; they keep sums and products of sizes inside their types. */
+/* The largest counts are far above what is sensible; they keep sums and products of sizes inside
+ * their types. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
      "a .gguf file, or a folder in the Hugging Face layout"},
@@ -59,7 +62,7 @@ const struct option option_table[] = {
     {"port", "PORT", OPTION_INT, AT(port), "8080", 0, 65535, NULL, SERVE, "HTTP",
      "port to listen on; 0: any free one"},
     {"api-key", "KEYS", OPTION_TEXT, AT(api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "keys that clients must send, with commas between them; without it, none is asked for"},
+     "keys with commas between them, of which clients must send one"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
      "file of such keys, one a line"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL, SERVE,

@@ -48,8 +48,10 @@ static enum status set_integer(const struct option *option, const char *text, co
         range_text(option, "a whole number", takes, sizeof takes);
         return refuse(option, who, text, takes, err);
     }
-    if (option->type == OPTION_INT) *(int *)field = (int)value;
-    else *(int64_t *)field = value;
+    if (option->type == OPTION_INT)
+        *(int *)field = (int)value;
+    else
+        *(int64_t *)field = value;
     return STATUS_OK;
 }
 
@@ -67,9 +69,10 @@ static enum status set_real(const struct option *option, const char *text, const
     return STATUS_OK;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* The bytes that a unit stands for, 0 for a word that is none. A bare letter is a power of 1024, as for most tools. */
+/* The bytes that a unit stands for, 0 for a word that is none. A bare letter is a power of 1024, as
+ * for most tools. */
 static double unit_bytes(const char *unit) {
     static const char letters[] = "KMGT";
     if (*unit == 0 || strcasecmp(unit, "B") == 0) return 1;
@@ -107,7 +110,7 @@ static enum status set_size(const struct option *option, const char *text, const
     return STATUS_OK;
 }
 
-/* ---- words ----------------------------------------------------------------------------------------------- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 /* Is `text` one of "a|b|c"? */
 static bool is_choice(const char *choices, const char *text) {

@@ -20,7 +20,7 @@ enum status field_code(struct parse *parse, const char *code) {
     return STATUS_INVALID_REQUEST;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static enum status out_of_range(struct parse *parse, const struct field *field, const char *name,
                                 double value) {
@@ -71,7 +71,7 @@ static enum status store_real(struct parse *parse, const struct field *field, co
     return status;
 }
 
-/* ---- one field ------------------------------------------------------------------------------- */
+/* ---- one field ------------------------------------------------------------------------------ */
 
 static void *place(struct parse *parse, const struct field *field) {
     return field->offset == FIELD_NOT_KEPT ? NULL : (char *)parse->target + field->offset;
@@ -112,7 +112,7 @@ enum status field_store(struct parse *parse, const struct field *field, const ch
     return STATUS_OK;
 }
 
-/* ---- all fields ------------------------------------------------------------------------------ */
+/* ---- all fields ----------------------------------------------------------------------------- */
 
 static int find_field(const struct parse *parse, const char *name) {
     for (int i = 0; i < parse->n_fields; i++) {
@@ -154,7 +154,7 @@ enum status fields_parse(struct parse *parse, const cJSON *object) {
     return STATUS_OK;
 }
 
-/* ---- what several bodies have ---------------------------------------------------------------- */
+/* ---- what several bodies have --------------------------------------------------------------- */
 
 #define BODY_ARENA_BYTES ((size_t)32 << 20)
 
@@ -173,7 +173,10 @@ enum status body_parse(struct parse *parse, const char *body, size_t length, cJS
 }
 
 enum status check_model(struct parse *parse, const char *name, const cJSON *value) {
-    if (strcmp(value->valuestring, parse->limits->model) == 0) return STATUS_OK;
+    size_t length = strlen(parse->limits->model);
+    bool same = json_string_length(value) == length &&
+                memcmp(value->valuestring, parse->limits->model, length) == 0;
+    if (same) return STATUS_OK;
     int shown = utf8_cut(value->valuestring, strlen(value->valuestring), 128);
     err_set(parse->err, STATUS_NOT_FOUND, name,
             "The model '%.*s' does not exist: this server serves '%.128s'.", shown,

@@ -11,7 +11,7 @@
 
 #include "server/api.h"
 
-/* ---- reading JSON (api_json.c) --------------------------------------------------------------- */
+/* ---- reading JSON (api_json.c) -------------------------------------------------------------- */
 
 #define JSON_MAX_DEPTH 128
 #define JSON_MAX_VALUES                                                                            \
@@ -31,12 +31,12 @@ bool json_integer(const cJSON *number, int64_t *out);
 /* "a string", "an object", ... for messages. */
 const char *json_type_name(const cJSON *value);
 
-/* ---- writing JSON (api_text.c) --------------------------------------------------------------- */
+/* ---- writing JSON (api_text.c) -------------------------------------------------------------- */
 
 /* Bytes of the valid UTF-8 character at the start of text[0..length), length > 0; or 0 when it is
  * not valid, and then *bad is the number of bytes that one U+FFFD stands for (the maximal subpart
  * of Unicode 3.9). */
-size_t utf8_character(const char *text, size_t length, size_t *bad);
+size_t utf8_next(const char *text, size_t length, size_t *bad);
 bool utf8_is_valid(const char *text, size_t length);
 
 /* The longest part of text[0..length) that has at most `limit` bytes and splits no character. */
@@ -48,7 +48,7 @@ void json_write_string(struct buf *out, const char *text, size_t length);
 void json_write_int(struct buf *out, int64_t value);
 void json_write_ints(struct buf *out, const int32_t *values, int n); /* [1,2,3] */
 
-/* ---- checked fields (api_fields.c) ----------------------------------------------------------- */
+/* ---- checked fields (api_fields.c) ---------------------------------------------------------- */
 
 enum field_type {
     FIELD_BOOL, /* bool */
@@ -119,7 +119,7 @@ enum status body_parse(struct parse *parse, const char *body, size_t length, cJS
 /* The check of `model`, which every body has. */
 enum status check_model(struct parse *parse, const char *name, const cJSON *value);
 
-/* ---- parts of a request (api_prompt.c, api_sampling.c) --------------------------------------- */
+/* ---- parts of a request (api_prompt.c, api_sampling.c) -------------------------------------- */
 
 /* What a generation request is collected in before its fields are weighed against each other. */
 struct draft {
@@ -131,6 +131,7 @@ struct draft {
     int best_of;      /* 0: absent */
 };
 
+/* The checks of the table's fields, each of the field that it is named after. */
 enum status check_prompt(struct parse *parse, const char *name, const cJSON *value);
 enum status check_stop(struct parse *parse, const char *name, const cJSON *value);
 enum status check_stop_ids(struct parse *parse, const char *name, const cJSON *value);
@@ -148,7 +149,7 @@ enum status settle_generation_prompt(struct parse *parse, bool *add, bool contin
 /* Weighs the sampling fields against each other once all are in. */
 enum status settle_sampling(struct parse *parse, struct draft *draft);
 
-/* ---- parts of an answer (api_logprobs.c, api_write.c) ---------------------------------------- */
+/* ---- parts of an answer (api_logprobs.c, api_write.c) --------------------------------------- */
 
 /* The value of a choice's "logprobs", null included. */
 void write_logprobs(struct buf *out, enum api_kind kind, const struct tokenizer *tokenizer,

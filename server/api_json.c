@@ -59,7 +59,7 @@ static cJSON *node_new(int type) {
     return node;
 }
 
-/* ---- strings --------------------------------------------------------------------------------- */
+/* ---- strings -------------------------------------------------------------------------------- */
 
 /* The four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end) {
@@ -145,7 +145,7 @@ static enum status read_characters(struct reader *reader, char *to, size_t *leng
         } else if (c < 0x20) {
             return fail_at(reader, at, "a control character that is not escaped");
         } else {
-            size_t bad, n = c < 0x80 ? 1 : utf8_character(at, (size_t)(reader->end - at), &bad);
+            size_t bad, n = c < 0x80 ? 1 : utf8_next(at, (size_t)(reader->end - at), &bad);
             if (n == 0) return fail_at(reader, at, "a byte that is not UTF-8");
             memcpy(to, at, n);
             to += n;
@@ -189,7 +189,7 @@ static enum status read_string_value(struct reader *reader, cJSON **out) {
     return STATUS_OK;
 }
 
-/* ---- numbers and names ----------------------------------------------------------------------- */
+/* ---- numbers and names ---------------------------------------------------------------------- */
 
 static const char *skip_digits(const char *p, const char *end) {
     while (p < end && isdigit((unsigned char)*p)) p++;
@@ -264,7 +264,7 @@ static enum status read_name(struct reader *reader, cJSON **out) {
     return fail_at(reader, reader->at, "no value");
 }
 
-/* ---- arrays and objects ---------------------------------------------------------------------- */
+/* ---- arrays and objects --------------------------------------------------------------------- */
 
 /* Appends a child in constant time: the first child's `prev` is the last one. */
 static void append(cJSON *parent, cJSON *child) {
@@ -358,7 +358,7 @@ enum status json_parse(cJSON **out, const char *text, size_t length, struct err 
     return status;
 }
 
-/* ---- looking at values ----------------------------------------------------------------------- */
+/* ---- looking at values ---------------------------------------------------------------------- */
 
 size_t json_string_length(const cJSON *string) {
     return (size_t)string->valueint;

@@ -18,7 +18,7 @@ static void write_logprob(struct buf *out, float logprob) {
     buf_add(out, digits, (size_t)n);
 }
 
-/* ---- chat ------------------------------------------------------------------------------------ */
+/* ---- chat ----------------------------------------------------------------------------------- */
 
 /* `"token":…,"logprob":…,"bytes":[…]` */
 static void write_token_fields(struct buf *out, const struct tokenizer *tokenizer,
@@ -61,7 +61,7 @@ static void write_chat_logprobs(struct buf *out, const struct tokenizer *tokeniz
     buf_puts(out, "],\"refusal\":null}");
 }
 
-/* ---- completions ----------------------------------------------------------------------------- */
+/* ---- completions ---------------------------------------------------------------------------- */
 
 /* A token as a string: its text, or "bytes:\xe2\x80" where it is only a part of a character. */
 static void write_token_text(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {

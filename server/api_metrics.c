@@ -1,5 +1,5 @@
-/* Prometheus' text format: names of our own, and those of vLLM that dashboards and gateways read.
- */
+/* Prometheus' text format: names of our own, and those of vLLM that dashboards and gateways
+ * read. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ void histogram_add(struct histogram *histogram, double seconds) {
     histogram->count++;
 }
 
-/* ---- the format ------------------------------------------------------------------------------ */
+/* ---- the format ----------------------------------------------------------------------------- */
 
 struct writer {
     struct buf *out;
@@ -86,7 +86,7 @@ static void write_histogram(struct writer *writer, const char *name, const char 
     sample(writer, series, "", (double)histogram->count);
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- what is told --------------------------------------------------------------------------- */
 
 static void write_vllm_gauges(struct writer *writer, const struct scheduler_stats *stats) {
     double total = stats->blocks_total > 0 ? stats->blocks_total : 1;
@@ -151,11 +151,13 @@ static void write_scheduler(struct writer *writer, const struct scheduler_stats 
 }
 
 static void write_build(struct writer *writer) {
+    struct build_info build = build_info();
+    struct buf labels = {0};
+    buf_printf(&labels, "version=\"%s\",commit=\"%s\",build=\"%s\"", build.version, build.commit,
+               build.build);
     head(writer, "penstock_build_info", "gauge", "Always 1; the labels tell the build.");
-    sample(writer, "penstock_build_info",
-           "version=\"" PENSTOCK_VERSION "\",commit=\"" PENSTOCK_COMMIT "\",build=\"" PENSTOCK_BUILD
-           "\"",
-           1);
+    sample(writer, "penstock_build_info", labels.data, 1);
+    buf_free(&labels);
 }
 
 void metrics_write(struct buf *out, const struct metrics *metrics,

@@ -5,7 +5,7 @@
 
 #include "server/api_internal.h"
 
-/* ---- prompts --------------------------------------------------------------------------------- */
+/* ---- prompts -------------------------------------------------------------------------------- */
 
 static enum status prompt_empty(struct parse *parse, const char *name) {
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -96,7 +96,7 @@ enum status check_prompt(struct parse *parse, const char *name, const cJSON *val
                    json_type_name(value->child));
 }
 
-/* ---- messages -------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static enum status check_part(struct parse *parse, const char *path, const cJSON *part) {
     char name[80];

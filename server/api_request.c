@@ -20,7 +20,7 @@ static enum status bad(struct parse *parse, const char *name, const char *messag
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' %s.", name, message);
 }
 
-/* ---- fields that this version does not serve ------------------------------------------------- */
+/* ---- fields that this version does not serve ------------------------------------------------ */
 
 static enum status not_served(struct parse *parse, const char *name, const char *but) {
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -48,10 +48,10 @@ static enum status check_tool_choice(struct parse *parse, const char *name, cons
 }
 
 static enum status check_suffix(struct parse *parse, const char *name, const cJSON *value) {
-    return value->valuestring[0] ? not_served(parse, name, "") : STATUS_OK;
+    return json_string_length(value) > 0 ? not_served(parse, name, "") : STATUS_OK;
 }
 
-/* ---- fields with a rule of their own --------------------------------------------------------- */
+/* ---- fields with a rule of their own -------------------------------------------------------- */
 
 static enum status check_n(struct parse *parse, const char *name, const cJSON *value) {
     const struct api_request *request = parse->target;
@@ -88,7 +88,7 @@ static enum status check_template(struct parse *parse, const char *name, const c
                    "The model has no chat template: use /v1/completions instead.");
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 #define IN(member) offsetof(struct api_request, member)
 #define IN_SAMPLING(member) offsetof(struct api_request, sampling.member)
@@ -144,7 +144,7 @@ static const struct field fields[] = {
     {"parallel_tool_calls", CHAT, FIELD_BOOL, NOT_KEPT},
 };
 
-/* ---- the request ----------------------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------------------- */
 
 /* A random id, unless the client gave its own; both behind the kind's prefix. */
 static enum status settle_id(struct parse *parse, struct api_request *request) {

@@ -14,7 +14,7 @@ static enum status bad(struct parse *parse, const char *name, const char *messag
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' %s.", name, message);
 }
 
-/* ---- stops ----------------------------------------------------------------------------------- */
+/* ---- stops ---------------------------------------------------------------------------------- */
 
 static enum status add_stop(struct parse *parse, const char *name, const cJSON *value) {
     struct api_request *request = parse->target;
@@ -62,7 +62,7 @@ enum status check_stop_ids(struct parse *parse, const char *name, const cJSON *v
     return STATUS_OK;
 }
 
-/* ---- logit_bias ------------------------------------------------------------------------------ */
+/* ---- logit_bias ----------------------------------------------------------------------------- */
 
 /* The id that a key spells in decimal, or -1. */
 static int32_t bias_id(const char *key, int V) {
@@ -125,7 +125,7 @@ enum status check_logit_bias(struct parse *parse, const char *name, const cJSON 
     return STATUS_OK;
 }
 
-/* ---- single values --------------------------------------------------------------------------- */
+/* ---- single values -------------------------------------------------------------------------- */
 
 enum status check_seed(struct parse *parse, const char *name, const cJSON *value) {
     struct api_request *request = parse->target;
@@ -161,7 +161,7 @@ enum status check_cache_salt(struct parse *parse, const char *name, const cJSON 
     return STATUS_OK;
 }
 
-/* ---- what hangs together --------------------------------------------------------------------- */
+/* ---- what hangs together -------------------------------------------------------------------- */
 
 static enum status settle_logprobs(struct parse *parse, struct draft *draft) {
     struct sampling *sampling = &draft->request.sampling;

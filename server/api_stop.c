@@ -64,7 +64,7 @@ static size_t unfinished(const char *text, size_t length) {
     for (size_t back = 1; back <= 3 && back <= length; back++) {
         const char *p = text + length - back;
         if (((unsigned char)*p & 0xC0) == 0x80) continue;
-        return utf8_character(p, back, &bad) == 0 && bad == back && (unsigned char)*p >= 0xC2 ? back
+        return utf8_next(p, back, &bad) == 0 && bad == back && (unsigned char)*p >= 0xC2 ? back
                                                                                               : 0;
     }
     return 0;

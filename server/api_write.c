@@ -3,7 +3,7 @@
 
 #include "server/api_internal.h"
 
-/* ---- parts ----------------------------------------------------------------------------------- */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 void write_envelope(struct buf *out, const struct api_request *request, const char *object,
                     const char *model) {
@@ -15,7 +15,9 @@ void write_envelope(struct buf *out, const struct api_request *request, const ch
     json_write_int(out, request->created);
     buf_puts(out, ",\"model\":");
     json_write_string(out, model, strlen(model));
-    buf_puts(out, ",\"system_fingerprint\":\"penstock-" PENSTOCK_VERSION "\"");
+    buf_puts(out, ",\"system_fingerprint\":\"penstock-");
+    buf_puts(out, build_info().version);
+    buf_puts(out, "\"");
 }
 
 static void write_stop_reason(struct buf *out, const struct api_choice *choice) {
@@ -66,7 +68,7 @@ void write_usage(struct buf *out, const struct api_usage *usage) {
     buf_puts(out, "}}");
 }
 
-/* ---- whole answers --------------------------------------------------------------------------- */
+/* ---- whole answers -------------------------------------------------------------------------- */
 
 static void write_choice(struct buf *out, enum api_kind kind, const struct tokenizer *tokenizer,
                          const struct api_choice *choice) {
@@ -99,7 +101,7 @@ void api_write_response(struct buf *out, const struct api_request *request, cons
     buf_add(out, "}", 1);
 }
 
-/* ---- the smaller documents ------------------------------------------------------------------- */
+/* ---- the smaller documents ------------------------------------------------------------------ */
 
 static void write_model(struct buf *out, const char *model, int max_model_len, int64_t created) {
     buf_puts(out, "{\"id\":");

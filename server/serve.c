@@ -50,6 +50,16 @@ static uint64_t system_seed(void) {
     return seed;
 }
 
+/* The name that clients use: --served-model-name, or the file's name without its ending. */
+static void name_model(struct app *app, char *name, size_t size) {
+    const char *served = app->options->served_model_name;
+    const char *path = model_path(app->options), *slash = strrchr(path, '/');
+    snprintf(name, size, "%s", served ? served : slash ? slash + 1 : path);
+    size_t n = strlen(name);
+    if (!served && n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) name[n - 5] = 0;
+    app->model_name = name;
+}
+
 static void set_limits(struct app *app) {
     const struct options *options = app->options;
     app->limits = (struct api_limits){
@@ -131,8 +141,8 @@ int command_serve(const struct options *options) {
     app->started_s = (int64_t)time(NULL);
     int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
     if (code == 0) {
-        const char *name = options->served_model_name;
-        app->model_name = name ? name : engine_model(app->engine)->name;
+        char name[256];
+        name_model(app, name, sizeof name);
         set_limits(app);
         code = serve(app, started_ns);
     }

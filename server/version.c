@@ -1,11 +1,13 @@
-/* The version, in text and JSON. The build gives PENSTOCK_VERSION, PENSTOCK_COMMIT and PENSTOCK_BUILD. */
+/* The version, in text and JSON. */
 #include "server/app.h"
 
 void version_write(struct buf *out) {
-    buf_printf(out, "penstock %s (commit %s, %s)", PENSTOCK_VERSION, PENSTOCK_COMMIT, PENSTOCK_BUILD);
+    struct build_info build = build_info();
+    buf_printf(out, "penstock %s (commit %s, %s)", build.version, build.commit, build.build);
 }
 
 void version_write_json(struct buf *out, const char *backend) {
+    struct build_info build = build_info();
     buf_printf(out, "{\"version\":\"%s\",\"commit\":\"%s\",\"build\":\"%s\",\"backend\":\"%s\"}",
-               PENSTOCK_VERSION, PENSTOCK_COMMIT, PENSTOCK_BUILD, backend);
+               build.version, build.commit, build.build, backend);
 }

@@ -11,7 +11,8 @@
 
 #include "config/config.h"
 
-/* Standard error stands aside while a packet pipe takes its place: each read of it gives exactly one write. */
+/* Standard error stands aside while a packet pipe takes its place: each read of it gives exactly
+ * one write. */
 static int saved_stderr, packets;
 
 static void capture_begin(void) {
@@ -48,8 +49,10 @@ static void capture_end(void) {
 static const char *after_time(const char *line) {
     static const char form[] = "dddd-dd-ddTdd:dd:dd.dddZ ";
     for (size_t i = 0; form[i]; i++) {
-        if (form[i] == 'd') ck_assert(line[i] >= '0' && line[i] <= '9');
-        else ck_assert_int_eq(line[i], form[i]);
+        if (form[i] == 'd')
+            ck_assert(line[i] >= '0' && line[i] <= '9');
+        else
+            ck_assert_int_eq(line[i], form[i]);
     }
     return line + strlen(form);
 }

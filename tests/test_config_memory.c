@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 
-/* ---- buf ---- */
+/* ---- buf ------------------------------------------------------------------------------------ */
 
 START_TEST(buf_grows_and_stays_terminated) {
     struct buf buf = {0};
@@ -56,7 +56,7 @@ START_TEST(buf_clear_keeps_its_memory) {
 }
 END_TEST
 
-/* ---- arena ---- */
+/* ---- arena ---------------------------------------------------------------------------------- */
 
 START_TEST(arena_aligns_and_keeps_what_it_gave) {
     struct arena *arena = arena_new(1 << 20);
@@ -99,7 +99,7 @@ START_TEST(arena_copies_text) {
 }
 END_TEST
 
-/* ---- large tables ---- */
+/* ---- large tables --------------------------------------------------------------------------- */
 
 START_TEST(large_tables_are_zero_and_aligned) {
     static const size_t sizes[] = {0, 1, 4096, 4097, (4u << 20) - 1, 4u << 20, (5u << 20) + 3};
@@ -131,12 +131,13 @@ START_TEST(start_up_memory) {
 }
 END_TEST
 
-/* ---- err ---- */
+/* ---- err ------------------------------------------------------------------------------------ */
 
 START_TEST(err_set_fills_and_returns) {
     struct err err;
     memset(&err, 0x55, sizeof err);
-    ck_assert_int_eq(err_set(&err, STATUS_NOT_FOUND, "model", "no model %s", "x"), STATUS_NOT_FOUND);
+    ck_assert_int_eq(err_set(&err, STATUS_NOT_FOUND, "model", "no model %s", "x"),
+                     STATUS_NOT_FOUND);
     ck_assert_int_eq(err.status, STATUS_NOT_FOUND);
     ck_assert_str_eq(err.param, "model");
     ck_assert_str_eq(err.code, "");
@@ -147,7 +148,8 @@ START_TEST(err_set_fills_and_returns) {
 }
 END_TEST
 
-/* A message of `lead` ASCII bytes and then many of one character: what is left must be whole characters. */
+/* A message of `lead` ASCII bytes and then many of one character: what is left must be whole
+ * characters. */
 static void check_cut(size_t lead, const char *character) {
     struct buf buf = {0};
     struct err err;

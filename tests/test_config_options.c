@@ -13,7 +13,8 @@ static struct options options;
 static struct err err;
 static bool help;
 
-/* Parses a command line given as one text, with words split at spaces, in an environment split the same way. */
+/* Parses a command line given as one text, with words split at spaces, in an environment split the
+ * same way. */
 static enum status parse_in(const char *environment, const char *line) {
     static char words[2][2048];
     char *lists[2][MAX_ARGUMENTS + 1] = {{0}};
@@ -53,7 +54,7 @@ static void accepted(const char *line) {
     ck_assert_msg(status == STATUS_OK, "%s: %s", line, err.message);
 }
 
-/* ---- flags ---- */
+/* ---- flags ---------------------------------------------------------------------------------- */
 
 START_TEST(defaults_hold) {
     accepted("serve --model m.gguf");
@@ -109,9 +110,11 @@ START_TEST(sizes) {
     static const struct {
         const char *text;
         int64_t bytes;
-    } cases[] = {{"1048576", 1 << 20}, {"2GiB", (int64_t)2 << 30}, {"512MB", 512000000},
-                 {"16MiB", 16 << 20},  {"1.5GiB", 1610612736},     {"1g", 1 << 30},
-                 {"4096B", 4096},      {"3kb", 3000},              {"1TiB", (int64_t)1 << 40}};
+    } cases[] = {{"1048576", 1 << 20},      {"2GiB", (int64_t)2 << 30},
+                 {"512MB", 512000000},      {"16MiB", 16 << 20},
+                 {"1.5GiB", 1610612736},    {"1g", 1 << 30},
+                 {"4096B", 4096},           {"3kb", 3000},
+                 {"1TiB", (int64_t)1 << 40}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[100];
         snprintf(line, sizeof line, "serve m --kv-cache-memory %s", cases[i].text);
@@ -214,7 +217,7 @@ START_TEST(arguments) {
 }
 END_TEST
 
-/* ---- environment and file ---- */
+/* ---- environment and file ------------------------------------------------------------------- */
 
 START_TEST(environment_is_read) {
     ck_assert_int_eq(parse_in("PENSTOCK_MODEL=m PENSTOCK_PORT=7 PENSTOCK_MAX_NUM_SEQS=5 "
@@ -279,7 +282,8 @@ START_TEST(file_is_the_weakest_source) {
 END_TEST
 
 START_TEST(empty_files_set_nothing) {
-    static const char *const texts[] = {"", "# only a comment\n", "---\n", "{}\n", "~\n", "--- {}\n...\n"};
+    static const char *const texts[] = {"",    "# only a comment\n", "---\n", "{}\n",
+                                        "~\n", "--- {}\n...\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         enum status status = parse_file("", texts[i]);
         ck_assert_msg(status == STATUS_OK, "%s: %s", texts[i], err.message);
@@ -294,7 +298,8 @@ START_TEST(bad_files_name_the_line) {
     } cases[] = {
         {"host: x\nprot: 1\n", ":2: there is no option \"prot\"; did you mean port?"},
         {"zebra: 1\n", ":1: there is no option \"zebra\""},
-        {"\n\nmax-num-seqs: many\n", ":3: max-num-seqs takes a whole number from 1 to 4096, not \"many\""},
+        {"\n\nmax-num-seqs: many\n",
+         ":3: max-num-seqs takes a whole number from 1 to 4096, not \"many\""},
         {"host: x\nblock-size: 0\n", ":2: block-size takes"},
         {"host: x\nhost: y\n", ":2: host is set twice, first on line 1"},
         {"host: [x, y]\n", ":1: host takes one value"},
@@ -329,7 +334,7 @@ START_TEST(files_that_cannot_be_read) {
 }
 END_TEST
 
-/* ---- help ---- */
+/* ---- help ----------------------------------------------------------------------------------- */
 
 START_TEST(help_wins_over_the_rest) {
     accepted("serve --help");
@@ -358,7 +363,8 @@ START_TEST(help_is_whole) {
             bool on = option->type == OPTION_BOOL && option->fallback[0] == 't';
             snprintf(flag, sizeof flag, "\n  --%s%s ", on ? "no-" : "", option->name);
             bool has = option->commands & command_table[c].bit;
-            ck_assert_msg(!strstr(text.data, flag) == !has, "%s in %s", flag, command_table[c].name);
+            ck_assert_msg(!strstr(text.data, flag) == !has, "%s in %s", flag,
+                          command_table[c].name);
         }
         for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
             ck_assert_msg(strlen(line) <= 120, "%s", line);
@@ -374,7 +380,7 @@ START_TEST(help_is_whole) {
 }
 END_TEST
 
-/* ---- the table itself ---- */
+/* ---- the table itself ----------------------------------------------------------------------- */
 
 START_TEST(table_is_sound) {
     for (int i = 0; i < option_count; i++) {
@@ -392,7 +398,8 @@ START_TEST(table_is_sound) {
             continue;
         }
         struct options filled = {0};
-        ck_assert_int_eq(option_set(option, option->fallback, option->name, &filled, NULL), STATUS_OK);
+        ck_assert_int_eq(option_set(option, option->fallback, option->name, &filled, NULL),
+                         STATUS_OK);
     }
     bool negated;
     ck_assert_int_eq(strcmp(option_table[0].name, "model"), 0);
@@ -413,7 +420,8 @@ START_TEST(readme_holds_the_table) {
     buf_puts(&table, "<!-- options -->\n");
     options_markdown(&table);
     buf_puts(&table, "<!-- end of options -->\n");
-    ck_assert_msg(strstr(readme, table.data), "README.md lacks the option table: run `make readme`");
+    ck_assert_msg(strstr(readme, table.data),
+                  "README.md lacks the option table: run `make readme`");
     buf_free(&table);
 }
 END_TEST

@@ -124,23 +124,76 @@ static bool encode_around(struct encoder *encoder, const char *text, size_t leng
     return encoder_push(encoder, tokenizer->eos);
 }
 
-int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
-                     enum special_rule rule, bool add_special, int limit, int32_t **ids) {
-    *ids = NULL;
-    /* Symbols are numbered with 32 bits; no model could read that much anyway. */
-    if (length >= INT32_MAX || limit < 0) return -1;
-    struct encoder encoder = {.tokenizer = tokenizer, .limit = limit, .at_start = true};
-    encoder.capacity = length / 4 < (size_t)limit ? 1 + (int)(length / 4) : limit;
-    encoder.id = mem_alloc(((size_t)encoder.capacity + 1) * sizeof *encoder.id);
-    bool fits = encode_around(&encoder, text, length, rule, add_special);
-    merge_memory_free(&encoder.memory);
-    buf_free(&encoder.text);
+/* Symbols are numbered with 32 bits; no model could read that much anyway. */
+static bool encoder_begin(struct encoder *encoder, const struct tokenizer *tokenizer, size_t length,
+                          int limit) {
+    if (length >= INT32_MAX || limit < 0) return false;
+    *encoder = (struct encoder){.tokenizer = tokenizer, .limit = limit, .at_start = true};
+    encoder->capacity = length / 4 < (size_t)limit ? 1 + (int)(length / 4) : limit;
+    encoder->id = mem_alloc(((size_t)encoder->capacity + 1) * sizeof *encoder->id);
+    return true;
+}
+
+static int encoder_end(struct encoder *encoder, bool fits, int32_t **ids) {
+    merge_memory_free(&encoder->memory);
+    buf_free(&encoder->text);
     if (!fits) {
-        free(encoder.id);
+        free(encoder->id);
         return -1;
     }
-    *ids = encoder.id;
-    return encoder.n;
+    *ids = encoder->id;
+    return encoder->n;
+}
+
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                     enum special_rule rule, bool add_special, int limit, int32_t **ids) {
+    struct encoder encoder;
+    *ids = NULL;
+    if (!encoder_begin(&encoder, tokenizer, length, limit)) return -1;
+    bool fits = encode_around(&encoder, text, length, rule, add_special);
+    return encoder_end(&encoder, fits, ids);
+}
+
+/* Where the run of pieces with the flag of pieces[first] ends; *next is the piece after it. */
+static size_t run_end(const struct chat_piece *pieces, int n, int first, int *next) {
+    int last = first;
+    while (last + 1 < n && pieces[last + 1].from_user == pieces[first].from_user) last++;
+    *next = last + 1;
+    return pieces[last].start + pieces[last].length;
+}
+
+/* Special tokens are looked for in each run by its own rule; the text between two of them may span
+ * runs. */
+static bool encode_runs(struct encoder *encoder, const char *text, size_t length,
+                        const struct chat_piece *pieces, int n_pieces) {
+    const struct special *special = &encoder->tokenizer->special;
+    size_t done = 0, at = 0;
+    for (int piece = 0; piece < n_pieces;) {
+        enum special_rule rule = pieces[piece].from_user ? SPECIAL_AS_TEXT : SPECIAL_PARSED;
+        size_t end = run_end(pieces, n_pieces, piece, &piece);
+        assert(end <= length);
+        while (at < end) {
+            int32_t id = -1;
+            size_t token_length = 0;
+            at += special_next(special, rule, text + at, end - at, &id, &token_length);
+            if (at >= end) break;
+            if (!encode_text(encoder, text + done, at - done)) return false;
+            if (!encoder_push(encoder, id)) return false;
+            encoder->at_start = tokenizer_is_special(encoder->tokenizer, id);
+            done = at += token_length;
+        }
+    }
+    return encode_text(encoder, text + done, length - done);
+}
+
+int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
+                            const struct chat_piece *pieces, int n_pieces, int limit,
+                            int32_t **ids) {
+    struct encoder encoder;
+    *ids = NULL;
+    if (!encoder_begin(&encoder, tokenizer, length, limit)) return -1;
+    bool fits = encode_runs(&encoder, text, length, pieces, n_pieces);
+    return encoder_end(&encoder, fits, ids);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

@@ -7,9 +7,20 @@
 
 /* ---- paths ------------------------------------------------------------------------------------------------ */
 
-/* The compiler's runtime asks CPUID, and XGETBV for what the system saves of the registers. */
 static bool has_plain(void) {
     return true;
+}
+
+/* The compiler's runtime asks CPUID, and XGETBV whether the system saves the registers. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+}
+
+static bool has_avx512vnni(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 
 struct choice {
@@ -18,6 +29,8 @@ struct choice {
 };
 
 static const struct choice choices[] = {
+    {&path_avx512vnni, has_avx512vnni},
+    {&path_avx2, has_avx2},
     {&path_plain, has_plain},
 };
 
@@ -136,7 +149,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
     cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
-    cpu->head = (struct backend){&cpu_ops, "cpu", path->name, pool_threads(cpu->pool)};
+    cpu->head = (struct backend){&cpu_ops, "cpu", path->name, pool_threads(cpu->pool), true};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;

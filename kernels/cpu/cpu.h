@@ -196,7 +196,13 @@ struct path {
     void (*finish)(float *y, const float *part, int n);
 };
 
-extern const struct path path_plain;
+extern const struct path path_plain, path_avx2, path_avx512vnni;
+
+/* Products of quantised weights. */
+void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
+                  float *y, size_t stride);
+void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
+                        float *y, size_t stride);
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);

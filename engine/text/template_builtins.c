@@ -1,0 +1,101 @@
+/* Finds what a template calls by name, and binds arguments to parameters. */
+#include <string.h>
+
+#include "engine/text/template.h"
+
+#define PARAMS_MAX 8
+
+static const struct builtin *find(const struct builtin *table, const char *name, size_t length) {
+    for (; table->name; table++) {
+        if (strlen(table->name) == length && memcmp(table->name, name, length) == 0) return table;
+    }
+    return NULL;
+}
+
+const struct builtin *builtin_filter(const char *name, size_t length) {
+    const struct builtin *found = find(template_filters_text, name, length);
+    if (!found) found = find(template_filters_list, name, length);
+    return found ? found : find(template_filters_number, name, length);
+}
+
+const struct builtin *builtin_test(const char *name, size_t length) {
+    return find(template_tests, name, length);
+}
+
+const struct builtin *builtin_function(const char *name, size_t length) {
+    return find(template_functions, name, length);
+}
+
+const struct builtin *builtin_method(struct value self, const char *name, size_t length) {
+    switch (self.kind) {
+    case VALUE_TEXT:
+        return find(template_text_methods, name, length);
+    case VALUE_DICT:
+        return find(template_dict_methods, name, length);
+    case VALUE_LOOP:
+        return find(template_loop_methods, name, length);
+    case VALUE_CYCLER:
+        return find(template_cycler_methods, name, length);
+    case VALUE_LIST:
+        return self.list->flavour <= LIST_RANGE ? find(template_list_methods, name, length) : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* ---- binding --------------------------------------------------------------------------------------------------------------- */
+
+/* The next name of "one,two,three": its length, and `rest` behind the comma. */
+static size_t next_param(const char *params, const char **rest) {
+    size_t n = strcspn(params, ",");
+    *rest = params + n + (params[n] == ',');
+    return n;
+}
+
+/* Puts a keyword where the parameter of its name stands. */
+static void bind_keyword(struct render *r, const struct builtin *builtin, const struct keyword *keyword,
+                         struct value bound[PARAMS_MAX]) {
+    const char *rest = builtin->params;
+    for (size_t i = 0; *rest; i++) {
+        const char *param = rest;
+        size_t n = next_param(param, &rest);
+        if (n != keyword->name->length || memcmp(param, keyword->name->data, n) != 0) continue;
+        if (bound[i].kind != VALUE_MISSING) {
+            render_fail(r, "%s: the argument '%.*s' is given twice", builtin->name, (int)n, param);
+        }
+        bound[i] = keyword->value;
+        return;
+    }
+    render_fail(r, "%s: there is no argument '%.*s'", builtin->name,
+                (int)(keyword->name->length & 0xFF), keyword->name->data);
+}
+
+static size_t count_params(const char *params) {
+    size_t n = 0;
+    for (; *params; n++) next_param(params, &params);
+    return n;
+}
+
+struct value builtin_run(struct render *r, const struct builtin *builtin, struct value self,
+                         const struct args *args) {
+    struct value bound[PARAMS_MAX] = {{0}};
+    render_charge(r, 1);
+    if (!builtin->params) return builtin->run(r, self, args);
+    struct args full = {.position = bound, .n_positions = count_params(builtin->params)};
+    if (args->n_positions > full.n_positions) {
+        render_fail(r, "%s: at most %zu arguments are taken", builtin->name, full.n_positions);
+    }
+    for (size_t i = 0; i < args->n_positions; i++) bound[i] = args->position[i];
+    for (size_t i = 0; i < args->n_keywords; i++) bind_keyword(r, builtin, &args->keyword[i], bound);
+    for (int i = 0; i < builtin->required; i++) {
+        if (bound[i].kind == VALUE_MISSING) {
+            render_fail(r, "%s: %d arguments are needed", builtin->name, builtin->required);
+        }
+    }
+    return builtin->run(r, self, &full);
+}
+
+bool builtin_test_passes(struct render *r, const struct builtin *test, struct value self,
+                         const struct args *args) {
+    return value_truth(builtin_run(r, test, self, args));
+}

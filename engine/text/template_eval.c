@@ -1,0 +1,373 @@
+/* Expressions: walks the tree and gives values. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/text/template.h"
+
+/* ---- names, literals ------------------------------------------------------------------------------------------------ */
+
+static struct value undefined(enum value_kind holder, const struct text *name) {
+    return (struct value){.kind = VALUE_UNDEFINED, .holder = holder, .text = name};
+}
+
+static struct value eval_name(struct render *r, const struct text *name) {
+    size_t n_seen = 0;
+    for (const struct frame *frame = r->frame; frame; frame = frame->parent) {
+        for (const struct binding *b = frame->bindings; b; b = b->next, n_seen++) {
+            if (!text_equal(b->name, name)) continue;
+            render_charge(r, n_seen / 4);
+            return b->value;
+        }
+        n_seen++;
+    }
+    render_charge(r, n_seen / 4);
+    const struct value *global = dict_get(r, r->globals, VALUE_OF_TEXT(name));
+    if (global) return *global;
+    const struct builtin *function = builtin_function(name->data, name->length);
+    if (function) return (struct value){.kind = VALUE_FUNCTION, .function = function};
+    return undefined(VALUE_MISSING, name);
+}
+
+static struct value eval_list(struct render *r, const struct node *node) {
+    struct list *list = list_open(r, node->kind == NODE_TUPLE ? LIST_TUPLE : LIST_PLAIN);
+    for (const struct node *item = node->a; item; item = item->next) {
+        list_push(r, list, eval(r, item));
+    }
+    return VALUE_OF_LIST(list);
+}
+
+static struct value eval_dict(struct render *r, const struct node *node) {
+    struct dict *dict = dict_new(r);
+    for (const struct node *key = node->a; key; key = key->next->next) {
+        struct value name = eval(r, key);
+        dict_set(r, dict, name, eval(r, key->next));
+    }
+    return VALUE_OF_DICT(dict);
+}
+
+/* ---- attributes and items --------------------------------------------------------------------------------------------- */
+
+static struct value loop_neighbour(const struct loop *loop, size_t index) {
+    return index < loop->list->n ? loop->list->items[index] : undefined(VALUE_MISSING, NULL);
+}
+
+static struct value loop_attribute(const struct loop *loop, const struct text *name) {
+    int64_t index = (int64_t)loop->index, n = (int64_t)loop->list->n;
+    if (text_is(name, "index")) return VALUE_OF_INT(index + 1);
+    if (text_is(name, "index0")) return VALUE_OF_INT(index);
+    if (text_is(name, "first")) return VALUE_OF_BOOL(index == 0);
+    if (text_is(name, "last")) return VALUE_OF_BOOL(index + 1 == n);
+    if (text_is(name, "length")) return VALUE_OF_INT(n);
+    if (text_is(name, "revindex")) return VALUE_OF_INT(n - index);
+    if (text_is(name, "revindex0")) return VALUE_OF_INT(n - index - 1);
+    if (text_is(name, "depth")) return VALUE_OF_INT(1);
+    if (text_is(name, "depth0")) return VALUE_OF_INT(0);
+    if (text_is(name, "previtem")) return loop_neighbour(loop, loop->index - 1);
+    if (text_is(name, "nextitem")) return loop_neighbour(loop, loop->index + 1);
+    return VALUE_NOTHING;
+}
+
+/* What Python's getattr finds: methods, and the few objects that have fields. VALUE_MISSING when there is nothing. */
+static struct value own_attribute(struct render *r, struct value object, const struct text *name) {
+    if (object.kind == VALUE_LOOP) {
+        struct value field = loop_attribute(object.loop, name);
+        if (field.kind != VALUE_MISSING) return field;
+    }
+    if (object.kind == VALUE_NAMESPACE) {
+        const struct value *field = dict_get(r, object.dict, VALUE_OF_TEXT(name));
+        if (field) return *field;
+    }
+    if (object.kind == VALUE_MACRO && text_is(name, "name") && object.macro->node->name) {
+        return VALUE_OF_TEXT(object.macro->node->name);
+    }
+    if (object.kind == VALUE_LIST && object.list->flavour == LIST_GROUP) {
+        if (text_is(name, "grouper")) return object.list->items[0];
+        if (text_is(name, "list")) return object.list->items[1];
+    }
+    const struct builtin *builtin = builtin_method(object, name->data, name->length);
+    if (!builtin) return VALUE_NOTHING;
+    struct method *method = render_alloc(r, sizeof *method);
+    *method = (struct method){.builtin = builtin, .self = object};
+    return (struct value){.kind = VALUE_METHOD, .method = method};
+}
+
+/* object[index] alone; VALUE_MISSING when there is nothing. */
+static struct value own_item(struct render *r, struct value object, struct value index) {
+    if (object.kind == VALUE_DICT) {
+        bool is_key = index.kind != VALUE_DICT &&
+                      (index.kind != VALUE_LIST || index.list->flavour == LIST_TUPLE);
+        const struct value *value = is_key ? dict_get(r, object.dict, index) : NULL;
+        return value ? *value : VALUE_NOTHING;
+    }
+    if (!value_is_integral(index)) return VALUE_NOTHING;
+    int64_t at = value_integer(index);
+    if (object.kind == VALUE_TEXT) {
+        int64_t n = (int64_t)text_points(r, object.text);
+        if (at < 0) at += n;
+        if (at < 0 || at >= n) return VALUE_NOTHING;
+        size_t start = text_offset(object.text, 0, (size_t)at);
+        return text_part(r, object.text, start, text_next(object.text, start) - start);
+    }
+    if (object.kind != VALUE_LIST || object.list->flavour > LIST_RANGE) return VALUE_NOTHING;
+    if (at < 0) at += (int64_t)object.list->n;
+    return at < 0 || at >= (int64_t)object.list->n ? VALUE_NOTHING : object.list->items[at];
+}
+
+struct value value_attribute(struct render *r, struct value object, const struct text *name) {
+    if (object.kind == VALUE_UNDEFINED) value_undefined_fail(r, object);
+    struct value found = own_attribute(r, object, name);
+    if (found.kind == VALUE_MISSING) found = own_item(r, object, VALUE_OF_TEXT(name));
+    return found.kind == VALUE_MISSING ? undefined(object.kind, name) : found;
+}
+
+struct value value_item(struct render *r, struct value object, struct value index) {
+    if (object.kind == VALUE_UNDEFINED) value_undefined_fail(r, object);
+    struct value found = own_item(r, object, index);
+    if (found.kind == VALUE_MISSING && index.kind == VALUE_TEXT) {
+        found = own_attribute(r, object, index.text);
+    }
+    if (found.kind != VALUE_MISSING) return found;
+    return undefined(object.kind, value_text(r, index));
+}
+
+static struct value eval_item(struct render *r, const struct node *node) {
+    struct value object = eval(r, node->a);
+    const struct node *index = node->b;
+    if (index->kind != NODE_SLICE) return value_item(r, object, eval(r, index));
+    struct value start = index->a ? eval(r, index->a) : VALUE_OF_NONE;
+    struct value stop = index->b ? eval(r, index->b) : VALUE_OF_NONE;
+    struct value step = index->c ? eval(r, index->c) : VALUE_OF_NONE;
+    return value_slice(r, object, start, stop, step);
+}
+
+/* ---- calls, filters, tests ---------------------------------------------------------------------------------------------- */
+
+static size_t count(const struct node *list) {
+    size_t n = 0;
+    for (; list; list = list->next) n++;
+    return n;
+}
+
+static void add_keyword(struct render *r, struct args *args, const struct text *name,
+                        struct value value) {
+    for (size_t i = 0; i < args->n_keywords; i++) {
+        if (text_equal(args->keyword[i].name, name)) {
+            render_fail(r, "the argument '%.*s' is given twice", (int)(name->length & 0xFF), name->data);
+        }
+    }
+    render_charge(r, args->n_keywords);
+    args->keyword[args->n_keywords++] = (struct keyword){name, value};
+}
+
+/* *list: its items become positions. */
+static void add_positions(struct render *r, struct args *args, const struct list *list, size_t room) {
+    struct value *grown = guard_array(&r->guard, args->n_positions + list->n + room, sizeof *grown);
+    if (args->n_positions) memcpy(grown, args->position, args->n_positions * sizeof *grown);
+    if (list->n) memcpy(grown + args->n_positions, list->items, list->n * sizeof *grown);
+    render_charge(r, list->n);
+    args->position = grown;
+    args->n_positions += list->n;
+}
+
+/* **dict: its pairs become keywords. */
+static void add_keywords(struct render *r, struct args *args, struct value dict, size_t room) {
+    if (dict.kind != VALUE_DICT) render_fail(r, "what follows '**' must be a dict");
+    size_t n = args->n_keywords + dict.dict->n + room;
+    struct keyword *grown = guard_array(&r->guard, n, sizeof *grown);
+    if (args->n_keywords) memcpy(grown, args->keyword, args->n_keywords * sizeof *grown);
+    args->keyword = grown;
+    for (size_t i = 0; i < dict.dict->n; i++) {
+        const struct pair *pair = &dict.dict->pairs[i];
+        add_keyword(r, args, value_need_text(r, pair->key, "a keyword"), pair->value);
+    }
+}
+
+struct args eval_args(struct render *r, const struct node *list, size_t room) {
+    struct args args = {0};
+    size_t n = count(list) + room;
+    if (n == 0) return args;
+    args.position = guard_array(&r->guard, n, sizeof *args.position);
+    args.keyword = guard_array(&r->guard, n, sizeof *args.keyword);
+    for (; list; list = list->next) {
+        struct value value = eval(r, list->a);
+        if (list->op == '*') {
+            add_positions(r, &args, value_iterate(r, value), n);
+        } else if (list->op == TEMPLATE_POW) {
+            add_keywords(r, &args, value, n);
+        } else if (list->name) {
+            add_keyword(r, &args, list->name, value);
+        } else {
+            args.position[args.n_positions++] = value;
+        }
+    }
+    return args;
+}
+
+struct value eval_call(struct render *r, struct value callee, const struct args *args) {
+    switch (callee.kind) {
+    case VALUE_UNDEFINED:
+        value_undefined_fail(r, callee);
+    case VALUE_FUNCTION:
+        return builtin_run(r, callee.function, VALUE_NOTHING, args);
+    case VALUE_METHOD:
+        return builtin_run(r, callee.method->builtin, callee.method->self, args);
+    case VALUE_MACRO:
+        return macro_call(r, callee.macro, args);
+    case VALUE_JOINER:
+        if (callee.cycler->position++ == 0) return text_of(r, "");
+        return callee.cycler->items[0];
+    default:
+        render_fail(r, "'%s' cannot be called", value_type(callee));
+    }
+}
+
+struct value eval_filters(struct render *r, const struct node *node, struct value input) {
+    struct value self = node->a ? eval_filters(r, node->a, input) : input;
+    struct args args = eval_args(r, node->b, 0);
+    r->guard.line = node->line;
+    if (!node->builtin) {
+        render_fail(r, "there is no filter '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
+    }
+    return builtin_run(r, node->builtin, self, &args);
+}
+
+static struct value eval_filter(struct render *r, const struct node *node) {
+    struct value self = eval(r, node->a);
+    struct args args = eval_args(r, node->b, 0);
+    r->guard.line = node->line;
+    if (!node->builtin) {
+        render_fail(r, "there is no filter '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
+    }
+    return builtin_run(r, node->builtin, self, &args);
+}
+
+static struct value eval_test(struct render *r, const struct node *node) {
+    struct value self = eval(r, node->a);
+    struct args args = eval_args(r, node->b, 0);
+    if (!node->builtin) {
+        render_fail(r, "there is no test '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
+    }
+    return builtin_run(r, node->builtin, self, &args);
+}
+
+/* ---- operators ----------------------------------------------------------------------------------------------------------- */
+
+static bool compare_one(struct render *r, int op, struct value a, struct value b) {
+    if (op == TEMPLATE_EQ) return value_equal(r, a, b);
+    if (op == TEMPLATE_NE) return !value_equal(r, a, b);
+    if (op == TEMPLATE_IN) return value_contains(r, b, a);
+    if (op == TEMPLATE_NOT_IN) return !value_contains(r, b, a);
+    int order = value_compare(r, a, b);
+    if (op == '<') return order == -1;
+    if (op == '>') return order == 1;
+    if (op == TEMPLATE_LE) return order == -1 || order == 0;
+    return order == 1 || order == 0;
+}
+
+/* a < b < c: every neighbouring pair must hold, and no more is looked at than is needed. */
+static struct value eval_compare(struct render *r, const struct node *node) {
+    struct value left = eval(r, node->a);
+    for (const struct node *operand = node->b; operand; operand = operand->next) {
+        struct value right = eval(r, operand->a);
+        if (!compare_one(r, operand->op, left, right)) return VALUE_OF_BOOL(false);
+        left = right;
+    }
+    return VALUE_OF_BOOL(true);
+}
+
+static struct value eval_concat(struct render *r, const struct node *node) {
+    struct value sum = VALUE_OF_TEXT(value_text(r, eval(r, node->a)));
+    for (const struct node *part = node->a->next; part; part = part->next) {
+        sum = text_append(r, sum.text, value_text(r, eval(r, part)));
+    }
+    return sum;
+}
+
+static struct value eval_sign(struct render *r, const struct node *node) {
+    struct value value = eval(r, node->a);
+    if (value.kind == VALUE_UNDEFINED) value_undefined_fail(r, value);
+    if (!value_is_number(value)) render_fail(r, "a sign before '%s'", value_type(value));
+    if (value.kind == VALUE_FLOAT) {
+        return VALUE_OF_FLOAT(node->kind == NODE_NEGATIVE ? -value.real : value.real);
+    }
+    int64_t integer = value_integer(value);
+    if (node->kind == NODE_POSITIVE) return VALUE_OF_INT(integer);
+    if (integer == INT64_MIN) render_fail(r, "an integer is too large");
+    return VALUE_OF_INT(-integer);
+}
+
+static struct value eval_condition(struct render *r, const struct node *node) {
+    if (value_truth(eval(r, node->a))) return eval(r, node->b);
+    return node->c ? eval(r, node->c) : undefined(VALUE_MISSING, NULL);
+}
+
+/* `and` and `or` give one of their operands, as in Python. */
+static struct value eval_logic(struct render *r, const struct node *node) {
+    struct value left = eval(r, node->a);
+    return value_truth(left) == (node->kind == NODE_AND) ? eval(r, node->b) : left;
+}
+
+static struct value eval_binary(struct render *r, const struct node *node) {
+    struct value left = eval(r, node->a), right = eval(r, node->b);
+    r->guard.line = node->line;
+    return value_binary(r, node->op, left, right);
+}
+
+static struct value eval_call_node(struct render *r, const struct node *node) {
+    struct value callee = eval(r, node->a);
+    struct args args = eval_args(r, node->b, 0);
+    r->guard.line = node->line;
+    return eval_call(r, callee, &args);
+}
+
+static struct value eval_node(struct render *r, const struct node *node) {
+    switch (node->kind) {
+    case NODE_CONST:
+        return node->constant;
+    case NODE_NAME:
+        return eval_name(r, node->name);
+    case NODE_LIST:
+    case NODE_TUPLE:
+        return eval_list(r, node);
+    case NODE_DICT:
+        return eval_dict(r, node);
+    case NODE_ATTRIBUTE:
+        return value_attribute(r, eval(r, node->a), node->name);
+    case NODE_ITEM:
+        return eval_item(r, node);
+    case NODE_CALL:
+        return eval_call_node(r, node);
+    case NODE_FILTER:
+        return eval_filter(r, node);
+    case NODE_TEST:
+        return eval_test(r, node);
+    case NODE_NOT:
+        return VALUE_OF_BOOL(!value_truth(eval(r, node->a)));
+    case NODE_NEGATIVE:
+    case NODE_POSITIVE:
+        return eval_sign(r, node);
+    case NODE_AND:
+    case NODE_OR:
+        return eval_logic(r, node);
+    case NODE_BINARY:
+        return eval_binary(r, node);
+    case NODE_CONCAT:
+        return eval_concat(r, node);
+    case NODE_COMPARE:
+        return eval_compare(r, node);
+    case NODE_CONDITION:
+        return eval_condition(r, node);
+    default:
+        assert(!"a statement stands where an expression belongs");
+        return VALUE_NOTHING;
+    }
+}
+
+struct value eval(struct render *r, const struct node *node) {
+    guard_enter(&r->guard);
+    render_charge(r, 1);
+    r->guard.line = node->line;
+    struct value value = eval_node(r, node);
+    guard_leave(&r->guard);
+    return value;
+}

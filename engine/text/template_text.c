@@ -1,0 +1,289 @@
+/* Strings: bytes of UTF-8 of which each knows whose it is. A character here is what starts at a byte that continues no
+ * other, so that text which is no UTF-8 still has a length and can be cut. */
+#include <string.h>
+#include <utf8proc.h>
+
+#include "engine/text/template.h"
+
+/* ---- builder ------------------------------------------------------------------------------------------------ */
+
+struct builder *builder_new(struct render *r) {
+    struct builder *b = render_alloc(r, sizeof *b);
+    *b = (struct builder){0};
+    return b;
+}
+
+/* Makes room for `more` bytes. What earlier texts point at stays where it is: the arena frees nothing. */
+static void reserve(struct render *r, struct builder *b, size_t more) {
+    if (more > SIZE_MAX / 4 - b->length) render_fail(r, "a string is too long");
+    if (b->limit && b->length + more > b->limit) {
+        render_fail(r, "the rendered prompt is longer than %zu bytes", b->limit);
+    }
+    if (b->capacity - b->length >= more) return;
+    size_t capacity = b->capacity ? 2 * b->capacity : 64;
+    while (capacity - b->length < more) capacity *= 2;
+    char *data = render_alloc(r, capacity);
+    if (b->length) memcpy(data, b->data, b->length);
+    b->data = data;
+    if (b->mask) {
+        uint8_t *mask = render_alloc(r, capacity);
+        memcpy(mask, b->mask, b->length);
+        b->mask = mask;
+    }
+    b->capacity = capacity;
+}
+
+/* Gives the builder a mask where bytes of another owner are about to come. */
+static void split_owner(struct render *r, struct builder *b, bool user) {
+    if (b->length == 0 && !b->mask) b->user = user;
+    if (b->mask || b->user == user) return;
+    b->mask = render_alloc(r, b->capacity);
+    memset(b->mask, b->user, b->length);
+}
+
+void builder_add(struct render *r, struct builder *b, const char *data, size_t length, bool user) {
+    if (length == 0) return;
+    render_charge(r, length / 64);
+    reserve(r, b, length);
+    split_owner(r, b, user);
+    memcpy(b->data + b->length, data, length);
+    if (b->mask) memset(b->mask + b->length, user, length);
+    b->length += length;
+}
+
+void builder_puts(struct render *r, struct builder *b, const char *text) {
+    builder_add(r, b, text, strlen(text), false);
+}
+
+void builder_add_part(struct render *r, struct builder *b, const struct text *text, size_t start,
+                      size_t length) {
+    if (!text->mask) {
+        builder_add(r, b, text->data + start, length, text->user);
+        return;
+    }
+    for (size_t at = start, end = start + length; at < end;) {
+        size_t stop = at + 1;
+        while (stop < end && text->mask[stop] == text->mask[at]) stop++;
+        builder_add(r, b, text->data + at, stop - at, text->mask[at]);
+        at = stop;
+    }
+}
+
+void builder_add_text(struct render *r, struct builder *b, const struct text *text) {
+    builder_add_part(r, b, text, 0, text->length);
+}
+
+static struct text *text_new(struct render *r) {
+    struct text *text = render_alloc(r, sizeof *text);
+    *text = (struct text){.data = ""};
+    return text;
+}
+
+struct value builder_value(struct render *r, struct builder *b) {
+    struct text *text = text_new(r);
+    if (b->length) {
+        *text = (struct text){.data = b->data, .mask = b->mask, .length = b->length,
+                              .user = b->user, .home = b};
+    }
+    return VALUE_OF_TEXT(text);
+}
+
+/* ---- making texts ------------------------------------------------------------------------------------------- */
+
+struct value text_of(struct render *r, const char *literal) {
+    struct text *text = text_new(r);
+    text->data = literal;
+    text->length = strlen(literal);
+    return VALUE_OF_TEXT(text);
+}
+
+struct value text_copy(struct render *r, const char *data, size_t length, bool user) {
+    struct builder b = {0};
+    builder_add(r, &b, data, length, user);
+    struct text *text = text_new(r);
+    *text = (struct text){.data = b.length ? b.data : "", .length = length, .user = user};
+    return VALUE_OF_TEXT(text);
+}
+
+struct value text_part(struct render *r, const struct text *text, size_t start, size_t length) {
+    struct text *part = text_new(r);
+    *part = (struct text){.data = text->data + start,
+                          .mask = text->mask ? text->mask + start : NULL,
+                          .length = length,
+                          .user = text->user};
+    return VALUE_OF_TEXT(part);
+}
+
+struct value text_append(struct render *r, const struct text *left, const struct text *right) {
+    if (left->length == 0) return VALUE_OF_TEXT(right);
+    if (right->length == 0) return VALUE_OF_TEXT(left);
+    struct builder *b = left->home;
+    if (!b || b->length != left->length) {
+        b = builder_new(r);
+        builder_add_text(r, b, left);
+    }
+    builder_add_text(r, b, right);
+    return builder_value(r, b);
+}
+
+/* ---- looking at texts ----------------------------------------------------------------------------------------- */
+
+bool text_is_user(const struct text *text, size_t at) {
+    return text->mask ? text->mask[at] : text->user;
+}
+
+bool text_equal(const struct text *a, const struct text *b) {
+    return a->length == b->length && memcmp(a->data, b->data, a->length) == 0;
+}
+
+bool text_is(const struct text *text, const char *literal) {
+    size_t n = strlen(literal);
+    return text->length == n && memcmp(text->data, literal, n) == 0;
+}
+
+int text_compare(const struct text *a, const struct text *b) {
+    size_t n = a->length < b->length ? a->length : b->length;
+    int order = memcmp(a->data, b->data, n);
+    if (order) return order < 0 ? -1 : 1;
+    return a->length < b->length ? -1 : a->length > b->length;
+}
+
+ptrdiff_t text_find(struct render *r, const struct text *text, const struct text *part, size_t from) {
+    if (from > text->length) return -1;
+    if (part->length == 0) return (ptrdiff_t)from;
+    const char *found = memmem(text->data + from, text->length - from, part->data, part->length);
+    size_t looked = found ? (size_t)(found - text->data) - from : text->length - from;
+    render_charge(r, (looked + part->length) / 64 + 1);
+    return found ? found - text->data : -1;
+}
+
+ptrdiff_t text_find_last(struct render *r, const struct text *text, const struct text *part) {
+    if (part->length == 0) return (ptrdiff_t)text->length;
+    ptrdiff_t last = -1;
+    for (size_t from = 0;;) {
+        ptrdiff_t at = text_find(r, text, part, from);
+        if (at < 0) return last;
+        last = at;
+        from = (size_t)at + 1;
+    }
+}
+
+static bool starts_character(const struct text *text, size_t at) {
+    return ((unsigned char)text->data[at] & 0xC0) != 0x80;
+}
+
+size_t text_next(const struct text *text, size_t at) {
+    do at++;
+    while (at < text->length && !starts_character(text, at));
+    return at;
+}
+
+size_t text_points(struct render *r, const struct text *text) {
+    size_t n = text->length > 0;
+    for (size_t at = 1; at < text->length; at++) n += starts_character(text, at);
+    render_charge(r, text->length / 64);
+    return n;
+}
+
+size_t text_offset(const struct text *text, size_t from, size_t n_points) {
+    while (n_points-- > 0 && from < text->length) from = text_next(text, from);
+    return from;
+}
+
+int32_t text_point(const struct text *text, size_t at, size_t end) {
+    utf8proc_int32_t point;
+    const unsigned char *data = (const unsigned char *)text->data + at;
+    if (data[0] < 0x80) return end - at == 1 ? data[0] : -1;
+    utf8proc_ssize_t n = utf8proc_iterate(data, (utf8proc_ssize_t)(end - at), &point);
+    return n == (utf8proc_ssize_t)(end - at) ? point : -1;
+}
+
+bool point_is_space(int32_t c) {
+    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool point_is_printable(int32_t c) {
+    if (c < 0x7F) return c >= 0x20;
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+        return false;
+    default:
+        return true;
+    }
+}
+
+bool point_is_cased(int32_t c) {
+    utf8proc_category_t category = utf8proc_category(c);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+           category == UTF8PROC_CATEGORY_LT;
+}
+
+int32_t point_upper(int32_t point, int32_t previous) {
+    (void)previous;
+    return utf8proc_toupper(point);
+}
+
+int32_t point_lower(int32_t point, int32_t previous) {
+    (void)previous;
+    return utf8proc_tolower(point);
+}
+
+/* ---- changing texts --------------------------------------------------------------------------------------------- */
+
+struct value text_map(struct render *r, const struct text *text,
+                      int32_t (*how)(int32_t point, int32_t previous)) {
+    struct builder *b = builder_new(r);
+    int32_t previous = -1;
+    render_charge(r, text->length / 4);
+    for (size_t at = 0, next; at < text->length; at = next) {
+        next = text_next(text, at);
+        int32_t point = text_point(text, at, next), changed = point < 0 ? point : how(point, previous);
+        bool user = text_is_user(text, at);
+        if (changed == 0xDF && how == point_upper) {
+            builder_add(r, b, "SS", 2, user); /* the one common letter whose capital is two */
+        } else if (changed == point) {
+            builder_add(r, b, text->data + at, next - at, user);
+        } else {
+            utf8proc_uint8_t bytes[4];
+            utf8proc_ssize_t n = utf8proc_encode_char(changed, bytes);
+            builder_add(r, b, (const char *)bytes, (size_t)n, user);
+        }
+        previous = point;
+    }
+    return builder_value(r, b);
+}
+
+/* Whether the character text[at..next) is to be stripped: white space, or one of `set`. */
+static bool is_stripped(struct render *r, const struct text *text, size_t at, size_t next,
+                        const struct text *set) {
+    if (!set) return point_is_space(text_point(text, at, next));
+    const struct text one = {.data = text->data + at, .length = next - at};
+    return text_find(r, set, &one, 0) >= 0;
+}
+
+struct value text_strip(struct render *r, const struct text *text, const struct text *set, bool left,
+                        bool right) {
+    size_t start = 0, end = text->length;
+    while (left && start < end) {
+        size_t next = text_next(text, start);
+        if (!is_stripped(r, text, start, next, set)) break;
+        start = next;
+    }
+    while (right && end > start) {
+        size_t last = end - 1;
+        while (last > start && !starts_character(text, last)) last--;
+        if (!is_stripped(r, text, last, end, set)) break;
+        end = last;
+    }
+    render_charge(r, (text->length - (end - start)) / 16);
+    return text_part(r, text, start, end - start);
+}

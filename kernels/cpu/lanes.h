@@ -1,0 +1,209 @@
+/* Sixteen float lanes, in one register of AVX-512 or in two of AVX2: what the .inc files are written in. Every function
+ * is one IEEE operation in each lane, so they give the same bits in either. */
+#ifndef PENSTOCK_KERNELS_LANES_H
+#define PENSTOCK_KERNELS_LANES_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/cpu.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#ifdef __AVX512F__
+
+typedef __m512 lanes;
+
+INLINE __mmask16 first_lanes(size_t n) {
+    return (__mmask16)((1u << n) - 1);
+}
+
+INLINE lanes lanes_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE lanes lanes_load_first(const float *p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+INLINE void lanes_store(float *p, lanes a) { _mm512_storeu_ps(p, a); }
+INLINE void lanes_store_first(float *p, lanes a, size_t n) {
+    _mm512_mask_storeu_ps(p, first_lanes(n), a);
+}
+INLINE lanes lanes_all(float x) { return _mm512_set1_ps(x); }
+INLINE lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
+INLINE lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
+INLINE lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
+INLINE lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); } /* a > b ? a : b */
+INLINE lanes lanes_min(lanes a, lanes b) { return _mm512_min_ps(a, b); } /* a < b ? a : b */
+
+/* 0 where x < low, else a. */
+INLINE lanes lanes_zero_below(lanes a, lanes x, lanes low) {
+    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(x, low, _CMP_LT_OQ), _mm512_setzero_ps());
+}
+
+/* 2^n for the n in the low bits of x = 1.5 * 2^23 + n. */
+INLINE lanes lanes_power_of_two(lanes x) {
+    __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(x), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
+}
+
+INLINE lanes lanes_load_halves(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE lanes lanes_load_bfloats(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+INLINE void lanes_store_halves(uint16_t *p, lanes a) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* The fixed tree: lanes 8-15 are added to 0-7, then 4-7 to 0-3, and so on. */
+INLINE __m256 lanes_fold(lanes a) {
+    __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+    return _mm256_add_ps(_mm512_castps512_ps256(a), high);
+}
+INLINE __m256 lanes_fold_max(lanes a) {
+    __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+    return _mm256_max_ps(_mm512_castps512_ps256(a), high);
+}
+
+/* The largest magnitude's bits of 32 floats; compared as integers, a NaN is the largest. */
+INLINE uint32_t lanes_largest_bits(lanes a, lanes b) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    return (uint32_t)_mm512_reduce_max_epi32(
+        _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                         _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+}
+
+/* Writes the lanes rounded to the nearest integer, ties to even, as bytes; returns their sum. */
+INLINE int lanes_store_rounded(int8_t *p, lanes a) {
+    __m512i rounded = _mm512_cvtps_epi32(a);
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(rounded));
+    return _mm512_reduce_add_epi32(rounded);
+}
+
+#else /* AVX2 */
+
+typedef struct {
+    __m256 low, high;
+} lanes;
+
+INLINE __m256i first_eight(size_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INLINE size_t beyond_eight(size_t n) { return n > 8 ? n - 8 : 0; }
+
+INLINE lanes lanes_load(const float *p) { return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE lanes lanes_load_first(const float *p, size_t n) {
+    return (lanes){_mm256_maskload_ps(p, first_eight(n)),
+                   _mm256_maskload_ps(p + 8, first_eight(beyond_eight(n)))};
+}
+INLINE void lanes_store(float *p, lanes a) {
+    _mm256_storeu_ps(p, a.low);
+    _mm256_storeu_ps(p + 8, a.high);
+}
+INLINE void lanes_store_first(float *p, lanes a, size_t n) {
+    _mm256_maskstore_ps(p, first_eight(n), a.low);
+    _mm256_maskstore_ps(p + 8, first_eight(beyond_eight(n)), a.high);
+}
+INLINE lanes lanes_all(float x) { return (lanes){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+
+#define LANEWISE_2(name, op)                                                                       \
+    INLINE lanes name(lanes a, lanes b) { return (lanes){op(a.low, b.low), op(a.high, b.high)}; }
+LANEWISE_2(lanes_add, _mm256_add_ps)
+LANEWISE_2(lanes_sub, _mm256_sub_ps)
+LANEWISE_2(lanes_mul, _mm256_mul_ps)
+LANEWISE_2(lanes_div, _mm256_div_ps)
+LANEWISE_2(lanes_max, _mm256_max_ps)
+LANEWISE_2(lanes_min, _mm256_min_ps)
+#undef LANEWISE_2
+
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
+    return (lanes){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+INLINE lanes lanes_zero_below(lanes a, lanes x, lanes low) {
+    return (lanes){_mm256_andnot_ps(_mm256_cmp_ps(x.low, low.low, _CMP_LT_OQ), a.low),
+                   _mm256_andnot_ps(_mm256_cmp_ps(x.high, low.high, _CMP_LT_OQ), a.high)};
+}
+
+INLINE __m256 eight_powers_of_two(__m256 x) {
+    __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(x), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3f800000)));
+}
+INLINE lanes lanes_power_of_two(lanes x) {
+    return (lanes){eight_powers_of_two(x.low), eight_powers_of_two(x.high)};
+}
+
+INLINE __m256 eight_halves(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE lanes lanes_load_halves(const uint16_t *p) { return (lanes){eight_halves(p), eight_halves(p + 8)}; }
+INLINE __m256 eight_bfloats(const uint16_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+INLINE lanes lanes_load_bfloats(const uint16_t *p) { return (lanes){eight_bfloats(p), eight_bfloats(p + 8)}; }
+INLINE void lanes_store_halves(uint16_t *p, lanes a) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE __m256 lanes_fold(lanes a) { return _mm256_add_ps(a.low, a.high); }
+INLINE __m256 lanes_fold_max(lanes a) { return _mm256_max_ps(a.low, a.high); }
+
+INLINE __m256i magnitudes(__m256 a) {
+    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+}
+INLINE uint32_t lanes_largest_bits(lanes a, lanes b) {
+    __m256i most = _mm256_max_epi32(_mm256_max_epi32(magnitudes(a.low), magnitudes(a.high)),
+                                    _mm256_max_epi32(magnitudes(b.low), magnitudes(b.high)));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE int lanes_store_rounded(int8_t *p, lanes a) {
+    __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words),
+                                                   _mm256_extracti128_si256(words, 1)));
+    __m256i eight = _mm256_add_epi32(low, high);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+#endif
+
+INLINE float lanes_sum(lanes a) {
+    __m256 eight = lanes_fold(a);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+INLINE float lanes_largest(lanes a) {
+    __m256 eight = lanes_fold_max(a);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* plain_exp in every lane. */
+INLINE lanes lanes_exp(lanes x) {
+    lanes y = lanes_min(lanes_all(EXP_HIGH), x);
+    lanes shifted = lanes_fma(y, lanes_all(EXP_LOG2E), lanes_all(EXP_ROUND));
+    lanes n = lanes_sub(shifted, lanes_all(EXP_ROUND));
+    lanes r = lanes_fma(n, lanes_all(-EXP_LN2_HIGH), y);
+    r = lanes_fma(n, lanes_all(-EXP_LN2_LOW), r);
+    lanes q = lanes_fma(r, lanes_all(EXP_Q4), lanes_all(EXP_Q3));
+    q = lanes_fma(q, r, lanes_all(EXP_Q2));
+    q = lanes_fma(q, r, lanes_all(EXP_Q1));
+    q = lanes_fma(q, r, lanes_all(EXP_Q0));
+    lanes p = lanes_add(lanes_fma(q, lanes_mul(r, r), r), lanes_all(1.0f));
+    return lanes_zero_below(lanes_mul(p, lanes_power_of_two(shifted)), x, lanes_all(EXP_LOW));
+}
+
+#endif

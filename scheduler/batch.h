@@ -1,0 +1,51 @@
+/* batch: the arrays of a `struct step`, and the lanes that hold the running sequences' block tables.
+ *
+ * A running sequence has a lane, and its block table lives in that lane's row of the step's table array, where the engine
+ * reads it; so a step copies no tables. Lanes are kept dense, and those that compute in a step come first:
+ *
+ *     lane  0        S-1        n_lanes-1    max_seqs-1
+ *           [computes ][ sits out         ][ empty     ]
+ *
+ * A table is moved only when a sequence ends, is preempted, or changes between computing and sitting out.
+ */
+#ifndef PENSTOCK_BATCH_H
+#define PENSTOCK_BATCH_H
+
+#include "scheduler/plan.h"
+
+/* Whose logits a logit row holds. */
+struct row_owner {
+    struct sequence *sequence;
+    int position;
+};
+
+struct batch {
+    struct step step; /* points to the arrays below */
+    int max_seqs, max_rows, max_logit_rows, stride;
+    int block_size;
+    int n_lanes;
+    struct sequence **lane;   /* [max_seqs] */
+    int32_t *table;           /* [max_seqs + 1][stride], the last is for swapping */
+    int32_t *token, *position, *slot; /* [max_rows] */
+    int32_t *row_start;       /* [max_seqs + 1] */
+    int32_t *logit_row;       /* [max_logit_rows] */
+    struct row_owner *owner;  /* [max_logit_rows] */
+    int32_t *copy_from, *copy_to; /* [max_seqs] */
+};
+
+/* `stride` is the blocks that one sequence can come to hold. */
+void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
+                int block_size);
+void batch_free(struct batch *batch);
+
+/* Gives a sequence a lane, with an empty table; takes it back. */
+void batch_seat(struct batch *batch, struct sequence *sequence);
+void batch_leave(struct batch *batch, struct sequence *sequence);
+
+/* Notes a block copy that the next step begins with. */
+void batch_copy(struct batch *batch, int32_t from, int32_t to);
+
+/* Makes the step of all sequences in lanes whose `rows` is not 0. Their tables already have the blocks. */
+const struct step *batch_fill(struct batch *batch);
+
+#endif

@@ -1,0 +1,176 @@
+/* check: every invariant that the scheduler's pieces promise each other, asserted from scratch between two steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/internal.h"
+
+struct tally {
+    int32_t *references; /* [n_blocks] as the tables say */
+    struct sequence **holder; /* [n_blocks] the first that holds it */
+    int *index;          /* [n_blocks] its place in the holder's table */
+};
+
+/* A block in two tables is at the same place of two sequences that agree on every token up to its end (or up to what is
+ * computed), under one salt; it is full and known, or a fork's last one that none has written since. */
+static void check_shared(const struct scheduler *s, const struct tally *tally,
+                         const struct sequence *sequence, int i) {
+    int size = s->pool.block_size, block = sequence->table[i];
+    const struct sequence *other = tally->holder[block];
+    int end = (i + 1) * size;
+    bool full = end <= sequence->n_computed && end <= other->n_computed;
+    assert(tally->index[block] == i && other != sequence);
+    if (!full) {
+        assert(sequence->request == other->request);
+        end = sequence->n_computed < other->n_computed ? sequence->n_computed : other->n_computed;
+        assert(end > i * size && end <= sequence->request->n_prompt);
+    }
+    if (sequence->request != other->request) {
+        assert(prefix_cache_knows(&s->pool.known, block));
+        assert(memcmp(sequence->request->generation->cache_salt,
+                      other->request->generation->cache_salt, sizeof(uint64_t[2])) == 0);
+    }
+    assert(memcmp(sequence->tokens, other->tokens, (size_t)end * sizeof(int32_t)) == 0);
+}
+
+static void check_known(const struct scheduler *s, const struct sequence *sequence, int i) {
+    const struct prefix_cache *cache = &s->pool.known;
+    int size = s->pool.block_size;
+    if (!s->pool.caching || (i + 1) * size > sequence->n_computed) {
+        assert(!prefix_cache_knows(cache, sequence->table[i]));
+        return;
+    }
+    struct block_key key = {.hash = sequence->hashes[i],
+                            .salt = sequence->request->generation->cache_salt,
+                            .tokens = sequence->tokens + i * size,
+                            .parent = i > 0 ? sequence->table[i - 1] : -1};
+    assert(prefix_cache_find(cache, &key) == sequence->table[i]);
+}
+
+static void check_running(const struct scheduler *s, struct tally *tally, struct sequence *sequence) {
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0);
+    assert(sequence->n_computed < sequence->n_tokens);
+    assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
+    assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    assert(s->batch.lane[sequence->lane] == sequence && sequence->lane < s->batch.n_lanes);
+    assert(sequence->table == s->batch.table + (size_t)sequence->lane * (size_t)s->batch.stride);
+    for (int i = 0; i < sequence->n_blocks; i++) {
+        int32_t block = sequence->table[i];
+        assert(block >= 0 && block < s->pool.n_blocks);
+        if (tally->references[block]++ == 0) {
+            tally->holder[block] = sequence;
+            tally->index[block] = i;
+        } else {
+            check_shared(s, tally, sequence, i);
+        }
+        check_known(s, sequence, i);
+    }
+}
+
+static void check_waiting(const struct sequence *sequence) {
+    assert(sequence->state == SEQUENCE_WAITING && sequence->n_blocks == 0);
+    assert(sequence->n_computed == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+}
+
+static void check_order(const struct queue *queue) {
+    const struct sequence *before = NULL;
+    int n = 0;
+    queue_each(node, queue) {
+        assert(!before || sequence_before(before, sequence_of(node)));
+        before = sequence_of(node);
+        n++;
+    }
+    assert(n == queue->n);
+}
+
+static void check_queues(const struct scheduler *s, struct tally *tally) {
+    check_order(&s->running);
+    check_order(&s->waiting);
+    assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_lanes);
+    queue_each(node, &s->running) check_running(s, tally, sequence_of(node));
+    queue_each(node, &s->waiting) check_waiting(sequence_of(node));
+}
+
+/* Each block is used, cached or free, as its references and the index say; a list holds it once. */
+static void check_pool(const struct scheduler *s, const struct tally *tally) {
+    const struct block_pool *pool = &s->pool;
+    char *seen = mem_calloc((size_t)pool->n_blocks, 1);
+    int n_used = 0, n_cached = 0;
+    for (int i = 0; i < pool->n_free; i++) {
+        assert(!seen[pool->free[i]]++ && !prefix_cache_knows(&pool->known, pool->free[i]));
+    }
+    int32_t before = pool->n_blocks;
+    for (int32_t b = pool->block[before].next; b != pool->n_blocks; b = pool->block[b].next) {
+        assert(pool->block[b].prev == before && !seen[b]++);
+        assert(prefix_cache_knows(&pool->known, b));
+        before = b;
+        n_cached++;
+    }
+    for (int b = 0; b < pool->n_blocks; b++) {
+        assert(pool->block[b].references == tally->references[b]);
+        assert((pool->block[b].references > 0) == !seen[b]);
+        n_used += pool->block[b].references > 0;
+    }
+    assert(n_cached == pool->n_cached && pool->n_free + n_cached + n_used == pool->n_blocks);
+    free(seen);
+}
+
+/* The index: every known block is found in its bucket, its parent is known and not younger in the cached list's
+ * sense (a parent without references has no child with some). */
+static void check_index(const struct scheduler *s) {
+    const struct prefix_cache *cache = &s->pool.known;
+    int n_known = 0, n_children = 0, n_counted = 0;
+    for (uint64_t i = 0; i <= cache->bucket_mask; i++) {
+        for (int32_t b = cache->bucket[i]; b >= 0; b = cache->block[b].next) {
+            const struct known_block *known = &cache->block[b];
+            assert(known->known && (known->hash.low & cache->hash_mask & cache->bucket_mask) == i);
+            assert(++n_known <= cache->n_known);
+            n_counted += known->n_children;
+            if (known->parent < 0) continue;
+            n_children++;
+            assert(cache->block[known->parent].known);
+            assert(block_pool_references(&s->pool, known->parent) >=
+                   block_pool_references(&s->pool, b));
+        }
+    }
+    assert(n_known == cache->n_known && n_children == n_counted);
+}
+
+static void check_requests(const struct scheduler *s) {
+    int running = 0, waiting = 0, live = 0, queued = 0, tokens = 0;
+    queue_each(node, &s->requests) {
+        const struct request *request = queue_entry(node, struct request, node);
+        int unforked = 0, alive = 0;
+        for (int i = 0; i < request->n; i++) {
+            enum sequence_state state = request->sequence[i].state;
+            running += state == SEQUENCE_RUNNING;
+            waiting += state == SEQUENCE_WAITING;
+            unforked += state == SEQUENCE_UNFORKED;
+            alive += state != SEQUENCE_ENDED;
+        }
+        assert(unforked == request->n_unforked && alive == request->n_live && alive > 0);
+        assert(unforked < alive);
+        live += alive;
+        queued += request->queued;
+        tokens += request->queued ? request->n_prompt : 0;
+    }
+    assert(running == s->running.n && waiting == s->waiting.n);
+    assert(live <= atomic_load(&s->inbox.live_sequences));
+    assert(queued <= atomic_load(&s->inbox.queued_requests));
+    assert(tokens <= atomic_load(&s->inbox.queued_tokens));
+}
+
+void scheduler_check(const struct scheduler *s) {
+    size_t n = (size_t)s->pool.n_blocks;
+    struct tally tally = {.references = mem_calloc(n, sizeof(int32_t)),
+                          .holder = mem_calloc(n, sizeof(struct sequence *)),
+                          .index = mem_calloc(n, sizeof(int))};
+    check_queues(s, &tally);
+    check_pool(s, &tally);
+    check_index(s);
+    check_requests(s);
+    assert(s->plan.rows <= s->config.max_num_batched_tokens);
+    assert(s->plan.n_items <= s->max_seqs);
+    free(tally.references);
+    free(tally.holder);
+    free(tally.index);
+}

@@ -1,0 +1,100 @@
+/* engine_port: the port to the real engine, and scheduler_new, which makes it.
+ *
+ * DESIGN. Sampling runs on the engine's compute threads. engine_parallel does not say which thread calls, so the parallel
+ * work is one task a sampler: task i owns sampler i and takes jobs from a shared counter until none is left. Which
+ * sampler does which job changes no result (sampler_sample). A choice of a forked prompt shares its logits with
+ * the others, so its task works on a copy.
+ */
+#include "scheduler/engine_port.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "scheduler/internal.h"
+
+#define MAX_SAMPLERS 64
+
+struct port {
+    struct engine *engine;
+    int V, n_samplers;
+    struct sampler *sampler[MAX_SAMPLERS];
+    float *spare; /* [n_samplers][V] */
+    struct sample_job *jobs;
+    int n_jobs;
+    _Atomic int next_job;
+};
+
+static size_t spare_bytes(const struct port *port) {
+    return (size_t)port->n_samplers * (size_t)port->V * sizeof *port->spare;
+}
+
+static void port_submit(void *self, const struct step *step) {
+    engine_submit(((struct port *)self)->engine, step);
+}
+
+static float *port_wait(void *self) {
+    return engine_wait(((struct port *)self)->engine);
+}
+
+static void run_job(struct port *port, int i, struct sample_job *job) {
+    float *logits = job->logits;
+    if (job->score) {
+        sampler_score(port->sampler[i], logits, job->history[job->position], job->n_top, &job->out);
+        return;
+    }
+    if (job->shared) {
+        float *own = port->spare + (size_t)i * (size_t)port->V;
+        logits = memcpy(own, logits, (size_t)port->V * sizeof *own);
+    }
+    sampler_sample(port->sampler[i], job->sampling, logits, job->history, job->n_prompt,
+                   job->n_output, job->position, job->choice, &job->out);
+}
+
+static void run_jobs(void *self, int i) {
+    struct port *port = self;
+    for (;;) {
+        int job = atomic_fetch_add(&port->next_job, 1);
+        if (job >= port->n_jobs) return;
+        run_job(port, i, &port->jobs[job]);
+    }
+}
+
+static void port_sample(void *self, struct sample_job *jobs, int n) {
+    struct port *port = self;
+    port->jobs = jobs;
+    port->n_jobs = n;
+    atomic_store(&port->next_job, 0);
+    int tasks = n < port->n_samplers ? n : port->n_samplers;
+    if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
+}
+
+static void port_close(void *self) {
+    struct port *port = self;
+    for (int i = 0; i < port->n_samplers; i++) sampler_free(port->sampler[i]);
+    mem_large_free(port->spare, spare_bytes(port));
+    free(port);
+}
+
+/* More samplers than processors could not work at once. */
+static int samplers_wanted(int max_seqs) {
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = processors < 1 ? 1 : processors > MAX_SAMPLERS ? MAX_SAMPLERS : (int)processors;
+    return n < max_seqs ? n : max_seqs;
+}
+
+struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
+    struct port *port = mem_calloc(1, sizeof *port);
+    port->engine = engine;
+    port->V = engine_model(engine)->V;
+    port->n_samplers = samplers_wanted(config->max_num_seqs);
+    for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V);
+    port->spare = mem_large(spare_bytes(port));
+    struct engine_port made = {.self = port,
+                               .V = port->V,
+                               .submit = port_submit,
+                               .wait = port_wait,
+                               .sample = port_sample,
+                               .close = port_close};
+    return scheduler_new_on(config, &made);
+}

@@ -1,0 +1,163 @@
+/* inbox: what other threads say to the engine thread, and what it lets them see.
+ *
+ * DESIGN. Submitting threads do the work of a request's beginning themselves (checks, memory, hashes of the prompt) and only
+ * then take the mutex, to count it, number it and hang it on the list. The engine thread takes the whole list at
+ * the start of a step. Arrival numbers are given under the mutex, so the list is in their order. The queue's
+ * bounds are counted in atomics that submitters raise under the mutex and the engine thread lowers at any time:
+ * a reader may see room a moment late, never room that is not there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "scheduler/internal.h"
+
+void inbox_init(struct scheduler *s) {
+    pthread_mutex_init(&s->inbox.mutex, NULL);
+    pthread_cond_init(&s->inbox.changed, NULL);
+    queue_init(&s->inbox.arrived);
+}
+
+void inbox_free(struct scheduler *s) {
+    pthread_mutex_destroy(&s->inbox.mutex);
+    pthread_cond_destroy(&s->inbox.changed);
+}
+
+/* ---- from any thread ----------------------------------------------------------------------------------- */
+
+/* One request always has room in an empty queue, however long it is: otherwise it could never be served. */
+bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens) {
+    int requests = atomic_load(&s->inbox.queued_requests);
+    int tokens = atomic_load(&s->inbox.queued_tokens);
+    if (n_requests > s->config.max_queued_requests - requests) return false;
+    return requests == 0 || n_tokens <= s->config.max_queued_tokens - tokens;
+}
+
+static enum status context_exceeded(struct err *err, const char *format, int limit, int prompt,
+                                    int asked) {
+    err_set(err, STATUS_INVALID_REQUEST, "prompt", format, limit, prompt, asked);
+    if (err) snprintf(err->code, sizeof err->code, "context_length_exceeded");
+    return STATUS_INVALID_REQUEST;
+}
+
+/* Could the generation run if it were alone? */
+static enum status check_fits(const struct scheduler *s, const struct generation *generation,
+                              struct err *err) {
+    if (generation->n_prompt < 1 || generation->max_tokens < 0)
+        return err_set(err, STATUS_INVALID_REQUEST, "prompt",
+                       "a prompt has at least 1 token and max_tokens is at least 0; got %d and %d",
+                       generation->n_prompt, generation->max_tokens);
+    if (generation->n < 1 || generation->n > MAX_CHOICES)
+        return err_set(err, STATUS_INVALID_REQUEST, "n", "n is between 1 and %d; got %d",
+                       MAX_CHOICES, generation->n);
+    int most = s->config.max_model_len;
+    if (generation->n_prompt > most - (generation->max_tokens > 0))
+        return context_exceeded(err, "The model's context holds %d tokens, and the prompt has %d "
+                                "(with max_tokens %d).", most, generation->n_prompt,
+                                generation->max_tokens);
+    int slots = generation_max_slots(generation, most), room = s->pool.n_blocks * s->pool.block_size;
+    if (block_pool_blocks_for(&s->pool, slots) > s->pool.n_blocks)
+        return context_exceeded(err, "The KV memory holds %d tokens, and the prompt has %d that may "
+                                "grow to %d.", room, generation->n_prompt, slots);
+    return STATUS_OK;
+}
+
+static enum status refuse_full(const struct scheduler *s, struct err *err) {
+    return err_set(err, STATUS_OVERLOADED, NULL,
+                   "The queue is full: %d requests with %d prompt tokens wait (at most %d and %d).",
+                   atomic_load(&s->inbox.queued_requests), atomic_load(&s->inbox.queued_tokens),
+                   s->config.max_queued_requests, s->config.max_queued_tokens);
+}
+
+static enum status put(struct scheduler *s, struct request *request, struct err *err) {
+    struct inbox *inbox = &s->inbox;
+    if (inbox->stopping)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
+    if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
+    request->arrival = inbox->n_arrivals++;
+    atomic_fetch_add(&inbox->queued_requests, 1);
+    atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
+    atomic_fetch_add(&inbox->live_sequences, request->n);
+    queue_push(&inbox->arrived, &request->node);
+    pthread_cond_signal(&inbox->changed);
+    return STATUS_OK;
+}
+
+enum status scheduler_submit(struct scheduler *s, struct generation *generation, struct err *err) {
+    enum status status = check_fits(s, generation, err);
+    if (status != STATUS_OK) return status;
+    if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
+    struct request *request = request_new(generation, s->config.max_model_len,
+                                          s->config.block_size, s->config.prefix_caching);
+    if (!request)
+        return err_set(err, STATUS_OVERLOADED, NULL, "There is no memory for %d tokens of %d choices.",
+                       generation_max_tokens(generation, s->config.max_model_len), generation->n);
+    pthread_mutex_lock(&s->inbox.mutex);
+    status = put(s, request, err);
+    pthread_mutex_unlock(&s->inbox.mutex);
+    if (status != STATUS_OK) free(request);
+    return status;
+}
+
+/* The generation itself is not looked at: its last event may be on its way, and then it is the server's again. */
+void scheduler_cancel(struct scheduler *s, struct generation *generation) {
+    (void)generation;
+    pthread_mutex_lock(&s->inbox.mutex);
+    atomic_store(&s->inbox.cancels, true);
+    pthread_cond_signal(&s->inbox.changed);
+    pthread_mutex_unlock(&s->inbox.mutex);
+}
+
+void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    *out = s->inbox.published;
+    pthread_mutex_unlock(&s->inbox.mutex);
+    int waiting = atomic_load(&s->inbox.live_sequences) - out->running;
+    out->waiting = waiting > 0 ? waiting : 0;
+    out->queued_tokens = atomic_load(&s->inbox.queued_tokens);
+    out->stepping = atomic_load(&s->inbox.stepping);
+}
+
+/* ---- from the engine thread ---------------------------------------------------------------------------- */
+
+static void welcome(struct scheduler *s, struct request *request) {
+    queue_push(&s->requests, &request->node);
+    request->sequence[0].state = SEQUENCE_WAITING;
+    sequence_enqueue(&s->waiting, &request->sequence[0]);
+}
+
+void inbox_take(struct scheduler *s) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    while (s->inbox.arrived.n > 0) {
+        struct queue_node *node = queue_front(&s->inbox.arrived);
+        queue_remove(&s->inbox.arrived, node);
+        welcome(s, queue_entry(node, struct request, node));
+    }
+    pthread_mutex_unlock(&s->inbox.mutex);
+}
+
+void inbox_publish(struct scheduler *s) {
+    s->stats.running = s->running.n;
+    s->stats.blocks_total = s->pool.n_blocks;
+    s->stats.blocks_cached = s->pool.n_cached;
+    s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);
+    pthread_mutex_lock(&s->inbox.mutex);
+    s->inbox.published = s->stats;
+    pthread_mutex_unlock(&s->inbox.mutex);
+}
+
+bool inbox_wait(struct scheduler *s, bool idle) {
+    struct inbox *inbox = &s->inbox;
+    pthread_mutex_lock(&inbox->mutex);
+    while (idle && inbox->arrived.n == 0 && !inbox->stopping && !atomic_load(&inbox->cancels))
+        pthread_cond_wait(&inbox->changed, &inbox->mutex);
+    bool go_on = !inbox->stopping;
+    pthread_mutex_unlock(&inbox->mutex);
+    return go_on;
+}
+
+void inbox_stop(struct scheduler *s) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    s->inbox.stopping = true;
+    pthread_cond_signal(&s->inbox.changed);
+    pthread_mutex_unlock(&s->inbox.mutex);
+}

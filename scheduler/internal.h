@@ -1,0 +1,93 @@
+/* internal: the scheduler's own state, for the files of this folder and for tests that step it by hand.
+ *
+ *     inbox --take--> waiting --plan, apply--> running --run, commit--> events
+ *                        ^______ preempted ______|
+ *
+ * Everything but the inbox and the published statistics belongs to the engine thread.
+ */
+#ifndef PENSTOCK_SCHEDULER_INTERNAL_H
+#define PENSTOCK_SCHEDULER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "scheduler/batch.h"
+#include "scheduler/engine_port.h"
+
+/* What other threads may touch. */
+struct inbox {
+    pthread_mutex_t mutex; /* guards arrived, n_arrivals, stopping, published */
+    pthread_cond_t changed;
+    struct queue arrived; /* of requests */
+    uint64_t n_arrivals;
+    bool stopping;
+    struct scheduler_stats published;
+    _Atomic bool cancels;        /* a flag was set since the engine thread last looked */
+    _Atomic int queued_requests; /* requests that have never run, here and in waiting */
+    _Atomic int queued_tokens;   /* their prompts' tokens */
+    _Atomic int live_sequences;  /* sequences that have not ended */
+    _Atomic bool stepping;
+};
+
+struct scheduler {
+    struct scheduler_config config;
+    struct engine_port port;
+    int max_seqs;            /* the configured number, as far as rows and logit rows allow it */
+    struct block_pool pool;
+    struct queue waiting, running; /* of sequences, in order */
+    struct queue requests;         /* all that live here */
+    struct plan plan;
+    struct batch batch;
+    struct sample_job *jobs; /* [max_logit_rows + MAX_EXTRA_SAMPLES] */
+    struct event *events;    /* [max_events] not yet handed over */
+    int n_events, max_events;
+    struct scheduler_stats stats; /* the counters, as they grow */
+    struct inbox inbox;
+    pthread_t thread;
+    bool started;
+};
+
+/* Makes a scheduler on any port, which it then owns. */
+struct scheduler *scheduler_new_on(const struct scheduler_config *config,
+                                   const struct engine_port *port);
+
+/* One step, or the news of the inbox when there is nothing to compute. Returns whether anything is left to do. */
+bool scheduler_step(struct scheduler *scheduler);
+
+/* inbox.c: takes over what has arrived and publishes the numbers; waits for something to do, false when stopping. */
+void inbox_init(struct scheduler *scheduler);
+void inbox_free(struct scheduler *scheduler);
+void inbox_take(struct scheduler *scheduler);
+void inbox_publish(struct scheduler *scheduler);
+bool inbox_wait(struct scheduler *scheduler, bool idle);
+void inbox_stop(struct scheduler *scheduler);
+
+/* apply.c: moves what the plan says. */
+void plan_apply(struct scheduler *scheduler);
+
+/* commit.c: takes in what the step has computed. */
+void commit_step(struct scheduler *scheduler, float *logits);
+
+/* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
+void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
+
+/* Ends a sequence with `event`, whose kind and token are set; and with the last one, its request. */
+void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
+                  struct event *event);
+
+/* Ends the choices whose flags are set; ends all. */
+void cancel_wanted(struct scheduler *scheduler);
+void cancel_everything(struct scheduler *scheduler);
+
+/* The request runs for the first time, or ends before it did: it counts as queued no more. */
+void request_unqueue(struct scheduler *scheduler, struct request *request);
+
+/* An event of `sequence`, to be filled in; and its handing over. */
+struct event event_of(const struct sequence *sequence, enum event_kind kind);
+void event_emit(struct scheduler *scheduler, const struct event *event);
+void events_deliver(struct scheduler *scheduler);
+
+/* check.c: walks all invariants and asserts them. For tests, between steps. */
+void scheduler_check(const struct scheduler *scheduler);
+
+#endif

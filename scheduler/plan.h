@@ -1,0 +1,77 @@
+/* plan: what the next step will do, before anything is done.
+ *
+ * plan_make is a pure function of what it is shown: it moves nothing, and fills a `struct plan`. plan_apply (apply.c) then
+ * does what the plan says, and it cannot fail, because the plan has counted every block. The policy:
+ *
+ *   - Sequences come in order: lower priority number first, then earlier arrival.
+ *   - First all running sequences that want one row (decodes), then running ones that want more, then waiting ones, as
+ *     long as rows, logit rows and blocks last. A long prompt takes what is left, so several may share a step.
+ *   - A running sequence without room for one row preempts the last in order, never one before it; the last in
+ *     order itself keeps its blocks and sits the step out. A prompt shrinks its chunk before it preempts.
+ *   - A waiting sequence is let in when blocks for all it knows are there, beside what the running ones still
+ *     need for what they know and one block more; so what is let in is rarely thrown out. None is let in while a
+ *     running one lacks blocks.
+ *   - A waiting sequence whose next block a running one is computing right now is held back, and takes it from the prefix
+ *     cache when it is done; so a burst of equal prompts computes their prefix once. Those behind it go on.
+ *
+ * The first running sequence in order always gets a row: rows, because at most max_seqs - 1 others decode and
+ * max_seqs <= max_rows (the same for logit rows); blocks, because it may preempt all others, and then it alone holds
+ * blocks and the pool holds what it can ever need (scheduler_submit). And when none runs, the first waiting one is let in, by
+ * the same count. So each step brings the first sequence in order forward, and finite work ends.
+ */
+#ifndef PENSTOCK_PLAN_H
+#define PENSTOCK_PLAN_H
+
+#include "scheduler/block_pool.h"
+#include "scheduler/sequence.h"
+
+/* Extra samples in a step, beyond one for each logit row: the choices of prompts that end in it. */
+#define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
+
+/* Waiting sequences that a plan looks past because what they need is being computed. */
+#define MAX_HELD_BACK 8
+
+/* All that a plan depends on. */
+struct plan_view {
+    const struct queue *running, *waiting; /* of sequences, in order */
+    const struct block_pool *pool;
+    int max_seqs, max_rows, max_logit_rows;
+    uint64_t now_ns;
+};
+
+struct plan_item {
+    struct sequence *sequence;
+    int rows;       /* to compute; 0: it sits this step out */
+    int logit_rows; /* of them */
+    int samples;    /* extra samples of unforked choices */
+    int hits;       /* blocks that an admitted one has from the prefix cache */
+    int blocks;     /* to take, the copy's included */
+    bool copy;      /* its partial block is shared: it writes to a copy */
+};
+
+struct plan {
+    uint64_t now_ns;
+    struct plan_item *item; /* [max_seqs] the running ones in order, then the admitted ones */
+    int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
+    int n_items;            /* n_running, or more when none is preempted */
+    int rows, logit_rows, samples;
+    bool short_of_blocks; /* a running sequence could not have a row */
+
+    /* how the counting is done */
+    int available;     /* blocks that could still be taken */
+    int promised;      /* of them, what the running ones still need */
+    int32_t *change;   /* [n_blocks] of a block's references by this plan, if stamped with this epoch */
+    uint64_t *stamp;   /* [n_blocks] */
+    uint64_t epoch;
+    int32_t *hit;      /* [n_blocks] of the waiting sequence that is looked at */
+    int max_items, n_blocks;
+};
+
+void plan_init(struct plan *plan, int max_seqs, int n_blocks);
+void plan_free(struct plan *plan);
+void plan_make(struct plan *plan, const struct plan_view *view);
+
+/* Must the block that holds the next slot be copied before it is written, as things stand? */
+bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequence);
+
+#endif

@@ -1,0 +1,134 @@
+#include "scheduler/sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int generation_max_tokens(const struct generation *generation, int max_model_len) {
+    int room = max_model_len - generation->n_prompt;
+    return generation->n_prompt +
+           (generation->max_tokens < room ? generation->max_tokens : room);
+}
+
+/* The last token that is sampled is never fed back, so it needs no slot. */
+int generation_max_slots(const struct generation *generation, int max_model_len) {
+    int total = generation_max_tokens(generation, max_model_len);
+    return total > generation->n_prompt ? total - 1 : total;
+}
+
+static size_t hash_bytes(const struct request *request, bool hashed) {
+    if (!hashed) return 0;
+    return (size_t)(request->max_tokens / request->block_size) * sizeof(struct block_hash);
+}
+
+/* One piece for the request, its sequences, their hashes and their tokens, in falling order of alignment. What the output
+ * may need is asked for but not touched, so it costs address space and no memory until it is used. */
+static struct request *request_alloc(const struct request *head, bool hashed) {
+    size_t n = (size_t)head->n;
+    size_t hashes = hash_bytes(head, hashed);
+    size_t tokens = (size_t)head->max_tokens * sizeof(int32_t);
+    size_t own = sizeof *head + n * sizeof(struct sequence);
+    struct request *request = malloc(own + n * (hashes + tokens));
+    if (!request) return NULL;
+    *request = *head;
+    memset(request->sequence, 0, n * sizeof(struct sequence));
+    char *hash_memory = (char *)request + own, *token_memory = hash_memory + n * hashes;
+    for (size_t i = 0; i < n; i++) {
+        request->sequence[i].hashes =
+            hashed ? (struct block_hash *)(void *)(hash_memory + i * hashes) : NULL;
+        request->sequence[i].tokens = (int32_t *)(void *)(token_memory + i * tokens);
+    }
+    return request;
+}
+
+static void sampling_set(struct request *request, const struct generation *generation) {
+    request->sampling = generation->sampling;
+    request->sampling.n_banned = 0;
+    request->sampling.banned = NULL;
+    request->sampling_banned = request->sampling;
+    request->sampling_banned.n_banned = generation->n_stop_ids;
+    request->sampling_banned.banned = generation->stop_ids;
+}
+
+struct request *request_new(struct generation *generation, int max_model_len, int block_size,
+                            bool hashed) {
+    bool scored = generation->prompt_logprobs >= 0;
+    struct request head = {.generation = generation,
+                           .priority = generation->priority,
+                           .n = generation->n,
+                           .n_live = generation->n,
+                           .n_unforked = generation->n - 1,
+                           .n_prompt = generation->n_prompt,
+                           .max_tokens = generation_max_tokens(generation, max_model_len),
+                           .max_slots = generation_max_slots(generation, max_model_len),
+                           .block_size = block_size,
+                           .queued = true,
+                           .prompt_scored = scored};
+    sampling_set(&head, generation);
+    struct request *request = request_alloc(&head, hashed);
+    if (!request) return NULL;
+    for (int i = 0; i < request->n; i++) {
+        struct sequence *sequence = &request->sequence[i];
+        sequence->request = request;
+        sequence->choice = sequence->index = i;
+        sequence->n_scored = scored ? 0 : request->n_prompt - 1;
+    }
+    struct sequence *leader = &request->sequence[0];
+    for (int i = 0; i < request->n_prompt; i++) sequence_append(leader, generation->prompt[i]);
+    return request;
+}
+
+bool sequence_before(const struct sequence *a, const struct sequence *b) {
+    const struct request *p = a->request, *q = b->request;
+    if (p->priority != q->priority) return p->priority < q->priority;
+    if (p->arrival != q->arrival) return p->arrival < q->arrival;
+    return a->index < b->index;
+}
+
+void sequence_enqueue(struct queue *queue, struct sequence *sequence) {
+    struct queue_node *place = queue->head.prev;
+    while (place != &queue->head && sequence_before(sequence, sequence_of(place)))
+        place = place->prev;
+    queue_insert_after(queue, place, &sequence->node);
+}
+
+void sequence_enqueue_early(struct queue *queue, struct sequence *sequence) {
+    struct queue_node *place = queue->head.next;
+    while (place != &queue->head && sequence_before(sequence_of(place), sequence))
+        place = place->next;
+    queue_insert_after(queue, place->prev, &sequence->node);
+}
+
+void sequence_append(struct sequence *sequence, int32_t token) {
+    assert(sequence->n_tokens < sequence->request->max_tokens);
+    sequence->tokens[sequence->n_tokens++] = token;
+    int size = sequence->request->block_size;
+    if (!sequence->hashes || sequence->n_tokens % size != 0) return;
+    int i = sequence->n_tokens / size - 1;
+    const uint64_t *salt = sequence->request->generation->cache_salt;
+    struct block_hash parent =
+        i > 0 ? sequence->hashes[i - 1] : (struct block_hash){salt[0], salt[1]};
+    sequence->hashes[i] = prefix_hash(parent, sequence->tokens + i * size, size);
+}
+
+void sequence_fork(const struct sequence *leader, struct sequence *sequence) {
+    assert(sequence->state == SEQUENCE_UNFORKED && sequence->n_tokens == 0);
+    assert(leader->n_tokens == leader->request->n_prompt);
+    size_t n = (size_t)leader->n_tokens, full = n / (size_t)leader->request->block_size;
+    memcpy(sequence->tokens, leader->tokens, n * sizeof *leader->tokens);
+    if (leader->hashes) memcpy(sequence->hashes, leader->hashes, full * sizeof *leader->hashes);
+    sequence->n_tokens = leader->n_tokens;
+    sequence->n_scored = leader->n_scored;
+    sequence->n_cached = leader->n_cached;
+    sequence->first_scheduled_ns = leader->first_scheduled_ns;
+}
+
+static int at_least_0(int n) {
+    return n > 0 ? n : 0;
+}
+
+int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
+    int end = from + rows, last = sequence->request->n_prompt - 1;
+    int first = from > sequence->n_scored ? from : sequence->n_scored;
+    int scored = at_least_0((end < last ? end : last) - first);
+    return scored + (end == sequence->n_tokens && sequence_samples(sequence));
+}

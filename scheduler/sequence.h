@@ -1,0 +1,106 @@
+/* sequence: one choice of a request, and how far it has come. A `struct request` is the scheduler's side of a generation.
+ *
+ * There are no phases. A sequence knows n_tokens, of which n_computed have their keys and values in the cache; whatever
+ * lies between is computed as steps have room. Decoding is a difference of one, a prompt is a large
+ * one, and a preempted sequence is back at 0 (or at what the prefix cache still has).
+ *
+ *     tokens   | prompt ................ | output ......... |
+ *              0        n_computed    n_prompt           n_tokens    <= max_tokens
+ *     table    [b0][b1][b2]    holds exactly the blocks of 0..n_computed-1 between steps
+ *
+ * The choices of a request share its prompt: the first live sequence, the leader, computes it, and the others wait unforked,
+ * in no queue and without blocks. When the prompt is computed they all sample from its last row.
+ *
+ * A request and its sequences are one allocation, made on the submitting thread; from then on they are
+ * the engine thread's alone.
+ */
+#ifndef PENSTOCK_SEQUENCE_H
+#define PENSTOCK_SEQUENCE_H
+
+#include "scheduler/prefix_cache.h"
+#include "scheduler/queue.h"
+#include "scheduler/scheduler.h"
+
+enum sequence_state {
+    SEQUENCE_UNFORKED, /* waits for the leader to compute the prompt */
+    SEQUENCE_WAITING,  /* in the waiting queue, holds nothing */
+    SEQUENCE_RUNNING,  /* in the running queue, has a lane and blocks */
+    SEQUENCE_ENDED,
+};
+
+struct sequence {
+    struct queue_node node; /* in waiting or running */
+    struct request *request;
+    enum sequence_state state;
+    int choice;
+    int index;      /* in request->sequence */
+    int n_tokens;   /* known */
+    int n_computed; /* of them in the KV cache */
+    int n_scored;   /* prompt rows whose logprobs were taken (or are not wanted) */
+    int n_cached;   /* prompt tokens that came from the prefix cache */
+    int n_blocks;   /* in `table` */
+    int rows;       /* in the step that is being run */
+    int lane;       /* of the batch, while running */
+    int32_t *table; /* [n_blocks] the lane's, while running */
+    int32_t *tokens;          /* [request->max_tokens] */
+    struct block_hash *hashes; /* [n_tokens / block_size] of full blocks; NULL without prefix caching */
+    uint64_t first_scheduled_ns; /* 0: never was */
+};
+
+struct request {
+    struct queue_node node; /* in the inbox, then in the scheduler's requests */
+    struct generation *generation;
+    uint64_t arrival; /* number of its arrival */
+    int priority;
+    int n;          /* choices */
+    int n_live;     /* not ended */
+    int n_unforked; /* live sequences besides the leader before the prompt is computed, then 0 */
+    int n_prompt;
+    int max_tokens; /* of prompt and output: where a sequence ends by length */
+    int max_slots;  /* KV slots that a sequence may come to need */
+    int block_size;
+    bool queued;           /* counts as queued: has never run */
+    bool prompt_scored;    /* prompt_logprobs are asked for */
+    struct sampling sampling, sampling_banned; /* the latter before min_tokens */
+    struct sequence sequence[];                /* [n] */
+};
+
+/* Makes the request of a generation that was checked (scheduler_submit). NULL when there is no memory. */
+struct request *request_new(struct generation *generation, int max_model_len, int block_size,
+                            bool hashed);
+
+/* Total tokens and KV slots that a choice of `generation` may come to. */
+int generation_max_tokens(const struct generation *generation, int max_model_len);
+int generation_max_slots(const struct generation *generation, int max_model_len);
+
+/* First in, first out within a priority, choices in order: does a come before b? */
+bool sequence_before(const struct sequence *a, const struct sequence *b);
+
+/* Puts a sequence at its place in a queue that is in order, searching from the back or the front. */
+void sequence_enqueue(struct queue *queue, struct sequence *sequence);
+void sequence_enqueue_early(struct queue *queue, struct sequence *sequence);
+
+/* Appends a token, and the hash of the block that it fills. */
+void sequence_append(struct sequence *sequence, int32_t token);
+
+/* Gives an unforked choice the leader's prompt. */
+void sequence_fork(const struct sequence *leader, struct sequence *sequence);
+
+/* Are there rows of the prompt whose logprobs are still to be taken? */
+static inline bool sequence_scoring(const struct sequence *sequence) {
+    return sequence->n_scored < sequence->request->n_prompt - 1;
+}
+
+/* The last row of what is known wants logits, unless only the prompt was asked for. */
+static inline bool sequence_samples(const struct sequence *sequence) {
+    return sequence->request->max_tokens > sequence->request->n_prompt;
+}
+
+/* The logit rows among `rows` rows from position `from`. */
+int sequence_logit_rows(const struct sequence *sequence, int from, int rows);
+
+static inline struct sequence *sequence_of(struct queue_node *node) {
+    return queue_entry(node, struct sequence, node);
+}
+
+#endif

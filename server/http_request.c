@@ -1,0 +1,232 @@
+/* server/http: one request, from its headers to its last byte.
+ *
+ * DESIGN
+ * libmicrohttpd calls http_request_access when the headers are in, then for every part of the body, then once more when the
+ * request is whole, and again after each resume. Answers are queued in that last call, which keeps the connection alive; what
+ * is queued earlier makes MHD close it. An exchange has two holders: MHD until http_request_completed, the application
+ * until http_release. The second to let go frees it; neither touches the other's.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/http_internal.h"
+
+/* ---- lifetime ------------------------------------------------------------------------------------------------ */
+
+static struct exchange *exchange_make(struct connection *connection, const char *method,
+                                      const char *path) {
+    struct exchange *exchange = mem_calloc(1, sizeof *exchange);
+    size_t method_size = strlen(method) + 1, path_size = strlen(path) + 1;
+    exchange->text = mem_alloc(method_size + path_size);
+    memcpy(exchange->text, method, method_size);
+    memcpy(exchange->text + method_size, path, path_size);
+    exchange->request.method = exchange->text;
+    exchange->request.path = exchange->text + method_size;
+    exchange->request.body = "";
+    exchange->request.received_ns = now_ns();
+    memcpy(exchange->request.client, connection->client, sizeof connection->client);
+    exchange->server = connection->server;
+    exchange->connection = connection;
+    exchange->released = true; /* until the application has seen it */
+    link_init(&exchange->ready);
+    link_init(&exchange->silence.link);
+    connection->exchange = exchange;
+    connection->server->stats.requests++;
+    return exchange;
+}
+
+static void free_unheld(struct exchange *exchange) {
+    if (exchange->connection || !exchange->released) return;
+    assert(link_alone(&exchange->ready) && link_alone(&exchange->silence.link));
+    if (exchange->response) MHD_destroy_response(exchange->response);
+    buf_free(&exchange->body);
+    buf_free(&exchange->refusal);
+    buf_free(&exchange->out);
+    free(exchange->text);
+    free(exchange);
+}
+
+void http_release(struct http_request *request) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->seen && !exchange->released);
+    assert(exchange->answer != ANSWER_NONE || exchange->gone);
+    assert(exchange->answer != ANSWER_STREAM || exchange->ended || exchange->gone);
+    exchange->released = true;
+    free_unheld(exchange);
+}
+
+bool http_is_gone(const struct http_request *request) {
+    return ((const struct exchange *)request)->gone;
+}
+
+const char *http_header(const struct http_request *request, const char *name) {
+    const struct exchange *exchange = (const struct exchange *)request;
+    if (!exchange->connection) return NULL;
+    return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
+}
+
+/* ---- waking and losing ----------------------------------------------------------------------------------------- */
+
+void http_exchange_wake(struct exchange *exchange) {
+    assert(exchange->connection);
+    link_append(&exchange->server->ready, &exchange->ready);
+}
+
+/* Has the application said all it will say? */
+static bool is_answered(const struct exchange *exchange) {
+    return exchange->answer == ANSWER_WHOLE || (exchange->answer == ANSWER_STREAM && exchange->ended);
+}
+
+void http_exchange_lose(struct exchange *exchange) {
+    if (exchange->gone || !exchange->connection) return;
+    exchange->gone = true;
+    exchange->gone_told = is_answered(exchange);
+    http_limits_clear(&exchange->silence);
+    http_exchange_wake(exchange);
+}
+
+void http_exchange_tell_gone(struct exchange *exchange) {
+    if (exchange->gone_told || exchange->released) return;
+    exchange->gone_told = true;
+    exchange->server->config.on_gone(exchange->server->config.app, &exchange->request);
+}
+
+/* ---- the request comes in ---------------------------------------------------------------------------------------- */
+
+void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
+    struct http_server *server = cls;
+    struct connection *connection = http_connection_of(mhd);
+    (void)uri;
+    if (connection->state == CONNECTION_CUT) return NULL;
+    connection->has_base = connection->state == CONNECTION_FRESH;
+    connection->header_base = 0;
+    connection->state = CONNECTION_HEADERS;
+    link_append(&server->partial, &connection->partial);
+    if (!connection->over) http_limits_set(server, &connection->due, &server->reading);
+    return NULL;
+}
+
+static void refuse(struct exchange *exchange, const struct err *err) {
+    http_connection_refuse(exchange->connection, err->status, err->code[0] ? err->code : NULL,
+                           err->message);
+}
+
+/* The headers are in. MHD reads on after this unless an answer was queued. */
+static enum MHD_Result take_headers(struct connection *connection, const char *method,
+                                    const char *path, void **context) {
+    if (connection->state == CONNECTION_CUT) return MHD_NO;
+    struct http_server *server = connection->server;
+    struct exchange *exchange = *context = exchange_make(connection, method, path);
+    struct err err;
+    link_remove(&connection->partial);
+    connection->state = CONNECTION_BODY;
+    if (http_limits_check_headers(exchange, &err) != STATUS_OK) {
+        refuse(exchange, &err);
+        return MHD_YES;
+    }
+    exchange->seen = true;
+    exchange->released = false;
+    server->config.on_headers(server->config.app, &exchange->request);
+    exchange->refused = exchange->answer != ANSWER_NONE;
+    /* A client that asks before it sends its body is answered before it does. */
+    if (exchange->refused && exchange->expects_continue) return http_answer_queue(exchange);
+    return MHD_YES;
+}
+
+/* Throws body bytes away. False once the client has sent more of them than a request may have. */
+static bool swallow(struct connection *connection, size_t size) {
+    connection->swallowed += size;
+    return connection->swallowed <= connection->server->config.max_body_bytes;
+}
+
+static enum MHD_Result take_part(struct exchange *exchange, const char *data, size_t *size) {
+    struct connection *connection = exchange->connection;
+    size_t n = *size, limit = connection->server->config.max_body_bytes;
+    *size = 0;
+    if (connection->state == CONNECTION_CUT) return swallow(connection, n) ? MHD_YES : MHD_NO;
+    if (exchange->refused) {
+        if (!swallow(connection, n)) {
+            http_connection_cut(connection, exchange->status, &exchange->refusal);
+        }
+    } else if (n > limit - exchange->body.length) {
+        struct err err;
+        err_set(&err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes", limit);
+        refuse(exchange, &err);
+    } else {
+        buf_add(&exchange->body, data, n);
+    }
+    return MHD_YES;
+}
+
+/* The request is whole, for the first time. */
+static void take_whole(struct exchange *exchange) {
+    struct connection *connection = exchange->connection;
+    struct http_server *server = connection->server;
+    connection->state = CONNECTION_BUSY;
+    http_limits_clear(&connection->due);
+    if (exchange->body.data) exchange->request.body = exchange->body.data;
+    exchange->request.body_length = exchange->body.length;
+    if (exchange->refused || exchange->gone) return;
+    server->config.on_request(server->config.app, &exchange->request);
+}
+
+enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version, const char *data,
+                                    size_t *size, void **context) {
+    struct connection *connection = http_connection_of(mhd);
+    struct exchange *exchange = *context;
+    (void)cls;
+    (void)version;
+    if (!exchange) return take_headers(connection, method, url, context);
+    if (*size > 0) return take_part(exchange, data, size);
+    if (connection->state == CONNECTION_CUT) return MHD_NO;
+    if (connection->state == CONNECTION_BODY) take_whole(exchange);
+    if (exchange->gone) return MHD_NO;
+    if (exchange->response) return http_answer_queue(exchange);
+    MHD_suspend_connection(mhd);
+    connection->suspended = true;
+    return MHD_YES;
+}
+
+/* ---- the answer has left, or never will ------------------------------------------------------------------------- */
+
+/* Tells the application how it ended. */
+static void tell_done(struct exchange *exchange, bool is_sent) {
+    const struct http_config *config = &exchange->server->config;
+    if (exchange->answer == ANSWER_WHOLE && is_sent) exchange->bytes = exchange->whole_bytes;
+    int status = is_sent || exchange->is_cut ? exchange->status : status_http(STATUS_CANCELLED);
+    if (config->on_done) config->on_done(config->app, &exchange->request, status, exchange->bytes);
+}
+
+/* The connection waits for its next request, unless MHD closes it. */
+static void await_next(struct connection *connection) {
+    struct http_server *server = connection->server;
+    if (connection->state == CONNECTION_CUT) return;
+    connection->state = CONNECTION_IDLE;
+    connection->swallowed = 0;
+    link_remove(&connection->partial);
+    if (server->draining) http_connection_close_idle(connection);
+    else http_limits_set(server, &connection->due, &server->keep_alive);
+}
+
+void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
+                            enum MHD_RequestTerminationCode code) {
+    struct exchange *exchange = *context;
+    struct connection *connection = http_connection_of(mhd);
+    bool is_sent = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    (void)cls;
+    await_next(connection);
+    if (!exchange) return;
+    *context = NULL;
+    if (!is_sent || !is_answered(exchange)) http_exchange_lose(exchange);
+    if (exchange->gone) http_exchange_tell_gone(exchange);
+    tell_done(exchange, is_sent);
+    link_remove(&exchange->ready);
+    http_limits_clear(&exchange->silence);
+    connection->exchange = NULL;
+    exchange->connection = NULL;
+    exchange->server->stats.requests--;
+    free_unheld(exchange);
+}

@@ -1,0 +1,241 @@
+/* server/http: the server itself, and how the loop turns libmicrohttpd.
+ *
+ * DESIGN
+ * MHD runs in its external epoll mode: one descriptor stands for all its connections, and MHD_run does what is due. The
+ * turn (http_drive) resumes a slice of the answers that are ready, runs MHD, and does so again while MHD has more to do now; a
+ * resumed answer needs two rounds, one to be read and one to be sent. After DRIVE_ROUNDS the loop gets its say, so that
+ * thousands of streams do not hold up a new request. There is a timer only while something has a deadline.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/http_internal.h"
+
+enum {
+    DRIVE_ROUNDS = 8,
+    HEADROOM = 64,               /* connections above the limit that are told so with a whole answer */
+    POOL_EXTRA_BYTES = 32 << 10  /* MHD's records of the headers and the head of the answer */
+};
+
+/* ---- turning ---------------------------------------------------------------------------------------------- */
+
+/* Milliseconds until MHD wants to run, or -1. */
+static long long mhd_timeout_ms(struct http_server *server) {
+    MHD_UNSIGNED_LONG_LONG ms;
+    if (MHD_get_timeout(server->daemon, &ms) != MHD_YES) return -1;
+    return ms > 3600000 ? 3600000 : (long long)ms;
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct http_server *server = timer->data;
+    server->timer_at_ms = 0;
+    http_limits_expire(server);
+    http_drive(server);
+}
+
+/* Sets the timer for the earliest deadline. A deadline that moved away leaves it as it is: firing for nothing once is
+ * cheaper than setting it anew in every turn. */
+static void arm_timer(struct http_server *server, long long mhd_ms) {
+    uint64_t now = uv_now(server->loop), at = http_limits_next(server);
+    if (mhd_ms >= 0 && (!at || now + (uint64_t)mhd_ms < at)) at = now + (uint64_t)mhd_ms;
+    if (server->accept_again_ms && (!at || server->accept_again_ms < at)) {
+        at = server->accept_again_ms;
+    }
+    if (!at) {
+        uv_timer_stop(&server->timer);
+        server->timer_at_ms = 0;
+    } else if (!server->timer_at_ms || at < server->timer_at_ms) {
+        server->timer_at_ms = at;
+        uv_timer_start(&server->timer, on_timer, at > now ? at - now : 1, 0);
+    }
+}
+
+static void on_idle(uv_idle_t *idle) {
+    http_drive(idle->data);
+}
+
+static void tell_closed(struct http_server *server) {
+    if (!server->on_closed || !link_alone(&server->connections)) return;
+    void (*on_closed)(void *) = server->on_closed;
+    server->on_closed = NULL;
+    on_closed(server->config.app);
+}
+
+void http_drive(struct http_server *server) {
+    if (server->driving) {
+        server->again = true;
+        return;
+    }
+    server->driving = true;
+    long long timeout_ms;
+    bool more;
+    int round = 0;
+    do {
+        server->again = false;
+        http_stream_resume(server);
+        MHD_run(server->daemon);
+        http_limits_check_partial(server);
+        timeout_ms = mhd_timeout_ms(server);
+        more = server->again || timeout_ms == 0 || !link_alone(&server->ready);
+    } while (more && ++round < DRIVE_ROUNDS);
+    server->driving = false;
+    if (more) uv_idle_start(&server->idle, on_idle);
+    else uv_idle_stop(&server->idle);
+    arm_timer(server, more ? -1 : timeout_ms);
+    tell_closed(server);
+}
+
+static void on_mhd_ready(uv_poll_t *poll, int status, int events) {
+    (void)status;
+    (void)events;
+    http_drive(poll->data);
+}
+
+/* ---- starting ---------------------------------------------------------------------------------------------- */
+
+/* MHD's own timeout only catches answers that nobody reads; all other deadlines are shorter and ours. */
+static unsigned stalled_s(const struct http_config *config) {
+    int ms = config->request_timeout_ms > config->keep_alive_ms ? config->request_timeout_ms
+                                                                : config->keep_alive_ms;
+    return (unsigned)(ms > 0 ? ms / 1000 + 2 : 0);
+}
+
+static enum status start_mhd(struct http_server *server, struct err *err) {
+    const struct http_config *config = &server->config;
+    server->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+        http_request_access, server, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)config->max_connections + HEADROOM, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        config->max_header_bytes + POOL_EXTRA_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        stalled_s(config), MHD_OPTION_NOTIFY_COMPLETED, http_request_completed, server,
+        MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, server,
+        MHD_OPTION_URI_LOG_CALLBACK, http_request_line, server, MHD_OPTION_END);
+    if (server->daemon) return STATUS_OK;
+    return err_set(err, STATUS_SYSTEM, NULL, "the HTTP server could not be started: %s",
+                   strerror(errno));
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct http_server *server = handle->data;
+    if (--server->open_handles == 0) free(server);
+}
+
+static void close_handle(struct http_server *server, uv_handle_t *handle) {
+    handle->data = server;
+    server->open_handles++;
+    uv_close(handle, on_handle_closed);
+}
+
+/* Makes the handles that turn MHD. A handle that fails to be made is not closed: libuv has no trace of it. */
+static enum status start_turning(struct http_server *server, struct err *err) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    uv_timer_init(server->loop, &server->timer);
+    uv_idle_init(server->loop, &server->idle);
+    server->timer.data = server->idle.data = server;
+    int rc = uv_poll_init(server->loop, &server->mhd_poll, info->epoll_fd);
+    if (rc == 0) {
+        server->mhd_poll.data = server;
+        rc = uv_poll_start(&server->mhd_poll, UV_READABLE, on_mhd_ready);
+    }
+    if (rc == 0) return STATUS_OK;
+    return err_set(err, STATUS_SYSTEM, NULL, "the event loop cannot watch the HTTP server: %s",
+                   uv_strerror(rc));
+}
+
+static void check_config(const struct http_config *config) {
+    assert(config->host && config->on_headers && config->on_request && config->on_gone);
+    assert(config->port >= 0 && config->port <= 65535 && config->max_connections > 0);
+    assert(config->max_header_bytes > 0 && config->max_stream_backlog > 0);
+}
+
+static struct http_server *server_make(uv_loop_t *loop, const struct http_config *config) {
+    struct http_server *server = mem_calloc(1, sizeof *server);
+    server->loop = loop;
+    server->config = *config;
+    server->watch_fd = server->reserve_fd = -1;
+    link_init(&server->connections);
+    link_init(&server->ready);
+    link_init(&server->partial);
+    http_limits_init(server);
+    return server;
+}
+
+/* Undoes a start that failed half-way. Handles are known by their data, which is set when they are made. */
+static void undo(struct http_server *server) {
+    server->open_handles = 1; /* ours, so that the server outlives this function */
+    http_listen_close(server);
+    uv_handle_t *handles[] = {(uv_handle_t *)&server->mhd_poll, (uv_handle_t *)&server->watch_poll,
+                              (uv_handle_t *)&server->timer, (uv_handle_t *)&server->idle};
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++) {
+        if (handles[i]->data) close_handle(server, handles[i]);
+    }
+    for (int i = 0; i < server->n_listeners; i++) {
+        uv_handle_t *handle = (uv_handle_t *)&server->listeners[i].poll;
+        if (handle->data) close_handle(server, handle);
+    }
+    if (server->daemon) MHD_stop_daemon(server->daemon);
+    if (server->watch_fd >= 0) close(server->watch_fd);
+    if (server->reserve_fd >= 0) close(server->reserve_fd);
+    if (--server->open_handles == 0) free(server);
+}
+
+enum status http_server_new(struct http_server **out, uv_loop_t *loop,
+                            const struct http_config *config, struct err *err) {
+    check_config(config);
+    *out = NULL;
+    struct http_server *server = server_make(loop, config);
+    enum status status = http_listen_open(server, err);
+    if (status == STATUS_OK) status = start_mhd(server, err);
+    if (status == STATUS_OK) status = start_turning(server, err);
+    if (status == STATUS_OK) status = http_watch_open(server, err);
+    if (status == STATUS_OK) status = http_listen_start(server, err);
+    server->config.host = NULL; /* the caller's; nobody asks for it any more */
+    if (status == STATUS_OK) *out = server;
+    else undo(server);
+    return status;
+}
+
+int http_server_port(const struct http_server *server) {
+    return server->port;
+}
+
+void http_stats(const struct http_server *server, struct http_stats *out) {
+    *out = server->stats;
+}
+
+/* ---- stopping ----------------------------------------------------------------------------------------------- */
+
+void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
+    assert(!server->draining);
+    server->draining = true;
+    server->on_closed = on_closed;
+    http_listen_close(server);
+    for (struct link *node = server->connections.next; node != &server->connections;
+         node = node->next) {
+        struct connection *connection = link_entry(node, struct connection, link);
+        if (connection->state == CONNECTION_IDLE || connection->state == CONNECTION_FRESH) {
+            http_connection_close_idle(connection);
+        }
+    }
+    http_drive(server);
+}
+
+void http_server_abort(struct http_server *server) {
+    for (struct link *node = server->connections.next; node != &server->connections;
+         node = node->next) {
+        struct connection *connection = link_entry(node, struct connection, link);
+        shutdown(connection->fd, SHUT_RDWR);
+        if (connection->exchange) http_exchange_lose(connection->exchange);
+    }
+    http_drive(server);
+}
+
+void http_server_free(struct http_server *server) {
+    if (!server) return;
+    assert(!server->driving && link_alone(&server->connections));
+    undo(server);
+}

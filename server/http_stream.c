@@ -1,0 +1,120 @@
+/* server/http: answers that come in chunks.
+ *
+ * DESIGN
+ * http_stream_write only appends to the stream's buffer. The next turn resumes what waits for bytes, a slice at a time; MHD
+ * then asks the reader below, which hands over as much as fits, so that all events of one step leave as one chunk.
+ * A reader that has nothing suspends its connection: returning 0 alone would have MHD ask again at once, for ever.
+ */
+#include <assert.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "server/http_internal.h"
+
+enum {
+    RESUME_SLICE = 128,
+    BLOCK_BYTES = 2048 /* MHD's buffer for clients of HTTP/1.0, which know no chunks */
+};
+
+static size_t unread(const struct exchange *exchange) {
+    return exchange->out.length - exchange->sent;
+}
+
+/* MHD_ContentReaderCallback. */
+static ssize_t read_chunk(void *cls, uint64_t position, char *out, size_t size) {
+    struct exchange *exchange = cls;
+    (void)position;
+    size_t n = unread(exchange);
+    if (exchange->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (n == 0 && exchange->ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (n == 0) {
+        MHD_suspend_connection(exchange->connection->mhd);
+        exchange->connection->suspended = true;
+        return 0;
+    }
+    if (n > size) n = size;
+    memcpy(out, exchange->out.data + exchange->sent, n);
+    exchange->sent += n;
+    exchange->bytes += n;
+    if (exchange->sent == exchange->out.length) {
+        buf_clear(&exchange->out);
+        exchange->sent = 0;
+    }
+    return (ssize_t)n;
+}
+
+struct MHD_Response *http_stream_response(struct exchange *exchange) {
+    return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_chunk, exchange,
+                                             NULL);
+}
+
+/* Moves what was not read to the front once that is the smaller part, so that the buffer does not creep. */
+static void compact(struct exchange *exchange) {
+    size_t n = unread(exchange);
+    if (exchange->sent < n) return;
+    if (n > 0) memmove(exchange->out.data, exchange->out.data + exchange->sent, n);
+    exchange->out.length = n;
+    exchange->sent = 0;
+}
+
+static void append(struct exchange *exchange, const void *data, size_t length) {
+    if (exchange->sent > 0) compact(exchange);
+    buf_add(&exchange->out, data, length);
+    http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    if (exchange->connection->suspended) http_exchange_wake(exchange);
+}
+
+/* The client reads too slowly, or not at all. Only a shutdown is seen by MHD while a write is blocked. */
+static void cut_off(struct exchange *exchange) {
+    exchange->server->stats.slow_readers++;
+    shutdown(exchange->connection->fd, SHUT_RDWR);
+    http_exchange_lose(exchange);
+}
+
+bool http_stream_write(struct http_request *request, const void *data, size_t length) {
+    struct exchange *exchange = (struct exchange *)request;
+    if (exchange->gone || !exchange->connection) return false;
+    assert(exchange->answer == ANSWER_STREAM && !exchange->ended && !exchange->released);
+    size_t limit = exchange->server->config.max_stream_backlog, held = unread(exchange);
+    if (length > limit || held > limit - length) {
+        cut_off(exchange);
+        return false;
+    }
+    append(exchange, data, length);
+    return true;
+}
+
+void http_stream_end(struct http_request *request) {
+    struct exchange *exchange = (struct exchange *)request;
+    if (exchange->gone || !exchange->connection) return;
+    assert(exchange->answer == ANSWER_STREAM && !exchange->ended && !exchange->released);
+    exchange->ended = true;
+    http_limits_clear(&exchange->silence);
+    if (exchange->connection->suspended) http_exchange_wake(exchange);
+}
+
+void http_stream_keep_alive(struct exchange *exchange) {
+    static const char comment[] = ": keep-alive\n\n";
+    assert(exchange->connection && !exchange->ended);
+    if (exchange->connection->suspended) {
+        append(exchange, comment, sizeof comment - 1);
+    } else {
+        http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    }
+}
+
+void http_stream_resume(struct http_server *server) {
+    for (int i = 0; i < RESUME_SLICE && !link_alone(&server->ready); i++) {
+        struct exchange *exchange = link_entry(server->ready.next, struct exchange, ready);
+        struct connection *connection = exchange->connection;
+        link_remove(&exchange->ready);
+        if (exchange->gone) http_exchange_tell_gone(exchange);
+        if (!connection->suspended) continue;
+        connection->suspended = false;
+        MHD_resume_connection(connection->mhd);
+    }
+}
+
+void http_flush(struct http_server *server) {
+    http_drive(server);
+}

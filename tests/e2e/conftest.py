@@ -1,0 +1,142 @@
+"""Starts the built server for the tests, and shows its log where a test fails.
+
+PENSTOCK_BINARY and PENSTOCK_MODEL name another program or model than those of the tree.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import httpx
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))
+MODEL = os.environ.get("PENSTOCK_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+NAME = "smol"  # what the servers of the tests call their model
+START_SECONDS = 60
+LOG_TAIL_BYTES = 6000
+
+running = []  # servers that a test's report should show the log of
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment():
+    """Ours without settings of the server, which would change what the tests start."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+
+
+class Server:
+    """One running `penstock serve`."""
+
+    def __init__(self, *flags):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = tempfile.TemporaryFile()
+        command = [BINARY, "serve", "--model", MODEL, "--served-model-name", NAME, "--port", str(self.port)]
+        self.process = subprocess.Popen([*command, *flags], stdout=self.log, stderr=self.log, env=environment())
+        running.append(self)
+        self.http = httpx.Client(base_url=self.url, timeout=120)
+
+    def wait_until_ready(self):
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                if self.http.get("/health/ready").status_code == 200:
+                    return self
+            time.sleep(0.02)
+        raise AssertionError(f"the server was not ready; exit code {self.process.poll()}\n{self.log_tail()}")
+
+    def log_tail(self):
+        self.log.seek(0)
+        return self.log.read()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def post(self, path, body, **options):
+        return self.http.post(path, json=body, **options)
+
+    def complete(self, prompt="Once upon a time", **fields):
+        """A completion that must succeed; greedy unless told otherwise."""
+        body = {"model": NAME, "prompt": prompt, "temperature": 0, **fields}
+        answer = self.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def chat(self, content="What is two plus two?", **fields):
+        body = {"model": NAME, "messages": [{"role": "user", "content": content}], "temperature": 0,
+                "max_tokens": 16, **fields}
+        answer = self.post("/v1/chat/completions", body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def metrics(self):
+        """{'name{labels}': value} of /metrics."""
+        text = self.http.get("/metrics").text
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in lines}
+
+    def metric(self, name):
+        """The sum of one name's samples over its labels."""
+        return sum(v for k, v in self.metrics().items() if re.split(r"[{]", k)[0] == name)
+
+    def wait_until_idle(self, seconds=20):
+        """Nothing runs, nothing waits, and no KV block is referenced."""
+        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
+        end = time.monotonic() + seconds
+        while (left := {name: self.metric(name) for name in names}) and any(left.values()):
+            assert time.monotonic() < end, left
+            time.sleep(0.05)
+
+    def stop(self):
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        running.remove(self)
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The server that most tests share."""
+    one = Server("--max-model-len", "1024", "--max-num-seqs", "16", "--kv-cache-memory", "512MiB")
+    try:
+        yield one.wait_until_ready()
+        assert one.process.poll() is None, f"the server ended by itself: {one.process.poll()}"
+    finally:
+        one.stop()
+
+
+@pytest.fixture
+def start():
+    """start(flags...) gives a test a server of its own."""
+    own = []
+
+    def begin(*flags, ready=True):
+        own.append(Server("--max-model-len", "1024", "--kv-cache-memory", "256MiB", *flags))
+        return own[-1].wait_until_ready() if ready else own[-1]
+
+    yield begin
+    for one in own:
+        one.stop()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        for one in running:
+            report.sections.append((f"log of the server on port {one.port}", one.log_tail()))

@@ -1,0 +1,32 @@
+"""Server-sent events as the contract has them, read strictly."""
+import json
+
+
+def events(raw):
+    """The JSON of each event in a stream's raw bytes, without the final [DONE], which must be there."""
+    text = raw.decode("utf-8")
+    assert text.endswith("\n\n")
+    blocks = text[:-2].split("\n\n")
+    blocks = [block for block in blocks if block != ": keep-alive"]
+    for block in blocks:
+        assert block.startswith("data: ") and "\n" not in block and "\r" not in block, block
+    assert blocks[-1] == "data: [DONE]"
+    return [json.loads(block[len("data: "):]) for block in blocks[:-1]]
+
+
+def stream(server, path, body):
+    """Posts a streaming request and returns its response (with headers) and its events."""
+    with server.http.stream("POST", path, json={**body, "stream": True}) as response:
+        raw = response.read()
+    assert response.status_code == 200, raw
+    return response, events(raw)
+
+
+def texts(chunks):
+    """{index: text} over all choices of a stream."""
+    whole = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            text = choice["text"] if "text" in choice else choice["delta"].get("content", "")
+            whole[choice["index"]] = whole.get(choice["index"], "") + text
+    return whole

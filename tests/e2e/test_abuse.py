@@ -1,0 +1,171 @@
+"""Nothing that a client sends, withholds or leaves unread ends the server or holds its memory."""
+import concurrent.futures
+import json
+import random
+import socket
+import time
+
+from conftest import NAME
+
+LONG = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True,
+        "temperature": 0}
+
+
+def connect(server, receive_buffer=None):
+    client = socket.socket()
+    if receive_buffer:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(30)
+    client.connect(("127.0.0.1", server.port))
+    return client
+
+
+def request_bytes(body, path="/v1/completions"):
+    text = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    return head.encode() + text
+
+
+def read_all(client):
+    """What comes until the server closes."""
+    parts = []
+    try:
+        while part := client.recv(65536):
+            parts.append(part)
+    except ConnectionError:
+        pass
+    return b"".join(parts)
+
+
+def read_until(client, mark):
+    text = b""
+    while mark not in text:
+        part = client.recv(4096)
+        assert part, text
+        text += part
+    return text
+
+
+def check_alive(server):
+    assert server.process.poll() is None
+    assert server.http.get("/health").status_code == 200
+
+
+def test_garbage(server):
+    source = random.Random(1)
+    texts = [bytes(source.randrange(256) for _ in range(source.randrange(1, 2000))) for _ in range(60)]
+    texts += [b"\r\n" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\0" * 100,
+              b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+              b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+              b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+              b"GET /%00%ff%2e%2e/ HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
+    for text in texts:
+        with connect(server) as client:
+            client.sendall(text)
+            client.shutdown(socket.SHUT_WR)
+            answer = read_all(client)
+            assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 505")), (text, answer)
+    check_alive(server)
+
+
+def test_slow_senders_are_timed_out(start):
+    server = start("--request-timeout", "1")
+    starts = {"headers": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+              "body": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                      b"Content-Length: 1000\r\n\r\n{"}
+    for what, text in starts.items():
+        with connect(server) as client:
+            begun = time.monotonic()
+            client.sendall(text)
+            client.settimeout(0.3)
+            answer = b""
+            while time.monotonic() - begun < 8:  # a byte now and then must not win more time
+                try:
+                    part = client.recv(4096)
+                    answer += part
+                    if not part:
+                        break
+                except TimeoutError:
+                    client.sendall(b" ")
+                except ConnectionError:
+                    break
+            assert time.monotonic() - begun < 6, what
+            assert answer.startswith(b"HTTP/1.1 408"), (what, answer)
+            assert b"timeout_error" in answer
+    check_alive(server)
+
+
+def test_large_headers_and_bodies(server):
+    with connect(server) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Large: " + b"a" * 100_000 + b"\r\n\r\n")
+        assert b" 431 " in read_all(client).split(b"\r\n")[0]
+    with connect(server) as client:  # refused by what it says, before the body is sent
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       b"Content-Length: 20000000\r\n\r\n")
+        answer = read_until(client, b"request_too_large")
+        assert b" 413 " in answer.split(b"\r\n")[0]
+    with connect(server) as client:  # and by what comes, where it says nothing
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+        try:
+            for _ in range(18):
+                client.sendall(chunk)
+        except ConnectionError:
+            pass
+        answer = read_all(client)
+        assert not answer or b" 413 " in answer.split(b"\r\n")[0]
+    check_alive(server)
+
+
+def test_large_documents(server):
+    deep = {"messages": [{"role": "user", "content": "x"}], "metadata": json.loads("[" * 100 + "]" * 100)}
+    assert server.post("/v1/chat/completions", {**deep, "max_tokens": 1}).status_code == 200
+    many = b'{"prompt":[' + b"1," * 4_000_000 + b"1]}"
+    answer = server.http.post("/v1/completions", content=many, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    check_alive(server)
+
+
+def leave_in_mid_stream(server):
+    with connect(server) as client:
+        client.sendall(request_bytes(LONG))
+        read_until(client, b"data: ")
+
+
+def test_clients_that_leave(server):
+    with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        list(pool.map(lambda _: leave_in_mid_stream(server), range(200)))
+    server.wait_until_idle(seconds=30)
+    check_alive(server)
+
+
+def test_clients_that_leave_before_the_answer(server):
+    for _ in range(20):
+        with connect(server) as client:
+            client.sendall(request_bytes({**LONG, "stream": False}))
+    time.sleep(0.1)
+    server.wait_until_idle(seconds=30)
+    check_alive(server)
+
+
+def test_slow_readers_hold_nobody(server):
+    body = {**LONG, "n": 4, "logprobs": 5}
+    slow = [connect(server, receive_buffer=4096) for _ in range(2)]
+    for client in slow:
+        client.sendall(request_bytes(body))
+    begun = time.monotonic()
+    assert server.complete("Hello", max_tokens=4)["usage"]["completion_tokens"] == 4
+    assert time.monotonic() - begun < 30
+    for client in slow:
+        client.close()
+    server.wait_until_idle(seconds=60)
+    check_alive(server)
+
+
+def test_half_closed_and_pipelined(server):
+    with connect(server) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 5
+                       + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert read_all(client).count(b"HTTP/1.1 200") == 6
+    check_alive(server)

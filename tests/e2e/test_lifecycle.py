@@ -1,0 +1,194 @@
+"""Starting, refusing, draining, ending: exit codes and what clients see meanwhile."""
+import concurrent.futures
+import contextlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import BINARY, MODEL, NAME, environment, free_port
+from sse import events
+
+STREAM = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "stream": True,
+          "temperature": 0}
+
+
+class Stream(threading.Thread):
+    """A client that reads one stream to its end."""
+
+    def __init__(self, server, body):
+        super().__init__(daemon=True)
+        self.server, self.body = server, body
+        self.raw, self.status, self.started = b"", None, threading.Event()
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(httpx.TransportError):
+            with httpx.stream("POST", self.server.url + "/v1/completions", json=self.body, timeout=120) as response:
+                self.status = response.status_code
+                for part in response.iter_raw():
+                    self.raw += part
+                    self.started.set()
+        self.started.set()
+
+
+def begin(server, n, body=STREAM):
+    streams = [Stream(server, body) for _ in range(n)]
+    for one in streams:
+        assert one.started.wait(60) and one.status == 200
+    return streams
+
+
+def ask(server, body):
+    return httpx.post(server.url + "/v1/completions", json=body, timeout=300)
+
+
+# ---- the end ----------------------------------------------------------------------------------------
+
+
+def test_sigterm_lets_streams_finish(start):
+    server = start("--max-num-seqs", "8")
+    streams = begin(server, 8)
+    server.process.send_signal(signal.SIGTERM)
+    for one in streams:
+        one.join(60)
+        assert events(one.raw)[-1]["choices"][0]["finish_reason"] == "length"
+    assert server.process.wait(10) == 0
+
+
+def test_while_draining_nothing_new_is_taken(start):
+    server = start("--max-num-seqs", "8")
+    streams = begin(server, 2, {**STREAM, "max_tokens": 300})
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    with contextlib.suppress(httpx.ConnectError):  # a closed port is as good an answer as a 503
+        answer = httpx.post(server.url + "/v1/completions", json={**STREAM, "stream": False}, timeout=30)
+        assert answer.status_code == 503 and answer.json()["error"]["type"] == "unavailable_error"
+    for one in streams:
+        one.join(60)
+        assert events(one.raw)
+    assert server.process.wait(10) == 0
+
+
+def test_a_second_sigterm_ends_at_once(start):
+    server = start("--max-num-seqs", "8")
+    streams = begin(server, 4, {**STREAM, "max_tokens": 1000})
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(5)
+    for one in streams:
+        one.join(5)
+        assert not one.is_alive()
+
+
+def test_the_drain_has_an_end(start):
+    server = start("--drain-timeout", "1")
+    begin(server, 2, {**STREAM, "max_tokens": 1000})
+    begun = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(15)
+    assert time.monotonic() - begun < 8
+
+
+def test_idle_servers_end_at_once(start):
+    server = start()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5) == 0
+    other = start()
+    other.process.send_signal(signal.SIGINT)
+    assert other.process.wait(5) == 0
+
+
+# ---- what cannot start --------------------------------------------------------------------------------
+
+
+def run(*arguments, env=None):
+    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=30,
+                          env={**environment(), **(env or {})})
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("flags, says", [
+    (["--no-such-flag"], "no-such-flag"), (["--port", "70000"], "port"), (["--port", "x"], "port"),
+    (["--max-num-seqs", "0"], "max-num-seqs"), (["--kv-cache-memory", "lots"], "kv-cache-memory"),
+    (["--log-level", "loud"], "log-level")])
+def test_wrong_flags(flags, says):
+    code, text = run("serve", "--model", MODEL, *flags)
+    assert code == 2 and says in text and "Traceback" not in text
+
+
+def test_wrong_commands():
+    assert run("no-such-command")[0] == 2
+    assert run("serve")[0] == 2  # which model?
+
+
+def test_wrong_environment():
+    code, text = run("serve", "--model", MODEL, env={"PENSTOCK_PORT": "x"})
+    assert code == 2 and "PENSTOCK_PORT" in text
+
+
+def test_unusable_models(tmp_path):
+    code, text = run("serve", "--model", "/nowhere/model.gguf")
+    assert code == 1 and "/nowhere/model.gguf" in text
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"not a model" * 1000)
+    assert run("serve", "--model", str(other))[0] == 1
+    cut = tmp_path / "cut.gguf"
+    with open(MODEL, "rb") as whole:
+        cut.write_bytes(whole.read(3 << 20))
+    assert run("serve", "--model", str(cut))[0] == 1
+
+
+def test_port_in_use():
+    port = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        code, text = run("serve", "--model", MODEL, "--port", str(port))
+    assert code == 1 and str(port) in text and "in use" in text
+
+
+# ---- too much -----------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_refuses_and_keeps_its_promises(start):
+    server = start("--max-num-seqs", "1", "--max-queued-requests", "2")
+    body = {**STREAM, "stream": False, "max_tokens": 40}
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: ask(server, body), range(24)))
+    codes = [answer.status_code for answer in answers]
+    assert set(codes) == {200, 429}
+    for answer in answers:
+        if answer.status_code == 429:
+            assert answer.json()["error"]["type"] == "overloaded_error"
+            assert int(answer.headers["retry-after"]) >= 1
+        else:
+            assert answer.json()["usage"]["completion_tokens"] == 40
+    server.wait_until_idle()
+    assert server.complete(max_tokens=2)
+
+
+def test_a_key_file(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first\nsecond\n")
+    server = start("--api-key-file", str(keys))
+    for key, code in (("first", 200), ("second", 200), ("third", 401)):
+        answer = server.http.get("/v1/models", headers={"authorization": f"Bearer {key}"})
+        assert answer.status_code == code
+
+
+def test_little_memory_still_answers_all(start):
+    """More at once than the KV cache can hold: some are put back and resumed, none is lost."""
+    server = start("--kv-cache-memory", "48MiB", "--max-num-seqs", "16")
+    body = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": True, "temperature": 0}
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: ask(server, body), range(16)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
+    server.wait_until_idle()

@@ -1,0 +1,110 @@
+/* Any bytes as a body of each endpoint: none may crash, a refusal has a sentence, and what is taken
+ * is within its limits. The bytes are also written as a JSON string, which must read back as the
+ * same text. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api_internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct api_limits limits = {.model = "m",
+                                         .V = 49152,
+                                         .max_model_len = 2048,
+                                         .max_choices = 16,
+                                         .max_prompts = 8,
+                                         .has_chat_template = true};
+
+static void check_refusal(enum status status, const struct err *err) {
+    assert(err->status == status && err->message[0]);
+    assert(status == STATUS_INVALID_REQUEST || status == STATUS_NOT_FOUND);
+    assert(utf8_is_valid(err->message, strlen(err->message)));
+}
+
+static void check_request(const struct api_request *r) {
+    const struct sampling *s = &r->sampling;
+    assert(r->n >= 1 && r->n <= limits.max_choices && r->n_stops <= API_MAX_STOPS);
+    assert(r->max_tokens >= -1 && r->min_tokens >= 0 && r->n_stop_ids <= MAX_STOP_IDS);
+    assert(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1);
+    assert(s->repetition_penalty > 0 && s->top_k >= 0 && s->n_logprobs >= -1);
+    assert((r->kind == API_CHAT) == (r->messages != NULL));
+    assert(r->kind == API_CHAT || (r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts));
+    for (int i = 0; i < r->n_prompts; i++) {
+        const struct api_prompt *prompt = &r->prompts[i];
+        assert(prompt->ids ? prompt->n_ids > 0 : prompt->length > 0);
+        assert(utf8_is_valid(prompt->text, prompt->length));
+    }
+    for (int i = 0; i < s->n_bias; i++) assert(s->bias[i].id >= 0 && s->bias[i].id < limits.V);
+}
+
+static void try_request(enum api_kind kind, const char *body, size_t size) {
+    struct api_request *request;
+    struct err err = {0};
+    enum status status = api_request_parse(&request, kind, body, size, &limits, &err);
+    if (status != STATUS_OK) {
+        assert(!request);
+        check_refusal(status, &err);
+        return;
+    }
+    check_request(request);
+    api_request_free(request);
+}
+
+static void try_tokens(const char *body, size_t size) {
+    struct api_tokenize *tokenize;
+    struct err err = {0};
+    int32_t *ids;
+    int n;
+    enum status status = api_tokenize_parse(&tokenize, body, size, &limits, &err);
+    if (status != STATUS_OK) check_refusal(status, &err);
+    api_tokenize_free(tokenize);
+    status = api_detokenize_parse(&ids, &n, body, size, &limits, &err);
+    if (status != STATUS_OK) check_refusal(status, &err);
+    free(ids);
+}
+
+/* What is read here is JSON to cJSON as well; it may refuse only what it cannot hold. */
+static void compare_readers(const char *text, size_t size) {
+    cJSON *ours, *theirs;
+    struct err err = {0};
+    if (json_parse(&ours, text, size, &err) != STATUS_OK) return;
+    cJSON_Delete(ours);
+    theirs = cJSON_ParseWithLength(text, size);
+    bool long_number = false;
+    for (size_t i = 0, run = 0; i < size; i++) {
+        run = strchr("0123456789+-.eE", text[i]) && text[i] ? run + 1 : 0;
+        long_number |= run > 60;
+    }
+    bool surrogates = memmem(text, size, "\\uD", 3) || memmem(text, size, "\\ud", 3);
+    assert(theirs || long_number || surrogates);
+    cJSON_Delete(theirs);
+}
+
+static void try_string(const char *text, size_t size) {
+    struct buf out = {0};
+    struct err err = {0};
+    cJSON *string;
+    json_write_string(&out, text, size);
+    assert(utf8_is_valid(out.data, out.length));
+    enum status status = json_parse(&string, out.data, out.length, &err);
+    assert(status == STATUS_OK);
+    if (utf8_is_valid(text, size)) {
+        assert(json_string_length(string) == size);
+        assert(memcmp(string->valuestring, text, size) == 0);
+    }
+    cJSON_Delete(string);
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *body = mem_alloc(size); /* exactly as long, so that reading behind it is seen */
+    if (size) memcpy(body, data, size);
+    try_request(API_COMPLETION, body, size);
+    try_request(API_CHAT, body, size);
+    try_tokens(body, size);
+    compare_readers(body, size);
+    try_string(body, size);
+    free(body);
+    return 0;
+}

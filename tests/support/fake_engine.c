@@ -1,0 +1,291 @@
+#include "support/fake_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- numbers ------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+uint64_t fake_random(uint64_t *state) {
+    return mix(*state += 0x9e3779b97f4a7c15u);
+}
+
+int fake_between(uint64_t *state, int low, int high) {
+    assert(low <= high);
+    return low + (int)(fake_random(state) % (uint64_t)(high - low + 1));
+}
+
+/* What a slot holds: it depends on the token, its position and all that stands before it. */
+static uint64_t word_of(int32_t token, int position, uint64_t sum_before) {
+    return mix(sum_before + mix((uint64_t)token * 0x10001 + (uint64_t)position + 77));
+}
+
+static uint64_t logits_of(uint64_t sum) {
+    return mix(sum ^ 0x5bd1e995u);
+}
+
+static bool listed(const int32_t *ids, int n, int32_t id) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+static int32_t choose(uint64_t logits, uint64_t seed, int position, int choice, int32_t last,
+                      const int32_t *banned, int n_banned) {
+    uint64_t key = mix(seed + 3) + (uint64_t)position * 131 + (uint64_t)choice * 8191 +
+                   (uint64_t)last * 7;
+    int32_t id = (int32_t)(mix(logits ^ key) % FAKE_V);
+    while (listed(banned, n_banned, id)) id = (id + 1) % FAKE_V;
+    return id;
+}
+
+static float score(uint64_t logits, int32_t id, int n_top) {
+    return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
+}
+
+/* ---- the engine ---------------------------------------------------------------------------------------- */
+
+static uint64_t *slot_at(struct fake_engine *engine, const int32_t *table, int position) {
+    int block = table[position / engine->block_size];
+    assert(block >= 0 && block < engine->n_blocks);
+    return &engine->word[block * engine->block_size + position % engine->block_size];
+}
+
+static void copy_blocks(struct fake_engine *engine, const struct step *step) {
+    size_t size = (size_t)engine->block_size;
+    for (int i = 0; i < step->n_copies; i++) {
+        for (int j = 0; j < step->n_copies; j++) assert(step->copy_to[i] != step->copy_from[j]);
+        for (int j = 0; j < i; j++) assert(step->copy_to[i] != step->copy_to[j]);
+        memcpy(engine->word + (size_t)step->copy_to[i] * size,
+               engine->word + (size_t)step->copy_from[i] * size, size * sizeof *engine->word);
+        engine->n_copies++;
+    }
+}
+
+static void check_shape(const struct fake_engine *engine, const struct step *step) {
+    assert(step->M > 0 && step->M <= engine->max_rows);
+    assert(step->S > 0 && step->S <= engine->max_seqs && step->R <= engine->max_logit_rows);
+    assert(step->row_start[0] == 0 && step->row_start[step->S] == step->M);
+    for (int r = 0; r < step->R; r++) {
+        assert(step->logit_row[r] >= (r > 0 ? step->logit_row[r - 1] + 1 : 0));
+        assert(step->logit_row[r] < step->M);
+    }
+}
+
+/* Rows of one sequence stand in order and go to the slots that its table says. */
+static void check_rows(struct fake_engine *engine, const struct step *step, int s) {
+    const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
+    assert(step->row_start[s] < step->row_start[s + 1]);
+    for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++) {
+        int position = step->position[m];
+        assert(position >= 0 && position < step->table_stride * engine->block_size);
+        assert(m == step->row_start[s] || position == step->position[m - 1] + 1);
+        assert(&engine->word[step->slot[m]] == slot_at(engine, table, position));
+        int block = step->slot[m] / engine->block_size;
+        assert(engine->written_in[block] != engine->n_steps || engine->writer[block] == s);
+        engine->written_in[block] = engine->n_steps;
+        engine->writer[block] = s;
+    }
+}
+
+/* No sequence reads a block that another writes in the same step. */
+static void check_reads(const struct fake_engine *engine, const struct step *step, int s) {
+    const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
+    int last = step->position[step->row_start[s + 1] - 1];
+    for (int i = 0; i <= last / engine->block_size; i++)
+        assert(engine->written_in[table[i]] != engine->n_steps || engine->writer[table[i]] == s);
+}
+
+static void fake_submit(void *self, const struct step *step) {
+    struct fake_engine *engine = self;
+    engine->step = step;
+    engine->n_steps++;
+    engine->n_rows += (uint64_t)step->M;
+    if (step->S > engine->most_seqs) engine->most_seqs = step->S;
+    check_shape(engine, step);
+    copy_blocks(engine, step);
+    for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
+    for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
+}
+
+static uint64_t sum_before(struct fake_engine *engine, const int32_t *table, int position) {
+    uint64_t sum = 0;
+    for (int i = 0; i < position; i++) sum += *slot_at(engine, table, i);
+    return sum;
+}
+
+static void run_sequence(struct fake_engine *engine, int s, int *r) {
+    const struct step *step = engine->step;
+    const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
+    int first = step->row_start[s], end = step->row_start[s + 1];
+    uint64_t sum = sum_before(engine, table, step->position[first]);
+    for (int m = first; m < end; m++) {
+        uint64_t word = word_of(step->token[m], step->position[m], sum);
+        engine->word[step->slot[m]] = word;
+        sum += word;
+        if (*r == step->R || step->logit_row[*r] != m) continue;
+        uint64_t logits = logits_of(sum);
+        memcpy(engine->logits + (size_t)(*r)++ * FAKE_V, &logits, sizeof logits);
+    }
+    assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
+}
+
+static float *fake_wait(void *self) {
+    struct fake_engine *engine = self;
+    int r = 0;
+    for (int s = 0; s < engine->step->S; s++) run_sequence(engine, s, &r);
+    assert(r == engine->step->R);
+    return engine->logits;
+}
+
+static void sample_one(struct sample_job *job) {
+    uint64_t logits;
+    memcpy(&logits, job->logits, sizeof logits);
+    job->out = (struct sampled){0};
+    if (job->score) {
+        job->out.id = job->history[job->position];
+        job->out.logprob = score(logits, job->out.id, job->n_top);
+        return;
+    }
+    assert(job->position == job->n_prompt + job->n_output);
+    job->out.id = choose(logits, job->sampling->seed, job->position, job->choice,
+                         job->history[job->position - 1], job->sampling->banned,
+                         job->sampling->n_banned);
+    if (!job->shared) memset(job->logits, 0xff, sizeof logits);
+}
+
+static void fake_sample(void *self, struct sample_job *jobs, int n) {
+    (void)self;
+    for (int i = 0; i < n; i++) sample_one(&jobs[i]);
+}
+
+static void fake_close(void *self) {
+    (void)self; /* the test looks at the engine after the scheduler has gone */
+}
+
+struct engine_port fake_engine_port(struct fake_engine *engine) {
+    return (struct engine_port){.self = engine,
+                                .V = FAKE_V,
+                                .submit = fake_submit,
+                                .wait = fake_wait,
+                                .sample = fake_sample,
+                                .close = fake_close};
+}
+
+struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
+    struct fake_engine *engine = mem_calloc(1, sizeof *engine);
+    size_t blocks = (size_t)config->n_blocks, size = (size_t)config->block_size;
+    engine->n_blocks = config->n_blocks;
+    engine->block_size = config->block_size;
+    engine->max_seqs = config->max_num_seqs;
+    engine->max_rows = config->max_num_batched_tokens;
+    engine->max_logit_rows = config->max_logit_rows;
+    engine->word = mem_calloc(blocks * size, sizeof *engine->word);
+    engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
+    engine->writer = mem_calloc(blocks, sizeof *engine->writer);
+    engine->logits = mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
+    return engine;
+}
+
+void fake_engine_free(struct fake_engine *engine) {
+    free(engine->word);
+    free(engine->written_in);
+    free(engine->writer);
+    free(engine->logits);
+    free(engine);
+}
+
+/* ---- the client ---------------------------------------------------------------------------------------- */
+
+static void choice_add(struct fake_choice *choice, int32_t token, int position) {
+    choice->sum += word_of(token, position, choice->sum);
+    choice->last = token;
+}
+
+void fake_client_ready(struct fake_client *client, int max_model_len) {
+    struct generation *generation = &client->generation;
+    struct fake_choice prompt = {0};
+    assert(generation->n_prompt <= FAKE_MAX_TOKENS);
+    for (int i = 0; i < generation->n_prompt; i++) {
+        choice_add(&prompt, client->prompt[i], i);
+        client->prompt_sum[i] = prompt.sum;
+    }
+    for (int i = 0; i < generation->n; i++) client->choice[i] = prompt;
+    client->max_model_len = max_model_len;
+    client->n_scored = client->n_ended = 0;
+    client->done = false;
+    generation->prompt = client->prompt;
+    generation->owner = client;
+}
+
+static void take_prompt_token(struct fake_client *client, const struct event *event) {
+    const struct generation *generation = &client->generation;
+    int position = ++client->n_scored;
+    assert(generation->prompt_logprobs >= 0 && event->position == position && event->choice == 0);
+    assert(position < generation->n_prompt && event->finish == FINISH_NONE);
+    assert(event->sampled.id == client->prompt[position]);
+    assert(event->sampled.logprob == score(logits_of(client->prompt_sum[position - 1]),
+                                           event->sampled.id, generation->prompt_logprobs));
+    for (int i = 0; i < generation->n; i++) assert(client->choice[i].n_output == 0);
+}
+
+static enum finish finish_due(const struct fake_client *client, const struct fake_choice *choice) {
+    const struct generation *generation = &client->generation;
+    bool stop = listed(generation->stop_ids, generation->n_stop_ids, choice->last);
+    if (stop && choice->n_output > generation->min_tokens) return FINISH_STOP;
+    if (choice->n_output == generation->max_tokens) return FINISH_LENGTH;
+    if (generation->n_prompt + choice->n_output == client->max_model_len) return FINISH_LENGTH;
+    return FINISH_NONE;
+}
+
+static void take_token(struct fake_client *client, const struct event *event) {
+    const struct generation *generation = &client->generation;
+    struct fake_choice *choice = &client->choice[event->choice];
+    int position = generation->n_prompt + choice->n_output;
+    bool early = choice->n_output < generation->min_tokens;
+    int32_t due = choose(logits_of(choice->sum), generation->sampling.seed, position, event->choice,
+                         choice->last, generation->stop_ids, early ? generation->n_stop_ids : 0);
+    assert(event->sampled.id == due);
+    assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
+    choice_add(choice, due, position);
+    choice->n_output++;
+    assert(event->finish == finish_due(client, choice));
+}
+
+static bool was_cancelled(const struct generation *generation, int choice) {
+    return atomic_load(&generation->cancelled) ||
+           (atomic_load(&generation->cancelled_choices[choice / 64]) >> (choice % 64) & 1);
+}
+
+static void take_end(const struct fake_client *client, const struct event *event) {
+    const struct generation *generation = &client->generation;
+    if (event->finish == FINISH_CANCELLED) {
+        assert(was_cancelled(generation, event->choice));
+        return;
+    }
+    assert(event->finish == FINISH_LENGTH && generation->max_tokens == 0);
+    assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
+}
+
+void fake_client_take(struct fake_client *client, const struct event *event) {
+    struct fake_choice *choice = &client->choice[event->choice];
+    assert(event->generation == &client->generation && !client->done);
+    assert(event->choice >= 0 && event->choice < client->generation.n);
+    assert(!choice->ended || event->kind == EVENT_PROMPT_TOKEN); /* the prompt is all choices' */
+    if (event->kind == EVENT_PROMPT_TOKEN) take_prompt_token(client, event);
+    if (event->kind == EVENT_TOKEN) take_token(client, event);
+    if (event->kind == EVENT_END) take_end(client, event);
+    if (event->finish != FINISH_NONE) {
+        choice->ended = true;
+        choice->finish = event->finish;
+        client->n_ended++;
+    }
+    client->n_cached = event->n_cached;
+    assert(event->last == (client->n_ended == client->generation.n));
+    client->done = event->last;
+}

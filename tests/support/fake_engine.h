@@ -1,0 +1,64 @@
+/* fake_engine: an engine without a model, for tests of the scheduler, and the client that knows what must come out of it.
+ *
+ * Its KV store holds in each slot a word made of the token, its position and the sum of all words before it, which it reads
+ * through the block table like attention would. The logits of a row are a hash of the sum of all words up to it.
+ * So each token that is sampled depends on the whole content of the sequence's slots, and what a request must
+ * give is a pure function of the request: any wrong block, copy, position or share comes out as a wrong token.
+ */
+#ifndef PENSTOCK_TESTS_FAKE_ENGINE_H
+#define PENSTOCK_TESTS_FAKE_ENGINE_H
+
+#include "scheduler/internal.h"
+
+#define FAKE_V 16
+#define FAKE_MAX_TOKENS 512
+
+struct fake_engine {
+    int n_blocks, block_size, max_seqs, max_rows, max_logit_rows;
+    uint64_t *word;       /* [n_blocks * block_size] */
+    uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
+    int *writer;          /* [n_blocks] and which of its sequences did */
+    uint64_t n_steps, n_rows, n_copies;
+    int most_seqs;        /* in one step so far */
+    const struct step *step;
+    float *logits;        /* [max_logit_rows][FAKE_V] */
+};
+
+struct fake_engine *fake_engine_new(const struct scheduler_config *config);
+void fake_engine_free(struct fake_engine *engine); /* after the scheduler */
+struct engine_port fake_engine_port(struct fake_engine *engine);
+
+/* ---- what must come out -------------------------------------------------------------------------------- */
+
+/* One choice as its events have shown it so far. */
+struct fake_choice {
+    uint64_t sum; /* of the words of all its tokens */
+    int32_t last; /* token */
+    int n_output;
+    bool ended;
+    enum finish finish;
+};
+
+/* A generation with room for what it points to, and what has come of it. */
+struct fake_client {
+    struct generation generation;
+    int32_t prompt[FAKE_MAX_TOKENS];
+    uint64_t prompt_sum[FAKE_MAX_TOKENS]; /* words of prompt[0..i] */
+    int max_model_len;
+    struct fake_choice choice[MAX_CHOICES];
+    int n_scored, n_ended, n_cached;
+    bool done;
+    uint64_t submitted_at, work_before; /* for the test: step, work that had ended */
+};
+
+/* Prepares a client whose generation has a prompt, n and limits set. */
+void fake_client_ready(struct fake_client *client, int max_model_len);
+
+/* Asserts that an event is the one that had to come. */
+void fake_client_take(struct fake_client *client, const struct event *event);
+
+/* A generator of numbers from a seed (splitmix64, Steele et al. 2014). */
+uint64_t fake_random(uint64_t *state);
+int fake_between(uint64_t *state, int low, int high); /* both included */
+
+#endif

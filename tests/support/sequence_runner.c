@@ -1,0 +1,55 @@
+#include "support/sequence_runner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MOST_ROWS 64
+
+struct engine *runner_open(const char *model, bool float32, const char *cpu_path, int threads) {
+    struct engine_config config = {
+        .model = model,
+        .threads = threads,
+        .float32 = float32,
+        .max_num_seqs = MOST_ROWS,
+        .max_num_batched_tokens = MOST_ROWS,
+        .block_size = 16,
+        .max_model_len = 2048,
+        .kv_memory = 256 << 20,
+        .cpu_path = cpu_path,
+    };
+    struct engine *engine;
+    struct err err;
+    if (engine_open(&engine, &config, &err)) {
+        fprintf(stderr, "%s: %s\n", model, err.message);
+        exit(1);
+    }
+    return engine;
+}
+
+float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n) {
+    int32_t position[MOST_ROWS], slot[MOST_ROWS], row[MOST_ROWS], table[2048 / 16];
+    int32_t start[2] = {0, n};
+    for (int i = 0; i < 2048 / 16; i++) table[i] = i;
+    for (int i = 0; i < n; i++) position[i] = slot[i] = first + i, row[i] = i;
+    struct step step = {.M = n, .token = tokens + first, .position = position, .slot = slot, .S = 1,
+                        .row_start = start, .table = table, .table_stride = 2048 / 16, .R = n,
+                        .logit_row = row};
+    engine_submit(engine, &step);
+    return engine_wait(engine);
+}
+
+double runner_logsumexp(const float *row, int n) {
+    double max = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) max = (double)row[i] > max ? (double)row[i] : max;
+    for (int i = 0; i < n; i++) sum += exp((double)row[i] - max);
+    return max + log(sum);
+}
+
+int runner_argmax(const float *row, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        if (row[i] > row[best]) best = i;
+    }
+    return best;
+}

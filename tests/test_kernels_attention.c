@@ -1,0 +1,287 @@
+/* Attention over the paged cache: against double precision, and the same bytes on every path, however the context is cut
+ * into steps, wherever its blocks lie, whatever else is in the batch and however many threads there are. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/kernel_data.h"
+
+/* A head's shape and the cache's. */
+struct shape {
+    int H, G, D, B;
+    enum dtype dtype;
+};
+
+static const struct shape shapes[] = {
+    {9, 3, 64, 16, DTYPE_F16},  {9, 3, 64, 16, DTYPE_F32}, {4, 4, 20, 5, DTYPE_F16},
+    {14, 2, 32, 32, DTYPE_F16}, {30, 1, 48, 7, DTYPE_F32}, {2, 1, 8, 1, DTYPE_F16},
+    {4, 1, 128, 24, DTYPE_F32},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 600 };
+
+/* One sequence: queries, keys and values of all its tokens, and where its blocks lie. */
+struct sequence {
+    float *q, *k, *v; /* [TOKENS][H or G][D] */
+    int32_t *table;
+};
+
+static int blocks_of(const struct shape *s) {
+    return (TOKENS + s->B - 1) / s->B;
+}
+
+/* Sequence `number` of those that share a cache; `spread` makes its blocks lie in another order. */
+static struct sequence sequence_new(const struct shape *s, uint64_t seed, int number, int spread) {
+    uint64_t state = seed;
+    struct sequence sequence;
+    sequence.q = random_floats(&state, (size_t)TOKENS * (size_t)(s->H * s->D));
+    sequence.k = random_floats(&state, (size_t)TOKENS * (size_t)(s->G * s->D));
+    sequence.v = random_floats(&state, (size_t)TOKENS * (size_t)(s->G * s->D));
+    int n = blocks_of(s);
+    sequence.table = mem_alloc((size_t)n * sizeof(int32_t));
+    for (int i = 0; i < n; i++) {
+        int place = spread ? n - 1 - (i + spread) % n : i;
+        sequence.table[i] = (int32_t)(number + 3 * place);
+    }
+    return sequence;
+}
+
+static void sequence_free(struct sequence *s) {
+    free(s->q), free(s->k), free(s->v), free(s->table);
+}
+
+static struct kv_cache *cache_new(struct backend *b, const struct shape *s) {
+    struct kv_config config = {LAYERS, s->G, s->D, 3 * blocks_of(s), s->B, s->dtype};
+    struct kv_cache *cache = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(b->ops->kv_new(b, &cache, &config, &err), STATUS_OK);
+    return cache;
+}
+
+enum { MOST_ROWS = 96, MOST_SEQUENCES = 3 };
+
+/* A step as it is gathered: rows from..to-1 of some sequences. */
+struct gathered {
+    struct step step;
+    int32_t token[MOST_ROWS], position[MOST_ROWS], slot[MOST_ROWS], row_start[MOST_SEQUENCES + 1];
+    int32_t *table;
+    float *q, *k, *v, *y;
+};
+
+static void gather_rows(struct gathered *g, const struct shape *s, const struct sequence *sequence, int from,
+                        int to) {
+    size_t q = (size_t)(s->H * s->D), kv = (size_t)(s->G * s->D), n = (size_t)blocks_of(s);
+    memcpy(g->table + (size_t)g->step.S * n, sequence->table, n * sizeof(int32_t));
+    for (int p = from; p < to; p++) {
+        int m = g->step.M++;
+        g->position[m] = p;
+        g->slot[m] = sequence->table[p / s->B] * s->B + p % s->B;
+        memcpy(g->q + (size_t)m * q, sequence->q + (size_t)p * q, q * sizeof(float));
+        memcpy(g->k + (size_t)m * kv, sequence->k + (size_t)p * kv, kv * sizeof(float));
+        memcpy(g->v + (size_t)m * kv, sequence->v + (size_t)p * kv, kv * sizeof(float));
+    }
+    g->row_start[++g->step.S] = g->step.M;
+}
+
+static struct gathered *gathered_new(const struct shape *s) {
+    struct gathered *g = mem_calloc(1, sizeof *g);
+    size_t row = (size_t)(s->H * s->D) * sizeof(float);
+    g->table = mem_alloc(MOST_SEQUENCES * (size_t)blocks_of(s) * sizeof(int32_t));
+    g->q = mem_alloc(MOST_ROWS * row), g->k = mem_alloc(MOST_ROWS * row);
+    g->v = mem_alloc(MOST_ROWS * row), g->y = mem_alloc(MOST_ROWS * row);
+    g->step = (struct step){.token = g->token, .position = g->position, .slot = g->slot,
+                            .row_start = g->row_start, .table = g->table, .table_stride = blocks_of(s)};
+    return g;
+}
+
+static void gathered_free(struct gathered *g) {
+    free(g->table), free(g->q), free(g->k), free(g->v), free(g->y), free(g);
+}
+
+static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s, struct gathered *g) {
+    b->ops->step_begin(b, &g->step, cache);
+    b->ops->kv_write(b, cache, LAYER, g->k, g->v);
+    b->ops->attention(b, g->y, g->q, cache, LAYER, s->H, 0.11f);
+}
+
+/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D]. */
+static void run_alone(struct backend *b, struct kv_cache *cache, const struct shape *s,
+                      const struct sequence *sequence, int n, int chunk, float *y) {
+    struct gathered *g = gathered_new(s);
+    for (int from = 0; from < n; from += chunk) {
+        int to = from + chunk < n ? from + chunk : n;
+        g->step.M = g->step.S = 0;
+        gather_rows(g, s, sequence, from, to);
+        run_step(b, cache, s, g);
+        memcpy(y + (size_t)from * (size_t)(s->H * s->D), g->y,
+               (size_t)((to - from) * s->H * s->D) * sizeof(float));
+    }
+    gathered_free(g);
+}
+
+static float *result_new(const struct shape *s) {
+    return mem_calloc((size_t)TOKENS * (size_t)(s->H * s->D), sizeof(float));
+}
+
+/* What plain C gives for the first n tokens, in steps of MOST_ROWS; to be freed. */
+static float *plain_result(const struct shape *s, const struct sequence *sequence, int n) {
+    struct backend *b = open_backend("plain", 1, MOST_ROWS, 256);
+    struct kv_cache *cache = cache_new(b, s);
+    float *y = result_new(s);
+    run_alone(b, cache, s, sequence, n, MOST_ROWS, y);
+    b->ops->kv_free(b, cache);
+    backend_close(b);
+    return y;
+}
+
+static double rounded(const struct shape *s, float x) {
+    return s->dtype == DTYPE_F16 ? (double)half_to_float(float_to_half(x)) : (double)x;
+}
+
+/* One row's head in double precision. */
+static void reference(const struct shape *s, const struct sequence *sequence, int position, int h, double *y) {
+    int g = h / (s->H / s->G);
+    double weights[TOKENS], most = -INFINITY, sum = 0;
+    const float *q = sequence->q + (position * s->H + h) * s->D;
+    for (int j = 0; j <= position; j++) {
+        weights[j] = 0;
+        for (int d = 0; d < s->D; d++)
+            weights[j] += (double)q[d] * rounded(s, sequence->k[(j * s->G + g) * s->D + d]);
+        weights[j] *= (double)0.11f;
+        most = fmax(most, weights[j]);
+    }
+    for (int j = 0; j <= position; j++) sum += weights[j] = exp(weights[j] - most);
+    for (int d = 0; d < s->D; d++) {
+        y[d] = 0;
+        for (int j = 0; j <= position; j++)
+            y[d] += weights[j] / sum * rounded(s, sequence->v[(j * s->G + g) * s->D + d]);
+    }
+}
+
+START_TEST(attention_is_accurate) {
+    const struct shape *s = &shapes[_i];
+    struct sequence sequence = sequence_new(s, 11, 0, 1);
+    float *y = plain_result(s, &sequence, 300);
+    for (int position = 0; position < 300; position += 1 + position / 8) {
+        for (int h = 0; h < s->H; h++) {
+            double right[128];
+            reference(s, &sequence, position, h, right);
+            for (int d = 0; d < s->D; d++)
+                ck_assert_double_eq_tol((double)y[(position * s->H + h) * s->D + d], right[d], 2e-5);
+        }
+    }
+    free(y);
+    sequence_free(&sequence);
+}
+END_TEST
+
+/* Every path, one to four threads, steps of one row up to MOST_ROWS, blocks in another order. */
+START_TEST(steps_paths_and_blocks_change_nothing) {
+    static const int chunks[] = {MOST_ROWS, 1, 17, 50};
+    const struct shape *s = &shapes[_i];
+    struct sequence sequence = sequence_new(s, 21, 0, 0);
+    float *right = plain_result(s, &sequence, TOKENS), *y = result_new(s);
+    for (const char *const *path = backend_cpu_paths(); *path; path++) {
+        for (int i = 0; i < 4; i++) {
+            int n = strcmp(*path, "plain") ? TOKENS : 280;
+            if (chunks[i] == 1 && n > 530) n = 530; /* across two chunks of context, one row at a time */
+            struct sequence same = sequence_new(s, 21, i % 3, 5 * i);
+            struct backend *b = open_backend(*path, 1 + i, MOST_ROWS, 256);
+            struct kv_cache *cache = cache_new(b, s);
+            run_alone(b, cache, s, &same, n, chunks[i], y);
+            assert_same_floats(y, right, (size_t)n * (size_t)(s->H * s->D), *path);
+            b->ops->kv_free(b, cache);
+            backend_close(b);
+            sequence_free(&same);
+        }
+    }
+    free(right), free(y);
+    sequence_free(&sequence);
+}
+END_TEST
+
+/* Three sequences in one batch, at different lengths, give what each gives alone. */
+START_TEST(sequences_do_not_see_each_other) {
+    const struct shape *s = &shapes[_i];
+    static const int from[3] = {520, 0, 250}, to[3] = {521, 40, 275};
+    struct sequence sequence[3];
+    float *right[3];
+    struct backend *b = open_backend(NULL, 2, MOST_ROWS, 256);
+    struct kv_cache *cache = cache_new(b, s);
+    struct gathered *g = gathered_new(s);
+    for (int i = 0; i < 3; i++) {
+        sequence[i] = sequence_new(s, 31 + (uint64_t)i, i, i);
+        right[i] = result_new(s);
+        run_alone(b, cache, s, &sequence[i], to[i], MOST_ROWS, right[i]);
+    }
+    g->step.M = g->step.S = 0;
+    for (int i = 0; i < 3; i++) gather_rows(g, s, &sequence[i], from[i], to[i]);
+    run_step(b, cache, s, g);
+    size_t row = (size_t)(s->H * s->D);
+    for (int i = 0; i < 3; i++)
+        assert_same_floats(g->y + (size_t)g->row_start[i] * row, right[i] + (size_t)from[i] * row,
+                           (size_t)(to[i] - from[i]) * row, "batch");
+    for (int i = 0; i < 3; i++) free(right[i]), sequence_free(&sequence[i]);
+    gathered_free(g);
+    b->ops->kv_free(b, cache);
+    backend_close(b);
+}
+END_TEST
+
+/* A block that was copied serves as the one that it was copied from. */
+START_TEST(copies_serve_as_the_original) {
+    const struct shape *s = &shapes[_i];
+    struct sequence first = sequence_new(s, 41, 0, 0), second = sequence_new(s, 41, 1, 3);
+    struct backend *b = open_backend(NULL, 2, MOST_ROWS, 256);
+    struct kv_cache *cache = cache_new(b, s);
+    float *right = result_new(s);
+    run_alone(b, cache, s, &first, 300, 50, right);
+    struct gathered *g = gathered_new(s);
+    gather_rows(g, s, &second, 299, 300);
+    g->step.n_copies = blocks_of(s);
+    g->step.copy_from = first.table;
+    g->step.copy_to = second.table;
+    run_step(b, cache, s, g);
+    size_t row = (size_t)(s->H * s->D);
+    assert_same_floats(g->y, right + 299 * row, row, "copy");
+    gathered_free(g), free(right);
+    sequence_free(&first), sequence_free(&second);
+    b->ops->kv_free(b, cache);
+    backend_close(b);
+}
+END_TEST
+
+START_TEST(a_cache_that_cannot_be_is_refused) {
+    const struct kv_config wrong[] = {
+        {1, 1, 64, 10, 16, DTYPE_Q8_0}, {0, 1, 64, 10, 16, DTYPE_F16}, {1, -1, 64, 10, 16, DTYPE_F16},
+        {1, 1, 64, 0, 16, DTYPE_F16},   {1, 1, 0, 10, 16, DTYPE_F16},  {1, 1, 64, 10, 0, DTYPE_F16},
+        {INT32_MAX, INT32_MAX, 64, INT32_MAX, 16, DTYPE_F16}, {1, 1, INT32_MAX, 1, 1, DTYPE_F32}};
+    struct backend *b = open_backend(NULL, 1, 1, 32);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct kv_cache *cache = NULL;
+        struct err err = {0};
+        ck_assert_int_eq(b->ops->kv_new(b, &cache, &wrong[i], &err), STATUS_USAGE);
+        ck_assert_ptr_null(cache);
+        ck_assert(err.message[0]);
+    }
+    backend_close(b);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kernels_attention");
+    TCase *core = tcase_create("attention");
+    tcase_set_timeout(core, 300);
+    tcase_add_loop_test(core, attention_is_accurate, 0, N_SHAPES);
+    tcase_add_loop_test(core, steps_paths_and_blocks_change_nothing, 0, N_SHAPES);
+    tcase_add_loop_test(core, sequences_do_not_see_each_other, 0, N_SHAPES);
+    tcase_add_loop_test(core, copies_serve_as_the_original, 0, N_SHAPES);
+    tcase_add_test(core, a_cache_that_cannot_be_is_refused);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
