@@ -162,7 +162,8 @@ static size_t run_end(const struct chat_piece *pieces, int n, int first, int *ne
     return pieces[last].start + pieces[last].length;
 }
 
-/* Special tokens are looked for in each run by its own rule; the text between two of them may span runs. */
+/* Special tokens are looked for in each run by its own rule; the text between two of them may span
+ * runs. */
 static bool encode_runs(struct encoder *encoder, const char *text, size_t length,
                         const struct chat_piece *pieces, int n_pieces) {
     const struct special *special = &encoder->tokenizer->special;
@@ -186,7 +187,8 @@ static bool encode_runs(struct encoder *encoder, const char *text, size_t length
 }
 
 int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
-                            const struct chat_piece *pieces, int n_pieces, int limit, int32_t **ids) {
+                            const struct chat_piece *pieces, int n_pieces, int limit,
+                            int32_t **ids) {
     struct encoder encoder;
     *ids = NULL;
     if (!encoder_begin(&encoder, tokenizer, length, limit)) return -1;
