@@ -5,9 +5,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- as bytes
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- as bytes -------------------------------------------------------------------------------- */
 
 void http_answer_format(struct buf *out, int status, const char *content_type, const void *body,
                         size_t length, const struct http_field *fields, int n) {

@@ -19,9 +19,7 @@ enum {
     PARTIAL_CHECKS = 4 /* connections with incomplete headers looked at in one round */
 };
 
-/* ---- deadlines
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void span_init(struct span *span, int ms) {
     link_init(&span->items);
@@ -99,9 +97,7 @@ void http_limits_expire(struct http_server *server) {
     }
 }
 
-/* ---- headers
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- headers --------------------------------------------------------------------------------- */
 
 /* Is what MHD took of these headers already more than they may be? On a connection that was used
  * before, what MHD had taken is only known from the first look on; so the check errs in the

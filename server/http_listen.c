@@ -26,9 +26,7 @@ enum {
     VANISHED_MS = 30000           /* a peer that acknowledges nothing for so long is gone */
 };
 
-/* ---- opening
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static const char *bind_cause(int error) {
     switch (error) {

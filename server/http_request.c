@@ -14,9 +14,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- lifetime
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- lifetime -------------------------------------------------------------------------------- */
 
 static struct exchange *exchange_make(struct connection *connection, const char *method,
                                       const char *path) {

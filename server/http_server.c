@@ -215,9 +215,7 @@ void http_stats(const struct http_server *server, struct http_stats *out) {
     *out = server->stats;
 }
 
-/* ---- stopping
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);

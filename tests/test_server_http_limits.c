@@ -38,9 +38,7 @@ static void expect_refusal(struct peer *client, const char *status, const char *
     ck_assert_int_eq(peer_count(client, "HTTP/1.1 "), 1);
 }
 
-/* ---- sizes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void say_header(size_t length, const char *end) {
     char *value = mem_alloc(length);
@@ -145,9 +143,7 @@ START_TEST(test_refused_chunks_without_end) {
 }
 END_TEST
 
-/* ---- framing
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- framing --------------------------------------------------------------------------------- */
 
 static const char *const bad_framing[] = {
     "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -203,9 +199,7 @@ START_TEST(test_noise) {
 }
 END_TEST
 
-/* ---- time
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void setup_hasty(void) {
     struct http_config config = fixture_config();
@@ -310,9 +304,7 @@ START_TEST(test_loop_sleeps) {
 }
 END_TEST
 
-/* ---- connections
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void setup_small(void) {
     struct http_config config = fixture_config();

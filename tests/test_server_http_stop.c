@@ -28,9 +28,7 @@ static void on_closed(void *app) {
     closed->is_closed = true;
 }
 
-/* ---- draining
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- draining -------------------------------------------------------------------------------- */
 
 static bool can_connect(void) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -209,9 +207,7 @@ START_TEST(test_drain_and_free_from_callbacks) {
 }
 END_TEST
 
-/* ---- listening
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static bool answers_on(int family, const char *address, int port) {
     char got[16] = {0};

@@ -287,9 +287,7 @@ START_TEST(test_write_above_the_backlog) {
 }
 END_TEST
 
-/* ---- silence
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- silence --------------------------------------------------------------------------------- */
 
 static void setup_silence(void) {
     struct http_config config = fixture_config();

@@ -161,9 +161,7 @@ void fixture_run(struct fixture *fixture, int ms) {
     while (now_ns() < until_ns) fixture_turn(fixture);
 }
 
-/* ---- the client
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 void peer_open(struct peer *peer, const struct fixture *fixture) {
     struct sockaddr_in address = {.sin_family = AF_INET,
