@@ -5,6 +5,11 @@
  * judged before libmicrohttpd's reading of them is trusted: two lengths, a length beside a transfer
  * coding, or a coding it does not know are where proxies and servers come to disagree about where a
  * request ends.
+ *
+ * What libmicrohttpd's own parser refuses (a line without a colon, a length that is no number, a
+ * request line or records of headers beyond its pool) never gets here: it answers with the right
+ * status and a small page of its own, and closes. Version 0.9.75 sends the head of that page twice
+ * when the length is at fault.
  */
 #include <stdlib.h>
 #include <string.h>
