@@ -46,8 +46,9 @@ struct http_config {
     /* Called when the request is whole. It must be answered now or later by http_respond or
      * http_stream_begin. */
     void (*on_request)(void *app, struct http_request *request);
-    /* Called once when the client has gone (or was cut off) before the answer was whole. The
-     * application must still release the request; what it writes from now on is thrown away. */
+    /* Called once when the client has gone (or was cut off) before the answer was whole; on_request
+     * may not have been called. The application must still release the request; what it writes from
+     * now on is thrown away. */
     void (*on_gone)(void *app, struct http_request *request);
     /* Called once for every answered request when its last byte was taken or the connection broke,
      * for the access log: `status` is the code that was sent (499 when the client went away first),

@@ -1,10 +1,11 @@
 /* server/http: one connection, from accept to close.
  *
  * DESIGN
- * libmicrohttpd takes an answer only in certain states, so a refusal while it is still reading (headers or body late or too
- * large, framing that cannot be trusted) is written past it, straight to the socket. That is safe because MHD sends nothing
- * while it reads. Then our side is shut and what the client still sends is swallowed, up to a bound and for LINGER_MS: closing a
- * socket with unread bytes would reset it, and the client would never see why it was refused.
+ * libmicrohttpd takes an answer only in certain states, so a refusal while it is still reading
+ * (headers or body late or too large, framing that cannot be trusted) is written past it, straight
+ * to the socket. That is safe because MHD sends nothing while it reads. Then our side is shut and
+ * what the client still sends is swallowed, up to a bound and for LINGER_MS: closing a socket with
+ * unread bytes would reset it, and the client would never see why it was refused.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -36,7 +37,8 @@ static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     if (!inet_ntop(family, bytes, out, (socklen_t)size)) snprintf(out, size, "unknown");
 }
 
-/* Sends what fits at once. The peer is being turned away: what it does not take is not worth waiting for. */
+/* Sends what fits at once. The peer is being turned away: what it does not take is not worth
+ * waiting for. */
 static void send_now(int fd, const struct buf *bytes) {
     ssize_t sent = send(fd, bytes->data, bytes->length, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
@@ -87,11 +89,13 @@ void http_connection_add(struct http_server *server, int fd, const struct sockad
         return;
     }
     struct connection *connection = connection_make(server, fd, address);
-    if (connection->over) server->stats.refused++;
-    else server->stats.accepted++;
+    if (connection->over)
+        server->stats.refused++;
+    else
+        server->stats.accepted++;
     server->adding = connection;
     MHD_add_connection(server->daemon, fd, address, length); /* closes fd when it fails */
-    if (server->adding) free(server->adding); /* it failed before its first word */
+    if (server->adding) free(server->adding);                /* it failed before its first word */
     server->adding = NULL;
 }
 

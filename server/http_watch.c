@@ -1,8 +1,9 @@
 /* server/http: seeing clients go.
  *
- * libmicrohttpd does not look at a connection that is suspended, which is where a stream spends its life. So every connection is in a
- * second, edge-triggered epoll set that asks for nothing but the peer's end of it, and the loop watches that set. A client that
- * closes only its sending half counts as gone too: the two cannot be told apart, and none of the clients does that.
+ * libmicrohttpd does not look at a connection that is suspended, which is where a stream spends its
+ * life. So every connection is in a second, edge-triggered epoll set that asks for nothing but the
+ * peer's end of it, and the loop watches that set. A client that closes only its sending half
+ * counts as gone too: the two cannot be told apart, and none of the clients does that.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,8 +14,9 @@
 
 enum { BATCH = 64 };
 
-/* A request that MHD is still reading, or whose whole answer it writes, is MHD's to end. It may have missed the end, which came
- * in one piece with bytes that it took: shutting our half of that direction makes it look again. */
+/* A request that MHD is still reading, or whose whole answer it writes, is MHD's to end. It may
+ * have missed the end, which came in one piece with bytes that it took: shutting our half of that
+ * direction makes it look again. */
 static void peer_closed(struct connection *connection) {
     struct exchange *exchange = connection->exchange;
     connection->peer_closed = true;
@@ -25,8 +27,8 @@ static void peer_closed(struct connection *connection) {
     http_exchange_lose(exchange);
 }
 
-/* MHD has the first word, so that what came before the end is still read. Then there is no turn until all of a batch is noted: it
- * could free a connection that stands further down. */
+/* MHD has the first word, so that what came before the end is still read. Then there is no turn
+ * until all of a batch is noted: it could free a connection that stands further down. */
 static void on_watch(uv_poll_t *poll, int status, int flags) {
     struct http_server *server = poll->data;
     struct epoll_event events[BATCH];

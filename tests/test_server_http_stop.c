@@ -28,7 +28,7 @@ static void on_closed(void *app) {
     closed->is_closed = true;
 }
 
-/* ---- draining --------------------------------------------------------------------------------------------------- */
+/* ---- draining -------------------------------------------------------------------------------- */
 
 static bool can_connect(void) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -134,7 +134,7 @@ START_TEST(test_abort_cuts_everything) {
 }
 END_TEST
 
-/* ---- stopping from within ------------------------------------------------------------------------------------------ */
+/* ---- stopping from within -------------------------------------------------------------------- */
 
 static struct http_server *inner;
 
@@ -207,7 +207,7 @@ START_TEST(test_drain_and_free_from_callbacks) {
 }
 END_TEST
 
-/* ---- listening --------------------------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static bool answers_on(int family, const char *address, int port) {
     char got[16] = {0};
@@ -290,7 +290,8 @@ START_TEST(test_bind_failures) {
 }
 END_TEST
 
-/* The port is free at once for the next server, although connections of the last one linger in the kernel. */
+/* The port is free at once for the next server, although connections of the last one linger in the
+ * kernel. */
 START_TEST(test_port_is_free_after_stop) {
     struct http_config config = fixture_config();
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
