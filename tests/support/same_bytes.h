@@ -1,0 +1,125 @@
+/* same_bytes: requests, what each gives when it runs alone, and a run that holds many of them to it.
+ *
+ * A `struct request_set` is a model and a set of requests drawn from a seed, with beginnings in common. What a request gives is
+ * learnt once, by running it alone on the plainest settings: one thread, no prefix cache, all its rows in one step. A
+ * `struct run` is an engine and a scheduler with any settings; its clients submit requests of the set, and each event
+ * is compared bit by bit with what had to come.
+ */
+#ifndef PENSTOCK_TESTS_SAME_BYTES_H
+#define PENSTOCK_TESTS_SAME_BYTES_H
+
+#include "scheduler/internal.h"
+
+#define MOST_CHOICES 4
+#define MOST_CLIENTS 12
+#define N_THEMES 3      /* texts that prompts begin with */
+#define MOST_ASKED 48   /* requests of a set */
+
+/* ---- requests and their answers ------------------------------------------------------------------------ */
+
+struct answer {
+    int n_scored;
+    struct sampled *scored; /* [n_prompt - 1] */
+    struct {
+        int n;
+        struct sampled *token; /* [max_tokens] */
+        enum finish finish;
+    } choice[MOST_CHOICES];
+    bool known;
+};
+
+struct asked {
+    struct generation generation;
+    struct logit_bias bias[4];
+    struct answer answer;
+};
+
+/* ---- settings ------------------------------------------------------------------------------------------ */
+
+/* All that may change nothing. */
+struct setting {
+    const char *path;
+    int threads, max_rows, max_seqs, max_logit_rows;
+    int block_size, n_blocks;
+    bool caching;
+};
+
+/* The model's side of a set. */
+struct model_choice {
+    const char *file;
+    const char *kv_dtype;
+    bool float32;
+    int max_model_len;
+};
+
+struct request_set {
+    struct model_choice model;
+    const char *reference_path;
+    int V;
+    int64_t kv_bytes_per_token;
+    int n_asked, n_theme;
+    const int32_t *theme[N_THEMES]; /* [n_theme] */
+    int32_t *drawn;                 /* themes that the set has drawn itself, or NULL */
+    struct asked asked[MOST_ASKED];
+};
+
+/* Draws `n_asked` requests. With `text`, prompts are stretches of its n tokens; without, of random ids. Long ones have
+ * more than 240 tokens. */
+void request_set_init(struct request_set *set, const struct model_choice *model, uint64_t seed, int n_asked,
+               const int32_t *text, int n_text);
+void request_set_free(struct request_set *set);
+
+/* Runs the requests alone. Returns the tokens that they gave. */
+int request_set_learn(struct request_set *set);
+
+/* KV slots that the largest of a request's choices takes. */
+int asked_slots(const struct request_set *set, const struct asked *asked);
+
+/* ---- a run --------------------------------------------------------------------------------------------- */
+
+struct client {
+    struct generation generation; /* a copy, with flags of its own */
+    const struct asked *asked;
+    struct answer *into; /* NULL: compare; otherwise learn */
+    struct run *run;
+    int n_scored, n_tokens[MOST_CHOICES];
+    bool ended[MOST_CHOICES], last;
+    int submit_at, cancel_at; /* steps; cancel_at -1: never */
+    int cancel_choice;        /* -1: all */
+};
+
+struct tally {
+    uint64_t tokens, scores;  /* compared */
+    uint64_t preemptions, copies, prefix_hits, cancels, steps;
+    uint64_t differences;
+};
+
+struct run {
+    const struct request_set *set;
+    struct setting setting;
+    struct engine *engine;
+    struct scheduler *scheduler;
+    struct tally tally;
+    char first_difference[512];
+    int n_clients, n_live;
+    struct client client[MOST_CLIENTS];
+    pthread_mutex_t mutex; /* guards n_live in a threaded run */
+    pthread_cond_t all_ended;
+};
+
+void run_open(struct run *run, const struct request_set *set, const struct setting *setting);
+void run_close(struct run *run); /* leaves the tally */
+
+/* A client for a request; its submit_at and cancel are the caller's to set. */
+struct client *run_add(struct run *run, const struct asked *asked);
+
+/* Lets all clients run to their ends, step by step on this thread, or on the scheduler's own. The second takes submit_at
+ * and cancel_at as an order only, and ends the run's life for stepping. Then no client is left. */
+void run_stepped(struct run *run);
+void run_threaded(struct run *run);
+
+/* A number from both included, from a seed's sequence. */
+int drawn_between(uint64_t *random, int low, int high);
+bool drawn_chance(uint64_t *random, int percent);
+
+#endif

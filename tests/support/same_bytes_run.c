@@ -1,0 +1,259 @@
+/* A run: an engine and a scheduler under some settings, and clients that compare what comes.
+ *
+ * DESIGN. In a stepped run all happens on the test's thread. In a threaded one events come on the scheduler's thread, which
+ * alone touches clients between their submit and their last event; only n_live crosses, under the mutex. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/same_bytes.h"
+
+#define MOST_STEPS 200000
+
+/* ---- comparing ----------------------------------------------------------------------------------------- */
+
+static bool same_float(float a, float b) {
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static bool same_sampled(const struct sampled *a, const struct sampled *b) {
+    bool same = a->id == b->id && same_float(a->logprob, b->logprob) && a->rank == b->rank &&
+                a->n_top == b->n_top;
+    for (int i = 0; same && i < a->n_top; i++)
+        same = a->top[i].id == b->top[i].id && same_float(a->top[i].logprob, b->top[i].logprob);
+    return same;
+}
+
+static void differ(struct client *client, const struct event *event, int at,
+                   const struct sampled *wanted) {
+    struct run *run = client->run;
+    if (run->tally.differences++ > 0) return;
+    const struct sampled *got = &event->sampled;
+    snprintf(run->first_difference, sizeof run->first_difference,
+             "request %d (%d tokens, n %d), choice %d, kind %d, token %d: id %d logprob %a rank %d, "
+             "finish %d; alone: id %d logprob %a rank %d",
+             (int)(client->asked - run->set->asked), client->generation.n_prompt,
+             client->generation.n, event->choice, (int)event->kind, at, (int)got->id,
+             (double)got->logprob, got->rank, (int)event->finish, wanted ? (int)wanted->id : -1,
+             wanted ? (double)wanted->logprob : 0.0, wanted ? wanted->rank : 0);
+}
+
+/* ---- events -------------------------------------------------------------------------------------------- */
+
+static void learn_event(struct client *client, const struct event *event) {
+    struct answer *into = client->into;
+    if (event->kind == EVENT_PROMPT_TOKEN) into->scored[into->n_scored++] = event->sampled;
+    if (event->kind == EVENT_TOKEN)
+        into->choice[event->choice].token[into->choice[event->choice].n++] = event->sampled;
+    if (event->finish != FINISH_NONE) into->choice[event->choice].finish = event->finish;
+}
+
+static void compare_score(struct client *client, const struct event *event) {
+    const struct answer *answer = &client->asked->answer;
+    int at = client->n_scored++;
+    client->run->tally.scores++;
+    if (at >= answer->n_scored) {
+        differ(client, event, at, NULL);
+    } else if (event->position != at + 1 || !same_sampled(&event->sampled, &answer->scored[at])) {
+        differ(client, event, at, &answer->scored[at]);
+    }
+}
+
+static void compare_token(struct client *client, const struct event *event) {
+    const struct answer *answer = &client->asked->answer;
+    int c = event->choice, at = client->n_tokens[c]++;
+    client->run->tally.tokens++;
+    if (at >= answer->choice[c].n || client->ended[c] || client->n_scored < answer->n_scored) {
+        differ(client, event, at, NULL);
+    } else if (!same_sampled(&event->sampled, &answer->choice[c].token[at])) {
+        differ(client, event, at, &answer->choice[c].token[at]);
+    }
+}
+
+static bool may_be_cancelled(const struct client *client, int choice) {
+    return client->cancel_at >= 0 &&
+           (client->cancel_choice < 0 || client->cancel_choice == choice);
+}
+
+/* A choice that ends has given all that it gives alone, or was cancelled. */
+static void compare_end(struct client *client, const struct event *event) {
+    const struct answer *answer = &client->asked->answer;
+    int c = event->choice;
+    if (event->finish == FINISH_CANCELLED && may_be_cancelled(client, c)) {
+        client->run->tally.cancels++;
+    } else if (event->finish != answer->choice[c].finish ||
+               client->n_tokens[c] != answer->choice[c].n || client->n_scored != answer->n_scored) {
+        differ(client, event, client->n_tokens[c], NULL);
+    }
+}
+
+static void take_event(struct client *client, const struct event *event) {
+    if (client->into) {
+        learn_event(client, event);
+    } else if (event->kind == EVENT_PROMPT_TOKEN) {
+        compare_score(client, event);
+    } else if (event->kind == EVENT_TOKEN) {
+        compare_token(client, event);
+    }
+    if (event->finish == FINISH_NONE) return;
+    if (!client->into) compare_end(client, event);
+    client->ended[event->choice] = true;
+    client->last = event->last;
+}
+
+static void on_events(void *arg, const struct event *events, int n) {
+    struct run *run = arg;
+    int ended = 0;
+    for (int i = 0; i < n; i++) {
+        take_event(events[i].generation->owner, &events[i]);
+        ended += events[i].last;
+    }
+    if (ended == 0) return;
+    pthread_mutex_lock(&run->mutex);
+    run->n_live -= ended;
+    pthread_cond_signal(&run->all_ended);
+    pthread_mutex_unlock(&run->mutex);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+/* The set gets exactly the blocks that were asked for. */
+static struct engine *open_engine(const struct run *run) {
+    const struct setting *s = &run->setting;
+    const struct model_choice *m = &run->set->model;
+    struct engine_config config = {.model = m->file, .threads = s->threads, .float32 = m->float32,
+                                   .kv_dtype = m->kv_dtype, .max_model_len = s->block_size,
+                                   .max_num_seqs = s->max_seqs, .max_num_batched_tokens = s->max_rows,
+                                   .max_logit_rows = s->max_logit_rows, .block_size = s->block_size,
+                                   .cpu_path = s->path};
+    config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
+    struct engine *engine;
+    struct err err = {0};
+    if (engine_open(&engine, &config, &err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", m->file, err.message);
+        exit(1);
+    }
+    assert(engine_memory(engine)->n_blocks == s->n_blocks);
+    return engine;
+}
+
+void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
+    memset(run, 0, sizeof *run);
+    run->set = set;
+    run->setting = *setting;
+    pthread_mutex_init(&run->mutex, NULL);
+    pthread_cond_init(&run->all_ended, NULL);
+    run->engine = open_engine(run);
+    struct scheduler_config config = {.max_num_seqs = setting->max_seqs,
+                                      .max_num_batched_tokens = setting->max_rows,
+                                      .max_model_len = set->model.max_model_len,
+                                      .max_queued_requests = MOST_CLIENTS,
+                                      .max_queued_tokens = 1 << 20,
+                                      .n_blocks = setting->n_blocks,
+                                      .block_size = setting->block_size,
+                                      .max_logit_rows = setting->max_logit_rows,
+                                      .prefix_caching = setting->caching,
+                                      .on_events = on_events,
+                                      .arg = run};
+    run->scheduler = scheduler_new(&config, run->engine);
+}
+
+static void take_stats(struct run *run) {
+    struct scheduler_stats stats;
+    scheduler_stats(run->scheduler, &stats);
+    assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
+    run->tally.preemptions = stats.preemptions;
+    run->tally.prefix_hits = stats.prefix_hits;
+    run->tally.steps = stats.steps;
+}
+
+void run_close(struct run *run) {
+    take_stats(run);
+    scheduler_free(run->scheduler);
+    engine_close(run->engine);
+    pthread_mutex_destroy(&run->mutex);
+    pthread_cond_destroy(&run->all_ended);
+}
+
+/* ---- clients ------------------------------------------------------------------------------------------- */
+
+static void copy_generation(struct generation *to, const struct generation *from) {
+    memcpy(to, from, sizeof *to);
+    atomic_init(&to->cancelled, false);
+    atomic_init(&to->cancelled_choices[0], 0);
+    atomic_init(&to->cancelled_choices[1], 0);
+}
+
+struct client *run_add(struct run *run, const struct asked *asked) {
+    assert(run->n_clients < MOST_CLIENTS);
+    struct client *client = &run->client[run->n_clients++];
+    memset(client, 0, sizeof *client);
+    copy_generation(&client->generation, &asked->generation);
+    client->generation.owner = client;
+    client->asked = asked;
+    client->run = run;
+    client->cancel_at = client->cancel_choice = -1;
+    return client;
+}
+
+static void submit(struct client *client) {
+    struct err err = {0};
+    if (scheduler_submit(client->run->scheduler, &client->generation, &err) == STATUS_OK) return;
+    fprintf(stderr, "a request was refused: %s\n", err.message);
+    exit(1);
+}
+
+static void cancel(struct client *client) {
+    struct generation *g = &client->generation;
+    if (client->cancel_choice < 0) {
+        atomic_store(&g->cancelled, true);
+    } else {
+        atomic_fetch_or(&g->cancelled_choices[0], (uint64_t)1 << client->cancel_choice);
+    }
+    scheduler_cancel(client->run->scheduler, g);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+static void forget_clients(struct run *run) {
+    for (int i = 0; i < run->n_clients; i++) assert(run->client[i].last);
+    run->n_clients = 0;
+}
+
+static void act_at(struct run *run, int step) {
+    for (int i = 0; i < run->n_clients; i++) {
+        struct client *client = &run->client[i];
+        if (client->submit_at == step) submit(client);
+        if (client->cancel_at == step && !client->last) cancel(client);
+    }
+}
+
+void run_stepped(struct run *run) {
+    uint64_t steps = run->scheduler->stats.steps;
+    run->n_live = run->n_clients;
+    for (int step = 0; run->n_live > 0; step++) {
+        assert(step < MOST_STEPS);
+        act_at(run, step);
+        scheduler_step(run->scheduler);
+        if (run->scheduler->stats.steps > steps)
+            run->tally.copies += (uint64_t)run->scheduler->batch.step.n_copies;
+        steps = run->scheduler->stats.steps;
+    }
+    forget_clients(run);
+}
+
+void run_threaded(struct run *run) {
+    run->n_live = run->n_clients;
+    scheduler_start(run->scheduler);
+    for (int i = 0; i < run->n_clients; i++) {
+        submit(&run->client[i]);
+        if (i % 3 == 2) sched_yield();
+    }
+    for (int i = 0; i < run->n_clients; i++)
+        if (run->client[i].cancel_at >= 0) cancel(&run->client[i]);
+    pthread_mutex_lock(&run->mutex);
+    while (run->n_live > 0) pthread_cond_wait(&run->all_ended, &run->mutex);
+    pthread_mutex_unlock(&run->mutex);
+    forget_clients(run);
+}

@@ -1,0 +1,167 @@
+/* The requests of a set, and the answers that they give alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fake_engine.h"
+#include "support/same_bytes.h"
+
+int drawn_between(uint64_t *random, int low, int high) {
+    return fake_between(random, low, high);
+}
+
+bool drawn_chance(uint64_t *random, int percent) {
+    return fake_between(random, 1, 100) <= percent;
+}
+
+/* ---- drawing ------------------------------------------------------------------------------------------- */
+
+/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance would. */
+static int draw_length(uint64_t *random, int most) {
+    static const int edges[] = {1, 8, 15, 16, 17, 31, 32, 33, 64, 255, 256, 257, 250, 510, 513, 600};
+    int kind = drawn_between(random, 1, 100), length;
+    if (kind <= 25) {
+        length = edges[drawn_between(random, 0, (int)(sizeof edges / sizeof *edges) - 1)];
+    } else if (kind <= 92) {
+        length = drawn_between(random, 1, kind <= 60 ? 40 : 200);
+    } else {
+        length = drawn_between(random, 240, 600);
+    }
+    return length < most ? length : most;
+}
+
+/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared. */
+static const int32_t *draw_prompt(const struct request_set *set, uint64_t *random, int n) {
+    int32_t *prompt = mem_calloc((size_t)n, sizeof *prompt);
+    memcpy(prompt, set->theme[drawn_between(random, 0, N_THEMES - 1)], (size_t)n * sizeof *prompt);
+    if (drawn_chance(random, 40))
+        prompt[drawn_between(random, 0, n - 1)] = drawn_between(random, 0, set->V - 1);
+    return prompt;
+}
+
+static void draw_sampling(const struct request_set *set, struct asked *asked, uint64_t *random) {
+    struct sampling *s = &asked->generation.sampling;
+    static const float temperatures[] = {0.3f, 0.7f, 1, 1.7f};
+    *s = (struct sampling){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    if (drawn_chance(random, 65)) s->temperature = temperatures[drawn_between(random, 0, 3)];
+    if (drawn_chance(random, 30)) s->top_k = drawn_between(random, 1, 50);
+    if (drawn_chance(random, 30)) s->top_p = (float)drawn_between(random, 5, 99) / 100;
+    if (drawn_chance(random, 20)) s->min_p = (float)drawn_between(random, 1, 30) / 100;
+    if (drawn_chance(random, 20)) s->presence_penalty = 0.5f;
+    if (drawn_chance(random, 20)) s->frequency_penalty = 0.25f;
+    if (drawn_chance(random, 20)) s->repetition_penalty = 1.25f;
+    s->seed = drawn_chance(random, 50) ? 7 : fake_random(random);
+    if (drawn_chance(random, 85)) s->n_logprobs = drawn_between(random, 0, MAX_TOP_LOGPROBS);
+    if (!drawn_chance(random, 15)) return;
+    s->n_bias = drawn_between(random, 1, 4);
+    s->bias = asked->bias;
+    for (int i = 0; i < s->n_bias; i++)
+        asked->bias[i] = (struct logit_bias){drawn_between(random, 0, set->V - 1),
+                                             (float)drawn_between(random, -40, 40) / 8};
+}
+
+static void draw_asked(const struct request_set *set, struct asked *asked, uint64_t *random) {
+    struct generation *g = &asked->generation;
+    int room = set->model.max_model_len - 1;
+    g->n_prompt = draw_length(random, room < set->n_theme ? room : set->n_theme);
+    g->prompt = draw_prompt(set, random, g->n_prompt);
+    g->n = drawn_chance(random, 65) ? 1 : drawn_between(random, 2, MOST_CHOICES);
+    g->max_tokens = drawn_between(random, 1, drawn_chance(random, 60) ? 12 : 40);
+    g->min_tokens = drawn_chance(random, 20) ? drawn_between(random, 0, g->max_tokens) : 0;
+    g->n_stop_ids = drawn_chance(random, 30) ? drawn_between(random, 1, 8) : 0;
+    for (int i = 0; i < g->n_stop_ids; i++) g->stop_ids[i] = drawn_between(random, 0, set->V - 1);
+    g->prompt_logprobs = drawn_chance(random, 15) ? drawn_between(random, 0, 5) : -1;
+    if (g->prompt_logprobs >= 0 && drawn_chance(random, 30)) g->max_tokens = g->min_tokens = 0;
+    g->priority = drawn_chance(random, 30) ? drawn_between(random, -1, 2) : 0;
+    g->cache_salt[0] = drawn_chance(random, 10) ? 1 : 0;
+    draw_sampling(set, asked, random);
+}
+
+static void draw_themes(struct request_set *set, uint64_t *random) {
+    set->n_theme = set->model.max_model_len;
+    size_t n = (size_t)set->n_theme;
+    set->drawn = mem_calloc(N_THEMES * n, sizeof *set->drawn);
+    for (size_t i = 0; i < N_THEMES * n; i++) set->drawn[i] = drawn_between(random, 0, set->V - 1);
+    for (size_t t = 0; t < N_THEMES; t++) {
+        set->theme[t] = set->drawn + t * n;
+        if (t > 0) memcpy(set->drawn + t * n, set->drawn, 20 * t * sizeof *set->drawn);
+    }
+}
+
+/* What only the opened model tells. */
+static void ask_model(struct request_set *set) {
+    struct engine_config config = {.model = set->model.file, .threads = 1,
+                                   .float32 = set->model.float32,
+                                   .kv_dtype = set->model.kv_dtype, .max_model_len = 16,
+                                   .max_num_seqs = 1, .max_num_batched_tokens = 1,
+                                   .block_size = 16};
+    struct engine *engine;
+    struct err err = {0};
+    if (engine_open(&engine, &config, &err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", set->model.file, err.message);
+        exit(1);
+    }
+    set->V = engine_model(engine)->V;
+    set->kv_bytes_per_token = engine_memory(engine)->kv_bytes_per_token;
+    engine_close(engine);
+}
+
+void request_set_init(struct request_set *set, const struct model_choice *model, uint64_t seed, int n_asked,
+               const int32_t *text, int n_text) {
+    uint64_t random = seed * 1000003;
+    assert(n_asked <= MOST_ASKED);
+    *set = (struct request_set){.model = *model, .reference_path = "plain", .n_asked = n_asked};
+    ask_model(set);
+    if (text) {
+        set->n_theme = n_text * 3 / 4;
+        for (int t = 0; t < N_THEMES; t++) set->theme[t] = text + n_text / 8 * t;
+    } else {
+        draw_themes(set, &random);
+    }
+    for (int i = 0; i < n_asked; i++) draw_asked(set, &set->asked[i], &random);
+}
+
+void request_set_free(struct request_set *set) {
+    for (int i = 0; i < set->n_asked; i++) {
+        struct asked *asked = &set->asked[i];
+        free((void *)asked->generation.prompt);
+        free(asked->answer.scored);
+        for (int c = 0; c < MOST_CHOICES; c++) free(asked->answer.choice[c].token);
+    }
+    free(set->drawn);
+}
+
+int asked_slots(const struct request_set *set, const struct asked *asked) {
+    return generation_max_slots(&asked->generation, set->model.max_model_len);
+}
+
+/* ---- learning ------------------------------------------------------------------------------------------ */
+
+static void answer_prepare(struct asked *asked) {
+    size_t most = (size_t)asked->generation.max_tokens;
+    struct answer *answer = &asked->answer;
+    answer->scored = mem_calloc((size_t)asked->generation.n_prompt, sizeof *answer->scored);
+    for (int c = 0; c < asked->generation.n; c++)
+        answer->choice[c].token = mem_calloc(most + 1, sizeof *answer->choice[c].token);
+}
+
+int request_set_learn(struct request_set *set) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    int length = set->model.max_model_len, tokens = 0;
+    struct setting alone = {.path = set->reference_path, .threads = 1, .max_rows = length,
+                            .max_seqs = MOST_CHOICES, .max_logit_rows = length, .block_size = 16,
+                            .n_blocks = (length / 16 + 1) * (MOST_CHOICES + 1)};
+    run_open(run, set, &alone);
+    for (int i = 0; i < set->n_asked; i++) {
+        struct asked *asked = &set->asked[i];
+        answer_prepare(asked);
+        run_add(run, asked)->into = &asked->answer;
+        run_stepped(run);
+        asked->answer.known = true;
+        for (int c = 0; c < asked->generation.n; c++) tokens += asked->answer.choice[c].n;
+    }
+    assert(run->tally.preemptions == 0 && run->tally.prefix_hits == 0);
+    run_close(run);
+    free(run);
+    return tokens;
+}
