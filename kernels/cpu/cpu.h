@@ -12,6 +12,7 @@
 #define PENSTOCK_KERNELS_CPU_H
 
 #include <assert.h>
+#include <pthread.h>
 
 #include "kernels/kernels.h"
 
@@ -151,6 +152,7 @@ struct kv_cache {
     size_t keys_bytes, values_bytes;
     uint8_t *keys;        /* [L][n_blocks][G][D][B] */
     uint8_t *values;      /* [L][n_blocks][G][B][D_padded] */
+    pthread_t toucher;    /* has the memory given, then ends; joined when the cache goes */
 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
