@@ -16,6 +16,7 @@
 #define TEMPLATE_NESTING_MAX 200            /* height of the syntax tree */
 #define TEMPLATE_DEPTH_MAX 1000             /* nested evaluations, macros and values */
 #define TEMPLATE_STEPS_MAX 20000000         /* about half a second */
+#define NUMBER_STEPS 250                    /* what printing or reading a float counts for */
 #define TEMPLATE_SOURCE_MAX ((size_t)1 << 20) /* bytes of a template's text */
 #define TEMPLATE_RANGE_MAX 100000           /* items of range(), as the sandbox of jinja2 has it */
 

@@ -32,6 +32,7 @@ static uint64_t hash_number(struct value value) {
 
 /* Equal values have equal hashes; what can change has none, as in Python. */
 static uint64_t hash(struct render *r, struct value value) {
+    render_charge(r, 2);
     if (value.kind == VALUE_TEXT) return hash_text(r, value.text);
     if (value_is_number(value)) return hash_number(value);
     bool is_tuple = value.kind == VALUE_LIST && (value.list->flavour == LIST_TUPLE ||

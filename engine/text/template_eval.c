@@ -109,6 +109,7 @@ static struct value own_item(struct render *r, struct value object, struct value
         if (at < 0) at += n;
         if (at < 0 || at >= n) return VALUE_NOTHING;
         size_t start = text_offset(object.text, 0, (size_t)at);
+        render_charge(r, start / 8);
         return text_part(r, object.text, start, text_next(object.text, start) - start);
     }
     if (object.kind != VALUE_LIST || object.list->flavour > LIST_RANGE) return VALUE_NOTHING;

@@ -1,4 +1,5 @@
 /* Filters over lists and dicts. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/text/template.h"
@@ -190,7 +191,8 @@ static struct value filter_max(struct render *r, struct value self, const struct
 
 static struct args without_first(const struct args *args, size_t n) {
     struct args rest = *args;
-    rest.position += n;
+    assert(n <= args->n_positions);
+    if (n) rest.position += n;
     rest.n_positions -= n;
     return rest;
 }

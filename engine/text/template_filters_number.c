@@ -13,6 +13,7 @@
 static bool number_chars(struct render *r, const struct text *text, char out[DIGITS_MAX]) {
     const struct text *trimmed = text_strip(r, text, NULL, true, true).text;
     size_t n = 0;
+    render_charge(r, NUMBER_STEPS);
     if (trimmed->length == 0 || trimmed->length >= DIGITS_MAX) return false;
     for (size_t i = 0; i < trimmed->length; i++) {
         char c = trimmed->data[i];
@@ -111,6 +112,7 @@ static struct value filter_round(struct render *r, struct value self, const stru
     }
     if (self.kind == VALUE_UNDEFINED) value_undefined_fail(r, self);
     if (!value_is_number(self)) render_fail(r, "round needs a number, not '%s'", value_type(self));
+    render_charge(r, NUMBER_STEPS);
     if (precision > 300 || precision < -300) render_fail(r, "round's precision is too large");
     double real = value_real(self);
     if (!up && !down) {

@@ -63,7 +63,7 @@ static struct value filter_escape(struct render *r, struct value self, const str
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const struct text *text = value_text(r, self);
     struct builder *b = builder_new(r);
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0; at < text->length; at++) {
         const char *known = text->data[at] ? strchr(from, text->data[at]) : NULL;
         if (known) {
@@ -126,7 +126,7 @@ static struct value filter_wordcount(struct render *r, struct value self, const 
     const struct text *text = value_text(r, self);
     int64_t n = 0;
     bool inside = false;
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         bool is_word = point_is_word(text_point(text, at, next));

@@ -29,6 +29,7 @@ static size_t binary_digits(char *out, uint64_t size) {
 /* Writes a number's digits, without its sign. Python's precision is six places where none is given. */
 static void number_digits(struct render *r, struct value value, const struct spec *spec, char out[512]) {
     char type = spec->type;
+    render_charge(r, NUMBER_STEPS);
     int precision = (int)(spec->precision < 0 ? 6 : spec->precision);
     if (precision > 100) render_fail(r, "a format's precision is too large");
     if (type && strchr("eEfFgG%", type)) {

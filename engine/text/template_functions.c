@@ -20,6 +20,7 @@ static struct value function_strftime(struct render *r, struct value self, const
     if (format->length >= sizeof pattern) render_fail(r, "strftime_now's format is too long");
     memcpy(pattern, format->data, format->length);
     pattern[format->length] = 0;
+    render_charge(r, NUMBER_STEPS);
     if (!gmtime_r(&now, &parts)) render_fail(r, "strftime_now has no time to show");
     return text_copy(r, out, strftime(out, sizeof out, pattern, &parts), false);
 }

@@ -87,7 +87,7 @@ static void escape_point(char out[16], int32_t point, bool ascii) {
 
 static void write_text(struct writer *w, const struct text *text) {
     struct render *r = w->r;
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length / 2);
     builder_puts(r, w->out, "\"");
     for (size_t at = 0, next; at < text->length; at = next) {
         char escape[16];
@@ -102,6 +102,7 @@ static void write_text(struct writer *w, const struct text *text) {
 
 static void write_real(struct writer *w, double real) {
     char text[32];
+    render_charge(w->r, NUMBER_STEPS);
     real_print(text, real);
     const char *name = isnan(real) ? "NaN" : isinf(real) ? (real < 0 ? "-Infinity" : "Infinity") : text;
     builder_puts(w->r, w->out, name);

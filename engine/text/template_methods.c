@@ -50,7 +50,7 @@ static struct value text_swapcase(struct render *r, struct value self, const str
 
 /* Whether there are characters and all are as `is` wants them. */
 static struct value all_points(struct render *r, const struct text *text, bool (*is)(int32_t)) {
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         int32_t point = text_point(text, at, next);
@@ -341,7 +341,7 @@ static struct value text_splitlines(struct render *r, struct value self, const s
     bool keep = value_truth(arg_or(args, 0, VALUE_OF_BOOL(false)));
     struct list *lines = list_open(r, LIST_PLAIN);
     size_t start = 0;
-    render_charge(r, text->length / 16);
+    render_charge(r, text->length / 4);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         if (!ends_line(text_point(text, at, next))) continue;

@@ -195,7 +195,7 @@ static struct value slice_text(struct render *r, const struct text *text, struct
 
 static struct value slice_list(struct render *r, const struct list *list, struct slice slice) {
     struct list *part = list_new(r, slice.step == 1 ? 0 : (size_t)slice.n, list->flavour);
-    if (slice.step == 1) {
+    if (slice.step == 1 && slice.n) {
         part->items = list->items + slice.start;
         part->n = (size_t)slice.n;
     }
@@ -218,7 +218,7 @@ struct value value_slice(struct render *r, struct value object, struct value sta
     if (object.kind == VALUE_UNDEFINED) value_undefined_fail(r, object);
     if (object.kind == VALUE_TEXT) {
         int64_t length = (int64_t)text_points(r, object.text);
-        render_charge(r, object.text->length / 16);
+        render_charge(r, object.text->length / 8);
         return slice_text(r, object.text, slice_of(r, length, start, stop, step));
     }
     if (object.kind == VALUE_LIST && object.list->flavour <= LIST_RANGE) {

@@ -19,7 +19,7 @@ struct node *parser_close(struct parser *p, struct node *node) {
             if (child->height >= node->height) node->height = child->height + 1;
         }
     }
-    if (node->height > TEMPLATE_NESTING_MAX) guard_fail(p->guard, "it is nested too deeply");
+    if (node->height > TEMPLATE_NESTING_MAX) guard_fail(p->guard, "the template is nested too deeply");
     return node;
 }
 

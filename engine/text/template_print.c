@@ -34,6 +34,7 @@ void real_print(char out[32], double real) {
 
 static void print_real(struct render *r, struct builder *b, double real) {
     char text[32];
+    render_charge(r, NUMBER_STEPS);
     real_print(text, real);
     builder_puts(r, b, text);
 }
@@ -60,7 +61,7 @@ static void repr_text(struct render *r, struct builder *b, const struct text *te
     bool has_single = memchr(text->data, '\'', text->length) != NULL;
     bool has_double = memchr(text->data, '"', text->length) != NULL;
     char quote[2] = {has_single && !has_double ? '"' : '\'', 0};
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length / 2);
     builder_puts(r, b, quote);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);

@@ -70,7 +70,7 @@ TEST(is_odd, value_equal(r, value_binary(r, '%', self, VALUE_OF_INT(2)), VALUE_O
 static bool is_case(struct render *r, struct value self, int32_t (*how)(int32_t, int32_t)) {
     const struct text *text = value_text(r, self);
     bool has_cased = false;
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         int32_t point = text_point(text, at, next);

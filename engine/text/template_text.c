@@ -153,7 +153,7 @@ ptrdiff_t text_find(struct render *r, const struct text *text, const struct text
     if (part->length == 0) return (ptrdiff_t)from;
     const char *found = memmem(text->data + from, text->length - from, part->data, part->length);
     size_t looked = found ? (size_t)(found - text->data) - from : text->length - from;
-    render_charge(r, (looked + part->length) / 64 + 1);
+    render_charge(r, (looked + part->length) / 8 + 1);
     return found ? found - text->data : -1;
 }
 
@@ -181,7 +181,7 @@ size_t text_next(const struct text *text, size_t at) {
 size_t text_points(struct render *r, const struct text *text) {
     size_t n = text->length > 0;
     for (size_t at = 1; at < text->length; at++) n += starts_character(text, at);
-    render_charge(r, text->length / 64);
+    render_charge(r, text->length / 16);
     return n;
 }
 
@@ -243,7 +243,7 @@ struct value text_map(struct render *r, const struct text *text,
                       int32_t (*how)(int32_t point, int32_t previous)) {
     struct builder *b = builder_new(r);
     int32_t previous = -1;
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         int32_t point = text_point(text, at, next), changed = point < 0 ? point : how(point, previous);
@@ -284,6 +284,6 @@ struct value text_strip(struct render *r, const struct text *text, const struct 
         if (!is_stripped(r, text, last, end, set)) break;
         end = last;
     }
-    render_charge(r, (text->length - (end - start)) / 16);
+    render_charge(r, (text->length - (end - start)) / 2);
     return text_part(r, text, start, end - start);
 }
