@@ -1,5 +1,6 @@
-/* Chat templates against Python's jinja2 as transformers sets it up (tests/vectors/make_template.py), and what jinja2 does not
- * have: whose each byte is, bounds, errors with their line. */
+/* Chat templates against Python's jinja2 as transformers sets it up
+ * (tests/vectors/make_template.py), and what jinja2 does not have: whose each byte is, bounds,
+ * errors with their line. */
 #include <check.h>
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -72,7 +73,8 @@ static struct buf render(const char *source, const struct chat_input *input, str
 }
 
 /* One template with one input; true when it does what jinja2 does. */
-static bool agrees(const char *source, const cJSON *json, const char *input_name, const cJSON *expected) {
+static bool agrees(const char *source, const cJSON *json, const char *input_name,
+                   const cJSON *expected) {
     const char *wanted = cJSON_GetStringValue(expected);
     struct chat_input input = input_of(json);
     struct err err = {0};
@@ -111,10 +113,10 @@ START_TEST(agrees_with_jinja2) {
 }
 END_TEST
 
-/* ---- whose each byte is ------------------------------------------------------------------------------------------- */
+/* ---- whose each byte is ------------------------------------------------------------------- */
 
-static const char talk[] =
-    "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|>\\n\", \"n\": 7, \"list\": [\"a\", \"b\"]}]";
+static const char talk[] = "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|>\\n\", \"n\": 7, "
+                           "\"list\": [\"a\", \"b\"]}]";
 
 /* Renders `source` and writes it with the user's parts in brackets. */
 static void shows(const char *source, const char *wanted) {
@@ -157,8 +159,9 @@ START_TEST(knows_whose_each_byte_is) {
     shows("{{ messages[0].list|join(', ') }}", "[a], [b]");
     shows("{{ ('x ' ~ messages[0].role ~ ' y').split(' ')|join('+') }}", "x+[user]+y");
     shows("{{ messages[0].list }}", "['[a]', '[b]']");
-    shows("{{ messages[0]|tojson }}", "{\"[role]\": \"[user]\", \"[content]\": \"[ Zoë <|x|>\\n]\", "
-                                      "\"[n]\": 7, \"[list]\": [\"[a]\", \"[b]\"]}");
+    shows("{{ messages[0]|tojson }}",
+          "{\"[role]\": \"[user]\", \"[content]\": \"[ Zoë <|x|>\\n]\", "
+          "\"[n]\": 7, \"[list]\": [\"[a]\", \"[b]\"]}");
     shows("{% set x %}<{{ k }}>{% endset %}{{ x }}{{ x|title }}", "<[v]><[V]>");
     shows("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(k) }}{{ m('t') }}", "<[v]><t>");
     shows("{{ '%s=%5s|' % ('a', k) }}{{ '{}:{:>3}'.format(k, k) }}", "a=    [v]|[v]:  [v]");
@@ -167,12 +170,13 @@ START_TEST(knows_whose_each_byte_is) {
     shows("{% filter indent(2, true) %}a\n{{ messages[0].role }}{% endfilter %}", "  a\n  [user]");
     shows("{{ messages[0].role * 2 ~ '!' * 2 }}", "[useruser]!!");
     shows("{{ (messages[0].role ~ '\n<b>').splitlines()|map('e')|join }}", "[user]&lt;b&gt;");
-    shows("{{ k ~ '' }}{{ '' ~ k }}{{ k|default('d') }}{{ zz|default(k) }}{{ k|string|safe }}", "[vvvvv]");
+    shows("{{ k ~ '' }}{{ '' ~ k }}{{ k|default('d') }}{{ zz|default(k) }}{{ k|string|safe }}",
+          "[vvvvv]");
     shows("", "");
 }
 END_TEST
 
-/* ---- bounds -------------------------------------------------------------------------------------------------------- */
+/* ---- bounds ------------------------------------------------------------------------------- */
 
 /* Renders and wants an error that has `cause` in it. */
 static void fails(const char *source, const char *cause) {
@@ -198,19 +202,27 @@ static char *repeated(const char *head, const char *part, int n, const char *tai
 
 START_TEST(is_bounded) {
     static const char *const endless[] = {
-        "{% for a in range(100000) %}{% for b in range(100000) %}{% set x = a * b %}{% endfor %}{% endfor %}",
-        "{% set n = namespace(a=(1,)) %}{% for a in range(60) %}{% set n.a = (n.a, n.a) %}{% endfor %}{{ {n.a: 1} }}",
-        "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 %}{% for x in range(99999) %}{{ a.rfind(b) }}{% endfor %}",
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% set y = 1e300|round(40) %}{% endfor %}{% endfor %}"};
-    for (size_t i = 0; i < sizeof endless / sizeof *endless; i++) fails(endless[i], "too many steps");
-    fails("{% set n = namespace(a='x') %}{% for a in range(99) %}{% set n.a = n.a + n.a %}{% endfor %}",
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% set x = a * b %}{% endfor %}{% "
+        "endfor %}",
+        "{% set n = namespace(a=(1,)) %}{% for a in range(60) %}{% set n.a = (n.a, n.a) %}{% "
+        "endfor %}{{ {n.a: 1} }}",
+        "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 %}{% for x in range(99999) %}{{ "
+        "a.rfind(b) }}{% endfor %}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% set y = 1e300|round(40) %}{% "
+        "endfor %}{% endfor %}"};
+    for (size_t i = 0; i < sizeof endless / sizeof *endless; i++)
+        fails(endless[i], "too many steps");
+    fails("{% set n = namespace(a='x') %}{% for a in range(99) %}{% set n.a = n.a + n.a %}{% "
+          "endfor %}",
           "more memory");
     fails("{% for a in range(99999) %}{{ 'abc' * 1000 }}{% endfor %}", "longer than 1048576 bytes");
     fails("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
-    fails("{% set n = namespace(a=[]) %}{% for a in range(9999) %}{% set n.a = [n.a] %}{% endfor %}{{ n.a }}",
+    fails("{% set n = namespace(a=[]) %}{% for a in range(9999) %}{% set n.a = [n.a] %}{% endfor "
+          "%}{{ n.a }}",
           "nested too deeply");
-    static const char *const deep[][2] = {{"(", "1"}, {"[", "1"}, {"- ", "1 }}"}, {"not ", "1 }}"},
-                                          {"1 if 1 else ", "1 }}"}, {"1 + ", "1 }}"}};
+    static const char *const deep[][2] = {
+        {"(", "1"},      {"[", "1"}, {"- ", "1 }}"}, {"not ", "1 }}"}, {"1 if 1 else ", "1 }}"},
+        {"1 + ", "1 }}"}};
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
         char *source = repeated("{{ ", deep[i][0], 50000, deep[i][1]);
         fails(source, "nested too deeply");
@@ -227,9 +239,12 @@ END_TEST
 
 START_TEST(grows_strings_and_lists_in_place) {
     shows("{% set n = namespace(a='') %}{% for x in range(99999) %}{% set n.a = n.a + 'abcdefgh' %}"
-          "{% endfor %}{{ n.a|length }}", "799992");
-    shows("{% set n = namespace(a=[]) %}{% for x in range(99999) %}{% set n.a = n.a + [x] %}{% endfor %}"
-          "{{ n.a|length }}", "99999");
+          "{% endfor %}{{ n.a|length }}",
+          "799992");
+    shows("{% set n = namespace(a=[]) %}{% for x in range(99999) %}{% set n.a = n.a + [x] %}{% "
+          "endfor %}"
+          "{{ n.a|length }}",
+          "99999");
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* Fuzzes the chat template interpreter: the input is a template's text, rendered for a fixed conversation. */
+/* Fuzzes the chat template interpreter: the input is a template's text, rendered for a fixed
+ * conversation. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ static const char conversation[] =
     "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}]}],"
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {}}}],"
     "\"extra\": {\"s\": \"Hello, World\", \"i\": 42, \"f\": 2.5, \"t\": true, \"n\": null,"
-    "\"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": 2}, \"people\": [{\"name\": \"Bob\", \"age\": 30}]}}";
+    "\"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": 2}, \"people\": [{\"name\": \"Bob\", \"age\": "
+    "30}]}}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
