@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "engine/text/template.h"
 
 #define COMPILE_BYTES ((size_t)128 << 20) /* what a template's tree may take */
