@@ -87,18 +87,22 @@ static void escape_point(char out[16], int32_t point, bool ascii) {
     }
 }
 
+/* What needs no escape goes over in stretches, of which `kept` is where the current one began. */
 static void write_text(struct writer *w, const struct text *text) {
     struct render *r = w->r;
+    size_t kept = 0;
     render_charge(r, text->length / 2);
     builder_puts(r, w->out, "\"");
     for (size_t at = 0, next; at < text->length; at = next) {
         char escape[16];
         next = text_next(text, at);
         escape_point(escape, text_point(text, at, next), w->ascii);
-        bool user = text_is_user(text, at);
-        builder_add(r, w->out, *escape ? escape : text->data + at,
-                    *escape ? strlen(escape) : next - at, user);
+        if (!*escape) continue;
+        builder_add_part(r, w->out, text, kept, at - kept);
+        builder_add(r, w->out, escape, strlen(escape), text_is_user(text, at));
+        kept = next;
     }
+    builder_add_part(r, w->out, text, kept, text->length - kept);
     builder_puts(r, w->out, "\"");
 }
 

@@ -45,7 +45,7 @@ static void split_owner(struct render *r, struct builder *b, bool user) {
 
 void builder_add(struct render *r, struct builder *b, const char *data, size_t length, bool user) {
     if (length == 0) return;
-    render_charge(r, length / 64);
+    render_charge(r, length / 64 + 1);
     reserve(r, b, length);
     split_owner(r, b, user);
     memcpy(b->data + b->length, data, length);
@@ -156,7 +156,7 @@ ptrdiff_t text_find(struct render *r, const struct text *text, const struct text
     if (part->length == 0) return (ptrdiff_t)from;
     const char *found = memmem(text->data + from, text->length - from, part->data, part->length);
     size_t looked = found ? (size_t)(found - text->data) - from : text->length - from;
-    render_charge(r, (looked + part->length) / 8 + 1);
+    render_charge(r, looked / 8 + part->length / 2 + 1);
     return found ? found - text->data : -1;
 }
 
@@ -242,27 +242,36 @@ int32_t point_lower(int32_t point, int32_t previous) {
 
 /* ---- changing texts ----------------------------------------------------------------------- */
 
+/* Adds what a character has become. */
+static void add_point(struct render *r, struct builder *b, int32_t point, bool user) {
+    utf8proc_uint8_t bytes[4];
+    utf8proc_ssize_t n = utf8proc_encode_char(point, bytes);
+    builder_add(r, b, (const char *)bytes, (size_t)n, user);
+}
+
+/* What stays as it is goes over in stretches, of which `kept` is where the current one began. */
 struct value text_map(struct render *r, const struct text *text,
                       int32_t (*how)(int32_t point, int32_t previous)) {
     struct builder *b = builder_new(r);
     int32_t previous = -1;
-    render_charge(r, text->length);
+    size_t kept = 0;
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
-        int32_t point = text_point(text, at, next),
-                changed = point < 0 ? point : how(point, previous);
-        bool user = text_is_user(text, at);
-        if (point == 0xDF && how == point_upper) {
-            builder_add(r, b, "SS", 2, user); /* the one common letter whose capital is two */
-        } else if (changed == point) {
-            builder_add(r, b, text->data + at, next - at, user);
-        } else {
-            utf8proc_uint8_t bytes[4];
-            utf8proc_ssize_t n = utf8proc_encode_char(changed, bytes);
-            builder_add(r, b, (const char *)bytes, (size_t)n, user);
-        }
+        int32_t point = text_point(text, at, next);
+        int32_t changed = point < 0 ? point : how(point, previous);
+        bool is_sharp_s = point == 0xDF && how == point_upper; /* one letter whose capital is two */
         previous = point;
+        if (changed == point && !is_sharp_s) continue;
+        builder_add_part(r, b, text, kept, at - kept);
+        kept = next;
+        if (is_sharp_s) {
+            builder_add(r, b, "SS", 2, text_is_user(text, at));
+        } else {
+            add_point(r, b, changed, text_is_user(text, at));
+        }
     }
+    builder_add_part(r, b, text, kept, text->length - kept);
     return builder_value(r, b);
 }
 
