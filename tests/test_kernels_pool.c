@@ -37,7 +37,7 @@ START_TEST(every_piece_runs_once) {
     struct pool *pool = pool_new(_i);
     struct count count = {0};
     ck_assert_int_eq(pool_threads(pool), _i);
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 400; round++) {
         count.spin = round % 3 * 20;
         run_and_check(pool, &count, round * 7 % (MOST_PIECES + 1));
     }
@@ -72,7 +72,7 @@ static void copy_piece(void *arg, int i, int thread) {
 START_TEST(jobs_see_what_came_before) {
     struct pool *pool = pool_new(3);
     struct chain chain;
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < 700; round++) {
         chain.input = round;
         pool_run(pool, copy_piece, &chain, 20);
         for (int i = 0; i < 20; i++) ck_assert_int_eq(chain.output[i], round + i);
@@ -94,7 +94,7 @@ START_TEST(taken_cores_do_not_stop_it) {
     for (int i = 0; i < 2; i++) pthread_create(&burner[i], NULL, burn, &stop);
     struct pool *pool = pool_new(4);
     struct count count = {.spin = 50};
-    for (int round = 0; round < 200; round++) run_and_check(pool, &count, 24);
+    for (int round = 0; round < 60; round++) run_and_check(pool, &count, 24);
     pool_free(pool);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(burner[i], NULL);

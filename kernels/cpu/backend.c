@@ -1,4 +1,5 @@
 /* The CPU backend: opening and closing it, the paths that this machine can run, and the op table. */
+#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,16 @@ static bool has_plain(void) {
     return true;
 }
 
+/* Leaf 1, bit 29 of ecx. Not every compiler's runtime knows this feature by name. */
+static bool has_f16c(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+}
+
 /* The compiler's runtime asks CPUID, and XGETBV whether the system saves the registers. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+           __builtin_cpu_supports("bmi2") && has_f16c();
 }
 
 static bool has_avx512vnni(void) {
