@@ -124,6 +124,30 @@ START_TEST(shapes_of_every_kind) {
 }
 END_TEST
 
+/* All codes at an end of their range, all inputs at one of theirs: the largest sums, which no path may cut off. */
+START_TEST(the_largest_sums_are_exact) {
+    enum { N = 16, K = 256, M = 3 };
+    static const uint8_t bytes[] = {0xff, 0x00, 0x80, 0x7f};
+    uint64_t state = 17;
+    float x[M * K];
+    for (int k = 0; k < K; k++) x[k] = 1, x[K + k] = -1, x[2 * K + k] = k % 2 ? 1.0f : -1.0f;
+    for (int i = 0; i < 4; i++) {
+        void *rows = filled_weights(&state, all_types[_i], N * K, bytes[i]);
+        struct backend *plain = open_backend("plain", 1, M, K);
+        float *right = product(plain, all_types[_i], N, K, rows, x, M, false);
+        backend_close(plain);
+        for (const char *const *path = backend_cpu_paths(); *path; path++) {
+            struct backend *b = open_backend(*path, 1, M, K);
+            float *y = product(b, all_types[_i], N, K, rows, x, M, false);
+            assert_same_floats(y, right, M * N, *path);
+            free(y);
+            backend_close(b);
+        }
+        free(rows), free(right);
+    }
+}
+END_TEST
+
 /* Several matrices of a call, of different types and sizes, give what each gives alone. */
 START_TEST(matrices_share_a_call) {
     enum { M = 9 };
@@ -226,6 +250,7 @@ int main(void) {
     tcase_add_loop_test(accuracy, every_type_is_accurate_as_float, 0, N_TYPES);
     tcase_add_loop_test(bytes, rows_do_not_depend_on_each_other, 0, N_TYPES);
     tcase_add_loop_test(bytes, shapes_of_every_kind, 0, N_TYPES);
+    tcase_add_loop_test(bytes, the_largest_sums_are_exact, 0, N_TYPES);
     tcase_add_test(bytes, matrices_share_a_call);
     tcase_add_test(bytes, what_is_not_finite_is_not_hidden);
     tcase_add_loop_test(matrices, embedding_reads_a_matrix_back, 0, 2 * N_TYPES);

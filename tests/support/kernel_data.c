@@ -62,14 +62,28 @@ static void put_float(uint64_t *state, uint8_t *p, enum dtype type) {
     else memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
 }
 
-void *random_weights(uint64_t *state, enum dtype type, size_t n) {
-    size_t bytes = dtype_bytes(type, n), step = (size_t)dtype_block_bytes((int)type);
-    uint8_t *weights = mem_alloc(bytes);
-    for (size_t i = 0; i < bytes; i++) weights[i] = (uint8_t)random_u32(state);
+/* Puts scales, or floats, into blocks whose bytes are there. */
+static void put_all(uint64_t *state, enum dtype type, uint8_t *weights, size_t bytes) {
+    size_t step = (size_t)dtype_block_bytes((int)type);
     for (size_t i = 0; i < bytes; i += step) {
         if (dtype_block_elements((int)type) == 1) put_float(state, weights + i, type);
         else put_scales(state, weights + i, type);
     }
+}
+
+void *random_weights(uint64_t *state, enum dtype type, size_t n) {
+    size_t bytes = dtype_bytes(type, n);
+    uint8_t *weights = mem_alloc(bytes);
+    for (size_t i = 0; i < bytes; i++) weights[i] = (uint8_t)random_u32(state);
+    put_all(state, type, weights, bytes);
+    return weights;
+}
+
+void *filled_weights(uint64_t *state, enum dtype type, size_t n, uint8_t byte) {
+    size_t bytes = dtype_bytes(type, n);
+    uint8_t *weights = mem_alloc(bytes);
+    memset(weights, byte, bytes);
+    put_all(state, type, weights, bytes);
     return weights;
 }
 
