@@ -161,7 +161,8 @@ struct backend_config {
 };
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is unknown or this
- * machine lacks it. The caller's thread is one of the compute threads. Close it on the thread that opened it. */
+ * machine lacks it. The caller's thread is one of the compute threads. Close it on the thread that opened it, after
+ * its matrices and caches were freed; closing NULL does nothing. */
 enum status backend_cpu_open(struct backend **out, const struct backend_config *config, struct err *err);
 void backend_close(struct backend *b);
 

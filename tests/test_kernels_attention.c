@@ -1,5 +1,6 @@
-/* Attention over the paged cache: against double precision, and the same bytes on every path, however the context is cut
- * into steps, wherever its blocks lie, whatever else is in the batch and however many threads there are. */
+/* Attention over the paged cache: against double precision, and the same bytes on every path,
+ * however the context is cut into steps, wherever its blocks lie, whatever else is in the batch
+ * and however many threads there are. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,8 +22,9 @@ static const struct shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 525 };
 
-/* The positions that are looked at: a sequence's first, and those around the ends of chunks of context. Others have
- * their keys and values written but ask for no attention, which keeps the test short. */
+/* The positions that are looked at: a sequence's first, and those around the ends of chunks of
+ * context. Others have their keys and values written but ask for no attention, which keeps the
+ * test short. */
 static const int windows[][2] = {{0, 20}, {250, 262}, {505, 525}};
 enum { N_WINDOWS = sizeof windows / sizeof *windows };
 
@@ -80,8 +82,8 @@ struct gathered {
     float *q, *k, *v, *y;
 };
 
-static void gather_rows(struct gathered *g, const struct shape *s, const struct sequence *sequence, int from,
-                        int to) {
+static void gather_rows(struct gathered *g, const struct shape *s, const struct sequence *sequence,
+                        int from, int to) {
     size_t q = (size_t)(s->H * s->D), kv = (size_t)(s->G * s->D), n = (size_t)blocks_of(s);
     memcpy(g->table + (size_t)g->step.S * n, sequence->table, n * sizeof(int32_t));
     for (int p = from; p < to; p++) {
@@ -101,8 +103,12 @@ static struct gathered *gathered_new(const struct shape *s) {
     g->table = mem_alloc(MOST_SEQUENCES * (size_t)blocks_of(s) * sizeof(int32_t));
     g->q = mem_alloc(MOST_ROWS * row), g->k = mem_alloc(MOST_ROWS * row);
     g->v = mem_alloc(MOST_ROWS * row), g->y = mem_alloc(MOST_ROWS * row);
-    g->step = (struct step){.token = g->token, .position = g->position, .slot = g->slot,
-                            .row_start = g->row_start, .table = g->table, .table_stride = blocks_of(s)};
+    g->step = (struct step){.token = g->token,
+                            .position = g->position,
+                            .slot = g->slot,
+                            .row_start = g->row_start,
+                            .table = g->table,
+                            .table_stride = blocks_of(s)};
     return g;
 }
 
@@ -115,12 +121,14 @@ static void write_step(struct backend *b, struct kv_cache *cache, struct gathere
     b->ops->kv_write(b, cache, LAYER, g->k, g->v);
 }
 
-static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s, struct gathered *g) {
+static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s,
+                     struct gathered *g) {
     write_step(b, cache, g);
     b->ops->attention(b, g->y, g->q, cache, LAYER, s->H, 0.11f);
 }
 
-/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D], as far as they are looked at. */
+/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D], as far as they are
+ * looked at. */
 static void run_alone(struct backend *b, struct kv_cache *cache, const struct shape *s,
                       const struct sequence *sequence, int n, int chunk, float *y) {
     struct gathered *g = gathered_new(s);
@@ -148,7 +156,8 @@ static void assert_same_windows(const struct shape *s, const float *y, const flo
     size_t row = (size_t)(s->H * s->D);
     for (int i = 0; i < N_WINDOWS; i++) {
         size_t from = (size_t)windows[i][0], to = (size_t)windows[i][1];
-        if (to <= (size_t)n) assert_same_floats(y + from * row, right + from * row, (to - from) * row, what);
+        if (to <= (size_t)n)
+            assert_same_floats(y + from * row, right + from * row, (to - from) * row, what);
     }
 }
 
@@ -168,7 +177,8 @@ static double rounded(const struct shape *s, float x) {
 }
 
 /* One row's head in double precision. */
-static void reference(const struct shape *s, const struct sequence *sequence, int position, int h, double *y) {
+static void reference(const struct shape *s, const struct sequence *sequence, int position, int h,
+                      double *y) {
     int g = h / (s->H / s->G);
     double weights[TOKENS], most = -INFINITY, sum = 0;
     const float *q = sequence->q + (position * s->H + h) * s->D;
@@ -187,7 +197,8 @@ static void reference(const struct shape *s, const struct sequence *sequence, in
     }
 }
 
-/* A score of tens is a sum of D products rounded to 24 bits, and its error is one of the weight's exponent: 2e-5. */
+/* A score of tens is a sum of D products rounded to 24 bits, and its error is one of the weight's
+ * exponent: 2e-5. */
 START_TEST(attention_is_accurate) {
     const struct shape *s = &shapes[_i];
     struct sequence sequence = sequence_new(s, 11, 0, 1);
@@ -282,10 +293,14 @@ START_TEST(copies_serve_as_the_original) {
 END_TEST
 
 START_TEST(a_cache_that_cannot_be_is_refused) {
-    const struct kv_config wrong[] = {
-        {1, 1, 64, 10, 16, DTYPE_Q8_0}, {0, 1, 64, 10, 16, DTYPE_F16}, {1, -1, 64, 10, 16, DTYPE_F16},
-        {1, 1, 64, 0, 16, DTYPE_F16},   {1, 1, 0, 10, 16, DTYPE_F16},  {1, 1, 64, 10, 0, DTYPE_F16},
-        {INT32_MAX, INT32_MAX, 64, INT32_MAX, 16, DTYPE_F16}, {1, 1, INT32_MAX, 1, 1, DTYPE_F32}};
+    const struct kv_config wrong[] = {{1, 1, 64, 10, 16, DTYPE_Q8_0},
+                                      {0, 1, 64, 10, 16, DTYPE_F16},
+                                      {1, -1, 64, 10, 16, DTYPE_F16},
+                                      {1, 1, 64, 0, 16, DTYPE_F16},
+                                      {1, 1, 0, 10, 16, DTYPE_F16},
+                                      {1, 1, 64, 10, 0, DTYPE_F16},
+                                      {INT32_MAX, INT32_MAX, 64, INT32_MAX, 16, DTYPE_F16},
+                                      {1, 1, INT32_MAX, 1, 1, DTYPE_F32}};
     struct backend *b = open_backend(NULL, 1, 1, 32);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct kv_cache *cache = NULL;

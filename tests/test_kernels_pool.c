@@ -12,7 +12,8 @@ enum { MOST_PIECES = 300, MOST_THREADS = 8 };
 
 struct count {
     _Atomic int runs[MOST_PIECES];
-    int on_thread[MOST_THREADS][16]; /* not atomic: no two pieces of a thread run at once; padded apart */
+    int on_thread[MOST_THREADS]
+                 [16]; /* not atomic: no two pieces of a thread run at once; padded apart */
     int spin;
 };
 
@@ -20,7 +21,8 @@ static void count_piece(void *arg, int i, int thread) {
     struct count *count = arg;
     atomic_fetch_add_explicit(&count->runs[i], 1, memory_order_relaxed);
     count->on_thread[thread][0]++;
-    for (volatile int j = 0; j < count->spin * (i % 7); j++) {}
+    for (volatile int j = 0; j < count->spin * (i % 7); j++) {
+    }
 }
 
 static void run_and_check(struct pool *pool, struct count *count, int n) {
@@ -57,7 +59,8 @@ START_TEST(sleepers_are_woken) {
 }
 END_TEST
 
-/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without a race. */
+/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without
+ * a race. */
 struct chain {
     int input;
     int output[MOST_PIECES];
@@ -83,11 +86,13 @@ END_TEST
 
 static void *burn(void *arg) {
     _Atomic int *stop = arg;
-    while (!atomic_load_explicit(stop, memory_order_relaxed)) {}
+    while (!atomic_load_explicit(stop, memory_order_relaxed)) {
+    }
     return NULL;
 }
 
-/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own piece. */
+/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own
+ * piece. */
 START_TEST(taken_cores_do_not_stop_it) {
     _Atomic int stop = 0;
     pthread_t burner[2];

@@ -58,16 +58,20 @@ static void put_float(uint64_t *state, uint8_t *p, enum dtype type) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     uint16_t top = (uint16_t)(bits >> 16), half = float_to_half(value);
-    if (type == DTYPE_F32) memcpy(p, &value, 4);
-    else memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
+    if (type == DTYPE_F32)
+        memcpy(p, &value, 4);
+    else
+        memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
 }
 
 /* Puts scales, or floats, into blocks whose bytes are there. */
 static void put_all(uint64_t *state, enum dtype type, uint8_t *weights, size_t bytes) {
     size_t step = (size_t)dtype_block_bytes((int)type);
     for (size_t i = 0; i < bytes; i += step) {
-        if (dtype_block_elements((int)type) == 1) put_float(state, weights + i, type);
-        else put_scales(state, weights + i, type);
+        if (dtype_block_elements((int)type) == 1)
+            put_float(state, weights + i, type);
+        else
+            put_scales(state, weights + i, type);
     }
 }
 
