@@ -177,11 +177,10 @@ struct backend_config {
     int max_k;          /* the largest K of any matrix */
 };
 
-/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
- * unknown or this machine lacks it. The caller's thread is one of the compute threads. Close it on
- * the thread that opened it. */
-enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
-                             struct err *err);
+/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is unknown or this
+ * machine lacks it. The caller's thread is one of the compute threads. Close it on the thread that opened it, after
+ * its matrices and caches were freed; closing NULL does nothing. */
+enum status backend_cpu_open(struct backend **out, const struct backend_config *config, struct err *err);
 void backend_close(struct backend *b);
 
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always

@@ -1,5 +1,6 @@
-/* Attention over the paged cache: against double precision, and the same bytes on every path, however the context is cut
- * into steps, wherever its blocks lie, whatever else is in the batch and however many threads there are. */
+/* Attention over the paged cache: against double precision, and the same bytes on every path,
+ * however the context is cut into steps, wherever its blocks lie, whatever else is in the batch
+ * and however many threads there are. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +17,22 @@ struct shape {
 
 static const struct shape shapes[] = {
     {9, 3, 64, 16, DTYPE_F16},  {9, 3, 64, 16, DTYPE_F32}, {4, 4, 20, 5, DTYPE_F16},
-    {14, 2, 32, 32, DTYPE_F16}, {30, 1, 48, 7, DTYPE_F32}, {2, 1, 8, 1, DTYPE_F16},
-    {4, 1, 128, 24, DTYPE_F32},
+    {14, 2, 32, 32, DTYPE_F16}, {26, 1, 16, 7, DTYPE_F32}, {2, 1, 8, 1, DTYPE_F16},
+    {2, 1, 128, 24, DTYPE_F32},
 };
-enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 540 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 525 };
+
+/* The positions that are looked at: a sequence's first, and those around the ends of chunks of
+ * context. Others have their keys and values written but ask for no attention, which keeps the
+ * test short. */
+static const int windows[][2] = {{0, 20}, {250, 262}, {505, 525}};
+enum { N_WINDOWS = sizeof windows / sizeof *windows };
+
+static bool looked_at(int from, int to) {
+    for (int i = 0; i < N_WINDOWS; i++)
+        if (from < windows[i][1] && to > windows[i][0]) return true;
+    return false;
+}
 
 /* One sequence: queries, keys and values of all its tokens, and where its blocks lie. */
 struct sequence {
@@ -69,8 +82,8 @@ struct gathered {
     float *q, *k, *v, *y;
 };
 
-static void gather_rows(struct gathered *g, const struct shape *s, const struct sequence *sequence, int from,
-                        int to) {
+static void gather_rows(struct gathered *g, const struct shape *s, const struct sequence *sequence,
+                        int from, int to) {
     size_t q = (size_t)(s->H * s->D), kv = (size_t)(s->G * s->D), n = (size_t)blocks_of(s);
     memcpy(g->table + (size_t)g->step.S * n, sequence->table, n * sizeof(int32_t));
     for (int p = from; p < to; p++) {
@@ -90,8 +103,12 @@ static struct gathered *gathered_new(const struct shape *s) {
     g->table = mem_alloc(MOST_SEQUENCES * (size_t)blocks_of(s) * sizeof(int32_t));
     g->q = mem_alloc(MOST_ROWS * row), g->k = mem_alloc(MOST_ROWS * row);
     g->v = mem_alloc(MOST_ROWS * row), g->y = mem_alloc(MOST_ROWS * row);
-    g->step = (struct step){.token = g->token, .position = g->position, .slot = g->slot,
-                            .row_start = g->row_start, .table = g->table, .table_stride = blocks_of(s)};
+    g->step = (struct step){.token = g->token,
+                            .position = g->position,
+                            .slot = g->slot,
+                            .row_start = g->row_start,
+                            .table = g->table,
+                            .table_stride = blocks_of(s)};
     return g;
 }
 
@@ -99,13 +116,19 @@ static void gathered_free(struct gathered *g) {
     free(g->table), free(g->q), free(g->k), free(g->v), free(g->y), free(g);
 }
 
-static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s, struct gathered *g) {
+static void write_step(struct backend *b, struct kv_cache *cache, struct gathered *g) {
     b->ops->step_begin(b, &g->step, cache);
     b->ops->kv_write(b, cache, LAYER, g->k, g->v);
+}
+
+static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s,
+                     struct gathered *g) {
+    write_step(b, cache, g);
     b->ops->attention(b, g->y, g->q, cache, LAYER, s->H, 0.11f);
 }
 
-/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D]. */
+/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D], as far as they are
+ * looked at. */
 static void run_alone(struct backend *b, struct kv_cache *cache, const struct shape *s,
                       const struct sequence *sequence, int n, int chunk, float *y) {
     struct gathered *g = gathered_new(s);
@@ -113,6 +136,10 @@ static void run_alone(struct backend *b, struct kv_cache *cache, const struct sh
         int to = from + chunk < n ? from + chunk : n;
         g->step.M = g->step.S = 0;
         gather_rows(g, s, sequence, from, to);
+        if (!looked_at(from, to)) {
+            write_step(b, cache, g);
+            continue;
+        }
         run_step(b, cache, s, g);
         memcpy(y + (size_t)from * (size_t)(s->H * s->D), g->y,
                (size_t)((to - from) * s->H * s->D) * sizeof(float));
@@ -124,12 +151,22 @@ static float *result_new(const struct shape *s) {
     return mem_calloc((size_t)TOKENS * (size_t)(s->H * s->D), sizeof(float));
 }
 
-/* What plain C gives for the first n tokens, in steps of MOST_ROWS; to be freed. */
-static float *plain_result(const struct shape *s, const struct sequence *sequence, int n) {
+static void assert_same_windows(const struct shape *s, const float *y, const float *right, int n,
+                                const char *what) {
+    size_t row = (size_t)(s->H * s->D);
+    for (int i = 0; i < N_WINDOWS; i++) {
+        size_t from = (size_t)windows[i][0], to = (size_t)windows[i][1];
+        if (to <= (size_t)n)
+            assert_same_floats(y + from * row, right + from * row, (to - from) * row, what);
+    }
+}
+
+/* What plain C gives for a sequence; to be freed. */
+static float *plain_result(const struct shape *s, const struct sequence *sequence) {
     struct backend *b = open_backend("plain", 1, MOST_ROWS, 256);
     struct kv_cache *cache = cache_new(b, s);
     float *y = result_new(s);
-    run_alone(b, cache, s, sequence, n, MOST_ROWS, y);
+    run_alone(b, cache, s, sequence, TOKENS, 6, y);
     b->ops->kv_free(b, cache);
     backend_close(b);
     return y;
@@ -140,7 +177,8 @@ static double rounded(const struct shape *s, float x) {
 }
 
 /* One row's head in double precision. */
-static void reference(const struct shape *s, const struct sequence *sequence, int position, int h, double *y) {
+static void reference(const struct shape *s, const struct sequence *sequence, int position, int h,
+                      double *y) {
     int g = h / (s->H / s->G);
     double weights[TOKENS], most = -INFINITY, sum = 0;
     const float *q = sequence->q + (position * s->H + h) * s->D;
@@ -159,16 +197,19 @@ static void reference(const struct shape *s, const struct sequence *sequence, in
     }
 }
 
+/* A score of tens is a sum of D products rounded to 24 bits, and its error is one of the weight's
+ * exponent: 2e-5. */
 START_TEST(attention_is_accurate) {
     const struct shape *s = &shapes[_i];
     struct sequence sequence = sequence_new(s, 11, 0, 1);
-    float *y = plain_result(s, &sequence, 300);
-    for (int position = 0; position < 300; position += 1 + position / 8) {
-        for (int h = 0; h < s->H; h++) {
+    float *y = plain_result(s, &sequence);
+    for (int position = 0; position < TOKENS; position++) {
+        for (int h = 0; h < s->H && looked_at(position, position + 1); h++) {
             double right[128];
             reference(s, &sequence, position, h, right);
             for (int d = 0; d < s->D; d++)
-                ck_assert_double_eq_tol((double)y[(position * s->H + h) * s->D + d], right[d], 2e-5);
+                ck_assert_double_eq_tol((double)y[(position * s->H + h) * s->D + d], right[d],
+                                        2e-5 * (1 + fabs(right[d])));
         }
     }
     free(y);
@@ -181,16 +222,15 @@ START_TEST(steps_paths_and_blocks_change_nothing) {
     static const int chunks[] = {MOST_ROWS, 1, 17, 50};
     const struct shape *s = &shapes[_i];
     struct sequence sequence = sequence_new(s, 21, 0, 0);
-    float *right = plain_result(s, &sequence, TOKENS), *y = result_new(s);
+    float *right = plain_result(s, &sequence), *y = result_new(s);
     for (const char *const *path = backend_cpu_paths(); *path; path++) {
         for (int i = 0; i < 4; i++) {
-            int n = chunks[i] == 1 ? 530 : TOKENS; /* across two chunks of context, one row at a time */
-            if (strcmp(*path, "plain") == 0) n = 270;
+            int n = strcmp(*path, "plain") ? TOKENS : 270;
             struct sequence same = sequence_new(s, 21, i % 3, 5 * i);
             struct backend *b = open_backend(*path, 1 + i, MOST_ROWS, 256);
             struct kv_cache *cache = cache_new(b, s);
             run_alone(b, cache, s, &same, n, chunks[i], y);
-            assert_same_floats(y, right, (size_t)n * (size_t)(s->H * s->D), *path);
+            assert_same_windows(s, y, right, n, *path);
             b->ops->kv_free(b, cache);
             backend_close(b);
             sequence_free(&same);
@@ -204,7 +244,7 @@ END_TEST
 /* Three sequences in one batch, at different lengths, give what each gives alone. */
 START_TEST(sequences_do_not_see_each_other) {
     const struct shape *s = &shapes[_i];
-    static const int from[3] = {520, 0, 250}, to[3] = {521, 40, 275};
+    static const int from[3] = {520, 0, 250}, to[3] = {521, 20, 262};
     struct sequence sequence[3];
     float *right[3];
     struct backend *b = open_backend(NULL, 2, MOST_ROWS, 256);
@@ -236,15 +276,15 @@ START_TEST(copies_serve_as_the_original) {
     struct backend *b = open_backend(NULL, 2, MOST_ROWS, 256);
     struct kv_cache *cache = cache_new(b, s);
     float *right = result_new(s);
-    run_alone(b, cache, s, &first, 300, 50, right);
+    run_alone(b, cache, s, &first, 260, 50, right);
     struct gathered *g = gathered_new(s);
-    gather_rows(g, s, &second, 299, 300);
+    gather_rows(g, s, &second, 259, 260);
     g->step.n_copies = blocks_of(s);
     g->step.copy_from = first.table;
     g->step.copy_to = second.table;
     run_step(b, cache, s, g);
     size_t row = (size_t)(s->H * s->D);
-    assert_same_floats(g->y, right + 299 * row, row, "copy");
+    assert_same_floats(g->y, right + 259 * row, row, "copy");
     gathered_free(g), free(right);
     sequence_free(&first), sequence_free(&second);
     b->ops->kv_free(b, cache);
@@ -253,10 +293,14 @@ START_TEST(copies_serve_as_the_original) {
 END_TEST
 
 START_TEST(a_cache_that_cannot_be_is_refused) {
-    const struct kv_config wrong[] = {
-        {1, 1, 64, 10, 16, DTYPE_Q8_0}, {0, 1, 64, 10, 16, DTYPE_F16}, {1, -1, 64, 10, 16, DTYPE_F16},
-        {1, 1, 64, 0, 16, DTYPE_F16},   {1, 1, 0, 10, 16, DTYPE_F16},  {1, 1, 64, 10, 0, DTYPE_F16},
-        {INT32_MAX, INT32_MAX, 64, INT32_MAX, 16, DTYPE_F16}, {1, 1, INT32_MAX, 1, 1, DTYPE_F32}};
+    const struct kv_config wrong[] = {{1, 1, 64, 10, 16, DTYPE_Q8_0},
+                                      {0, 1, 64, 10, 16, DTYPE_F16},
+                                      {1, -1, 64, 10, 16, DTYPE_F16},
+                                      {1, 1, 64, 0, 16, DTYPE_F16},
+                                      {1, 1, 0, 10, 16, DTYPE_F16},
+                                      {1, 1, 64, 10, 0, DTYPE_F16},
+                                      {INT32_MAX, INT32_MAX, 64, INT32_MAX, 16, DTYPE_F16},
+                                      {1, 1, INT32_MAX, 1, 1, DTYPE_F32}};
     struct backend *b = open_backend(NULL, 1, 1, 32);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct kv_cache *cache = NULL;

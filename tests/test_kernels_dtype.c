@@ -1,5 +1,5 @@
-/* Types: reading GGUF blocks against the vectors that tests/vectors/make_dequantise.py made with the gguf package, and half
- * precision in full. */
+/* Types: reading GGUF blocks against the vectors that tests/vectors/make_dequantise.py made with
+ * the gguf package, and half precision in full. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -67,15 +67,18 @@ START_TEST(every_half_is_read_and_written_back) {
             ck_assert(isnan(value));
             ck_assert_int_eq(float_to_half(value), half | 0x200); /* made quiet */
         } else {
-            if (exponent == 31) ck_assert(isinf(value) && !signbit(value) == !(half >> 15));
-            else ck_assert(value == (float)half_value(half) && !signbit(value) == !(half >> 15));
+            if (exponent == 31)
+                ck_assert(isinf(value) && !signbit(value) == !(half >> 15));
+            else
+                ck_assert(value == (float)half_value(half) && !signbit(value) == !(half >> 15));
             ck_assert_int_eq(float_to_half(value), half);
         }
     }
 }
 END_TEST
 
-/* Between every two neighbours: just below the middle goes down, just above goes up, the middle to the even one. */
+/* Between every two neighbours: just below the middle goes down, just above goes up, the middle to
+ * the even one. */
 START_TEST(floats_are_rounded_to_the_nearest_half) {
     for (int half = 0; half < 0x7c00; half++) {
         double low = half_value(half), high = half == 0x7bff ? 65536 : half_value(half + 1);

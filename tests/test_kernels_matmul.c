@@ -1,4 +1,5 @@
-/* Products: each type against double precision, and the same bytes on every path, for every number of rows and threads. */
+/* Products: each type against double precision, and the same bytes on every path, for every number
+ * of rows and threads. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,8 +18,8 @@ static struct matrix *matrix_of(struct backend *b, enum dtype type, int N, int K
 }
 
 /* y[M][N] for one matrix; to be freed. */
-static float *product(struct backend *b, enum dtype type, int N, int K, const void *rows, const float *x,
-                      int M, bool as_float) {
+static float *product(struct backend *b, enum dtype type, int N, int K, const void *rows,
+                      const float *x, int M, bool as_float) {
     struct matrix *w = matrix_of(b, type, N, K, rows, as_float);
     float *y = mem_calloc((size_t)M * (size_t)N, sizeof *y);
     b->ops->matmul(b, &y, x, &w, 1, M);
@@ -26,11 +27,11 @@ static float *product(struct backend *b, enum dtype type, int N, int K, const vo
     return y;
 }
 
-/* ---- accuracy ------------------------------------------------------------------------------------------------ */
+/* ---- accuracy -------------------------------------------------------------------------------- */
 
-/* The error that rounding activations to 8 bits in blocks of 32 may make: half a step in each, all to one side, is
- * never seen; four standard deviations of a uniform error are the tolerance. With float weights or as_float
- * there is only the rounding of a chain of K fma. */
+/* The error that rounding activations to 8 bits in blocks of 32 may make: half a step in each, all
+ * to one side, is never seen; four standard deviations of a uniform error are the tolerance. With
+ * float weights or as_float there is only the rounding of a chain of K fma. */
 static double tolerance(const float *x, const float *w, int K, bool quantised) {
     double variance = 0, sum = 0;
     for (int k = 0; k < K; k++) {
@@ -77,15 +78,16 @@ START_TEST(every_type_is_accurate_as_float) {
 }
 END_TEST
 
-/* ---- the same bytes -------------------------------------------------------------------------------------------- */
+/* ---- the same bytes -------------------------------------------------------------------------- */
 
 enum { MOST_ROWS = 70 };
 
-static void check_paths(enum dtype type, int N, int K, bool as_float, const int *row_counts, int n_counts) {
+static void check_paths(enum dtype type, int N, int K, bool as_float, const int *row_counts,
+                        int n_counts) {
     uint64_t state = 1000 * (uint64_t)N + (uint64_t)K + (uint64_t)type;
     void *rows = random_weights(&state, type, (size_t)N * (size_t)K);
     float *x = random_floats(&state, (size_t)MOST_ROWS * (size_t)K);
-    memset(x + K, 0, 32 * sizeof *x); /* a block of zeros */
+    memset(x + K, 0, 32 * sizeof *x);                    /* a block of zeros */
     for (int k = 0; k < 32; k++) x[2 * K + k] *= 1e-36f; /* one so small that it counts as zeros */
     struct backend *plain = open_backend("plain", 1, MOST_ROWS, K);
     float *right = product(plain, type, N, K, rows, x, MOST_ROWS, as_float);
@@ -95,7 +97,8 @@ static void check_paths(enum dtype type, int N, int K, bool as_float, const int 
             int M = row_counts[i];
             struct backend *b = open_backend(*path, 1 + i % 4, MOST_ROWS, K);
             char what[96];
-            snprintf(what, sizeof what, "%s %s N %d K %d, rows %d", *path, dtype_name((int)type), N, K, M);
+            snprintf(what, sizeof what, "%s %s N %d K %d, rows %d", *path, dtype_name((int)type), N,
+                     K, M);
             float *y = product(b, type, N, K, rows, x, M, as_float);
             assert_same_floats(y, right, (size_t)M * (size_t)N, what);
             free(y);
@@ -105,7 +108,8 @@ static void check_paths(enum dtype type, int N, int K, bool as_float, const int 
     free(rows), free(x), free(right);
 }
 
-/* Every number of rows of a tile, and some that need several: row i is the same as in the call of 70 rows. */
+/* Every number of rows of a tile, and some that need several: row i is the same as in the call of
+ * 70 rows. */
 START_TEST(rows_do_not_depend_on_each_other) {
     int counts[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 48, 70};
     check_paths(all_types[_i], 50, 256, false, counts, 20);
@@ -118,8 +122,34 @@ START_TEST(shapes_of_every_kind) {
     enum dtype type = all_types[_i];
     for (int i = 0; i < 5; i++) {
         int K = shapes[i][1] * (dtype_block_elements((int)type) == 256 ? 8 : 1);
-        if (dtype_block_elements((int)type) == 1) K += i - 2; /* float rows need not be whole blocks */
+        if (dtype_block_elements((int)type) == 1)
+            K += i - 2; /* float rows need not be whole blocks */
         check_paths(type, shapes[i][0], K > 3000 ? 1536 : K, i % 2 == 1, counts, 3);
+    }
+}
+END_TEST
+
+/* All codes at an end of their range, all inputs at one of theirs: the largest sums, which no path
+ * may cut off. */
+START_TEST(the_largest_sums_are_exact) {
+    enum { N = 16, K = 256, M = 3 };
+    static const uint8_t bytes[] = {0xff, 0x00, 0x80, 0x7f};
+    uint64_t state = 17;
+    float x[M * K];
+    for (int k = 0; k < K; k++) x[k] = 1, x[K + k] = -1, x[2 * K + k] = k % 2 ? 1.0f : -1.0f;
+    for (int i = 0; i < 4; i++) {
+        void *rows = filled_weights(&state, all_types[_i], N * K, bytes[i]);
+        struct backend *plain = open_backend("plain", 1, M, K);
+        float *right = product(plain, all_types[_i], N, K, rows, x, M, false);
+        backend_close(plain);
+        for (const char *const *path = backend_cpu_paths(); *path; path++) {
+            struct backend *b = open_backend(*path, 1, M, K);
+            float *y = product(b, all_types[_i], N, K, rows, x, M, false);
+            assert_same_floats(y, right, M * N, *path);
+            free(y);
+            backend_close(b);
+        }
+        free(rows), free(right);
     }
 }
 END_TEST
@@ -173,7 +203,7 @@ START_TEST(what_is_not_finite_is_not_hidden) {
 }
 END_TEST
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+/* ---- matrices -------------------------------------------------------------------------------- */
 
 START_TEST(embedding_reads_a_matrix_back) {
     enum { N = 37 };
@@ -193,7 +223,8 @@ START_TEST(embedding_reads_a_matrix_back) {
     b->ops->embed(b, y, w);
     for (int i = 0; i < N; i++)
         assert_same_floats(y + i * K, right + token[i] * K, (size_t)K, dtype_name((int)type));
-    size_t file_bytes = _i % 2 ? (size_t)N * (size_t)K * 4 : dtype_bytes(type, (size_t)N * (size_t)K);
+    size_t file_bytes =
+        _i % 2 ? (size_t)N * (size_t)K * 4 : dtype_bytes(type, (size_t)N * (size_t)K);
     ck_assert_uint_le(b->ops->matrix_bytes(w), file_bytes / 37 * 48 + file_bytes / 16);
     b->ops->matrix_free(b, w);
     free(rows), free(right), free(y);
@@ -202,15 +233,18 @@ START_TEST(embedding_reads_a_matrix_back) {
 END_TEST
 
 START_TEST(a_matrix_that_cannot_be_is_refused) {
-    static const struct { int type, N, K; } wrong[] = {
-        {DTYPE_Q4_1, 4, 33}, {DTYPE_Q4_K, 4, 128}, {DTYPE_F32, 0, 8}, {DTYPE_F32, 4, 0},
-        {DTYPE_F32, -1, 8},  {99, 4, 32},          {DTYPE_F32, INT32_MAX, 8}, {DTYPE_Q8_0, 4, -32}};
+    static const struct {
+        int type, N, K;
+    } wrong[] = {{DTYPE_Q4_1, 4, 33},       {DTYPE_Q4_K, 4, 128}, {DTYPE_F32, 0, 8},
+                 {DTYPE_F32, 4, 0},         {DTYPE_F32, -1, 8},   {99, 4, 32},
+                 {DTYPE_F32, INT32_MAX, 8}, {DTYPE_Q8_0, 4, -32}};
     struct backend *b = open_backend(NULL, 1, 1, 256);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct matrix *w = NULL;
         struct err err = {0};
-        ck_assert_int_eq(b->ops->matrix_new(b, &w, (enum dtype)wrong[i].type, wrong[i].N, wrong[i].K, "",
-                                            false, &err), STATUS_BAD_FILE);
+        ck_assert_int_eq(b->ops->matrix_new(b, &w, (enum dtype)wrong[i].type, wrong[i].N,
+                                            wrong[i].K, "", false, &err),
+                         STATUS_BAD_FILE);
         ck_assert_ptr_null(w);
         ck_assert(err.message[0]);
     }
@@ -226,6 +260,7 @@ int main(void) {
     tcase_add_loop_test(accuracy, every_type_is_accurate_as_float, 0, N_TYPES);
     tcase_add_loop_test(bytes, rows_do_not_depend_on_each_other, 0, N_TYPES);
     tcase_add_loop_test(bytes, shapes_of_every_kind, 0, N_TYPES);
+    tcase_add_loop_test(bytes, the_largest_sums_are_exact, 0, N_TYPES);
     tcase_add_test(bytes, matrices_share_a_call);
     tcase_add_test(bytes, what_is_not_finite_is_not_hidden);
     tcase_add_loop_test(matrices, embedding_reads_a_matrix_back, 0, 2 * N_TYPES);

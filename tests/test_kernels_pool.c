@@ -12,7 +12,8 @@ enum { MOST_PIECES = 300, MOST_THREADS = 8 };
 
 struct count {
     _Atomic int runs[MOST_PIECES];
-    int on_thread[MOST_THREADS][16]; /* not atomic: no two pieces of a thread run at once; padded apart */
+    int on_thread[MOST_THREADS]
+                 [16]; /* not atomic: no two pieces of a thread run at once; padded apart */
     int spin;
 };
 
@@ -20,7 +21,8 @@ static void count_piece(void *arg, int i, int thread) {
     struct count *count = arg;
     atomic_fetch_add_explicit(&count->runs[i], 1, memory_order_relaxed);
     count->on_thread[thread][0]++;
-    for (volatile int j = 0; j < count->spin * (i % 7); j++) {}
+    for (volatile int j = 0; j < count->spin * (i % 7); j++) {
+    }
 }
 
 static void run_and_check(struct pool *pool, struct count *count, int n) {
@@ -37,7 +39,7 @@ START_TEST(every_piece_runs_once) {
     struct pool *pool = pool_new(_i);
     struct count count = {0};
     ck_assert_int_eq(pool_threads(pool), _i);
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 400; round++) {
         count.spin = round % 3 * 20;
         run_and_check(pool, &count, round * 7 % (MOST_PIECES + 1));
     }
@@ -57,7 +59,8 @@ START_TEST(sleepers_are_woken) {
 }
 END_TEST
 
-/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without a race. */
+/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without
+ * a race. */
 struct chain {
     int input;
     int output[MOST_PIECES];
@@ -72,7 +75,7 @@ static void copy_piece(void *arg, int i, int thread) {
 START_TEST(jobs_see_what_came_before) {
     struct pool *pool = pool_new(3);
     struct chain chain;
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < 700; round++) {
         chain.input = round;
         pool_run(pool, copy_piece, &chain, 20);
         for (int i = 0; i < 20; i++) ck_assert_int_eq(chain.output[i], round + i);
@@ -83,18 +86,20 @@ END_TEST
 
 static void *burn(void *arg) {
     _Atomic int *stop = arg;
-    while (!atomic_load_explicit(stop, memory_order_relaxed)) {}
+    while (!atomic_load_explicit(stop, memory_order_relaxed)) {
+    }
     return NULL;
 }
 
-/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own piece. */
+/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own
+ * piece. */
 START_TEST(taken_cores_do_not_stop_it) {
     _Atomic int stop = 0;
     pthread_t burner[2];
     for (int i = 0; i < 2; i++) pthread_create(&burner[i], NULL, burn, &stop);
     struct pool *pool = pool_new(4);
     struct count count = {.spin = 50};
-    for (int round = 0; round < 200; round++) run_and_check(pool, &count, 24);
+    for (int round = 0; round < 60; round++) run_and_check(pool, &count, 24);
     pool_free(pool);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(burner[i], NULL);

@@ -1,4 +1,5 @@
-/* Ops on rows: against double precision, and the same bytes on every path, alone or in a batch, on any number of threads. */
+/* Ops on rows: against double precision, and the same bytes on every path, alone or in a batch, on
+ * any number of threads. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@ enum { MOST_ROWS = 70 };
 static const int lengths[] = {1, 15, 16, 33, 64, 576, 1536};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* Runs `op` on M rows for plain C and for every path and 1 to 4 threads; the results must be the same bytes. */
+/* Runs `op` on M rows for plain C and for every path and 1 to 4 threads; the results must be the
+ * same bytes. */
 struct rows {
     int M, K;
     const float *x, *more;
@@ -81,7 +83,7 @@ START_TEST(rows_are_accurate) {
 }
 END_TEST
 
-/* ---- the exponential ------------------------------------------------------------------------------------------- */
+/* ---- the exponential ------------------------------------------------------------------------- */
 
 /* Below 1.1 units in the last place over the whole range (measured 1.01); order.md states it. */
 START_TEST(exponential_is_accurate) {
@@ -101,7 +103,8 @@ START_TEST(exponential_is_accurate) {
 END_TEST
 
 START_TEST(silu_of_extremes) {
-    static const float gate[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, 88, -88.5f, 3e38f, -3e38f, 1e-40f, 1, -1, 20, -20, 0.5f};
+    static const float gate[] = {0,     -0.0f,  100,    -100, 1e30f, -1e30f, 88,  -88.5f,
+                                 3e38f, -3e38f, 1e-40f, 1,    -1,    20,     -20, 0.5f};
     enum { N = sizeof gate / sizeof *gate };
     float up[N], right[N], y[N];
     for (int i = 0; i < N; i++) {
@@ -118,7 +121,7 @@ START_TEST(silu_of_extremes) {
 }
 END_TEST
 
-/* ---- rope ---------------------------------------------------------------------------------------------------------- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 /* Turns x [n][heads][D] as rows at the given positions. */
 static void turn(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
@@ -156,7 +159,8 @@ START_TEST(rope_turns_pairs) {
     turn(plain, right, c.heads, c.D, c.D_rope, inv_freq, c.layout, position, MOST_ROWS);
     backend_close(plain);
     for (size_t i = 0; i < n; i++) {
-        int d = (int)(i % (size_t)c.D), pairs = c.D_rope / 2, m = (int)(i / (size_t)(c.heads * c.D));
+        int d = (int)(i % (size_t)c.D), pairs = c.D_rope / 2,
+            m = (int)(i / (size_t)(c.heads * c.D));
         bool adjacent = c.layout == ROPE_ADJACENT;
         bool second = adjacent ? d % 2 : d >= pairs;
         int pair = adjacent ? d / 2 : d - (second ? pairs : 0);
@@ -166,13 +170,15 @@ START_TEST(rope_turns_pairs) {
             continue;
         }
         double angle = (double)((float)position[m] * inv_freq[pair]);
-        double value = (double)x[i] * cos(angle) + (second ? 1 : -1) * (double)x[other] * sin(angle);
+        double value =
+            (double)x[i] * cos(angle) + (second ? 1 : -1) * (double)x[other] * sin(angle);
         ck_assert_double_eq_tol((double)right[i], value, 1e-5);
     }
     for (const char *const *path = backend_cpu_paths(); *path; path++) {
         for (int threads = 1; threads <= 3; threads++) {
             int first = threads * 7, rows = threads == 1 ? 1 : MOST_ROWS - first;
-            size_t from = (size_t)first * (size_t)(c.heads * c.D), count = (size_t)rows * (size_t)(c.heads * c.D);
+            size_t from = (size_t)first * (size_t)(c.heads * c.D),
+                   count = (size_t)rows * (size_t)(c.heads * c.D);
             struct backend *b = open_backend(*path, threads, MOST_ROWS, 64);
             memcpy(y, x + from, count * sizeof *x);
             turn(b, y, c.heads, c.D, c.D_rope, inv_freq, c.layout, position + first, rows);
@@ -184,7 +190,8 @@ START_TEST(rope_turns_pairs) {
 }
 END_TEST
 
-/* More lists of frequencies than tables are kept for, and a new step, give the right angles each time. */
+/* More lists of frequencies than tables are kept for, and a new step, give the right angles each
+ * time. */
 START_TEST(rope_tables_are_of_this_step) {
     float inv_freq[6][2], x[4], right[4];
     struct backend *b = open_backend(NULL, 1, 4, 32), *fresh = open_backend(NULL, 1, 4, 32);
@@ -201,11 +208,12 @@ START_TEST(rope_tables_are_of_this_step) {
 }
 END_TEST
 
-/* ---- moving rows, halves, work of the host ------------------------------------------------------------------------------ */
+/* ---- moving rows, halves, work of the host --------------------------------------------------- */
 
 START_TEST(gather_and_download) {
     struct backend *b = open_backend(NULL, 2, 8, 32);
-    float *x = b->ops->buffer_new(b, 8 * 3 * sizeof *x), *y = b->ops->buffer_new(b, 2 * 3 * sizeof *y);
+    float *x = b->ops->buffer_new(b, 8 * 3 * sizeof *x),
+          *y = b->ops->buffer_new(b, 2 * 3 * sizeof *y);
     float host[6];
     ck_assert_uint_eq((uintptr_t)x % 64, 0);
     for (int i = 0; i < 24; i++) ck_assert(x[i] == 0), x[i] = (float)i;
@@ -235,7 +243,7 @@ START_TEST(parallel_runs_each_once) {
 }
 END_TEST
 
-/* ---- choosing a path and threads ------------------------------------------------------------------------------------------- */
+/* ---- choosing a path and threads ------------------------------------------------------------- */
 
 static enum status open_path(const char *path, int threads, char *opened, struct err *err) {
     struct backend_config config = {threads, path, 1, 32};
@@ -261,7 +269,8 @@ START_TEST(paths_are_forced_or_refused) {
         ck_assert_int_eq(open_path(NULL, 1, opened, &err), STATUS_OK);
         ck_assert_str_eq(opened, paths[i]);
     }
-    ck_assert_int_eq(open_path(paths[0], 1, opened, &err), STATUS_OK); /* the argument is the stronger one */
+    ck_assert_int_eq(open_path(paths[0], 1, opened, &err),
+                     STATUS_OK); /* the argument is the stronger one */
     ck_assert_str_eq(opened, paths[0]);
     setenv("PENSTOCK_CPU", "abacus", 1);
     ck_assert_int_eq(open_path(NULL, 1, opened, &err), STATUS_USAGE);

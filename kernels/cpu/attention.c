@@ -1,18 +1,22 @@
-/* The work list of attention. Rows of one sequence that stand together are taken in tiles, all query heads of a
- * key-value head at once, so that a key or value that was loaded serves up to QUERIES query vectors:
+/* The work list of attention. Rows of one sequence that stand together are taken in tiles, all
+ * query heads of a key-value head at once, so that a key or value that was loaded serves up to
+ * QUERIES query vectors:
  *
  *   task = (tile of rows, key-value head, part of its query heads)
- *   a task goes through the context in chunks of CHUNK positions from position 0 and merges each into its state
+ *   a task goes through the context in chunks of CHUNK positions from position 0 and
+ *   merges each into its state
  *
- * When there are few tasks and long contexts, the chunks of a task are handed out one by one, their parts are kept,
- * and a second round merges them in the same order: the same operations, so the same bits. */
+ * When there are few tasks and long contexts, the chunks of a task are handed out one by one,
+ * their parts are kept, and a second round merges them in the same order: the same operations, so
+ * the same bits. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    TASKS_A_THREAD = 4,           /* fewer: split the contexts */
-    SPLIT_BYTES = 8 << 20,        /* parts kept between the two rounds; what needs more is not split */
+    TASKS_A_THREAD = 4,       /* fewer: split the contexts */
+    TINY_PRODUCTS = 32 << 10, /* multiply-adds that are not worth a hand-over */
+    SPLIT_BYTES = 8 << 20,    /* parts kept between the two rounds; what needs more is not split */
 };
 
 struct attention_job {
@@ -22,13 +26,13 @@ struct attention_job {
     const struct kv_cache *cache;
     int layer, H;
     float scale;
-    int group;            /* query heads of a key-value head */
-    int head_parts;       /* parts that they are cut into: 1 but for very large groups */
-    int rows;             /* rows of a tile */
-    int n_tasks, chunks;  /* chunks: of the longest context */
-    size_t part_floats;   /* of one query's part */
-    float *parts;         /* split: [task][chunk][QUERIES at most `queries`][part_floats] */
-    int queries;          /* of a task at most */
+    int group;           /* query heads of a key-value head */
+    int head_parts;      /* parts that they are cut into: 1 but for very large groups */
+    int rows;            /* rows of a tile */
+    int n_tasks, chunks; /* chunks: of the longest context */
+    size_t part_floats;  /* of one query's part */
+    float *parts;        /* split: [task][chunk][QUERIES at most `queries`][part_floats] */
+    int queries;         /* of a task at most */
 };
 
 /* The queries of one task. */
@@ -77,7 +81,8 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
         for (int h = part * QUERIES; h < head_end; h++, a->n++) {
             task->row[a->n] = row;
             task->head[a->n] = g * job->group + h;
-            a->q[a->n] = job->q + ((size_t)row * (size_t)job->H + (size_t)task->head[a->n]) * (size_t)c->D;
+            a->q[a->n] =
+                job->q + ((size_t)row * (size_t)job->H + (size_t)task->head[a->n]) * (size_t)c->D;
         }
     }
     task->chunks = step->position[first + n - 1] / CHUNK + 1;
@@ -97,7 +102,8 @@ static void task_chunk(const struct attention_job *job, struct task *task, int c
     job->cpu->path->attend(a);
 }
 
-static void task_finish(const struct attention_job *job, const struct task *task, const float *parts) {
+static void task_finish(const struct attention_job *job, const struct task *task,
+                        const float *parts) {
     size_t D = (size_t)job->cache->config.D;
     for (int i = 0; i < task->attend.n; i++) {
         float *y = job->y + ((size_t)task->row[i] * (size_t)job->H + (size_t)task->head[i]) * D;
@@ -106,8 +112,8 @@ static void task_finish(const struct attention_job *job, const struct task *task
 }
 
 /* Merges the queries' parts of a later chunk into the parts of what came before. */
-static void task_merge(const struct attention_job *job, const struct task *task, int chunk, float *into,
-                       const float *parts) {
+static void task_merge(const struct attention_job *job, const struct task *task, int chunk,
+                       float *into, const float *parts) {
     for (int i = 0; i < task->attend.n; i++)
         if (job->cpu->step->position[task->row[i]] >= chunk * CHUNK)
             job->cpu->path->merge(into + (size_t)i * job->part_floats,
@@ -135,8 +141,8 @@ static void whole_task(void *arg, int i, int thread) {
 }
 
 static float *split_parts(const struct attention_job *job, int task, int chunk) {
-    return job->parts + ((size_t)task * (size_t)job->chunks + (size_t)chunk) * (size_t)job->queries *
-                            job->part_floats;
+    return job->parts + ((size_t)task * (size_t)job->chunks + (size_t)chunk) *
+                            (size_t)job->queries * job->part_floats;
 }
 
 static void split_chunk(void *arg, int i, int thread) {
@@ -174,23 +180,32 @@ static bool worth_splitting(const struct attention_job *job) {
            (size_t)job->chunks <= SPLIT_BYTES / part_bytes / (size_t)job->n_tasks;
 }
 
-void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache, int layer,
-                  int H, float scale) {
+void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                  int layer, int H, float scale) {
     struct cpu *cpu = cpu_of(b);
     const struct kv_config *c = &cache->config;
     assert(H % c->G == 0 && c->D <= cpu->max_d && layer >= 0 && layer < c->L);
     if (cpu->step->M == 0) return;
-    struct attention_job job = {.cpu = cpu, .y = y, .q = q, .cache = cache, .layer = layer, .H = H,
-                                .scale = scale, .group = H / c->G};
+    struct attention_job job = {.cpu = cpu,
+                                .y = y,
+                                .q = q,
+                                .cache = cache,
+                                .layer = layer,
+                                .H = H,
+                                .scale = scale,
+                                .group = H / c->G};
     job.head_parts = (job.group + QUERIES - 1) / QUERIES;
     job.rows = job.group < QUERIES ? QUERIES / job.group : 1;
     job.queries = job.group < QUERIES ? job.rows * job.group : QUERIES;
     if (cpu->step->M == cpu->step->S && job.group < QUERIES) job.queries = job.group;
     job.part_floats = PART_VALUES + (size_t)cache->D_padded;
     job.n_tasks = count_tasks(&job);
-    job.chunks = longest_context(cpu->step) / CHUNK + 1;
+    int longest = longest_context(cpu->step);
+    job.chunks = longest / CHUNK + 1;
     job.parts = cpu->attention + (size_t)cpu->head.n_threads * thread_floats(cpu->max_d);
-    if (worth_splitting(&job)) {
+    if (2 * (int64_t)cpu->step->M * H * c->D * (longest + 1) < TINY_PRODUCTS) {
+        for (int i = 0; i < job.n_tasks; i++) whole_task(&job, i, 0);
+    } else if (worth_splitting(&job)) {
         pool_run(cpu->pool, split_chunk, &job, job.n_tasks * job.chunks);
         pool_run(cpu->pool, split_merge, &job, job.n_tasks);
     } else {
@@ -198,7 +213,8 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
     }
 }
 
-/* Takes scratch for heads of D, when that is more than before: angles of the rows, the threads' attention. */
+/* Takes scratch for heads of D, when that is more than before: angles of the rows, the threads'
+ * attention. */
 void cpu_plan_heads(struct cpu *cpu, int D) {
     if (D <= cpu->max_d) return;
     cpu_drop_heads(cpu);

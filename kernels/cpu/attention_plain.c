@@ -1,4 +1,5 @@
-/* The plain path's attention over one chunk of a context: scalar C in the order that order.md writes down. */
+/* The plain path's attention over one chunk of a context: scalar C in the order that order.md
+ * writes down. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ static float key(const struct attend *a, int position, int d) {
 static float value(const struct attend *a, int position, int d) {
     const struct kv_config *c = &a->cache->config;
     const uint8_t *values = kv_values(a->cache, a->layer, a->table[position / c->block_size]);
-    size_t i = ((size_t)a->head * c->block_size + position % c->block_size) * a->cache->D_padded + d;
+    size_t i =
+        ((size_t)a->head * c->block_size + position % c->block_size) * a->cache->D_padded + d;
     return element(values, i, a->cache->element_bytes);
 }
 

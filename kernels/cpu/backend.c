@@ -1,4 +1,5 @@
-/* The CPU backend: opening and closing it, the paths that this machine can run, and the op table. */
+/* The CPU backend: opening and closing it, the paths that this machine can run, and the op table.
+ */
 #include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,22 +7,22 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* ---- paths ------------------------------------------------------------------------------------------------ */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 static bool has_plain(void) {
     return true;
 }
 
-/* Half-precision conversion: leaf 1, bit 29 of ecx. Not every compiler's runtime knows it by name. */
+/* Leaf 1, bit 29 of ecx. Not every compiler's runtime knows this feature by name. */
 static bool has_f16c(void) {
-    unsigned a, b, c = 0, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
 }
 
 /* The compiler's runtime asks CPUID, and XGETBV whether the system saves the registers. */
 static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
-           __builtin_cpu_supports("bmi2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2") && has_f16c();
 }
 
 static bool has_avx512vnni(void) {
@@ -72,7 +73,7 @@ static enum status choose_path(const struct path **out, const char *name, struct
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
 }
 
-/* ---- ops that are only memory ------------------------------------------------------------------------------ */
+/* ---- ops that are only memory ---------------------------------------------------------------- */
 
 static void *op_buffer_new(struct backend *b, size_t bytes) {
     (void)b;
@@ -84,8 +85,8 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
     mem_large_free(buffer, bytes);
 }
 
-static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
-                                 const void *rows, bool as_float, struct err *err) {
+static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                 int K, const void *rows, bool as_float, struct err *err) {
     return matrix_make(out, cpu_of(b), type, N, K, rows, as_float, err);
 }
 
@@ -140,13 +141,15 @@ static const struct backend_ops cpu_ops = {
     .parallel = op_parallel,
 };
 
-/* ---- open and close --------------------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
-enum status backend_cpu_open(struct backend **out, const struct backend_config *config, struct err *err) {
+enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
+                             struct err *err) {
     const struct path *path;
     enum status status = choose_path(&path, config->path, err);
     if (status != STATUS_OK) return status;
-    if (config->max_rows <= 0 || config->max_k <= 0 || config->threads < 0 || config->threads > MAX_THREADS)
+    if (config->max_rows <= 0 || config->max_k <= 0 || config->threads < 0 ||
+        config->threads > MAX_THREADS)
         return err_set(err, STATUS_USAGE, NULL,
                        "a CPU backend needs rows and inputs, and 1 to %d threads", MAX_THREADS);
     struct cpu *cpu = mem_calloc(1, sizeof *cpu);

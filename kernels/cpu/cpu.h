@@ -1,5 +1,6 @@
-/* kernels/cpu: the CPU backend's inside. order.md says in which order every float is computed; a path is one set
- * of functions that follow it: `plain` is scalar C and the oracle, the others use the vector units.
+/* kernels/cpu: the CPU backend's inside. order.md says in which order every float is computed; a
+ * path is one set of functions that follow it: `plain` is scalar C and the oracle, the others use
+ * the vector units.
  *
  *   dtype.c       types, half precision         pool.c       the compute threads
  *   dequantise.c  reading GGUF blocks           backend.c    open, close, choosing a path
@@ -7,7 +8,7 @@
  *   matmul.c      the product's work list       kv.c         the paged cache
  *   attention.c   the work list of attention    *_plain.c    the plain path
  *   fast_SET.c    the .inc files compiled for one instruction set
- */
+ * / */
 #ifndef PENSTOCK_KERNELS_CPU_H
 #define PENSTOCK_KERNELS_CPU_H
 
@@ -16,19 +17,20 @@
 
 #include "kernels/kernels.h"
 
-/* ---- constants of the written order --------------------------------------------------------------------- */
+/* ---- constants of the written order ---------------------------------------------------------- */
 
 enum {
-    LANES = 16,          /* partial sums of a reduction; outputs of a panel; rows of a tile */
-    BLOCK = 32,          /* inputs that share one activation scale */
-    CHUNK = 256,         /* positions of a context whose softmax is taken at once */
-    QUERIES = 24,        /* query vectors that one attention task takes through the context together */
+    LANES = 16,   /* partial sums of a reduction; outputs of a panel; rows of a tile */
+    BLOCK = 32,   /* inputs that share one activation scale */
+    CHUNK = 256,  /* positions of a context whose softmax is taken at once */
+    QUERIES = 24, /* query vectors that one attention task takes through the context together */
 };
 
-/* exp(x) = 2^n * (1 + r + r^2 * q(r)), n the integer nearest x / ln 2 (found by adding 1.5 * 2^23), r = x - n * ln 2 with
- * ln 2 in two floats, q of degree 4 by weighted least squares. Below EXP_LOW it is 0, above EXP_HIGH its value there. */
-#define EXP_LOW (-0x1.5d589ep+6f)  /* -87.3365: the last normal number */
-#define EXP_HIGH 0x1.618p+6f       /* 88.375 */
+/* exp(x) = 2^n * (1 + r + r^2 * q(r)), n the integer nearest x / ln 2 (found by adding 1.5 *
+ * 2^23), r = x - n * ln 2 with ln 2 in two floats, q of degree 4 by weighted least squares. Below
+ * EXP_LOW it is 0, above EXP_HIGH its value there. */
+#define EXP_LOW (-0x1.5d589ep+6f) /* -87.3365: the last normal number */
+#define EXP_HIGH 0x1.618p+6f      /* 88.375 */
 #define EXP_LOG2E 0x1.715476p+0f
 #define EXP_ROUND 0x1.8p+23f
 #define EXP_LN2_HIGH 0x1.62e43p-1f
@@ -39,7 +41,8 @@ enum {
 #define EXP_Q3 0x1.123a6cp-7f
 #define EXP_Q4 0x1.6a2352p-10f
 
-/* An activation block whose largest magnitude is below this is taken as zeros: its scale's inverse stays finite. */
+/* An activation block whose largest magnitude is below this is taken as zeros: its scale's inverse
+ * stays finite. */
 #define TINY 0x1p-100f
 
 static inline size_t round_up(size_t n, size_t multiple) {
@@ -48,7 +51,7 @@ static inline size_t round_up(size_t n, size_t multiple) {
 
 struct cpu;
 
-/* ---- weights --------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* 32 consecutive weights of one row, as a file holds them: weight i is
  *   half(d) * scale[i / 16] * (code[i] - zero) + half(m) * min. */
@@ -65,42 +68,45 @@ void block_floats(const struct block *block, float *out);
 
 /* How a type's panels look: bits of a code, what its zero is, what its scales are. */
 struct format {
-    int bits;         /* 4, 5, 6 or 8; 0 for float types */
-    int zero;         /* the code that means 0 */
+    int bits; /* 4, 5, 6 or 8; 0 for float types */
+    int zero; /* the code that means 0 */
     bool has_min;
-    bool super;       /* scales in two steps over 256 inputs (K types) */
+    bool super;           /* scales in two steps over 256 inputs (K types) */
     size_t element_bytes; /* float types: bytes of a weight */
 };
 const struct format *format_of(enum dtype type);
 
-/* A weight [N][K] in panels of 16 rows, so that a vector's lane is a row (an output). Rows that pad the last panel
- * are zero. A quantised panel is the codes of all its blocks, then their scales:
+/* A weight [N][K] in panels of 16 rows, so that a vector's lane is a row (an output). Rows that
+ * pad the last panel are zero. A quantised panel is the codes of all its blocks, then their
+ * scales:
  *
- *   codes of a block, line = 64 bytes = 4 bytes of each of 16 rows, group g = inputs 4g .. 4g+3 of the block:
+ *   codes of a block, line = 64 bytes = 4 bytes of each of 16 rows, group g = inputs
+ *   4g .. 4g+3 of the block:
  *     4, 5, 6 bits  line j < 4: low nibbles are group j, high nibbles are group j + 4
  *     5 bits        line 4: bit g of byte t of a row is bit 4 of input 4g + t
- *     6 bits        line 4 + i: bits 2f, 2f+1 of byte t of a row are bits 4, 5 of input 4 * (4i + f) + t
+ *     6 bits        line 4 + i: bits 2f, 2f+1 of byte t of a row are bits 4, 5 of input
+ *                   4 * (4i + f) + t
  *     8 bits        line g is group g, as code = weight + 128
  *   scales of a block: 16 halves d, then with a minimum 16 halves m
  *   scales of K types, for 8 blocks: 16 halves d, with a minimum 16 halves m; then for each block
- *     16 bytes scale, 16 bytes min (Q4_K, Q5_K), or 16 signed bytes scale[0], 16 signed bytes scale[1] (Q6_K)
+ *     16 bytes scale, 16 bytes min (Q4_K, Q5_K), or 16 signed bytes scale[0] and 16 scale[1] (Q6_K)
  *
  * A panel of a float type is [K][16] weights. */
 struct matrix {
     enum dtype type; /* of the panels */
     const struct format *format;
     int N, K, n_panels;
-    int n_blocks;         /* of 32 inputs; 0 for float types */
-    size_t code_bytes;    /* of one block of a panel */
-    size_t scale_offset;  /* of the scales in a panel */
-    size_t scale_bytes;   /* of one block, or of 8 blocks for K types */
+    int n_blocks;        /* of 32 inputs; 0 for float types */
+    size_t code_bytes;   /* of one block of a panel */
+    size_t scale_offset; /* of the scales in a panel */
+    size_t scale_bytes;  /* of one block, or of 8 blocks for K types */
     size_t panel_bytes, bytes;
     uint8_t *panels;
     struct slab *slab; /* whose memory it is */
 };
 
-enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K, const void *rows,
-                        bool as_float, struct err *err);
+enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
+                        const void *rows, bool as_float, struct err *err);
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
@@ -117,17 +123,18 @@ static inline const uint8_t *matrix_scales(const struct matrix *w, int panel, in
            (size_t)(w->format->super ? i / 8 : i) * w->scale_bytes;
 }
 
-/* ---- activations ------------------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
-/* The input of a product in tiles of 16 rows, or in one tile of M rows when M is less: then a block's rows stand closer
- * together (`width` of them), and a single row is one run of bytes. */
+/* The input of a product in tiles of 16 rows, or in one tile of M rows when M is less: then a
+ * block's rows stand closer together (`width` of them), and a single row is one run of bytes. */
 struct activations {
     int M, K, width;
-    int8_t *q;           /* [tile][K/32][width][32] codes -127..127 */
-    float *scale;        /* [tile][K/32][width] an input is scale * q */
-    float *sum;          /* [tile][K/32][width] scale * sum of the block's q */
-    int32_t *minus_sum;  /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, the last 16 */
-    float *x;            /* [tile][K][width] inputs unquantised, for float weights */
+    int8_t *q;    /* [tile][K/32][width][32] codes -127..127 */
+    float *scale; /* [tile][K/32][width] an input is scale * q */
+    float *sum;   /* [tile][K/32][width] scale * sum of the block's q */
+    int32_t *
+        minus_sum; /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, last 16 */
+    float *x;      /* [tile][K][width] inputs unquantised, for float weights */
 };
 
 /* Where block i of a row of a tile stands; times BLOCK in q. */
@@ -140,19 +147,20 @@ static inline int32_t *activation_minus_sum(const struct activations *a, int til
     return a->minus_sum + 3 * activation_at(a, tile, i, 0) + row;
 }
 
-/* ---- the key-value cache -------------------------------------------------------------------------------------- */
+/* ---- the key-value cache --------------------------------------------------------------------- */
 
-/* Keys stand with their positions side by side, so that a lane is a position; values with a head's numbers side by side.
- * Elements are halves or floats. 64 bytes follow the keys, as a vector may read past the last position. */
+/* Keys stand with their positions side by side, so that a lane is a position; values with a head's
+ * numbers side by side. Elements are halves or floats. 64 bytes follow the keys, as a vector may
+ * read past the last position. */
 struct kv_cache {
     struct kv_config config;
-    int D_padded;         /* D rounded up to 16: the length of a value */
+    int D_padded; /* D rounded up to 16: the length of a value */
     size_t element_bytes;
     size_t key_bytes, value_bytes; /* of one block of one layer */
     size_t keys_bytes, values_bytes;
-    uint8_t *keys;        /* [L][n_blocks][G][D][B] */
-    uint8_t *values;      /* [L][n_blocks][G][B][D_padded] */
-    pthread_t toucher;    /* has the memory given, then ends; joined when the cache goes */
+    uint8_t *keys;     /* [L][n_blocks][G][D][B] */
+    uint8_t *values;   /* [L][n_blocks][G][B][D_padded] */
+    pthread_t toucher; /* has the memory given, then ends; joined when the cache goes */
 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
@@ -163,29 +171,29 @@ static inline uint8_t *kv_values(const struct kv_cache *cache, int layer, int bl
     return cache->values + ((size_t)layer * cache->config.n_blocks + block) * cache->value_bytes;
 }
 
-/* Query vectors that read the same key-value head, with one chunk of the context. A query sees the first `count`
- * positions of the chunk (none: it is left alone). Out come each query's largest score, the sum of its
- * exponentials and the sum of values weighted by them. */
+/* Query vectors that read the same key-value head, with one chunk of the context. A query sees the
+ * first `count` positions of the chunk (none: it is left alone). Out come each query's largest
+ * score, the sum of its exponentials and the sum of values weighted by them. */
 struct attend {
     const struct kv_cache *cache;
-    int layer, head;        /* key-value head */
-    const int32_t *table;   /* of the sequence */
-    int start;              /* first position of the chunk, a multiple of CHUNK */
-    int n;                  /* queries, at most QUERIES */
+    int layer, head;         /* key-value head */
+    const int32_t *table;    /* of the sequence */
+    int start;               /* first position of the chunk, a multiple of CHUNK */
+    int n;                   /* queries, at most QUERIES */
     const float *q[QUERIES]; /* [D] */
-    int count[QUERIES];     /* 0..CHUNK */
+    int count[QUERIES];      /* 0..CHUNK */
     float scale;
-    float *scores;          /* scratch [QUERIES][CHUNK + 2 * LANES] */
-    float *part[QUERIES];   /* out: [PART_VALUES + D_padded] */
+    float *scores;        /* scratch [QUERIES][CHUNK + 2 * LANES] */
+    float *part[QUERIES]; /* out: [PART_VALUES + D_padded] */
 };
 
 enum { SCORE_STRIDE = CHUNK + 2 * LANES };
 
-/* What a part holds: the largest score, the sum of exp(score - largest), and from PART_VALUES on, aligned, the sum of
- * values times those. */
+/* What a part holds: the largest score, the sum of exp(score - largest), and from PART_VALUES on,
+ * aligned, the sum of values times those. */
 enum { PART_MAX = 0, PART_SUM = 1, PART_VALUES = LANES };
 
-/* ---- a path ------------------------------------------------------------------------------------------------------ */
+/* ---- a path ---------------------------------------------------------------------------------- */
 
 /* The functions that differ from one instruction set to another; all give the same bits. */
 struct path {
@@ -200,9 +208,10 @@ struct path {
     void (*to_halves)(uint16_t *out, const float *x, size_t n);
     /* Quantises row `row` of `a` from x[K]. */
     void (*quantise)(struct activations *a, int row, const float *x);
-    /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's outputs. */
-    void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                    float *y, size_t stride);
+    /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's outputs.
+     */
+    void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
+                    int rows, float *y, size_t stride);
     void (*attend)(const struct attend *a);
     /* Merges the part of a later chunk into what came before; n values. */
     void (*merge)(float *into, const float *part, int n);
@@ -213,10 +222,10 @@ struct path {
 extern const struct path path_plain, path_avx2, path_avx512vnni;
 
 /* Products of quantised weights. */
-void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                  float *y, size_t stride);
-void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                        float *y, size_t stride);
+void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                  int rows, float *y, size_t stride);
+void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                        int rows, float *y, size_t stride);
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);
@@ -227,13 +236,13 @@ void plain_silu_gate(float *y, const float *gate, const float *up, size_t n);
 void plain_add(float *x, const float *y, size_t n);
 void plain_to_halves(uint16_t *out, const float *x, size_t n);
 void plain_quantise(struct activations *a, int row, const float *x);
-void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                   float *y, size_t stride);
+void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                   int rows, float *y, size_t stride);
 void plain_attend(const struct attend *a);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
 
-/* ---- the threads --------------------------------------------------------------------------------------------------- */
+/* ---- the threads ----------------------------------------------------------------------------- */
 
 struct pool;
 /* Starts n_threads - 1 workers; fewer when the system refuses. */
@@ -241,11 +250,11 @@ struct pool *pool_new(int n_threads);
 void pool_free(struct pool *pool);
 /* Threads that could be started, the caller's included. */
 int pool_threads(const struct pool *pool);
-/* Runs fn(arg, i, thread) for i in [0, n) and returns when all have ended; thread 0 is the caller, and no two
- * pieces with the same thread run at once. One caller at a time. */
+/* Runs fn(arg, i, thread) for i in [0, n) and returns when all have ended; thread 0 is the caller,
+ * and no two pieces with the same thread run at once. One caller at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
 
-/* ---- the backend ------------------------------------------------------------------------------------------------------ */
+/* ---- the backend ----------------------------------------------------------------------------- */
 
 enum { ROPE_TABLES = 4, MAX_THREADS = 1024 };
 
@@ -253,7 +262,7 @@ enum { ROPE_TABLES = 4, MAX_THREADS = 1024 };
 struct rope_table {
     const float *inv_freq; /* NULL: not made in this step */
     int pairs;
-    float *cosine, *sine;  /* [max_rows][D/2] */
+    float *cosine, *sine; /* [max_rows][D/2] */
 };
 
 struct cpu {
@@ -267,11 +276,11 @@ struct cpu {
     /* planned when the cache is made, for the largest D seen */
     int max_d;
     struct rope_table rope[ROPE_TABLES];
-    int n_rope;             /* tables made so far: the next one to replace */
-    size_t rope_bytes;      /* of one table's memory */
-    float *attention;       /* scratch of the threads, then of the split context */
+    int n_rope;        /* tables made so far: the next one to replace */
+    size_t rope_bytes; /* of one table's memory */
+    float *attention;  /* scratch of the threads, then of the split context */
     size_t attention_bytes;
-    void *memory;           /* of `act` */
+    void *memory; /* of `act` */
     size_t memory_bytes;
 };
 
@@ -293,13 +302,15 @@ void op_rope(struct backend *b, float *x, int heads, int D, int D_rope, const fl
 void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M, int F);
 void op_add(struct backend *b, float *x, const float *y, int M, int K);
 void op_gather(struct backend *b, float *y, const float *x, int K);
-void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n, int M);
+void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n,
+               int M);
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache);
-void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k, const float *v);
-void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache, int layer,
-                  int H, float scale);
+void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
+                 const float *v);
+void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                  int layer, int H, float scale);
 
 #endif

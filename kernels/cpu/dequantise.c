@@ -1,6 +1,6 @@
-/* Reading GGUF's blocks. Every format is taken apart here and nowhere else: a `struct block` is 32 weights as codes,
- * a scale and a minimum, whatever the file's layout was. Layouts follow the GGUF specification; halves are
- * little-endian, as the machines that this runs on are. */
+/* Reading GGUF's blocks. Every format is taken apart here and nowhere else: a `struct block` is 32
+ * weights as codes, a scale and a minimum, whatever the file's layout was. Layouts follow the GGUF
+ * specification; halves are little-endian, as the machines that this runs on are. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -51,8 +51,9 @@ static void read_q8_0(struct block *block, const uint8_t *p) {
     for (int i = 0; i < BLOCK; i++) block->code[i] = p[2 + i] ^ 0x80;
 }
 
-/* 12 bytes hold 8 scales and 8 minima of 6 bits: those of the first four blocks are the low 6 bits of bytes 0-3
- * and 4-7; those of the last four have their low 4 bits in bytes 8-11 and their high 2 in the tops of 0-3, 4-7. */
+/* 12 bytes hold 8 scales and 8 minima of 6 bits: those of the first four blocks are the low 6 bits
+ * of bytes 0-3 and 4-7; those of the last four have their low 4 bits in bytes 8-11 and their high
+ * 2 in the tops of 0-3, 4-7. */
 static void read_k_scales(struct block *block, const uint8_t *p, int i) {
     int scale = i < 4 ? p[i] & 63 : (p[i + 4] & 15) | p[i - 4] >> 6 << 4;
     int min = i < 4 ? p[i + 4] & 63 : p[i + 4] >> 4 | p[i] >> 6 << 4;
@@ -60,7 +61,8 @@ static void read_k_scales(struct block *block, const uint8_t *p, int i) {
     block->min = -min;
 }
 
-/* 32 bytes of nibbles serve two blocks: the even one has the low nibbles, the odd one the high ones. */
+/* 32 bytes of nibbles serve two blocks: the even one has the low nibbles, the odd one the high
+ * ones. */
 static void read_k_nibbles(struct block *block, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) block->code[j] = p[i / 2 * 32 + j] >> i % 2 * 4 & 15;
 }
@@ -78,8 +80,9 @@ static void read_q5_k(struct block *block, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) block->code[j] |= (p[16 + j] >> i & 1) << 4;
 }
 
-/* 128 bytes of nibbles, 64 bytes of high pairs, 16 signed scales, d. In each half of the 256 weights, blocks 0 and 1
- * are the low nibbles of its first and second 32 bytes, blocks 2 and 3 the high ones. */
+/* 128 bytes of nibbles, 64 bytes of high pairs, 16 signed scales, d. In each half of the 256
+ * weights, blocks 0 and 1 are the low nibbles of its first and second 32 bytes, blocks 2 and 3 the
+ * high ones. */
 static void read_q6_k(struct block *block, const uint8_t *p, int i) {
     const uint8_t *nibbles = p + i / 4 * 64 + i % 2 * 32, *pairs = p + 128 + i / 4 * 32;
     const int8_t *scales = (const int8_t *)p + 192;

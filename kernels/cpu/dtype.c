@@ -43,7 +43,7 @@ size_t dtype_bytes(enum dtype dtype, size_t n) {
     return n / (size_t)entry->elements * (size_t)entry->bytes;
 }
 
-/* ---- half precision: 1 sign, 5 exponent (bias 15), 10 fraction bits (IEEE 754-2008, binary16) -------------- */
+/* ---- half precision: 1 sign, 5 exponent (bias 15), 10 fraction bits (IEEE 754-2008, binary16)  */
 
 static float float_of_bits(uint32_t bits) {
     float value;

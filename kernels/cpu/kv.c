@@ -18,15 +18,18 @@ static bool plan(struct kv_cache *cache) {
     cache->D_padded = (int)round_up((size_t)c->D, LANES);
     cache->key_bytes = cache->value_bytes = cache->element_bytes;
     if (!times(&cache->key_bytes, (size_t)c->G) || !times(&cache->key_bytes, (size_t)c->D) ||
-        !times(&cache->key_bytes, (size_t)c->block_size) || !times(&cache->value_bytes, (size_t)c->G) ||
+        !times(&cache->key_bytes, (size_t)c->block_size) ||
+        !times(&cache->value_bytes, (size_t)c->G) ||
         !times(&cache->value_bytes, (size_t)cache->D_padded) ||
         !times(&cache->value_bytes, (size_t)c->block_size))
         return false;
     cache->keys_bytes = cache->key_bytes;
     cache->values_bytes = cache->value_bytes;
-    return times(&cache->keys_bytes, (size_t)c->L) && times(&cache->keys_bytes, (size_t)c->n_blocks) &&
-           times(&cache->values_bytes, (size_t)c->L) && times(&cache->values_bytes, (size_t)c->n_blocks) &&
-           cache->keys_bytes < SIZE_MAX / 4 && cache->values_bytes < SIZE_MAX / 4;
+    return times(&cache->keys_bytes, (size_t)c->L) &&
+           times(&cache->keys_bytes, (size_t)c->n_blocks) &&
+           times(&cache->values_bytes, (size_t)c->L) &&
+           times(&cache->values_bytes, (size_t)c->n_blocks) && cache->keys_bytes < SIZE_MAX / 4 &&
+           cache->values_bytes < SIZE_MAX / 4;
 }
 
 /* Has the system give the planned memory now, beside the start, instead of at each block's first use: what the process
@@ -44,7 +47,8 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
         return err_set(err, STATUS_USAGE, "kv_cache_dtype", "the cache holds float16 or float32");
     if (config->L <= 0 || config->G <= 0 || config->D <= 0 || config->n_blocks <= 0 ||
         config->block_size <= 0 || config->D > INT32_MAX - LANES)
-        return err_set(err, STATUS_USAGE, NULL, "every size of the key-value cache must be positive");
+        return err_set(err, STATUS_USAGE, NULL,
+                       "every size of the key-value cache must be positive");
     struct kv_cache plain = {.config = *config};
     if (!plan(&plain))
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
@@ -75,7 +79,8 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
     for (int i = 0; i < ROPE_TABLES; i++) cpu->rope[i].inv_freq = NULL;
     for (int i = 0; i < step->n_copies; i++) {
         int from = step->copy_from[i], to = step->copy_to[i];
-        assert(from >= 0 && from < cache->config.n_blocks && to >= 0 && to < cache->config.n_blocks);
+        assert(from >= 0 && from < cache->config.n_blocks && to >= 0 &&
+               to < cache->config.n_blocks);
         if (from == to) continue;
         for (int layer = 0; layer < cache->config.L; layer++) {
             memcpy(kv_keys(cache, layer, to), kv_keys(cache, layer, from), cache->key_bytes);
@@ -84,7 +89,7 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
     }
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct write_job {
     struct cpu *cpu;
@@ -95,13 +100,15 @@ struct write_job {
 
 enum { HALVES_AT_ONCE = 256 };
 
-/* A key is spread over its block, one element in each line of B positions; a value stands in one piece. */
+/* A key is spread over its block, one element in each line of B positions; a value stands in one
+ * piece. */
 static void write_head(const struct write_job *job, int g, int block, int offset, const float *k,
                        const float *v) {
     const struct kv_cache *cache = job->cache;
     const struct kv_config *c = &cache->config;
     size_t element = cache->element_bytes, B = (size_t)c->block_size;
-    uint8_t *keys = kv_keys(cache, job->layer, block) + ((size_t)g * (size_t)c->D * B + (size_t)offset) * element;
+    uint8_t *keys = kv_keys(cache, job->layer, block) +
+                    ((size_t)g * (size_t)c->D * B + (size_t)offset) * element;
     uint8_t *values = kv_values(cache, job->layer, block) +
                       ((size_t)g * B + (size_t)offset) * (size_t)cache->D_padded * element;
     if (element == 4) {
@@ -135,7 +142,8 @@ static void write_piece(void *arg, int i, int thread) {
     }
 }
 
-void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k, const float *v) {
+void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
+                 const float *v) {
     struct write_job job = {cpu_of(b), cache, layer, 16, k, v};
     assert(layer >= 0 && layer < cache->config.L);
     pool_run(job.cpu->pool, write_piece, &job, (job.cpu->step->M + job.rows - 1) / job.rows);

@@ -1,5 +1,6 @@
-/* Sixteen float lanes, in one register of AVX-512 or in two of AVX2: what the .inc files are written in. Every function
- * is one IEEE operation in each lane, so they give the same bits in either. */
+/* Sixteen float lanes, in one register of AVX-512 or in two of AVX2: what the .inc files are
+ * written in. Every function is one IEEE operation in each lane, so they give the same bits in
+ * either. `lanes` names a register, as __m512 does. */
 #ifndef PENSTOCK_KERNELS_LANES_H
 #define PENSTOCK_KERNELS_LANES_H
 
@@ -15,6 +16,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* A loop over a constant number of registers: it must be unrolled for them to be registers. */
+#define REPEAT(i, n) UNROLL for (int i = 0; i < (n); i++)
+
 #ifdef __AVX512F__
 
 typedef __m512 lanes;
@@ -23,20 +27,42 @@ INLINE __mmask16 first_lanes(size_t n) {
     return (__mmask16)((1u << n) - 1);
 }
 
-INLINE lanes lanes_load(const float *p) { return _mm512_loadu_ps(p); }
-INLINE lanes lanes_load_first(const float *p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-INLINE void lanes_store(float *p, lanes a) { _mm512_storeu_ps(p, a); }
+INLINE lanes lanes_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+INLINE lanes lanes_load_first(const float *p, size_t n) {
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+INLINE void lanes_store(float *p, lanes a) {
+    _mm512_storeu_ps(p, a);
+}
 INLINE void lanes_store_first(float *p, lanes a, size_t n) {
     _mm512_mask_storeu_ps(p, first_lanes(n), a);
 }
-INLINE lanes lanes_all(float x) { return _mm512_set1_ps(x); }
-INLINE lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
-INLINE lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
-INLINE lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
-INLINE lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
-INLINE lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
-INLINE lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); } /* a > b ? a : b */
-INLINE lanes lanes_min(lanes a, lanes b) { return _mm512_min_ps(a, b); } /* a < b ? a : b */
+INLINE lanes lanes_all(float x) {
+    return _mm512_set1_ps(x);
+}
+INLINE lanes lanes_add(lanes a, lanes b) {
+    return _mm512_add_ps(a, b);
+}
+INLINE lanes lanes_sub(lanes a, lanes b) {
+    return _mm512_sub_ps(a, b);
+}
+INLINE lanes lanes_mul(lanes a, lanes b) {
+    return _mm512_mul_ps(a, b);
+}
+INLINE lanes lanes_div(lanes a, lanes b) {
+    return _mm512_div_ps(a, b);
+}
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+INLINE lanes lanes_max(lanes a, lanes b) {
+    return _mm512_max_ps(a, b);
+} /* a > b ? a : b */
+INLINE lanes lanes_min(lanes a, lanes b) {
+    return _mm512_min_ps(a, b);
+} /* a < b ? a : b */
 
 /* 0 where x < low, else a. */
 INLINE lanes lanes_zero_below(lanes a, lanes x, lanes low) {
@@ -95,9 +121,13 @@ INLINE __m256i first_eight(size_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-INLINE size_t beyond_eight(size_t n) { return n > 8 ? n - 8 : 0; }
+INLINE size_t beyond_eight(size_t n) {
+    return n > 8 ? n - 8 : 0;
+}
 
-INLINE lanes lanes_load(const float *p) { return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE lanes lanes_load(const float *p) {
+    return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 INLINE lanes lanes_load_first(const float *p, size_t n) {
     return (lanes){_mm256_maskload_ps(p, first_eight(n)),
                    _mm256_maskload_ps(p + 8, first_eight(beyond_eight(n)))};
@@ -110,10 +140,14 @@ INLINE void lanes_store_first(float *p, lanes a, size_t n) {
     _mm256_maskstore_ps(p, first_eight(n), a.low);
     _mm256_maskstore_ps(p + 8, first_eight(beyond_eight(n)), a.high);
 }
-INLINE lanes lanes_all(float x) { return (lanes){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+INLINE lanes lanes_all(float x) {
+    return (lanes){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
 
 #define LANEWISE_2(name, op)                                                                       \
-    INLINE lanes name(lanes a, lanes b) { return (lanes){op(a.low, b.low), op(a.high, b.high)}; }
+    INLINE lanes name(lanes a, lanes b) {                                                          \
+        return (lanes){op(a.low, b.low), op(a.high, b.high)};                                      \
+    }
 LANEWISE_2(lanes_add, _mm256_add_ps)
 LANEWISE_2(lanes_sub, _mm256_sub_ps)
 LANEWISE_2(lanes_mul, _mm256_mul_ps)
@@ -138,20 +172,30 @@ INLINE lanes lanes_power_of_two(lanes x) {
     return (lanes){eight_powers_of_two(x.low), eight_powers_of_two(x.high)};
 }
 
-INLINE __m256 eight_halves(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE lanes lanes_load_halves(const uint16_t *p) { return (lanes){eight_halves(p), eight_halves(p + 8)}; }
+INLINE __m256 eight_halves(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE lanes lanes_load_halves(const uint16_t *p) {
+    return (lanes){eight_halves(p), eight_halves(p + 8)};
+}
 INLINE __m256 eight_bfloats(const uint16_t *p) {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-INLINE lanes lanes_load_bfloats(const uint16_t *p) { return (lanes){eight_bfloats(p), eight_bfloats(p + 8)}; }
+INLINE lanes lanes_load_bfloats(const uint16_t *p) {
+    return (lanes){eight_bfloats(p), eight_bfloats(p + 8)};
+}
 INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
 }
 
-INLINE __m256 lanes_fold(lanes a) { return _mm256_add_ps(a.low, a.high); }
-INLINE __m256 lanes_fold_max(lanes a) { return _mm256_max_ps(a.low, a.high); }
+INLINE __m256 lanes_fold(lanes a) {
+    return _mm256_add_ps(a.low, a.high);
+}
+INLINE __m256 lanes_fold_max(lanes a) {
+    return _mm256_max_ps(a.low, a.high);
+}
 
 INLINE __m256i magnitudes(__m256 a) {
     return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
@@ -177,9 +221,11 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
 
 #endif
 
-/* ---- weights that few rows wait for are fetched ahead ---------------------------------------------------------
- * A kernel reads codes and scales as two streams; they are fetched as the one run of bytes that all panels are, a
- * share with each block, into the second cache: fetching to the first one halves the rate. */
+/* ---- weights that few rows wait for are fetched ahead ---------------------------------------- */
+
+/* A kernel reads codes and scales as two streams; they are fetched as the one run of bytes that
+ * all panels are, a share with each block, into the second cache: fetching to the first one halves
+ * the rate. */
 
 enum { AHEAD = 16384 }; /* bytes, found by trying powers of two */
 
@@ -191,7 +237,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, _MM_HINT_T1);
 }
 
-/* ---- reductions and functions of lanes ------------------------------------------------------------------------ */
+/* ---- reductions and functions of lanes ------------------------------------------------------- */
 
 INLINE float lanes_sum(lanes a) {
     __m256 eight = lanes_fold(a);

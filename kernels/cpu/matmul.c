@@ -1,15 +1,19 @@
-/* The product's work list: inputs are made ready once for all matrices of a call (quantised, or packed for float
- * weights), then panels are handed out. A piece is some panels times a group of tiles, so that a panel stays in the
- * nearest cache while all rows of the group pass by. */
+/* The product's work list: inputs are made ready once for all matrices of a call (quantised, or
+ * packed for float weights), then panels are handed out. A piece is some panels times a group of
+ * tiles, so that a panel stays in the nearest cache while all rows of the group pass by. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    GROUP = 16,                /* tiles that pass by a panel together: 256 rows */
-    PIECES_A_THREAD = 6,       /* so that a late thread is not waited for long */
-    SLACK = 3 * LANES,         /* blocks after the last, for kernels that compute more rows than they are asked */
-    PIECE_PRODUCTS = 4 << 20,  /* multiply-adds of the largest piece of several panels: 20 to 40 microseconds */
+    GROUP = 16,          /* tiles that pass by a panel together: 256 rows */
+    PIECES_A_THREAD = 6, /* so that a late thread is not waited for long */
+    SLACK =
+        3 *
+        LANES, /* blocks after the last, for kernels that compute more rows than they are asked */
+    TINY_PRODUCTS = 128 << 10, /* multiply-adds that are not worth a hand-over: a microsecond */
+    PIECE_PRODUCTS =
+        4 << 20, /* multiply-adds of the largest piece of several panels: 20 to 40 microseconds */
 };
 
 struct matmul_job {
@@ -59,7 +63,8 @@ static void panel_times_group(const struct matmul_job *job, int panel, int group
     int end = (group + 1) * GROUP < tiles(job->M) ? (group + 1) * GROUP : tiles(job->M);
     for (int tile = group * GROUP; tile < end; tile++) {
         float *y = job->y[i] + (size_t)tile * LANES * (size_t)w->N + (size_t)panel * LANES;
-        job->cpu->path->product(w, panel, &job->cpu->act, tile, rows_of(job, tile), y, (size_t)w->N);
+        job->cpu->path->product(w, panel, &job->cpu->act, tile, rows_of(job, tile), y,
+                                (size_t)w->N);
     }
 }
 
@@ -71,16 +76,19 @@ static void product_piece(void *arg, int i, int thread) {
     for (int panel = from; panel < to; panel++) panel_times_group(job, panel, group);
 }
 
-/* Panels of one piece: enough pieces for every thread, and none that takes long. */
+/* Panels of one piece: enough pieces for every thread, and none that takes long; all when that is
+ * little. */
 static int choose_piece(const struct matmul_job *job) {
     int64_t rows = job->M < GROUP * LANES ? job->M : GROUP * LANES;
+    if (rows * LANES * job->K * job->panels < TINY_PRODUCTS) return job->panels;
     int64_t by_time = PIECE_PRODUCTS / ((int64_t)LANES * job->K * rows);
     int64_t by_threads = job->panels / (PIECES_A_THREAD * job->cpu->head.n_threads);
     int64_t panels = by_time < by_threads ? by_time : by_threads;
     return panels < 1 ? 1 : (int)panels;
 }
 
-void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n, int M) {
+void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n,
+               int M) {
     struct cpu *cpu = cpu_of(b);
     if (n == 0 || M == 0) return;
     struct matmul_job job = {.cpu = cpu, .y = y, .x = x, .w = w, .n = n, .M = M, .K = w[0]->K};
@@ -100,7 +108,8 @@ void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix
     pool_run(cpu->pool, product_piece, &job, job.pieces * groups);
 }
 
-/* Lays the scratch of the largest call out in one piece of memory. Pages that are not used are not taken. */
+/* Lays the scratch of the largest call out in one piece of memory. Pages that are not used are not
+ * taken. */
 void cpu_plan_activations(struct cpu *cpu) {
     size_t rows = round_up((size_t)cpu->max_rows, LANES), K = round_up((size_t)cpu->max_k, BLOCK);
     size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;

@@ -5,7 +5,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* The largest magnitude of a block. Compared as integers, NaN is above infinity and so is not lost. */
+/* The largest magnitude of a block. Compared as integers, NaN is above infinity and so is not
+ * lost. */
 static float largest(const float *x) {
     uint32_t most = 0;
     for (int i = 0; i < BLOCK; i++) {
@@ -19,8 +20,9 @@ static float largest(const float *x) {
     return value;
 }
 
-/* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0; one that holds an infinity or a NaN has
- * that as its scale and no codes, so that the outputs are NaN and not something plausible. */
+/* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0; one that holds an
+ * infinity or a NaN has that as its scale and no codes, so that the outputs are NaN and not
+ * something plausible. */
 static void quantise_block(struct activations *a, int row, int i, const float *x) {
     size_t at = activation_at(a, row / LANES, i, row % LANES);
     int half_sum[2] = {0, 0};
@@ -53,8 +55,8 @@ static int dot(const struct block *w, const int8_t *q, int from, int to) {
 }
 
 /* acc plus one block's share of an output. */
-static float add_block(float acc, const struct format *format, const struct block *w, const int8_t *q,
-                       float scale, float sum) {
+static float add_block(float acc, const struct format *format, const struct block *w,
+                       const int8_t *q, float scale, float sum) {
     float d = half_to_float(w->d);
     if (format->bits == 6) { /* two scales a block */
         acc = fmaf((float)dot(w, q, 0, 16), d * (float)w->scale[0] * scale, acc);
@@ -64,15 +66,16 @@ static float add_block(float acc, const struct format *format, const struct bloc
     return format->has_min ? fmaf(half_to_float(w->m) * (float)w->min, sum, acc) : acc;
 }
 
-static void quantised_lane(const struct matrix *w, int output, const struct activations *a, int tile,
-                           int rows, float *acc) {
+static void quantised_lane(const struct matrix *w, int output, const struct activations *a,
+                           int tile, int rows, float *acc) {
     for (int r = 0; r < rows; r++) acc[r] = 0;
     for (int i = 0; i < w->n_blocks; i++) {
         struct block block;
         matrix_block(w, &block, output, i);
         size_t at = activation_at(a, tile, i, 0);
         for (int r = 0; r < rows; r++, at++)
-            acc[r] = add_block(acc[r], w->format, &block, a->q + at * BLOCK, a->scale[at], a->sum[at]);
+            acc[r] =
+                add_block(acc[r], w->format, &block, a->q + at * BLOCK, a->scale[at], a->sum[at]);
     }
 }
 
@@ -94,12 +97,14 @@ static void float_lane(const struct matrix *w, int output, const struct activati
     }
 }
 
-void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                   float *y, size_t stride) {
+void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                   int rows, float *y, size_t stride) {
     for (int lane = 0; lane < LANES && panel * LANES + lane < w->N; lane++) {
         float acc[LANES];
-        if (w->format->bits) quantised_lane(w, panel * LANES + lane, a, tile, rows, acc);
-        else float_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        if (w->format->bits)
+            quantised_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        else
+            float_lane(w, panel * LANES + lane, a, tile, rows, acc);
         for (int r = 0; r < rows; r++) y[(size_t)r * stride + (size_t)lane] = acc[r];
     }
 }

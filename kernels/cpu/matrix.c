@@ -1,5 +1,5 @@
-/* Weights re-laid in panels of 16 rows, so that a lane of a vector is an output and needs no horizontal sum. The
- * layout is drawn at `struct matrix` in cpu.h; all paths read the same one. */
+/* Weights re-laid in panels of 16 rows, so that a lane of a vector is an output and needs no
+ * horizontal sum. The layout is drawn at `struct matrix` in cpu.h; all paths read the same one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,13 +23,14 @@ const struct format *format_of(enum dtype type) {
     return &formats[type];
 }
 
-/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------------------- */
+/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------- */
 
 enum { LINE = 4 * LANES };
 
 static void nibbles_write(uint8_t *codes, const uint8_t *code, int lane) {
     for (int i = 0; i < 16; i++)
-        codes[i / 4 * LINE + lane * 4 + i % 4] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
+        codes[i / 4 * LINE + lane * 4 + i % 4] =
+            (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
 }
 
 static void nibbles_read(const uint8_t *codes, uint8_t *code, int lane) {
@@ -69,7 +70,7 @@ static size_t code_bytes(int bits) {
     return lines[bits] * LINE;
 }
 
-/* ---- scales ------------------------------------------------------------------------------------------------- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
 
@@ -83,8 +84,8 @@ static size_t small_offset(const struct format *format, int i) {
     return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * 2 * LANES;
 }
 
-static void scales_write(uint8_t *scales, const struct format *format, const struct block *block, int i,
-                         int lane) {
+static void scales_write(uint8_t *scales, const struct format *format, const struct block *block,
+                         int i, int lane) {
     memcpy(scales + 2 * lane, &block->d, 2);
     if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
     if (!format->super) return;
@@ -93,8 +94,8 @@ static void scales_write(uint8_t *scales, const struct format *format, const str
     small[LANES] = (uint8_t)(format->has_min ? -block->min : block->scale[1]);
 }
 
-static void scales_read(const uint8_t *scales, const struct format *format, struct block *block, int i,
-                        int lane) {
+static void scales_read(const uint8_t *scales, const struct format *format, struct block *block,
+                        int i, int lane) {
     memcpy(&block->d, scales + 2 * lane, 2);
     block->m = 0;
     if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
@@ -107,8 +108,11 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
     if (format->has_min) block->min = -small[LANES];
 }
 
-/* ---- memory: matrices stand one after the other in slabs of large pages. A small matrix alone would lie in small pages,
- * and a token that streams all weights would spend most of its time on their addresses. --------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Matrices stand one after the other in slabs of large pages. A small matrix alone would lie in
+ * small pages, and a token that streams all weights would spend most of its time on their
+ * addresses. */
 
 enum { SLAB_BYTES = 64 << 20 };
 
@@ -147,7 +151,7 @@ static void slab_give_back(struct cpu *cpu, struct slab *slab) {
     free(slab);
 }
 
-/* ---- a matrix --------------------------------------------------------------------------------------------------- */
+/* ---- a matrix -------------------------------------------------------------------------------- */
 
 /* Sets the sizes of w's panels; false when they do not fit the machine. */
 static bool plan(struct matrix *w) {
@@ -183,8 +187,10 @@ static void write_float_row(struct matrix *w, int row, const void *from, enum dt
     float values[256];
     for (size_t k = 0; k < (size_t)w->K; k += step) {
         const uint8_t *p = (const uint8_t *)from + dtype_bytes(type, k);
-        if (size == 4) dequantise(type, p, values, step);
-        else memcpy(values, p, size);
+        if (size == 4)
+            dequantise(type, p, values, step);
+        else
+            memcpy(values, p, size);
         for (size_t i = 0; i < step; i++)
             memcpy(to + (k + i) * LANES * size, (uint8_t *)values + i * size, size);
     }
@@ -192,7 +198,8 @@ static void write_float_row(struct matrix *w, int row, const void *from, enum dt
 
 static enum status check(enum dtype type, int N, int K, struct err *err) {
     if (!dtype_name((int)type))
-        return err_set(err, STATUS_BAD_FILE, NULL, "weights of type %d are not supported", (int)type);
+        return err_set(err, STATUS_BAD_FILE, NULL, "weights of type %d are not supported",
+                       (int)type);
     if (N <= 0 || K <= 0 || N > INT32_MAX - LANES || K % dtype_block_elements((int)type) != 0)
         return err_set(err, STATUS_BAD_FILE, NULL,
                        "a %s matrix of %d rows of %d: rows must be whole blocks of %d",
@@ -213,8 +220,10 @@ static void relay_panel(void *arg, int panel, int thread) {
     struct matrix *w = job->w;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
         const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
-        if (w->format->bits) write_row(w, row, from);
-        else write_float_row(w, row, from, job->type);
+        if (w->format->bits)
+            write_row(w, row, from);
+        else
+            write_float_row(w, row, from, job->type);
     }
 }
 
@@ -258,7 +267,8 @@ void matrix_row(const struct matrix *w, int row, float *out) {
     }
     if (w->n_blocks) return;
     size_t size = w->format->element_bytes;
-    const uint8_t *from = w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
+    const uint8_t *from =
+        w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
     for (size_t k = 0; k < (size_t)w->K; k++)
         dequantise(w->type, from + k * LANES * size, out + k, 1);
 }

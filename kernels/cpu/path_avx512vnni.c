@@ -5,14 +5,16 @@
 
 #include "kernels/cpu/lanes.h"
 
-#include "kernels/cpu/fast_rows.inc"
-#include "kernels/cpu/fast_float.inc"
 #include "kernels/cpu/fast_attention.inc"
+#include "kernels/cpu/fast_float.inc"
+#include "kernels/cpu/fast_rows.inc"
 
-static void product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                    float *y, size_t stride) {
-    if (w->n_blocks) avx512vnni_product(w, panel, a, tile, rows, y, stride);
-    else float_product(w, panel, a, tile, rows, y, stride);
+static void product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                    int rows, float *y, size_t stride) {
+    if (w->n_blocks)
+        avx512vnni_product(w, panel, a, tile, rows, y, stride);
+    else
+        float_product(w, panel, a, tile, rows, y, stride);
 }
 
 const struct path path_avx512vnni = {

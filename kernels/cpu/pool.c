@@ -1,16 +1,20 @@
 /* The compute threads.
  *
  * DESIGN
- * Purpose   one caller hands out pieces 0..n-1 of a job; it and the workers claim them one by one until none is left.
- * Claims    `state` is one 64-bit word: the job's number in the high half, pieces left in the low half. A claim is a
- *           compare-and-swap that takes one off. So a worker that comes late, with an old job's number, claims
- *           nothing; and one that was preempted holds up nobody but its own piece.
- * Order     the job's fields are written before `state` is released with the new number, and not again before all
- *           its pieces have ended. A worker reads them before its claim; a claim that succeeds proves that they
- *           were this job's. What a piece wrote is seen by the caller through `ended`.
- * Waiting   workers spin on `state` for SPIN_NS after their last piece, then sleep on a futex; so a pool between two
- *           ops answers in well under a microsecond and an idle pool takes no processor time. The caller spins
- *           for pieces still running and then sleeps as well, so it cannot starve a worker of its core.
+ * Purpose   one caller hands out pieces 0..n-1 of a job; it and the workers claim them one by one
+ *           until none is left.
+ * Claims    `state` is one 64-bit word: the job's number in the high half, pieces left in the low
+ *           half. A claim is a compare-and-swap that takes one off. So a worker that comes late,
+ *           with an old job's number, claims nothing; and one that was preempted holds up nobody
+ *           but its own piece.
+ * Order     the job's fields are written before `state` is released with the new number, and not
+ *           again before all its pieces have ended. A worker reads them before its claim; a claim
+ *           that succeeds proves that they were this job's. What a piece wrote is seen by the
+ *           caller through `ended`.
+ * Waiting   workers spin on `posted` for SPIN_NS after their last piece, then sleep on a futex; so
+ *           a pool between two ops answers in well under a microsecond and an idle pool takes no
+ *           processor time. The caller spins for pieces still running and then sleeps as well, so
+ *           it cannot starve a worker of its core.
  * Left out  nested jobs, several callers, priorities. */
 #include <linux/futex.h>
 #include <pthread.h>
@@ -98,7 +102,8 @@ static bool spin_for_job(struct pool *pool, uint32_t seen) {
     return false;
 }
 
-/* Sleeps until a job other than `seen` is posted. A poster that does not see the sleeper counted is seen by it. */
+/* Sleeps until a job other than `seen` is posted. A poster that does not see the sleeper counted
+ * is seen by it. */
 static void sleep_for_job(struct pool *pool, uint32_t seen) {
     atomic_fetch_add(&pool->sleepers, 1);
     while (atomic_load(&pool->posted) == seen) futex_wait(&pool->posted, seen);

@@ -1,11 +1,12 @@
-/* Quantised products with AVX2: half a panel (8 outputs) at a time, its block's codes in 8 registers, one row after the
- * other; the sums of all rows stay in the nearest cache.
+/* Quantised products with AVX2: half a panel (8 outputs) at a time, its block's codes in 8
+ * registers, one row after the other; the sums of all rows stay in the nearest cache.
  *
- * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with saturation. Activations are
- * -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 * 127 = 3,810, 2 * 31 * 127 = 7,874 or
- * 2 * 63 * 127 = 16,002 in magnitude; 8, 4 and 2 of these add up to 30,480, 31,496 and 32,004, below 32,768. They are
- * widened to 32 bits after so many groups. An 8-bit weight is -128..127: its magnitude is the unsigned side and its
- * sign goes to the activation, so a pair is at most 2 * 128 * 127 = 32,512; it is widened at once. */
+ * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with
+ * saturation. Activations are -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 *
+ * 127 = 3,810, 2 * 31 * 127 = 7,874 or 2 * 63 * 127 = 16,002 in magnitude; 8, 4 and 2 of these add
+ * up to 30,480, 31,496 and 32,004, below 32,768. They are widened to 32 bits after so many groups.
+ * An 8-bit weight is -128..127: its magnitude is the unsigned side and its sign goes to the
+ * activation, so a pair is at most 2 * 128 * 127 = 32,512; it is widened at once. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -32,20 +33,20 @@ INLINE __m256i with_high(__m256i codes, __m256i high, const int left, const int 
 INLINE void unpack(__m256i *v, const uint8_t *codes, const int bits) {
     if (bits == 8) {
         const __m256i flip = _mm256_set1_epi8((char)0x80);
-        UNROLL for (int g = 0; g < 8; g++) v[g] = _mm256_xor_si256(bytes_32(codes + 64 * g), flip);
+        REPEAT (g, 8) v[g] = _mm256_xor_si256(bytes_32(codes + 64 * g), flip);
         return;
     }
     const __m256i nibble = _mm256_set1_epi8(15);
-    UNROLL for (int g = 0; g < 4; g++) {
+    REPEAT (g, 4) {
         __m256i both = bytes_32(codes + 64 * g);
         v[g] = _mm256_and_si256(both, nibble);
         v[g + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
     }
     if (bits == 5) {
-        UNROLL for (int g = 0; g < 8; g++) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
+        REPEAT (g, 8) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
     }
     if (bits == 6) {
-        UNROLL for (int g = 0; g < 8; g++)
+        REPEAT (g, 8)
             v[g] = with_high(v[g], bytes_32(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
     }
 }
@@ -68,10 +69,11 @@ INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, in
     if (kind.bits == 6) {
         __m256 whole = d[0];
         d[0] = _mm256_mul_ps(whole, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(small))));
-        d[1] = _mm256_mul_ps(whole, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(small + 16))));
+        d[1] =
+            _mm256_mul_ps(whole, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(small + 16))));
     } else {
-        __m256i min = _mm256_sub_epi32(_mm256_setzero_si256(),
-                                       _mm256_cvtepu8_epi32(eight_bytes(small + 16)));
+        __m256i min =
+            _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepu8_epi32(eight_bytes(small + 16)));
         d[0] = _mm256_mul_ps(d[0], _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(small))));
         *m = _mm256_mul_ps(*m, _mm256_cvtepi32_ps(min));
     }
@@ -87,9 +89,10 @@ INLINE __m256i widened(__m256i words) {
     return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
 }
 
-/* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as the head of
- * this file allows. */
-INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to, const int bits) {
+/* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as
+ * the head of this file allows. */
+INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
+                         const int bits) {
     const int groups = bits == 4 ? 8 : bits == 5 ? 4 : 2;
     __m256i sum = _mm256_setzero_si256(), words = sum;
     UNROLL for (int g = from; g < to; g++) {
@@ -102,7 +105,7 @@ INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, cons
 
 INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
     __m256i sum = _mm256_setzero_si256();
-    UNROLL for (int g = 0; g < 8; g++) {
+    REPEAT (g, 8) {
         __m256i inputs = _mm256_sign_epi8(four_inputs(q, g), v[g]);
         sum = _mm256_add_epi32(sum, widened(_mm256_maddubs_epi16(_mm256_abs_epi8(v[g]), inputs)));
     }
@@ -110,8 +113,8 @@ INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
 }
 
 /* The exact product sum of groups from..to-1 of a block, less what the codes are too large by. */
-INLINE __m256i dot(const __m256i *v, const int8_t *q, int32_t minus_sum, const int from, const int to,
-                   const struct kind kind) {
+INLINE __m256i dot(const __m256i *v, const int8_t *q, int32_t minus_sum, const int from,
+                   const int to, const struct kind kind) {
     if (kind.bits == 8) return dot_signed(v, q);
     __m256i sum = dot_codes(v, q, from, to, kind.bits);
     return kind.zero ? _mm256_add_epi32(sum, _mm256_set1_epi32(minus_sum * kind.zero)) : sum;
@@ -129,7 +132,8 @@ struct call {
 };
 
 /* Adds block i's share to acc[row][16], of the outputs half * 8 and on. */
-INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half, const struct kind kind) {
+INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half,
+                      const struct kind kind) {
     size_t at = activation_at(c->a, c->tile, i, 0), width = (size_t)c->a->width;
     const int8_t *q = c->a->q + at * BLOCK;
     const float *scale = c->a->scale + at, *sum = c->a->sum + at;
@@ -142,7 +146,8 @@ INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half
         __m256 s = _mm256_loadu_ps(acc[r] + half * EIGHT);
         if (kind.bits == 6) {
             s = add_scaled(s, dot(v, q, minus_sum[width + (size_t)r], 0, 4, kind), d[0], scale[r]);
-            s = add_scaled(s, dot(v, q, minus_sum[2 * width + (size_t)r], 4, 8, kind), d[1], scale[r]);
+            s = add_scaled(s, dot(v, q, minus_sum[2 * width + (size_t)r], 4, 8, kind), d[1],
+                           scale[r]);
         } else {
             s = add_scaled(s, dot(v, q, minus_sum[r], 0, 8, kind), d[0], scale[r]);
             if (kind.has_min) s = _mm256_fmadd_ps(m, _mm256_set1_ps(sum[r]), s);
@@ -161,10 +166,10 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
     }
 }
 
-/* ---- one function for each type ----------------------------------------------------------------------------------- */
+/* ---- one function for each type -------------------------------------------------------------- */
 
 #define TYPE(type, ...)                                                                            \
-    static void type##_rows(const struct call *c, float (*acc)[LANES]) {                           \
+    static void type##_rows(const struct call *c, float(*acc)[LANES]) {                            \
         product_rows(c, acc, (struct kind){__VA_ARGS__});                                          \
     }
 TYPE(q4_0, 4, 8, false, false)
@@ -189,8 +194,8 @@ static void product_of(enum dtype type, const struct call *c, float (*acc)[LANES
     }
 }
 
-void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                  float *y, size_t stride) {
+void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                  int rows, float *y, size_t stride) {
     float acc[LANES][LANES] = {0};
     struct call call = {w, a, panel, tile, rows};
     product_of(w->type, &call, acc);

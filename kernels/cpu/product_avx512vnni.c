@@ -1,10 +1,11 @@
-/* Quantised products with AVX-512 VNNI: a panel of 16 outputs times up to 16 rows of a tile, all sums in registers over
- * the whole of K.
+/* Quantised products with AVX-512 VNNI: a panel of 16 outputs times up to 16 rows of a tile, all
+ * sums in registers over the whole of K.
  *
- * A block's codes are unpacked once into 8 registers of unsigned bytes, group g of 4 inputs in register g. For each row,
- * vpdpbusd adds code * activation of 4 inputs in every lane, the activations being broadcast from memory; it does not
- * saturate, so the sum is exact. What a code is too large by (`zero`) is taken off at the start: the sum begins
- * at -zero * (sum of the activations). Then the float part, as order.md has it. */
+ * A block's codes are unpacked once into 8 registers of unsigned bytes, group g of 4 inputs in
+ * register g. For each row, vpdpbusd adds code * activation of 4 inputs in every lane, the
+ * activations being broadcast from memory; it does not saturate, so the sum is exact. What a code
+ * is too large by (`zero`) is taken off at the start: the sum begins at -zero * (sum of the
+ * activations). Then the float part, as order.md has it. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -22,28 +23,28 @@ INLINE __m512i line(const uint8_t *p) {
 
 /* Bits `mask` of (high << left) into the codes: one ternary operation, codes | (shifted & mask). */
 INLINE __m512i with_high(__m512i codes, __m512i high, const int left, const int mask) {
-    __m512i shifted = left >= 0 ? _mm512_slli_epi32(high, (unsigned)left) : _mm512_srli_epi32(high, (unsigned)-left);
+    __m512i shifted = left >= 0 ? _mm512_slli_epi32(high, (unsigned)left)
+                                : _mm512_srli_epi32(high, (unsigned)-left);
     return _mm512_ternarylogic_epi32(codes, shifted, _mm512_set1_epi8((char)mask), 0xf8);
 }
 
 INLINE void unpack(__m512i *v, const uint8_t *codes, const int bits) {
     if (bits == 8) {
-        UNROLL for (int g = 0; g < 8; g++) v[g] = line(codes + 64 * g);
+        REPEAT (g, 8) v[g] = line(codes + 64 * g);
         return;
     }
     const __m512i nibble = _mm512_set1_epi8(15);
-    UNROLL for (int g = 0; g < 4; g++) {
+    REPEAT (g, 4) {
         __m512i both = line(codes + 64 * g);
         v[g] = _mm512_and_si512(both, nibble);
         v[g + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
     }
     if (bits == 5) {
         __m512i high = line(codes + 256);
-        UNROLL for (int g = 0; g < 8; g++) v[g] = with_high(v[g], high, 4 - g, 0x10);
+        REPEAT (g, 8) v[g] = with_high(v[g], high, 4 - g, 0x10);
     }
     if (bits == 6) {
-        UNROLL for (int g = 0; g < 8; g++)
-            v[g] = with_high(v[g], line(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
+        REPEAT (g, 8) v[g] = with_high(v[g], line(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
     }
 }
 
@@ -56,7 +57,8 @@ INLINE __m128i sixteen_bytes(const uint8_t *p) {
 }
 
 /* The scales of block i (two for 6 bits) and its minimum, in float. */
-INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i, const struct kind kind) {
+INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i,
+                          const struct kind kind) {
     d[0] = halves(scales);
     if (kind.has_min) *m = halves(scales + 32);
     if (!kind.super) return;
@@ -64,7 +66,8 @@ INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i, co
     if (kind.bits == 6) {
         __m512 whole = d[0];
         d[0] = _mm512_mul_ps(whole, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(small))));
-        d[1] = _mm512_mul_ps(whole, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(small + 16))));
+        d[1] = _mm512_mul_ps(whole,
+                             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(small + 16))));
     } else {
         __m512i min = _mm512_sub_epi32(_mm512_setzero_si512(),
                                        _mm512_cvtepu8_epi32(sixteen_bytes(small + 16)));
@@ -85,7 +88,8 @@ struct inputs {
 INLINE __m512i dot(const __m512i *v, const int8_t *q, const int32_t *minus_sum, const int from,
                    const int to, const int zero_shift) {
     __m512i sum = _mm512_setzero_si512();
-    if (zero_shift >= 0) sum = _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), (unsigned)zero_shift);
+    if (zero_shift >= 0)
+        sum = _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), (unsigned)zero_shift);
     UNROLL for (int g = from; g < to; g++) {
         int32_t four;
         memcpy(&four, q + 4 * g, sizeof four);
@@ -99,14 +103,16 @@ INLINE __m512 add_scaled(__m512 acc, __m512i sum, __m512 d, float scale) {
 }
 
 /* One block's share of n rows. */
-INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, struct inputs in, const int n,
-                      const struct kind kind) {
-    UNROLL for (int r = 0; r < n; r++) {
+INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, struct inputs in,
+                      const int n, const struct kind kind) {
+    REPEAT (r, n) {
         const int8_t *q = in.q + r * BLOCK;
         if (kind.bits == 6) {
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + in.width + r, 0, 4, kind.zero_shift), d[0],
-                                in.scale[r]);
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + 2 * in.width + r, 4, 8, kind.zero_shift),
+            acc[r] =
+                add_scaled(acc[r], dot(v, q, in.minus_sum + in.width + r, 0, 4, kind.zero_shift),
+                           d[0], in.scale[r]);
+            acc[r] = add_scaled(acc[r],
+                                dot(v, q, in.minus_sum + 2 * in.width + r, 4, 8, kind.zero_shift),
                                 d[1], in.scale[r]);
         } else {
             acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + r, 0, 8, kind.zero_shift), d[0],
@@ -133,7 +139,7 @@ INLINE struct inputs inputs_at(const struct call *c, int i) {
 
 INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
     size_t outputs = (size_t)(c->w->N - c->panel * LANES);
-    UNROLL for (int r = 0; r < n; r++) {
+    REPEAT (r, n) {
         if (r >= c->rows) return;
         lanes_store_first(c->y + (size_t)r * c->stride, acc[r], outputs < LANES ? outputs : LANES);
     }
@@ -141,7 +147,7 @@ INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
 
 INLINE void product_rows(const struct call *c, const int n, const struct kind kind) {
     __m512 acc[LANES];
-    UNROLL for (int r = 0; r < n; r++) acc[r] = _mm512_setzero_ps();
+    REPEAT (r, n) acc[r] = _mm512_setzero_ps();
     const uint8_t *codes = matrix_codes(c->w, c->panel, 0);
     size_t step = c->w->code_bytes, share = fetch_share(c->w);
     const uint8_t *ahead = codes + AHEAD;
@@ -156,16 +162,21 @@ INLINE void product_rows(const struct call *c, const int n, const struct kind ki
     store_rows(c, acc, n);
 }
 
-/* ---- one function for each type and number of rows ------------------------------------------------------------ */
+/* ---- one function for each type and number of rows ------------------------------------------- */
 
 typedef void rows_fn(const struct call *);
 
 #define ROWS(type, n, ...)                                                                         \
-    static void type##_##n(const struct call *c) { product_rows(c, n, (struct kind){__VA_ARGS__}); }
+    static void type##_##n(const struct call *c) {                                                 \
+        product_rows(c, n, (struct kind){__VA_ARGS__});                                            \
+    }
+/* clang-format off */
 #define TYPE(type, ...)                                                                            \
     ROWS(type, 1, __VA_ARGS__) ROWS(type, 2, __VA_ARGS__) ROWS(type, 4, __VA_ARGS__)               \
     ROWS(type, 8, __VA_ARGS__) ROWS(type, 12, __VA_ARGS__) ROWS(type, 16, __VA_ARGS__)             \
-    static rows_fn *const type##_rows[] = {type##_1, type##_2, type##_4, type##_8, type##_12, type##_16};
+    static rows_fn *const type##_rows[] = {type##_1, type##_2, type##_4, type##_8, type##_12,      \
+                                           type##_16};
+/* clang-format on */
 
 TYPE(q4_0, 4, 3, false, false)
 TYPE(q4_1, 4, -1, true, false)
@@ -189,10 +200,10 @@ static rows_fn *const *rows_of(enum dtype type) {
     }
 }
 
-/* The kernel of the least number of rows that is enough. Rows that are computed without being asked for read what comes
- * next in the activations and are not stored. */
-void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
-                        float *y, size_t stride) {
+/* The kernel of the least number of rows that is enough. Rows that are computed without being
+ * asked for read what comes next in the activations and are not stored. */
+void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                        int rows, float *y, size_t stride) {
     static const uint8_t kernel[LANES + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5};
     struct call call = {w, a, panel, tile, rows, y, stride};
     rows_of(w->type)[kernel[rows]](&call);

@@ -1,19 +1,21 @@
-/* Ops on rows: each row is computed by the path's function, on whichever thread. Few rows are not worth a hand-over
- * and stay on the caller's thread. */
+/* Ops on rows: each row is computed by the path's function, on whichever thread. Few rows are not
+ * worth a hand-over and stay on the caller's thread. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-enum { PIECE = 4096 }; /* numbers that are worth a hand-over to another thread: about a microsecond */
+enum {
+    PIECE = 4096
+}; /* numbers that are worth a hand-over to another thread: about a microsecond */
 
 struct rows_job {
     struct cpu *cpu;
     float *y;
-    const float *x, *more;  /* more: gain, up, or cosines */
+    const float *x, *more; /* more: gain, up, or cosines */
     const struct matrix *w;
-    size_t length;          /* of a row */
-    int M, rows;            /* rows in all, and in one piece */
+    size_t length; /* of a row */
+    int M, rows;   /* rows in all, and in one piece */
     float epsilon;
     int heads, D;
     struct rope_table *table;
@@ -43,8 +45,8 @@ static void embed_piece(void *arg, int i, int thread) {
 
 void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct cpu *cpu = cpu_of(b);
-    struct rows_job job = {.cpu = cpu, .y = y, .w = embedding, .M = cpu->step->M,
-                           .length = (size_t)embedding->K};
+    struct rows_job job = {
+        .cpu = cpu, .y = y, .w = embedding, .M = cpu->step->M, .length = (size_t)embedding->K};
     run_rows(&job, embed_piece);
 }
 
@@ -53,14 +55,20 @@ static void rmsnorm_piece(void *arg, int i, int thread) {
     struct rows_job *job = arg;
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         size_t at = (size_t)m * job->length;
-        job->cpu->path->rmsnorm(job->y + at, job->x + at, job->more, (int)job->length, job->epsilon);
+        job->cpu->path->rmsnorm(job->y + at, job->x + at, job->more, (int)job->length,
+                                job->epsilon);
     }
 }
 
 void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
                 float epsilon) {
-    struct rows_job job = {.cpu = cpu_of(b), .y = y, .x = x, .more = gain, .M = M,
-                           .length = (size_t)K, .epsilon = epsilon};
+    struct rows_job job = {.cpu = cpu_of(b),
+                           .y = y,
+                           .x = x,
+                           .more = gain,
+                           .M = M,
+                           .length = (size_t)K,
+                           .epsilon = epsilon};
     run_rows(&job, rmsnorm_piece);
 }
 
@@ -73,8 +81,8 @@ static void silu_gate_piece(void *arg, int i, int thread) {
 }
 
 void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M, int F) {
-    struct rows_job job = {.cpu = cpu_of(b), .y = y, .x = gate, .more = up, .M = M,
-                           .length = (size_t)F};
+    struct rows_job job = {
+        .cpu = cpu_of(b), .y = y, .x = gate, .more = up, .M = M, .length = (size_t)F};
     run_rows(&job, silu_gate_piece);
 }
 
@@ -98,10 +106,11 @@ void op_gather(struct backend *b, float *y, const float *x, int K) {
                (size_t)K * sizeof *y);
 }
 
-/* ---- RoPE -------------------------------------------------------------------------------------------------
- * The angle is the float product of position and frequency; its cosine and sine are taken in double and rounded once,
- * so that they do not depend on a single-precision library. A step's angles are made at their first use
- * and serve all its layers. */
+/* ---- RoPE ------------------------------------------------------------------------------------ */
+
+/* The angle is the float product of position and frequency; its cosine and sine are taken in
+ * double and rounded once, so that they do not depend on a single-precision library. A step's
+ * angles are made at their first use and serve all its layers. */
 
 static void angles_piece(void *arg, int i, int thread) {
     (void)thread;
@@ -117,14 +126,18 @@ static void angles_piece(void *arg, int i, int thread) {
     }
 }
 
-/* The step's angles for these frequencies. Tables are replaced in turn when a model has more lists than that. */
+/* The step's angles for these frequencies. Tables are replaced in turn when a model has more lists
+ * than that. */
 static struct rope_table *angles(struct cpu *cpu, const float *inv_freq, int pairs) {
     for (int i = 0; i < ROPE_TABLES; i++)
         if (cpu->rope[i].inv_freq == inv_freq && cpu->rope[i].pairs == pairs) return &cpu->rope[i];
     struct rope_table *table = &cpu->rope[cpu->n_rope++ % ROPE_TABLES];
     table->inv_freq = inv_freq;
     table->pairs = pairs;
-    struct rows_job job = {.cpu = cpu, .table = table, .inv_freq = inv_freq, .M = cpu->step->M,
+    struct rows_job job = {.cpu = cpu,
+                           .table = table,
+                           .inv_freq = inv_freq,
+                           .M = cpu->step->M,
                            .length = (size_t)pairs};
     run_rows(&job, angles_piece);
     return table;
@@ -145,8 +158,13 @@ void op_rope(struct backend *b, float *x, int heads, int D, int D_rope, const fl
     struct cpu *cpu = cpu_of(b);
     assert(D <= cpu->max_d && D_rope <= D && D_rope % 2 == 0);
     if (D_rope == 0 || heads == 0) return;
-    struct rows_job job = {.cpu = cpu, .y = x, .M = cpu->step->M, .heads = heads, .D = D,
-                           .length = (size_t)heads * (size_t)D, .layout = layout};
+    struct rows_job job = {.cpu = cpu,
+                           .y = x,
+                           .M = cpu->step->M,
+                           .heads = heads,
+                           .D = D,
+                           .length = (size_t)heads * (size_t)D,
+                           .layout = layout};
     job.table = angles(cpu, inv_freq, D_rope / 2);
     run_rows(&job, rope_piece);
 }

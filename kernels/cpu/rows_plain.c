@@ -1,4 +1,5 @@
-/* The plain path's ops on rows: scalar C, one line an operation, in the order that order.md writes down. */
+/* The plain path's ops on rows: scalar C, one line an operation, in the order that order.md writes
+ * down. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* How many threads suit this process: the cores that it may run on, and the time that its control group gives it. */
+/* How many threads suit this process: the cores that it may run on, and the time that its control
+ * group gives it. */
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static bool first_line(char *line, size_t size, const char *path) {
     return read;
 }
 
-/* Cores' worth of time for "quota period" in microseconds; 0 when there is no limit ("max", or -1). */
+/* Cores' worth of time for "quota period" in microseconds; 0 when there is no limit ("max", or
+ * -1). */
 static double quota_cores(const char *line) {
     double quota = 0, period = 0;
     if (sscanf(line, "%lf %lf", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
@@ -56,13 +58,15 @@ static double group_cores(char *group) {
     }
 }
 
-/* The limit on this process by the group that /proc names; inside a container its own group is the root. */
+/* The limit on this process by the group that /proc names; inside a container its own group is the
+ * root. */
 static double process_cores(void) {
     char line[1024];
     double least = 0;
     FILE *file = fopen("/proc/self/cgroup", "r");
     while (file && fgets(line, sizeof line, file)) { /* "4:cpu,cpuacct:/group", or "0::/group" */
-        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        char *controllers = strchr(line, ':'),
+             *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group) continue;
         *group++ = 0;
         group[strcspn(group, "\n")] = 0;

@@ -58,18 +58,36 @@ static void put_float(uint64_t *state, uint8_t *p, enum dtype type) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     uint16_t top = (uint16_t)(bits >> 16), half = float_to_half(value);
-    if (type == DTYPE_F32) memcpy(p, &value, 4);
-    else memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
+    if (type == DTYPE_F32)
+        memcpy(p, &value, 4);
+    else
+        memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
+}
+
+/* Puts scales, or floats, into blocks whose bytes are there. */
+static void put_all(uint64_t *state, enum dtype type, uint8_t *weights, size_t bytes) {
+    size_t step = (size_t)dtype_block_bytes((int)type);
+    for (size_t i = 0; i < bytes; i += step) {
+        if (dtype_block_elements((int)type) == 1)
+            put_float(state, weights + i, type);
+        else
+            put_scales(state, weights + i, type);
+    }
 }
 
 void *random_weights(uint64_t *state, enum dtype type, size_t n) {
-    size_t bytes = dtype_bytes(type, n), step = (size_t)dtype_block_bytes((int)type);
+    size_t bytes = dtype_bytes(type, n);
     uint8_t *weights = mem_alloc(bytes);
     for (size_t i = 0; i < bytes; i++) weights[i] = (uint8_t)random_u32(state);
-    for (size_t i = 0; i < bytes; i += step) {
-        if (dtype_block_elements((int)type) == 1) put_float(state, weights + i, type);
-        else put_scales(state, weights + i, type);
-    }
+    put_all(state, type, weights, bytes);
+    return weights;
+}
+
+void *filled_weights(uint64_t *state, enum dtype type, size_t n, uint8_t byte) {
+    size_t bytes = dtype_bytes(type, n);
+    uint8_t *weights = mem_alloc(bytes);
+    memset(weights, byte, bytes);
+    put_all(state, type, weights, bytes);
     return weights;
 }
 

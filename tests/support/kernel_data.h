@@ -15,8 +15,12 @@ float random_float(uint64_t *state);
 /* Floats that the caller frees. */
 float *random_floats(uint64_t *state, size_t n);
 
-/* GGUF data of n weights: every code and scale at random, scales of a size that keeps sums ordinary. To be freed. */
+/* GGUF data of n weights: every code and scale at random, scales of a size that keeps sums
+ * ordinary. To be freed. */
 void *random_weights(uint64_t *state, enum dtype type, size_t n);
+
+/* The same with every byte of a code as given, for the largest sums that there are. */
+void *filled_weights(uint64_t *state, enum dtype type, size_t n, uint8_t byte);
 
 /* Opens a CPU backend or fails the test. */
 struct backend *open_backend(const char *path, int threads, int max_rows, int max_k);
