@@ -14,6 +14,7 @@
 #define MOST_CLIENTS 12
 #define N_THEMES 3      /* texts that prompts begin with */
 #define MOST_ASKED 48   /* requests of a set */
+#define LONG_PROMPT 600 /* tokens: two chunks of attention and more */
 
 /* ---- requests and their answers ------------------------------------------------------------------------ */
 
@@ -44,7 +45,7 @@ struct setting {
     bool caching;
 };
 
-/* The model's side of a set. */
+/* What of the settings belongs to the model, and may change the bytes. */
 struct model_choice {
     const char *file;
     const char *kv_dtype;
@@ -55,6 +56,7 @@ struct model_choice {
 struct request_set {
     struct model_choice model;
     const char *reference_path;
+    int longest; /* prompt of all but the first request */
     int V;
     int64_t kv_bytes_per_token;
     int n_asked, n_theme;
@@ -63,10 +65,10 @@ struct request_set {
     struct asked asked[MOST_ASKED];
 };
 
-/* Draws `n_asked` requests. With `text`, prompts are stretches of its n tokens; without, of random ids. Long ones have
- * more than 240 tokens. */
-void request_set_init(struct request_set *set, const struct model_choice *model, uint64_t seed, int n_asked,
-               const int32_t *text, int n_text);
+/* Draws `n_asked` requests for the model, reference path and longest prompt that are set. The first prompt has LONG_PROMPT
+ * tokens. With `text`, prompts are stretches of its n tokens, which must outlive the set; without, of random ids. */
+void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const int32_t *text,
+                      int n_text);
 void request_set_free(struct request_set *set);
 
 /* Runs the requests alone. Returns the tokens that they gave. */
