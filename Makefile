@@ -31,11 +31,11 @@ model: deps
 run: build model
 	@exec build/penstock serve --model $(MODEL) $(ARGS)
 
-test: deps model
+test: model
+	@docker/setup.sh test
 	@JOBS=$(JOBS) tests/run.sh
 
 bench: build model
-	@docker/setup.sh bench
 	@exec build/penstock bench --model $(MODEL) $(ARGS)
 
 fuzz: deps

@@ -1,8 +1,9 @@
 /* config: what every folder may use and that uses none of them.
  *
- * Here are the status codes, the error a user can act on, memory that is planned, the log, and the options
- * of the command line. Nothing in this folder knows of models, sequences or HTTP. Functions are safe to call from
- * any thread unless their comment says otherwise; the structs belong to whoever made them.
+ * Here are the status codes, the error a user can act on, memory that is planned, the log, and the
+ * options of the command line. Nothing in this folder knows of models, sequences or HTTP. Functions
+ * are safe to call from any thread unless their comment says otherwise; the structs belong to
+ * whoever made them.
  */
 #ifndef PENSTOCK_CONFIG_H
 #define PENSTOCK_CONFIG_H
@@ -11,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- status and errors ------------------------------------------------------------------------------ */
+/* ---- status and errors ---------------------------------------------------------------------- */
 
 /* code, the error type that clients see, HTTP status */
 #define STATUS_MAP(X)                                                                              \
@@ -48,30 +49,38 @@ int status_http(enum status status);
 struct err {
     enum status status; /* STATUS_OK while nothing is wrong */
     char param[64];     /* the field, key, tensor or option that is at fault; empty when none is */
-    char code[48];      /* machine-readable cause, e.g. "context_length_exceeded"; empty when none */
+    /* machine-readable cause, e.g. "context_length_exceeded"; empty when none */
+    char code[48];
     char message[512];  /* one sentence for a person */
 };
 
-/* Fills `err` (which may be NULL) and returns `status`, so that callers write `return err_set(...)`.
- * `param` may be NULL. A message longer than the buffer is cut at a UTF-8 boundary. */
+/* Fills `err` (which may be NULL) and returns `status`, so that callers write `return
+ * err_set(...)`. `param` may be NULL. A message longer than the buffer is cut at a UTF-8
+ * boundary. */
 enum status err_set(struct err *err, enum status status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* ---- memory ----------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
-/* malloc, calloc, realloc and strdup for start-up: out of memory ends the process with one sentence. */
+/* malloc, calloc, realloc and strdup for start-up: out of memory ends the process with one
+ * sentence. */
 void *mem_alloc(size_t bytes);
 void *mem_calloc(size_t count, size_t bytes);
 void *mem_realloc(void *memory, size_t bytes);
 char *mem_strdup(const char *text);
 
-/* Zeroed memory for large tables, aligned to 64 bytes and to 2 MiB pages where the size is worth it.
- * Free it with mem_large_free and the same size. Ends the process when there is none. */
+/* Zeroed memory for large tables, aligned to 64 bytes and to 2 MiB pages where the size is worth
+ * it. Free it with mem_large_free and the same size. Ends the process when there is none. */
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
-/* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a time.
- * arena_alloc returns 16-byte aligned, uninitialised memory, or NULL when `limit` bytes would be passed. */
+/* Has the system give all pages of such memory now, without changing a byte. May run beside other use of
+ * the memory. Where the system cannot (Linux before 5.14), pages come at their first use as ever. */
+void mem_large_populate(void *memory, size_t bytes);
+
+/* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a
+ * time. arena_alloc returns 16-byte aligned, uninitialised memory, or NULL when `limit` bytes would
+ * be passed. */
 struct arena;
 struct arena *arena_new(size_t limit);
 void *arena_alloc(struct arena *arena, size_t bytes);
@@ -91,22 +100,23 @@ void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(
 void buf_clear(struct buf *buf); /* length 0, memory kept */
 void buf_free(struct buf *buf);  /* memory released, all zero again */
 
-/* ---- time -------------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 /* Monotonic time in nanoseconds; only differences mean anything. */
 uint64_t now_ns(void);
 
-/* ---- build ------------------------------------------------------------------------------------------- */
+/* ---- build ---------------------------------------------------------------------------------- */
 
 /* What this program was made from. Static storage. */
 struct build_info {
     const char *version; /* "0.1.0" */
-    const char *commit;  /* "6438910", with "-dirty" behind it where files had changed; or "unknown" */
+    /* "6438910", with "-dirty" behind it where files had changed; or "unknown" */
+    const char *commit;
     const char *build;   /* "Release", with the sanitizers where there are some */
 };
 struct build_info build_info(void);
 
-/* ---- log --------------------------------------------------------------------------------------------- */
+/* ---- log ------------------------------------------------------------------------------------ */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 enum log_format { LOG_TEXT, LOG_JSON };
@@ -126,18 +136,18 @@ struct log_field {
 /* Sets what is written and how; call it before threads start. */
 void log_setup(enum log_level level, enum log_format format);
 
-/* Writes one line to standard error with a single write(2): time, level, message, fields. Text format:
- * `2026-11-21T10:00:00.000Z INFO  message key=value`; JSON format: one object. Values are escaped, so
- * nothing that a client sends can forge a line. */
+/* Writes one line to standard error with a single write(2): time, level, message, fields. Text
+ * format: `2026-11-21T10:00:00.000Z INFO  message key=value`; JSON format: one object. Values are
+ * escaped, so nothing that a client sends can forge a line. */
 void log_fields(enum log_level level, const char *message, const struct log_field *fields, int n);
 
 /* The same without fields, printf style. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- options ----------------------------------------------------------------------------------------- */
+/* ---- options -------------------------------------------------------------------------------- */
 
-/* Every option of every command, after flag, environment (PENSTOCK_<NAME>), file and default were weighed in that
- * order. Strings belong to the struct and live until options_free. */
+/* Every option of every command, after flag, environment (PENSTOCK_<NAME>), file and default were
+ * weighed in that order. Strings belong to the struct and live until options_free. */
 struct options {
     const char *model;
     const char *host;
@@ -180,15 +190,16 @@ struct options {
     void *owned; /* the strings' memory */
 };
 
-/* Fills `options` for `command` ("serve", "run", ...) from argv[0..argc), which holds what follows the command.
- * `environment` is environ or a list like it, so that tests can hand in their own. Sets *help when --help
- * was asked for. Fails with STATUS_USAGE (unknown flag, a value outside its range, with what would be right)
- * or STATUS_BAD_FILE (the YAML file, with its line). */
+/* Fills `options` for `command` ("serve", "run", ...) from argv[0..argc), which holds what follows
+ * the command. `environment` is environ or a list like it, so that tests can hand in their own.
+ * Sets *help when --help was asked for. Fails with STATUS_USAGE (unknown flag, a value outside its
+ * range, with what would be right) or STATUS_BAD_FILE (the YAML file, with its line). */
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,
                           char **environment, bool *help, struct err *err);
 void options_free(struct options *options);
 
-/* Appends the help of one command, or of the program when `command` is NULL, made from the option table. */
+/* Appends the help of one command, or of the program when `command` is NULL, made from the option
+ * table. */
 void options_help(const char *command, struct buf *out);
 
 /* Appends the option table as Markdown, as the README holds it. */

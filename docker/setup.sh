@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs by apt what is missing and nothing else. `setup.sh` is for building and testing; `setup.sh bench`, `setup.sh fuzz`
-# and `setup.sh format` add what only those need. When everything is there it takes some hundredths of a second.
+# Installs by apt what is missing and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz` and
+# `setup.sh format` add what only those need. When everything is there it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -8,10 +8,10 @@ libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    bench) packages="$packages wrk" ;;
+    test) packages="$packages wrk" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
-    *) echo "setup.sh: there is no set \"$need\"; the sets are bench, fuzz and format" >&2; exit 2 ;;
+    *) echo "setup.sh: there is no set \"$need\"; the sets are test, fuzz and format" >&2; exit 2 ;;
     esac
 done
 

@@ -1,8 +1,10 @@
-/* engine: a model that is ready to run. Weights from a file, the forward pass, the KV cache's memory, sampling.
+/* engine: a model that is ready to run. Weights from a file, the forward pass, the KV cache's
+ * memory, sampling.
  *
- * A `struct engine` owns the mapped file, the weights, the tokenizer, the chat template, the KV cache and the backend. After
- * engine_open it is used by one thread (the scheduler's), except for what is marked "any thread". It knows
- * nothing of requests: it gets a `struct step` (kernels.h) and gives logits. Which block holds what is the scheduler's.
+ * A `struct engine` owns the mapped file, the weights, the tokenizer, the chat template, the KV
+ * cache and the backend. After engine_open it is used by one thread (the scheduler's), except for
+ * what is marked "any thread". It knows nothing of requests: it gets a `struct step` (kernels.h)
+ * and gives logits. Which block holds what is the scheduler's.
  */
 #ifndef PENSTOCK_ENGINE_H
 #define PENSTOCK_ENGINE_H
@@ -12,7 +14,7 @@
 #include "engine/text/text.h"
 #include "kernels/kernels.h"
 
-/* ---- opening ----------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 struct engine_config {
     const char *model;          /* path of a .gguf file */
@@ -34,8 +36,8 @@ struct engine_config {
 
 struct engine;
 
-/* Reads the model and plans all memory. Fails with STATUS_BAD_FILE (what is wrong with the file, by key or tensor) or
- * STATUS_USAGE (settings that cannot work, with what would). */
+/* Reads the model and plans all memory. Fails with STATUS_BAD_FILE (what is wrong with the file, by
+ * key or tensor) or STATUS_USAGE (settings that cannot work, with what would). */
 enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err);
 void engine_close(struct engine *engine);
 
@@ -67,25 +69,26 @@ struct engine_memory {
 const struct model_info *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
-const struct chat_template *engine_chat_template(const struct engine *engine); /* NULL: the model has none */
+/* NULL: the model has none */
+const struct chat_template *engine_chat_template(const struct engine *engine);
 const char *engine_backend_name(const struct engine *engine); /* "cpu avx512vnni, 2 threads" */
 
 /* Ids that end a generation, from the model's metadata and its end-of-turn tokens. Any thread. */
 const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
-/* ---- running ----------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 /* Starts a forward pass. `step` and its arrays stay unchanged until engine_wait has returned. */
 void engine_submit(struct engine *engine, const struct step *step);
 
-/* Waits for the pass and returns the logits [R][V] of its logit rows: host memory of the engine's that the
- * caller may change, valid until the next engine_submit. */
+/* Waits for the pass and returns the logits [R][V] of its logit rows: host memory of the engine's
+ * that the caller may change, valid until the next engine_submit. */
 float *engine_wait(struct engine *engine);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);
 
-/* ---- sampling ---------------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------------- */
 
 #define MAX_TOP_LOGPROBS 20
 #define MAX_STOP_IDS 64
@@ -96,7 +99,8 @@ struct logit_bias {
     float bias;
 };
 
-/* How one sequence's next token is chosen. The order of operations is documented in engine/sampling.c. */
+/* How one sequence's next token is chosen. The order of operations is documented in
+ * engine/sampling.c. */
 struct sampling {
     float temperature;        /* 0: greedy */
     float top_p, min_p;       /* 1 and 0: off */
@@ -104,7 +108,8 @@ struct sampling {
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
     float repetition_penalty; /* over prompt and generated tokens; 1: off */
     uint64_t seed;
-    int n_logprobs;           /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    int n_logprobs;
     int n_bias;
     const struct logit_bias *bias; /* [n_bias], the request's */
     int n_banned;             /* ids that may not be chosen (end tokens before min_tokens) */
@@ -118,8 +123,10 @@ struct token_logprob {
 
 struct sampled {
     int32_t id;
-    float logprob;            /* of the chosen token in the model's own distribution (before temperature) */
-    int rank;                 /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    /* of the chosen token in the model's own distribution (before temperature) */
+    float logprob;
+    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    int rank;
     int n_top;
     struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
 };
@@ -129,9 +136,10 @@ struct sampler;
 struct sampler *sampler_new(int V);
 void sampler_free(struct sampler *sampler);
 
-/* Chooses the token at absolute position `position` of a sequence from logits[V], which it may change. history[n_prompt + n_output]
- * are the tokens before it. The same inputs give the same token and bits on every machine and thread.
- * Draws come from Philox 4x32-10 (Salmon et al. 2011) keyed by seed, at counter (position, choice). */
+/* Chooses the token at absolute position `position` of a sequence from logits[V], which it may
+ * change. history[n_prompt + n_output] are the tokens before it. The same inputs give the same
+ * token and bits on every machine and thread. Draws come from Philox 4x32-10 (Salmon et al. 2011)
+ * keyed by seed, at counter (position, choice). */
 void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
                     const int32_t *history, int n_prompt, int n_output, int position, int choice,
                     struct sampled *out);
@@ -140,10 +148,10 @@ void sampler_sample(struct sampler *sampler, const struct sampling *sampling, fl
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
                    struct sampled *out);
 
-/* ---- inspection -------------------------------------------------------------------------------------- */
+/* ---- inspection ----------------------------------------------------------------------------- */
 
-/* Prints what a model file holds: key-values, tensors, tokenizer, and the memory that serving it will take with
- * `config`'s settings (config->model names the file). */
+/* Prints what a model file holds: key-values, tensors, tokenizer, and the memory that serving it
+ * will take with `config`'s settings (config->model names the file). */
 enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err);
 
 #endif

@@ -1,13 +1,15 @@
 /* kernels: the arithmetic of a forward pass, over one op table with a backend behind it.
  *
- * A `struct backend` is one device: its threads or streams, its scratch, its functions. A `struct matrix` is a weight in
- * the layout that the backend likes; a `struct kv_cache` is the paged key-value memory in the backend's layout.
- * The model's forward pass is written once over `struct backend_ops`; the plain C functions are the oracle
- * of the fast ones. One thread (the engine's) calls the ops of a backend, in order; a backend spreads the work.
+ * A `struct backend` is one device: its threads or streams, its scratch, its functions. A `struct
+ * matrix` is a weight in the layout that the backend likes; a `struct kv_cache` is the paged
+ * key-value memory in the backend's layout. The model's forward pass is written once over `struct
+ * backend_ops`; the plain C functions are the oracle of the fast ones. One thread (the engine's)
+ * calls the ops of a backend, in order; a backend spreads the work.
  *
- * The same bytes. Each output row is computed by the same operations in the same order whatever M, the split over
- * threads, or the instruction set is: the file is built with -ffp-contract=off, fma is written where it is meant,
- * and kernels/cpu/order.md holds the one written order. So a token's logits do not depend on what else is in the batch.
+ * The same bytes. Each output row is computed by the same operations in the same order whatever M,
+ * the split over threads, or the instruction set is: the file is built with -ffp-contract=off, fma
+ * is written where it is meant, and kernels/cpu/order.md holds the one written order. So a token's
+ * logits do not depend on what else is in the batch.
  *
  * Letters for shapes, here and in all code above:
  *   M rows of a step (tokens)     K inputs of a matrix           N outputs of a matrix
@@ -20,7 +22,7 @@
 
 #include "config/config.h"
 
-/* ---- types ------------------------------------------------------------------------------------------- */
+/* ---- types ---------------------------------------------------------------------------------- */
 
 /* The numbers are GGUF's tensor type numbers, so that a file's type needs no translation. */
 enum dtype {
@@ -40,33 +42,37 @@ enum dtype {
 /* A type's name ("q4_1"), or NULL for a number that is no type of ours. */
 const char *dtype_name(int dtype);
 
-/* Elements in one block of a type (1, 32 or 256), and bytes of that block; 0 for an unknown number. */
+/* Elements in one block of a type (1, 32 or 256), and bytes of that block; 0 for an unknown
+ * number. */
 int dtype_block_elements(int dtype);
 int dtype_block_bytes(int dtype);
 
 /* Bytes of `n` elements (a whole number of blocks) in a type. */
 size_t dtype_bytes(enum dtype dtype, size_t n);
 
-/* Turns n elements (a whole number of blocks) of GGUF data into float32. The reading of each format is here
- * and nowhere else; the layouts follow the GGUF specification. */
+/* Turns n elements (a whole number of blocks) of GGUF data into float32. The reading of each format
+ * is here and nowhere else; the layouts follow the GGUF specification. */
 void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 
 /* IEEE half precision to float32 and back (round to nearest even), exact on every machine. */
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
-/* ---- one step's rows --------------------------------------------------------------------------------- */
+/* ---- one step's rows ------------------------------------------------------------------------ */
 
-/* What one forward pass works on. All arrays are host memory of the caller's and stay unchanged until
- * the step has ended. Rows of one sequence stand together, in the order of their positions. */
+/* What one forward pass works on. All arrays are host memory of the caller's and stay unchanged
+ * until the step has ended. Rows of one sequence stand together, in the order of their
+ * positions. */
 struct step {
     int M;                    /* rows */
     const int32_t *token;     /* [M] token ids */
-    const int32_t *position;  /* [M] position in its sequence, from 0; the row attends to 0..position */
+    /* [M] position in its sequence, from 0; the row attends to 0..position */
+    const int32_t *position;
     const int32_t *slot;      /* [M] where its key and value go: block * B + offset */
     int S;                    /* sequences */
     const int32_t *row_start; /* [S + 1] first row of each sequence; row_start[S] == M */
-    const int32_t *table;     /* [S][table_stride] block table: table[i] holds positions i*B .. i*B+B-1 */
+    /* [S][table_stride] block table: table[i] holds positions i*B .. i*B+B-1 */
+    const int32_t *table;
     int table_stride;
     int R;                    /* rows that want logits */
     const int32_t *logit_row; /* [R] their numbers, ascending */
@@ -75,7 +81,7 @@ struct step {
     const int32_t *copy_to;   /* [n_copies] */
 };
 
-/* ---- the backend ------------------------------------------------------------------------------------- */
+/* ---- the backend ---------------------------------------------------------------------------- */
 
 struct matrix;
 struct kv_cache;
@@ -83,7 +89,8 @@ struct backend;
 
 /* How the two numbers of a pair that RoPE turns are laid out in a head. */
 enum rope_layout {
-    ROPE_ADJACENT, /* (0,1), (2,3), ... : GGUF's llama files, whose query and key rows were permuted for it */
+    /* (0,1), (2,3), ... : GGUF's llama files, whose query and key rows were permuted for it */
+    ROPE_ADJACENT,
     ROPE_HALVES,   /* (0,D/2), (1,D/2+1), ... : GPT-NeoX order: qwen2, gemma, ... */
 };
 
@@ -94,16 +101,18 @@ struct kv_config {
     enum dtype dtype;  /* DTYPE_F16 or DTYPE_F32 */
 };
 
-/* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without padding. In this
- * version all ops of a CPU backend have ended when they return. None of them fails: what can be wrong is checked
- * when a matrix or a cache is made. y may not overlap x unless said. */
+/* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without
+ * padding. In this version all ops of a CPU backend have ended when they return. None of them
+ * fails: what can be wrong is checked when a matrix or a cache is made. y may not overlap x unless
+ * said. */
 struct backend_ops {
     /* Buffers of the device, 64-byte aligned, zeroed. End the process when there is no memory. */
     void *(*buffer_new)(struct backend *b, size_t bytes);
     void (*buffer_free)(struct backend *b, void *buffer, size_t bytes);
 
-    /* Takes a matrix of N rows of K (GGUF rows of `type`, at `rows`, unchanged after the call) into the backend's
-     * layout. With `as_float` it is kept in float32 (the oracle mode). K must be a whole number of blocks. */
+    /* Takes a matrix of N rows of K (GGUF rows of `type`, at `rows`, unchanged after the call) into
+     * the backend's layout. With `as_float` it is kept in float32 (the oracle mode). K must be a
+     * whole number of blocks. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, bool as_float, struct err *err);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
@@ -113,7 +122,8 @@ struct backend_ops {
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
 
-    /* Declares the step that the following calls belong to, and does its block copies in `cache`. */
+    /* Declares the step that the following calls belong to, and does its block copies in
+     * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
 
     /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised. */
@@ -121,27 +131,32 @@ struct backend_ops {
     /* y[M][K] = x / sqrt(mean(x^2) + epsilon) * gain[K] for each row (Zhang and Sennrich 2019). */
     void (*rmsnorm)(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
                     float epsilon);
-    /* y[i][M][N_i] = x[M][K] times w[i]^T for n matrices of the same K: x is quantised once for all. */
-    void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n, int M);
-    /* Turns x[M][heads][D] in place by position * inv_freq[pair], pairs below D_rope/2 (Su et al. 2021). */
+    /* y[i][M][N_i] = x[M][K] times w[i]^T for n matrices of the same K: x is quantised once for
+     * all. */
+    void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
+                   int n, int M);
+    /* Turns x[M][heads][D] in place by position * inv_freq[pair], pairs below D_rope/2 (Su et al.
+     * 2021). */
     void (*rope)(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
                  enum rope_layout layout);
     /* Puts k[M][G][D] and v[M][G][D] into the step's slots of one layer. */
-    void (*kv_write)(struct backend *b, struct kv_cache *cache, int layer, const float *k, const float *v);
-    /* y[M][H][D] = softmax(scale * q . keys) . values for each row over positions 0..position of its sequence
-     * in one layer (grouped queries: head h reads key-value head h * G / H). */
-    void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache, int layer,
-                      int H, float scale);
+    void (*kv_write)(struct backend *b, struct kv_cache *cache, int layer, const float *k,
+                     const float *v);
+    /* y[M][H][D] = softmax(scale * q . keys) . values for each row over positions 0..position of
+     * its sequence in one layer (grouped queries: head h reads key-value head h * G / H). */
+    void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                      int layer, int H, float scale);
     /* y[M][F] = silu(gate) * up; y may be gate. */
-    void (*silu_gate)(struct backend *b, float *y, const float *gate, const float *up, int M, int F);
+    void (*silu_gate)(struct backend *b, float *y, const float *gate, const float *up, int M,
+                      int F);
     /* x[M][K] += y[M][K]. */
     void (*add)(struct backend *b, float *x, const float *y, int M, int K);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
     /* Host memory from device memory; waits for what was asked before. */
     void (*download)(struct backend *b, void *host, const void *device, size_t bytes);
-    /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for the
-     * host's own row work such as sampling. fn may run on any thread, in any order. */
+    /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
+     * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
 };
 
@@ -156,20 +171,25 @@ struct backend {
 
 struct backend_config {
     int threads;        /* 0: as many as the process's affinity mask and cgroup quota allow */
-    const char *path;   /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
+    /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
+    const char *path;
     int max_rows;       /* the largest M of any call: scratch is planned for it */
     int max_k;          /* the largest K of any matrix */
 };
 
-/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is unknown or this
- * machine lacks it. The caller's thread is one of the compute threads. Close it on the thread that opened it. */
-enum status backend_cpu_open(struct backend **out, const struct backend_config *config, struct err *err);
+/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
+ * unknown or this machine lacks it. The caller's thread is one of the compute threads. Close it on
+ * the thread that opened it. */
+enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
+                             struct err *err);
 void backend_close(struct backend *b);
 
-/* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always the last. */
+/* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always
+ * the last. */
 const char *const *backend_cpu_paths(void);
 
-/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, at least 1. */
+/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, at least
+ * 1. */
 int backend_cpu_threads(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* apply: does what a plan says. Preempted blocks come back first, then hits are shared, then blocks are taken: in this order
- * the pool has what the plan counted, and no block that a sequence is to share is taken from under it. */
+/* apply: does what a plan says. Preempted blocks come back first, then hits are shared, then
+ * blocks are taken: in this order the pool has what the plan counted, and no block that a
+ * sequence is to share is taken from under it. */
 #include "scheduler/internal.h"
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
@@ -51,8 +52,9 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     note_first_time(s, sequence, item->hits);
 }
 
-/* Replaces a shared partial block by a copy. When those who shared it were preempted by this very plan, the block is the
- * sequence's own by now; the plan counted their block as available, so the count comes out the same. */
+/* Replaces a shared partial block by a copy. When those who shared it were preempted by this very
+ * plan, the block is the sequence's own by now; the plan counted their block as available, so the
+ * count comes out the same. */
 static void copy_partial(struct scheduler *s, struct sequence *sequence) {
     if (!plan_must_copy(&s->pool, sequence)) return;
     int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];

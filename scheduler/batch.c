@@ -49,7 +49,7 @@ void batch_free(struct batch *batch) {
     free(batch->copy_to);
 }
 
-/* ---- lanes --------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 static int32_t *lane_table(const struct batch *batch, int lane) {
     return batch->table + (size_t)lane * (size_t)batch->stride;
@@ -101,7 +101,7 @@ static int arrange(struct batch *batch) {
     }
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------ */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 void batch_copy(struct batch *batch, int32_t from, int32_t to) {
     assert(from != to && batch->step.n_copies < batch->max_seqs);
@@ -129,7 +129,8 @@ static void fill_logit_row(struct batch *batch, struct sequence *sequence, int f
     batch->owner[r] = (struct row_owner){sequence, sequence->n_computed + i};
 }
 
-/* The rows that want logits are the last ones of a sequence's rows: scored ones follow what was scored. */
+/* The rows that want logits are the last ones of a sequence's rows: scored ones follow what was
+ * scored. */
 static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row) {
     int from = sequence->n_computed, rows = sequence->rows;
     int end = from + rows, last = sequence->request->n_prompt - 1;

@@ -1,12 +1,15 @@
-/* batch: the arrays of a `struct step`, and the lanes that hold the running sequences' block tables.
+/* batch: the arrays of a `struct step`, and the lanes that hold the running sequences' block
+ * tables.
  *
- * A running sequence has a lane, and its block table lives in that lane's row of the step's table array, where the engine
- * reads it; so a step copies no tables. Lanes are kept dense, and those that compute in a step come first:
+ * A running sequence has a lane, and its block table lives in that lane's row of the step's table
+ * array, where the engine reads it; so a step copies no tables. Lanes are kept dense, and those
+ * that compute in a step come first:
  *
  *     lane  0        S-1        n_lanes-1    max_seqs-1
  *           [computes ][ sits out         ][ empty     ]
  *
- * A table is moved only when a sequence ends, is preempted, or changes between computing and sitting out.
+ * A table is moved only when a sequence ends, is preempted, or changes between computing and
+ * sitting out.
  */
 #ifndef PENSTOCK_BATCH_H
 #define PENSTOCK_BATCH_H
@@ -24,13 +27,13 @@ struct batch {
     int max_seqs, max_rows, max_logit_rows, stride;
     int block_size;
     int n_lanes;
-    struct sequence **lane;   /* [max_seqs] */
-    int32_t *table;           /* [max_seqs + 1][stride], the last is for swapping */
+    struct sequence **lane;           /* [max_seqs] */
+    int32_t *table;                   /* [max_seqs + 1][stride], the last is for swapping */
     int32_t *token, *position, *slot; /* [max_rows] */
-    int32_t *row_start;       /* [max_seqs + 1] */
-    int32_t *logit_row;       /* [max_logit_rows] */
-    struct row_owner *owner;  /* [max_logit_rows] */
-    int32_t *copy_from, *copy_to; /* [max_seqs] */
+    int32_t *row_start;               /* [max_seqs + 1] */
+    int32_t *logit_row;               /* [max_logit_rows] */
+    struct row_owner *owner;          /* [max_logit_rows] */
+    int32_t *copy_from, *copy_to;     /* [max_seqs] */
 };
 
 /* `stride` is the blocks that one sequence can come to hold. */
@@ -45,7 +48,8 @@ void batch_leave(struct batch *batch, struct sequence *sequence);
 /* Notes a block copy that the next step begins with. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
 
-/* Makes the step of all sequences in lanes whose `rows` is not 0. Their tables already have the blocks. */
+/* Makes the step of all sequences in lanes whose `rows` is not 0. Their tables already have the
+ * blocks. */
 const struct step *batch_fill(struct batch *batch);
 
 #endif

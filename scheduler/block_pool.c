@@ -6,10 +6,8 @@
 #include "config/config.h"
 
 void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool caching) {
-    *pool = (struct block_pool){.n_blocks = n_blocks,
-                                .block_size = block_size,
-                                .n_free = n_blocks,
-                                .caching = caching};
+    *pool = (struct block_pool){
+        .n_blocks = n_blocks, .block_size = block_size, .n_free = n_blocks, .caching = caching};
     prefix_cache_init(&pool->known, n_blocks, block_size);
     pool->free = mem_calloc((size_t)n_blocks, sizeof *pool->free);
     pool->block = mem_calloc((size_t)n_blocks + 1, sizeof *pool->block);

@@ -4,9 +4,10 @@
  *     used     1 or more references                --release-->  cached when it is known, else free
  *     cached   no references, but a known prefix   --share-->    used;  --take--> forgotten, used
  *
- * The cached ones stand in a list by when they were released, the oldest first to be taken. Sequences release their
- * tables from the end, so of a chain of blocks the last is taken first: a known block's parent is always known.
- * (Whoever holds a block holds its parent; so a parent's last reference never goes before its child's.)
+ * The cached ones stand in a list by when they were released, the oldest first to be taken.
+ * Sequences release their tables from the end, so of a chain of blocks the last is taken first: a
+ * known block's parent is always known. (Whoever holds a block holds its parent; so a parent's
+ * last reference never goes before its child's.)
  *
  * All memory is taken in block_pool_init. Engine thread only.
  */
@@ -46,7 +47,8 @@ static inline int block_pool_blocks_for(const struct block_pool *pool, int slots
     return (slots + pool->block_size - 1) / pool->block_size;
 }
 
-/* A block with one reference, the caller's; there must be one available. Its old content is forgotten. */
+/* A block with one reference, the caller's; there must be one available. Its old content is
+ * forgotten. */
 int32_t block_pool_take(struct block_pool *pool);
 
 /* One more reference to a used or cached block. */
@@ -55,9 +57,9 @@ void block_pool_share(struct block_pool *pool, int32_t block);
 /* One reference less. */
 void block_pool_release(struct block_pool *pool, int32_t block);
 
-/* Makes a used block known as `key`, or, when another block is known as it, gives that one in its place: the caller's
- * reference then stands on the known one and its own copy, which has the same bytes, is released. Returns
- * the block that the caller now holds. */
+/* Makes a used block known as `key`, or, when another block is known as it, gives that one in its
+ * place: the caller's reference then stands on the known one and its own copy, which has the same
+ * bytes, is released. Returns the block that the caller now holds. */
 int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct block_key *key);
 
 #endif

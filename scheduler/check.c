@@ -1,17 +1,19 @@
-/* check: every invariant that the scheduler's pieces promise each other, asserted from scratch between two steps. */
+/* check: every invariant that the scheduler's pieces promise each other, asserted from scratch
+ * between two steps. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/internal.h"
 
 struct tally {
-    int32_t *references; /* [n_blocks] as the tables say */
+    int32_t *references;      /* [n_blocks] as the tables say */
     struct sequence **holder; /* [n_blocks] the first that holds it */
-    int *index;          /* [n_blocks] its place in the holder's table */
+    int *index;               /* [n_blocks] its place in the holder's table */
 };
 
-/* A block in two tables is at the same place of two sequences that agree on every token up to its end (or up to what is
- * computed), under one salt; it is full and known, or a fork's last one that none has written since. */
+/* A block in two tables is at the same place of two sequences that agree on every token up to its
+ * end (or up to what is computed), under one salt; it is full and known, or a fork's last one
+ * that none has written since. */
 static void check_shared(const struct scheduler *s, const struct tally *tally,
                          const struct sequence *sequence, int i) {
     int size = s->pool.block_size, block = sequence->table[i];
@@ -46,7 +48,8 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
     assert(prefix_cache_find(cache, &key) == sequence->table[i]);
 }
 
-static void check_running(const struct scheduler *s, struct tally *tally, struct sequence *sequence) {
+static void check_running(const struct scheduler *s, struct tally *tally,
+                          struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0);
     assert(sequence->n_computed < sequence->n_tokens);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
@@ -114,8 +117,8 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     free(seen);
 }
 
-/* The index: every known block is found in its bucket, its parent is known and not younger in the cached list's
- * sense (a parent without references has no child with some). */
+/* The index: every known block is found in its bucket, its parent is known and not younger in the
+ * cached list's sense (a parent without references has no child with some). */
 static void check_index(const struct scheduler *s) {
     const struct prefix_cache *cache = &s->pool.known;
     int n_known = 0, n_children = 0, n_counted = 0;

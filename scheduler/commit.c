@@ -1,10 +1,13 @@
-/* commit: takes in what a step has computed. Blocks that were filled become known, logits become tokens, prompts whose
- * end was reached fork into their choices, and each token becomes an event. */
+/* commit: takes in what a step has computed. Blocks that were filled become known, logits become
+ * tokens, prompts whose end was reached fork into their choices, tokens become events. */
+#include <string.h>
+
 #include "scheduler/internal.h"
 
-/* ---- computed rows ------------------------------------------------------------------------------------- */
+/* ---- computed rows --------------------------------------------------------------------------- */
 
-/* Makes the blocks known that the step has filled; where an equal one was known, the sequence goes over to it. */
+/* Makes the blocks known that the step has filled; where an equal one was known, the sequence
+ * goes over to it. */
 static void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
     struct block_key key = {.salt = sequence->request->generation->cache_salt};
@@ -32,49 +35,59 @@ static bool advance_all(struct scheduler *s) {
     return ends;
 }
 
-/* ---- sampling ------------------------------------------------------------------------------------------ */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static int n_output(const struct sequence *sequence) {
     return sequence->n_tokens - sequence->request->n_prompt;
 }
 
-static struct sample_job choice_job(const struct sequence *leader, struct sequence *sequence,
-                                    float *logits) {
+/* The jobs are set field by field: what is sampled is large, and the port's to write. */
+static void choice_job(struct sample_job *job, const struct sequence *leader,
+                       struct sequence *sequence, float *logits) {
     const struct request *request = leader->request;
     bool early = n_output(leader) < request->generation->min_tokens;
-    return (struct sample_job){.sequence = sequence,
-                               .logits = logits,
-                               .shared = request->n_unforked > 0,
-                               .sampling = early ? &request->sampling_banned : &request->sampling,
-                               .history = leader->tokens,
-                               .n_prompt = request->n_prompt,
-                               .n_output = n_output(leader),
-                               .position = leader->n_tokens,
-                               .choice = sequence->choice};
+    job->sequence = sequence;
+    job->logits = logits;
+    job->shared = request->n_unforked > 0;
+    job->score = false;
+    job->n_top = 0;
+    job->sampling = early ? &request->sampling_banned : &request->sampling;
+    job->history = leader->tokens;
+    job->n_prompt = request->n_prompt;
+    job->n_output = n_output(leader);
+    job->position = leader->n_tokens;
+    job->choice = sequence->choice;
 }
 
-static struct sample_job score_job(struct sequence *sequence, int position, float *logits) {
-    return (struct sample_job){.sequence = sequence,
-                               .logits = logits,
-                               .score = true,
-                               .n_top = sequence->request->generation->prompt_logprobs,
-                               .history = sequence->tokens,
-                               .position = position};
+static void score_job(struct sample_job *job, struct sequence *sequence, int position,
+                      float *logits) {
+    job->sequence = sequence;
+    job->logits = logits;
+    job->shared = false;
+    job->score = true;
+    job->n_top = sequence->request->generation->prompt_logprobs;
+    job->sampling = NULL;
+    job->history = sequence->tokens;
+    job->n_prompt = sequence->request->n_prompt;
+    job->n_output = 0;
+    job->position = position;
+    job->choice = 0;
 }
 
-/* The jobs of one logit row: a score, or a token for the sequence and for each choice that waits for its prompt. */
+/* The jobs of one logit row: a score, or a token for the sequence and for each choice that waits
+ * for its prompt. */
 static int row_jobs(struct scheduler *s, const struct row_owner *owner, float *logits, int n) {
     struct sequence *sequence = owner->sequence;
     struct request *request = sequence->request;
     if (owner->position + 1 < sequence->n_tokens) {
-        s->jobs[n++] = score_job(sequence, owner->position + 1, logits);
+        score_job(&s->jobs[n++], sequence, owner->position + 1, logits);
         return n;
     }
-    s->jobs[n++] = choice_job(sequence, sequence, logits);
+    choice_job(&s->jobs[n++], sequence, sequence, logits);
     if (request->n_unforked == 0) return n;
     for (int i = 0; i < request->n; i++)
         if (request->sequence[i].state == SEQUENCE_UNFORKED)
-            s->jobs[n++] = choice_job(sequence, &request->sequence[i], logits);
+            choice_job(&s->jobs[n++], sequence, &request->sequence[i], logits);
     return n;
 }
 
@@ -87,10 +100,10 @@ static int sample_rows(struct scheduler *s, float *logits) {
     return n;
 }
 
-/* ---- forks --------------------------------------------------------------------------------------------- */
+/* ---- forks ----------------------------------------------------------------------------------- */
 
-/* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding nothing, and comes to
- * its prompt through the prefix cache or by computing it. */
+/* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding
+ * nothing, and comes to its prompt through the prefix cache or by computing it. */
 static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
     sequence_fork(leader, sequence);
     if (s->running.n == s->max_seqs) {
@@ -120,7 +133,7 @@ static void fork_choices(struct scheduler *s, struct sequence *leader) {
     assert(request->n_unforked == 0);
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static bool stops(const struct generation *generation, int32_t token) {
     for (int i = 0; i < generation->n_stop_ids; i++)
@@ -136,34 +149,34 @@ static enum finish finish_after(const struct sequence *sequence, int32_t token) 
     return FINISH_NONE;
 }
 
+static void set_sampled(struct event *event, const struct sampled *sampled) {
+    assert(sampled->n_top >= 0 && sampled->n_top <= MAX_TOP_LOGPROBS);
+    memcpy(&event->sampled, sampled, offsetof(struct sampled, top));
+    memcpy(event->sampled.top, sampled->top, (size_t)sampled->n_top * sizeof *sampled->top);
+}
+
 static void take_token(struct scheduler *s, const struct sample_job *job) {
     struct sequence *sequence = job->sequence;
     if (job->out.id < 0 || job->out.id >= s->port.V) {
-        struct event error = event_of(sequence, EVENT_END);
-        sequence_end(s, sequence, FINISH_ERROR, &error);
+        sequence_end(s, sequence, FINISH_ERROR, event_add(s, sequence, EVENT_END));
         return;
     }
     sequence_append(sequence, job->out.id);
     s->stats.generated_tokens++;
-    struct event event = event_of(sequence, EVENT_TOKEN);
-    event.sampled = job->out;
+    struct event *event = event_add(s, sequence, EVENT_TOKEN);
+    set_sampled(event, &job->out);
     enum finish finish = finish_after(sequence, job->out.id);
-    if (finish == FINISH_NONE) {
-        event_emit(s, &event);
-    } else {
-        sequence_end(s, sequence, finish, &event);
-    }
+    if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
 static void take_score(struct scheduler *s, const struct sample_job *job) {
     struct sequence *sequence = job->sequence;
-    struct event event = event_of(sequence, EVENT_PROMPT_TOKEN);
+    struct event *event = event_add(s, sequence, EVENT_PROMPT_TOKEN);
     assert(sequence->n_scored == job->position - 1);
     sequence->n_scored++;
-    event.choice = 0;
-    event.position = job->position;
-    event.sampled = job->out;
-    event_emit(s, &event);
+    event->choice = 0;
+    event->position = job->position;
+    set_sampled(event, &job->out);
 }
 
 static void take_jobs(struct scheduler *s, int n) {
@@ -179,15 +192,14 @@ static void take_jobs(struct scheduler *s, int n) {
     }
 }
 
-/* ---- prompts without output ---------------------------------------------------------------------------- */
+/* ---- prompts without output ------------------------------------------------------------------ */
 
 static void end_choices(struct scheduler *s, struct request *request) {
     for (int i = 0, left = request->n_live; left > 0; i++) {
         struct sequence *sequence = &request->sequence[i];
         if (sequence->state == SEQUENCE_ENDED) continue;
-        struct event event = event_of(sequence, EVENT_END);
         left--;
-        sequence_end(s, sequence, FINISH_LENGTH, &event);
+        sequence_end(s, sequence, FINISH_LENGTH, event_add(s, sequence, EVENT_END));
     }
 }
 

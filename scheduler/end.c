@@ -1,22 +1,24 @@
 /* end: how sequences and requests end, and how their events reach the server. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "scheduler/internal.h"
 
-/* ---- events -------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
-struct event event_of(const struct sequence *sequence, enum event_kind kind) {
-    return (struct event){.generation = sequence->request->generation,
-                          .kind = kind,
-                          .choice = sequence->choice,
-                          .n_cached = sequence->n_cached,
-                          .first_scheduled_ns = sequence->first_scheduled_ns};
-}
-
-/* Events are handed over once a step; earlier only when a mass of cancels fills the array. */
-void event_emit(struct scheduler *s, const struct event *event) {
+/* Events are handed over once a step; earlier only when a mass of cancels fills the array. Of the
+ * sampled token's alternatives only those that exist are written: most events have none. */
+struct event *event_add(struct scheduler *s, const struct sequence *sequence,
+                        enum event_kind kind) {
     if (s->n_events == s->max_events) events_deliver(s);
-    s->events[s->n_events++] = *event;
+    struct event *event = &s->events[s->n_events++];
+    memset(event, 0, offsetof(struct event, sampled) + offsetof(struct sampled, top));
+    event->generation = sequence->request->generation;
+    event->kind = kind;
+    event->choice = sequence->choice;
+    event->n_cached = sequence->n_cached;
+    event->first_scheduled_ns = sequence->first_scheduled_ns;
+    return event;
 }
 
 void events_deliver(struct scheduler *s) {
@@ -25,7 +27,7 @@ void events_deliver(struct scheduler *s) {
     if (n > 0) s->config.on_events(s->config.arg, s->events, n);
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 void request_unqueue(struct scheduler *s, struct request *request) {
     if (!request->queued) return;
@@ -56,19 +58,18 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
     atomic_fetch_sub(&s->inbox.live_sequences, 1);
     event->finish = finish;
     event->last = --request->n_live == 0;
-    event_emit(s, event);
     if (event->last) request_end(s, request);
 }
 
-/* ---- cancels ------------------------------------------------------------------------------------------- */
+/* ---- cancels --------------------------------------------------------------------------------- */
 
 static bool flagged(const struct generation *generation, int choice) {
-    return atomic_load_explicit(&generation->cancelled_choices[choice / 64],
-                                memory_order_relaxed) >> (choice % 64) & 1;
+    const _Atomic uint64_t *flags = &generation->cancelled_choices[choice / 64];
+    return atomic_load_explicit(flags, memory_order_relaxed) >> (choice % 64) & 1;
 }
 
-/* While the choices of a request are unforked, only their numbers differ: so the leader takes the number of one that is
- * to stay, and the other one ends. */
+/* While the choices of a request are unforked, only their numbers differ: so the leader takes the
+ * number of one that is to stay, and the other one ends. */
 static struct sequence *swap_with_follower(struct sequence *leader) {
     struct request *request = leader->request;
     if (leader->index != 0 || request->n_unforked == 0) return leader;
@@ -82,20 +83,19 @@ static struct sequence *swap_with_follower(struct sequence *leader) {
 
 static void cancel_sequence(struct scheduler *s, struct sequence *sequence) {
     struct sequence *ending = swap_with_follower(sequence);
-    struct event event = event_of(ending, EVENT_END);
-    sequence_end(s, ending, FINISH_CANCELLED, &event);
+    sequence_end(s, ending, FINISH_CANCELLED, event_add(s, ending, EVENT_END));
 }
 
-/* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to the leader's
- * place, so the leader is looked at again; each round ends one. */
+/* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to
+ * the leader's place, so the leader is looked at again; each round ends one. */
 static void cancel_flagged(struct scheduler *s, struct request *request, bool all) {
     const struct generation *generation = request->generation;
     all = all || atomic_load_explicit(&generation->cancelled, memory_order_relaxed);
     int left = request->n_live;
     for (int i = request->n - 1; i >= 0 && left > 0;) {
         struct sequence *sequence = &request->sequence[i];
-        bool ends = sequence->state != SEQUENCE_ENDED &&
-                    (all || flagged(generation, sequence->choice));
+        bool ends =
+            sequence->state != SEQUENCE_ENDED && (all || flagged(generation, sequence->choice));
         if (!ends) {
             i--;
             continue;
@@ -112,12 +112,12 @@ static bool any_flag(const struct generation *generation) {
 }
 
 static bool any_running_flagged(const struct scheduler *s) {
-    queue_each(node, &s->running)
-        if (any_flag(sequence_of(node)->request->generation)) return true;
+    queue_each(node, &s->running) if (any_flag(sequence_of(node)->request->generation)) return true;
     return false;
 }
 
-/* The flags of what runs are looked at in each step, those of what waits when scheduler_cancel has asked for it. */
+/* The flags of what runs are looked at in each step, those of what waits when scheduler_cancel
+ * has asked for it. */
 void cancel_wanted(struct scheduler *s) {
     if (!atomic_exchange(&s->inbox.cancels, false) && !any_running_flagged(s)) return;
     queue_each_removable(node, &s->requests) {

@@ -1,9 +1,10 @@
 /* engine_port: the port to the real engine, and scheduler_new, which makes it.
  *
- * DESIGN. Sampling runs on the engine's compute threads. engine_parallel does not say which thread calls, so the parallel
- * work is one task a sampler: task i owns sampler i and takes jobs from a shared counter until none is left. Which
- * sampler does which job changes no result (sampler_sample). A choice of a forked prompt shares its logits with
- * the others, so its task works on a copy.
+ * DESIGN. Sampling runs on the engine's compute threads. engine_parallel does not say which
+ * thread calls, so the parallel work is one task a sampler: task i owns sampler i and takes jobs
+ * from a shared counter until none is left. Which sampler does which job changes no result
+ * (sampler_sample). A choice of a forked prompt shares its logits with the others, so its task
+ * works on a copy.
  */
 #include "scheduler/engine_port.h"
 

@@ -1,5 +1,6 @@
-/* engine_port: the little of an engine that the scheduler needs, so that a simulation can stand in for it.
- * The engine's own port is in engine_port.c, which is the only file here that calls engine.h's functions.
+/* engine_port: the little of an engine that the scheduler needs, so that a simulation can stand
+ * in for it. The engine's own port is in engine_port.c, which is the only file here that calls
+ * engine.h's functions.
  */
 #ifndef PENSTOCK_ENGINE_PORT_H
 #define PENSTOCK_ENGINE_PORT_H
@@ -11,7 +12,8 @@ struct sample_job {
     struct sequence *sequence;
     float *logits; /* [V] */
     bool shared;   /* other jobs read the same logits: they must not be changed */
-    bool score;    /* score history[position] with n_top others; otherwise choose the token at `position` */
+    bool score;    /* score history[position] with n_top others; otherwise choose the token at
+                      `position` */
     int n_top;
     const struct sampling *sampling;
     const int32_t *history; /* [n_prompt + n_output], and the scored token behind */

@@ -1,10 +1,11 @@
 /* inbox: what other threads say to the engine thread, and what it lets them see.
  *
- * DESIGN. Submitting threads do the work of a request's beginning themselves (checks, memory, hashes of the prompt) and only
- * then take the mutex, to count it, number it and hang it on the list. The engine thread takes the whole list at
- * the start of a step. Arrival numbers are given under the mutex, so the list is in their order. The queue's
- * bounds are counted in atomics that submitters raise under the mutex and the engine thread lowers at any time:
- * a reader may see room a moment late, never room that is not there.
+ * DESIGN. Submitting threads do the work of a request's beginning themselves (checks, memory,
+ * hashes of the prompt) and only then take the mutex, to count it, number it and hang it on the
+ * list. The engine thread takes the whole list at the start of a step. Arrival numbers are given
+ * under the mutex, so the list is in their order. The queue's bounds are counted in atomics that
+ * submitters raise under the mutex and the engine thread lowers at any time: a reader may see
+ * room a moment late, never room that is not there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,10 @@ void inbox_free(struct scheduler *s) {
     pthread_cond_destroy(&s->inbox.changed);
 }
 
-/* ---- from any thread ----------------------------------------------------------------------------------- */
+/* ---- from any thread ------------------------------------------------------------------------- */
 
-/* One request always has room in an empty queue, however long it is: otherwise it could never be served. */
+/* One request always has room in an empty queue, however long it is: otherwise it could never be
+ * served. */
 bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens) {
     int requests = atomic_load(&s->inbox.queued_requests);
     int tokens = atomic_load(&s->inbox.queued_tokens);
@@ -51,13 +53,17 @@ static enum status check_fits(const struct scheduler *s, const struct generation
                        MAX_CHOICES, generation->n);
     int most = s->config.max_model_len;
     if (generation->n_prompt > most - (generation->max_tokens > 0))
-        return context_exceeded(err, "The model's context holds %d tokens, and the prompt has %d "
-                                "(with max_tokens %d).", most, generation->n_prompt,
-                                generation->max_tokens);
-    int slots = generation_max_slots(generation, most), room = s->pool.n_blocks * s->pool.block_size;
+        return context_exceeded(err,
+                                "The model's context holds %d tokens, and the prompt has %d "
+                                "(with max_tokens %d).",
+                                most, generation->n_prompt, generation->max_tokens);
+    int slots = generation_max_slots(generation, most),
+        room = s->pool.n_blocks * s->pool.block_size;
     if (block_pool_blocks_for(&s->pool, slots) > s->pool.n_blocks)
-        return context_exceeded(err, "The KV memory holds %d tokens, and the prompt has %d that may "
-                                "grow to %d.", room, generation->n_prompt, slots);
+        return context_exceeded(err,
+                                "The KV memory holds %d tokens, and the prompt has %d that may "
+                                "grow to %d.",
+                                room, generation->n_prompt, slots);
     return STATUS_OK;
 }
 
@@ -70,8 +76,7 @@ static enum status refuse_full(const struct scheduler *s, struct err *err) {
 
 static enum status put(struct scheduler *s, struct request *request, struct err *err) {
     struct inbox *inbox = &s->inbox;
-    if (inbox->stopping)
-        return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
+    if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
     if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
     request->arrival = inbox->n_arrivals++;
     atomic_fetch_add(&inbox->queued_requests, 1);
@@ -86,10 +91,11 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     enum status status = check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
     if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
-    struct request *request = request_new(generation, s->config.max_model_len,
-                                          s->config.block_size, s->config.prefix_caching);
+    struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
+                                          s->config.prefix_caching);
     if (!request)
-        return err_set(err, STATUS_OVERLOADED, NULL, "There is no memory for %d tokens of %d choices.",
+        return err_set(err, STATUS_OVERLOADED, NULL,
+                       "There is no memory for %d tokens of %d choices.",
                        generation_max_tokens(generation, s->config.max_model_len), generation->n);
     pthread_mutex_lock(&s->inbox.mutex);
     status = put(s, request, err);
@@ -98,7 +104,8 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     return status;
 }
 
-/* The generation itself is not looked at: its last event may be on its way, and then it is the server's again. */
+/* The generation itself is not looked at: its last event may be on its way, and then it is the
+ * server's again. */
 void scheduler_cancel(struct scheduler *s, struct generation *generation) {
     (void)generation;
     pthread_mutex_lock(&s->inbox.mutex);
@@ -117,7 +124,7 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
     out->stepping = atomic_load(&s->inbox.stepping);
 }
 
-/* ---- from the engine thread ---------------------------------------------------------------------------- */
+/* ---- from the engine thread ------------------------------------------------------------------ */
 
 static void welcome(struct scheduler *s, struct request *request) {
     queue_push(&s->requests, &request->node);

@@ -1,4 +1,5 @@
-/* internal: the scheduler's own state, for the files of this folder and for tests that step it by hand.
+/* internal: the scheduler's own state, for the files of this folder and for tests that step it by
+ * hand.
  *
  *     inbox --take--> waiting --plan, apply--> running --run, commit--> events
  *                        ^______ preempted ______|
@@ -32,7 +33,7 @@ struct inbox {
 struct scheduler {
     struct scheduler_config config;
     struct engine_port port;
-    int max_seqs;            /* the configured number, as far as rows and logit rows allow it */
+    int max_seqs; /* the configured number, as far as rows and logit rows allow it */
     struct block_pool pool;
     struct queue waiting, running; /* of sequences, in order */
     struct queue requests;         /* all that live here */
@@ -51,10 +52,12 @@ struct scheduler {
 struct scheduler *scheduler_new_on(const struct scheduler_config *config,
                                    const struct engine_port *port);
 
-/* One step, or the news of the inbox when there is nothing to compute. Returns whether anything is left to do. */
+/* One step, or the news of the inbox when there is nothing to compute. Returns whether anything
+ * is left to do. */
 bool scheduler_step(struct scheduler *scheduler);
 
-/* inbox.c: takes over what has arrived and publishes the numbers; waits for something to do, false when stopping. */
+/* inbox.c: takes over what has arrived and publishes the numbers; waits for something to do,
+ * false when stopping. */
 void inbox_init(struct scheduler *scheduler);
 void inbox_free(struct scheduler *scheduler);
 void inbox_take(struct scheduler *scheduler);
@@ -71,7 +74,7 @@ void commit_step(struct scheduler *scheduler, float *logits);
 /* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
-/* Ends a sequence with `event`, whose kind and token are set; and with the last one, its request. */
+/* Ends a sequence with an event of it that was just added; with the last one, its request too. */
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
 
@@ -82,9 +85,10 @@ void cancel_everything(struct scheduler *scheduler);
 /* The request runs for the first time, or ends before it did: it counts as queued no more. */
 void request_unqueue(struct scheduler *scheduler, struct request *request);
 
-/* An event of `sequence`, to be filled in; and its handing over. */
-struct event event_of(const struct sequence *sequence, enum event_kind kind);
-void event_emit(struct scheduler *scheduler, const struct event *event);
+/* Adds an event of `sequence` to be filled in, which is valid until the next is added; hands all
+ * over. */
+struct event *event_add(struct scheduler *scheduler, const struct sequence *sequence,
+                        enum event_kind kind);
 void events_deliver(struct scheduler *scheduler);
 
 /* check.c: walks all invariants and asserts them. For tests, between steps. */

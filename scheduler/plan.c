@@ -25,15 +25,17 @@ static int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-/* ---- counting references without touching them --------------------------------------------------------- */
+/* ---- counting references without touching them ----------------------------------------------- */
 
 static int references(const struct plan *plan, const struct plan_view *view, int32_t block) {
     int change = plan->stamp[block] == plan->epoch ? plan->change[block] : 0;
     return block_pool_references(view->pool, block) + change;
 }
 
-/* Counts a reference more or less, and with the first or last one, the block as taken or available. */
-static void count_reference(struct plan *plan, const struct plan_view *view, int32_t block, int by) {
+/* Counts a reference more or less, and with the first or last one, the block as taken or
+ * available. */
+static void count_reference(struct plan *plan, const struct plan_view *view, int32_t block,
+                            int by) {
     int before = references(plan, view, block);
     if (plan->stamp[block] != plan->epoch) plan->change[block] = 0;
     plan->stamp[block] = plan->epoch;
@@ -42,7 +44,7 @@ static void count_reference(struct plan *plan, const struct plan_view *view, int
     plan->available += (before + by == 0) - (before == 0);
 }
 
-/* ---- one sequence's rows ------------------------------------------------------------------------------- */
+/* ---- one sequence's rows --------------------------------------------------------------------- */
 
 static int32_t *partial_block(const struct block_pool *pool, const struct sequence *sequence) {
     int i = sequence->n_computed / pool->block_size;
@@ -82,7 +84,8 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
                        int from, int held, int rows) {
     item->rows = rows;
     item->logit_rows = sequence_logit_rows(item->sequence, from, rows);
-    if (from + rows == item->sequence->n_tokens) item->samples = item->sequence->request->n_unforked;
+    if (from + rows == item->sequence->n_tokens)
+        item->samples = item->sequence->request->n_unforked;
     item->blocks = block_pool_blocks_for(view->pool, from + rows) - held + item->copy;
     assert(item->blocks >= 0 && item->blocks <= plan->available);
     plan->rows += rows;
@@ -108,7 +111,8 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
         count_reference(plan, view, item->sequence->table[i], -1);
 }
 
-/* Gives a running sequence its rows, and preempts from the end of the order while it has room for none. */
+/* Gives a running sequence its rows, and preempts from the end of the order while it has room for
+ * none. */
 static void serve_running(struct plan *plan, const struct plan_view *view, int i) {
     struct plan_item *item = &plan->item[i];
     const struct sequence *sequence = item->sequence;
@@ -129,7 +133,7 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
     plan->short_of_blocks = true;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------ */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 static void collect_running(struct plan *plan, const struct plan_view *view) {
     plan->n_items = 0;
@@ -167,8 +171,8 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
     return promised;
 }
 
-/* The blocks that the prefix cache has of a waiting sequence. At least its last token is left to compute, because its
- * logits are wanted; and while prompt logprobs are, so are all rows. */
+/* The blocks that the prefix cache has of a waiting sequence. At least its last token is left to
+ * compute, because its logits are wanted; and while prompt logprobs are, so are all rows. */
 static int find_hits(const struct plan *plan, const struct plan_view *view,
                      const struct sequence *sequence) {
     if (!view->pool->caching || sequence_scoring(sequence)) return 0;
@@ -184,8 +188,8 @@ static int count_unheld(const struct plan *plan, const struct plan_view *view, i
     return n;
 }
 
-/* Is the block after the hits being computed by one that runs? Hashes are enough to ask: if they deceive, the
- * sequence has waited for nothing, until that block is done. */
+/* Is the block after the hits being computed by one that runs? Hashes are enough to ask: if they
+ * deceive, the sequence has waited for nothing, until that block is done. */
 static bool comes_soon(const struct plan *plan, const struct plan_view *view,
                        const struct sequence *sequence, int hits) {
     int size = view->pool->block_size;
@@ -195,7 +199,8 @@ static bool comes_soon(const struct plan *plan, const struct plan_view *view,
     for (int i = 0; i < plan->n_items; i++) {
         const struct sequence *other = plan->item[i].sequence;
         if (other->n_tokens / size <= hits || other->n_computed / size > hits) continue;
-        if (other->hashes[hits].low == hash.low && other->hashes[hits].high == hash.high) return true;
+        if (other->hashes[hits].low == hash.low && other->hashes[hits].high == hash.high)
+            return true;
     }
     return false;
 }
@@ -221,7 +226,7 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
 }
 
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
-    if (plan->n_kept < plan->n_running || plan->short_of_blocks) return;
+    if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
     plan->promised = promised_blocks(plan, view);
     int n_held_back = 0;
     queue_each(node, view->waiting) {

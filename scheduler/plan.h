@@ -1,23 +1,29 @@
 /* plan: what the next step will do, before anything is done.
  *
- * plan_make is a pure function of what it is shown: it moves nothing, and fills a `struct plan`. plan_apply (apply.c) then
- * does what the plan says, and it cannot fail, because the plan has counted every block. The policy:
+ * plan_make is a pure function of what it is shown: it moves nothing, and fills a `struct plan`.
+ * plan_apply (apply.c) then does what the plan says, and it cannot fail, because the plan has
+ * counted every block. The policy:
  *
  *   - Sequences come in order: lower priority number first, then earlier arrival.
- *   - First all running sequences that want one row (decodes), then running ones that want more, then waiting ones, as
- *     long as rows, logit rows and blocks last. A long prompt takes what is left, so several may share a step.
- *   - A running sequence without room for one row preempts the last in order, never one before it; the last in
- *     order itself keeps its blocks and sits the step out. A prompt shrinks its chunk before it preempts.
- *   - A waiting sequence is let in when blocks for all it knows are there, beside what the running ones still
- *     need for what they know and one block more; so what is let in is rarely thrown out. None is let in while a
- *     running one lacks blocks.
- *   - A waiting sequence whose next block a running one is computing right now is held back, and takes it from the prefix
- *     cache when it is done; so a burst of equal prompts computes their prefix once. Those behind it go on.
+ *   - First all running sequences that want one row (decodes), then running ones that want more,
+ *     then waiting ones, as long as rows, logit rows and blocks last. A long prompt takes what is
+ *     left, so several may share a step.
+ *   - A running sequence without room for one row preempts the last in order, never one before
+ *     it; the last in order itself keeps its blocks and sits the step out. A prompt shrinks its
+ *     chunk before it preempts.
+ *   - A waiting sequence is let in when blocks for all it knows are there, beside what the
+ *     running ones still need for what they know and one block more; so what is let in is rarely
+ *     thrown out. None is let in while a running one lacks blocks.
+ *   - A waiting sequence whose next block a running one is computing right now is held back, and
+ *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
+ *     prefix once. Those behind it go on.
  *
- * The first running sequence in order always gets a row: rows, because at most max_seqs - 1 others decode and
- * max_seqs <= max_rows (the same for logit rows); blocks, because it may preempt all others, and then it alone holds
- * blocks and the pool holds what it can ever need (scheduler_submit). And when none runs, the first waiting one is let in, by
- * the same count. So each step brings the first sequence in order forward, and finite work ends.
+ * The first running sequence in order always gets a row: rows, because at most max_seqs - 1
+ * others decode and max_seqs <= max_rows (the same for logit rows); blocks, because it may
+ * preempt all others, and then it alone holds blocks and the pool holds what it can ever need
+ * (scheduler_submit). And when none runs, the first waiting one is let in, by the same count. So
+ * each step brings the first running sequence in order forward, and finite work ends. Being held
+ * back does not change that: it needs a running sequence that computes what is waited for.
  */
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H
@@ -58,12 +64,12 @@ struct plan {
     bool short_of_blocks; /* a running sequence could not have a row */
 
     /* how the counting is done */
-    int available;     /* blocks that could still be taken */
-    int promised;      /* of them, what the running ones still need */
-    int32_t *change;   /* [n_blocks] of a block's references by this plan, if stamped with this epoch */
-    uint64_t *stamp;   /* [n_blocks] */
+    int available;   /* blocks that could still be taken */
+    int promised;    /* of them, what the running ones still need */
+    int32_t *change; /* [n_blocks] of a block's references by this plan... */
+    uint64_t *stamp; /* [n_blocks] ...where this is the plan's epoch */
     uint64_t epoch;
-    int32_t *hit;      /* [n_blocks] of the waiting sequence that is looked at */
+    int32_t *hit; /* [n_blocks] of the waiting sequence that is looked at */
     int max_items, n_blocks;
 };
 

@@ -77,13 +77,15 @@ static bool same_block(const struct prefix_cache *cache, int32_t block,
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_key *key) {
     for (int32_t b = *bucket_of(cache, key->hash); b >= 0; b = cache->block[b].next) {
         assert(cache->block[b].known);
-        if (same_hash(cache, cache->block[b].hash, key->hash) && same_block(cache, b, key)) return b;
+        if (same_hash(cache, cache->block[b].hash, key->hash) && same_block(cache, b, key))
+            return b;
     }
     return -1;
 }
 
-int prefix_cache_match(const struct prefix_cache *cache, const uint64_t *salt, const int32_t *tokens,
-                       const struct block_hash *hashes, int n, int32_t *blocks) {
+int prefix_cache_match(const struct prefix_cache *cache, const uint64_t *salt,
+                       const int32_t *tokens, const struct block_hash *hashes, int n,
+                       int32_t *blocks) {
     struct block_key key = {.salt = salt, .tokens = tokens, .parent = -1};
     for (int i = 0; i < n; i++, key.tokens += cache->block_size) {
         key.hash = hashes[i];
@@ -104,8 +106,7 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
                                   .parent = key->parent,
                                   .known = true};
     *bucket = block;
-    memcpy(tokens_of(cache, block), key->tokens,
-           (size_t)cache->block_size * sizeof *cache->tokens);
+    memcpy(tokens_of(cache, block), key->tokens, (size_t)cache->block_size * sizeof *cache->tokens);
     if (key->parent >= 0) {
         assert(cache->block[key->parent].known);
         cache->block[key->parent].n_children++;

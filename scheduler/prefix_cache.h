@@ -1,16 +1,18 @@
 /* prefix_cache: which full blocks are known, so that equal prefixes share them.
  *
- * A full block is looked up by the hash of everything up to its end: XXH3_128 over the hash of the block before it
- * and its own tokens, where the salt stands before the first block.
+ * A full block is looked up by the hash of everything up to its end: XXH3_128 over the hash of
+ * the block before it and its own tokens, where the salt stands before the first block.
  *
  *     salt --> hash 0 = H(salt, tokens 0..B-1) --> hash 1 = H(hash 0, tokens B..2B-1) --> ...
  *
- * The hash only finds the candidates. A block matches when its own tokens are equal and its parent is the very block that
- * matched before it (or it is a first block under an equal salt): so, by induction, the whole history is equal and
- * a collision can cost time but never bytes. The parent's number names it for as long as it is known, because
- * block_pool forgets the blocks of a chain from their end.
+ * The hash only finds the candidates. A block matches when its own tokens are equal and its
+ * parent is the very block that matched before it (or it is a first block under an equal salt):
+ * so, by induction, the whole history is equal and a collision can cost time but never bytes. The
+ * parent's number names it for as long as it is known, because block_pool forgets the blocks of a
+ * chain from their end.
  *
- * All memory is taken in prefix_cache_init. Engine thread only, but for prefix_hash, which is pure.
+ * All memory is taken in prefix_cache_init. Engine thread only, but for prefix_hash, which is
+ * pure.
  */
 #ifndef PENSTOCK_PREFIX_CACHE_H
 #define PENSTOCK_PREFIX_CACHE_H
@@ -55,15 +57,18 @@ struct block_key {
 void prefix_cache_init(struct prefix_cache *cache, int n_blocks, int block_size);
 void prefix_cache_free(struct prefix_cache *cache);
 
-/* The hash of a block of n tokens that follows `parent`; for a first block, parent is the salt. Any thread. */
+/* The hash of a block of n tokens that follows `parent`; for a first block, parent is the salt.
+ * Any thread. */
 struct block_hash prefix_hash(struct block_hash parent, const int32_t *tokens, int n);
 
 /* The known block that is `key`, or -1. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_key *key);
 
-/* How many of the first n blocks of a sequence are known one after the other; their numbers go to blocks[n]. */
-int prefix_cache_match(const struct prefix_cache *cache, const uint64_t *salt, const int32_t *tokens,
-                       const struct block_hash *hashes, int n, int32_t *blocks);
+/* How many of the first n blocks of a sequence are known one after the other; their numbers go to
+ * blocks[n]. */
+int prefix_cache_match(const struct prefix_cache *cache, const uint64_t *salt,
+                       const int32_t *tokens, const struct block_hash *hashes, int n,
+                       int32_t *blocks);
 
 /* Makes `block` known as `key`, which was not known before. Its parent is known. */
 void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct block_key *key);

@@ -1,10 +1,11 @@
 /* scheduler: the step, and the thread that takes one after the other.
  *
- * DESIGN. One engine thread owns the queues, the sequences and the block pool; nothing in here is locked but the inbox.
- * It sleeps while nothing lives here. Events leave in the order in which they came about, after the step that made
- * them, so a generation's tokens are in order and its last event is the last touch of it: afterwards it is the
- * server's. Left out on purpose: no step is planned while another runs. The pieces allow it (the plan depends only on what is
- * known before the results), and a backend that runs by itself will want it.
+ * DESIGN. One engine thread owns the queues, the sequences and the block pool; nothing in here is
+ * locked but the inbox. It sleeps while nothing lives here. Events leave in the order in which
+ * they came about, after the step that made them, so a generation's tokens are in order and its
+ * last event is the last touch of it: afterwards it is the server's. Left out on purpose: no step
+ * is planned while another runs. The pieces allow it (the plan depends only on what is known
+ * before the results), and a backend that runs by itself will want it.
  */
 #include <stdlib.h>
 
@@ -29,8 +30,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     struct scheduler *s = mem_calloc(1, sizeof *s);
     s->config = *config;
     s->port = *port;
-    s->max_seqs = smallest(config->max_num_seqs, config->max_num_batched_tokens,
-                           config->max_logit_rows);
+    s->max_seqs =
+        smallest(config->max_num_seqs, config->max_num_batched_tokens, config->max_logit_rows);
     block_pool_init(&s->pool, config->n_blocks, config->block_size, config->prefix_caching);
     queue_init(&s->waiting);
     queue_init(&s->running);
@@ -48,7 +49,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     return s;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------ */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Returns whether there is anything to compute. */
 static bool make_plan(struct scheduler *s, uint64_t now) {
@@ -84,7 +85,7 @@ bool scheduler_step(struct scheduler *s) {
     return s->requests.n > 0;
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static void *engine_thread(void *arg) {
     struct scheduler *s = arg;
@@ -102,7 +103,8 @@ void scheduler_start(struct scheduler *s) {
     }
 }
 
-/* What still lives is cancelled by this thread, which is the engine thread's heir once that has been joined. */
+/* What still lives is cancelled by this thread, which is the engine thread's heir once that has
+ * been joined. */
 static void end_all(struct scheduler *s) {
     inbox_take(s);
     cancel_everything(s);

@@ -1,40 +1,48 @@
 /* scheduler: which sequence gets how many tokens in which step, and which KV blocks it holds.
  *
- * The boundary: a `struct generation` is what the server asks for (a prompt, how to sample, n choices); the scheduler makes a
- * `struct sequence` of each choice, and an `struct event` of each token. A `struct scheduler` owns the queues, the block pool
- * and the engine thread. submit, cancel and stats may be called from any thread; everything else happens on the
- * engine thread, which calls `on_events` once a step with all that the step has brought.
+ * The boundary: a `struct generation` is what the server asks for (a prompt, how to sample, n
+ * choices); the scheduler makes a `struct sequence` of each choice, and an `struct event` of each
+ * token. A `struct scheduler` owns the queues, the block pool and the engine thread. submit, cancel
+ * and stats may be called from any thread; everything else happens on the engine thread, which
+ * calls `on_events` once a step with all that the step has brought.
  */
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
 
 #include "engine/engine.h"
 
-/* ---- what is asked for ------------------------------------------------------------------------------- */
+/* ---- what is asked for ---------------------------------------------------------------------- */
 
 #define MAX_CHOICES 128
 
-/* One prompt and n choices to generate from it. Made and owned by the server, which keeps it unchanged and alive from submit
- * until the last choice's final event was handed over; the scheduler never frees it. */
+/* One prompt and n choices to generate from it. Made and owned by the server, which keeps it
+ * unchanged and alive from submit until the last choice's final event was handed over; the
+ * scheduler never frees it. */
 struct generation {
     const int32_t *prompt;      /* [n_prompt], at least one token */
     int n_prompt;
-    int n;                      /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
+    /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
+    int n;
     int max_tokens;             /* of each choice; 0: only the prompt's logprobs */
     int min_tokens;
     struct sampling sampling;   /* banned is the scheduler's to fill */
     int n_stop_ids;
-    int32_t stop_ids[MAX_STOP_IDS]; /* end the choice; with the model's end ids unless ignore_eos, already merged in */
-    int prompt_logprobs;        /* -1: none; otherwise an event for each prompt token, with that many best */
+    /* end the choice; with the model's end ids unless ignore_eos, already merged in */
+    int32_t stop_ids[MAX_STOP_IDS];
+    /* -1: none; otherwise an event for each prompt token, with that many best */
+    int prompt_logprobs;
     int priority;               /* lower first */
-    uint64_t cache_salt[2];     /* prefixes are shared only under the same salt; 0 is the common one */
+    /* prefixes are shared only under the same salt; 0 is the common one */
+    uint64_t cache_salt[2];
     uint64_t received_ns;       /* now_ns() at which the request came in */
     void *owner;                /* the server's */
-    _Atomic bool cancelled;     /* set by any thread: all choices end with FINISH_CANCELLED within a step */
-    _Atomic uint64_t cancelled_choices[2]; /* bit i set: choice i is not wanted any more (a stop string was met) */
+    /* set by any thread: all choices end with FINISH_CANCELLED within a step */
+    _Atomic bool cancelled;
+    /* bit i set: choice i is not wanted any more (a stop string was met) */
+    _Atomic uint64_t cancelled_choices[2];
 };
 
-/* ---- what comes back --------------------------------------------------------------------------------- */
+/* ---- what comes back ------------------------------------------------------------------------ */
 
 enum finish {
     FINISH_NONE,      /* more will come */
@@ -46,7 +54,8 @@ enum finish {
 
 enum event_kind {
     EVENT_TOKEN,         /* a generated token; `finish` may be set with it */
-    EVENT_PROMPT_TOKEN,  /* logprobs of one prompt token, in order, before the first EVENT_TOKEN of choice 0 */
+    /* logprobs of one prompt token, in order, before the first EVENT_TOKEN of choice 0 */
+    EVENT_PROMPT_TOKEN,
     EVENT_END,           /* an end without a token: cancelled, max_tokens 0, error */
 };
 
@@ -62,7 +71,7 @@ struct event {
     struct sampled sampled;   /* id; logprobs where asked for */
 };
 
-/* ---- the scheduler ----------------------------------------------------------------------------------- */
+/* ---- the scheduler -------------------------------------------------------------------------- */
 
 struct scheduler_config {
     int max_num_seqs;           /* sequences in one step */
@@ -73,27 +82,30 @@ struct scheduler_config {
     int n_blocks, block_size;
     int max_logit_rows;         /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;
-    /* Called on the engine thread after a step (or a cancel) with its events, which are the scheduler's and only valid during
-     * the call. Must not block. */
+    /* Called on the engine thread after a step (or a cancel) with its events, which are the
+     * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);
     void *arg;
 };
 
 struct scheduler;
 
-/* Makes a scheduler; `engine` must outlive it. scheduler_start begins its thread; scheduler_free ends and joins it, all that
- * still runs ending with FINISH_CANCELLED. */
+/* Makes a scheduler; `engine` must outlive it. scheduler_start begins its thread; scheduler_free
+ * ends and joins it, all that still runs ending with FINISH_CANCELLED. */
 struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine);
 void scheduler_start(struct scheduler *scheduler);
 void scheduler_free(struct scheduler *scheduler);
 
-/* Can this many requests and prompt tokens be queued now? A cheap check before work is spent on a request. Any thread. */
+/* Can this many requests and prompt tokens be queued now? A cheap check before work is spent on a
+ * request. Any thread. */
 bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n_tokens);
 
-/* Hands over a generation. Any thread. Fails at once, and nothing is kept, with STATUS_INVALID_REQUEST when it can never fit
- * (code context_length_exceeded, or the KV memory is too small: both numbers in the message), STATUS_OVERLOADED when the
- * queue is full, STATUS_UNAVAILABLE when the scheduler is stopping. */
-enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation, struct err *err);
+/* Hands over a generation. Any thread. Fails at once, and nothing is kept, with
+ * STATUS_INVALID_REQUEST when it can never fit (code context_length_exceeded, or the KV memory is
+ * too small: both numbers in the message), STATUS_OVERLOADED when the queue is full,
+ * STATUS_UNAVAILABLE when the scheduler is stopping. */
+enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
+                             struct err *err);
 
 /* Wakes the engine thread to look at the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
@@ -102,7 +114,8 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 struct scheduler_stats {
     int running, waiting;            /* sequences that run; sequences that wait (inbox included) */
     int queued_tokens;               /* prompt tokens that wait */
-    int blocks_total, blocks_used, blocks_cached; /* used: referenced; cached: unreferenced but known by hash */
+    /* used: referenced; cached: unreferenced but known by hash */
+    int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t last_step_ns;           /* now_ns() when the last step ended */

@@ -5,8 +5,7 @@
 
 int generation_max_tokens(const struct generation *generation, int max_model_len) {
     int room = max_model_len - generation->n_prompt;
-    return generation->n_prompt +
-           (generation->max_tokens < room ? generation->max_tokens : room);
+    return generation->n_prompt + (generation->max_tokens < room ? generation->max_tokens : room);
 }
 
 /* The last token that is sampled is never fed back, so it needs no slot. */
@@ -20,8 +19,9 @@ static size_t hash_bytes(const struct request *request, bool hashed) {
     return (size_t)(request->max_tokens / request->block_size) * sizeof(struct block_hash);
 }
 
-/* One piece for the request, its sequences, their hashes and their tokens, in falling order of alignment. What the output
- * may need is asked for but not touched, so it costs address space and no memory until it is used. */
+/* One piece for the request, its sequences, their hashes and their tokens, in falling order of
+ * alignment. What the output may need is asked for but not touched, so it costs address space and
+ * no memory until it is used. */
 static struct request *request_alloc(const struct request *head, bool hashed) {
     size_t n = (size_t)head->n;
     size_t hashes = hash_bytes(head, hashed);

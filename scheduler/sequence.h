@@ -1,18 +1,21 @@
-/* sequence: one choice of a request, and how far it has come. A `struct request` is the scheduler's side of a generation.
+/* sequence: one choice of a request, and how far it has come. A `struct request` is the
+ * scheduler's side of a generation.
  *
- * There are no phases. A sequence knows n_tokens, of which n_computed have their keys and values in the cache; whatever
- * lies between is computed as steps have room. Decoding is a difference of one, a prompt is a large
- * one, and a preempted sequence is back at 0 (or at what the prefix cache still has).
+ * There are no phases. A sequence knows n_tokens, of which n_computed have their keys and values
+ * in the cache; whatever lies between is computed as steps have room. Decoding is a difference of
+ * one, a prompt is a large one, and a preempted sequence is back at 0 (or at what the prefix
+ * cache still has).
  *
  *     tokens   | prompt ................ | output ......... |
  *              0        n_computed    n_prompt           n_tokens    <= max_tokens
  *     table    [b0][b1][b2]    holds exactly the blocks of 0..n_computed-1 between steps
  *
- * The choices of a request share its prompt: the first live sequence, the leader, computes it, and the others wait unforked,
- * in no queue and without blocks. When the prompt is computed they all sample from its last row.
+ * The choices of a request share its prompt: the first live sequence, the leader, computes it,
+ * and the others wait unforked, in no queue and without blocks. When the prompt is computed they
+ * all sample from its last row.
  *
- * A request and its sequences are one allocation, made on the submitting thread; from then on they are
- * the engine thread's alone.
+ * A request and its sequences are one allocation, made on the submitting thread; from then on
+ * they are the engine thread's alone.
  */
 #ifndef PENSTOCK_SEQUENCE_H
 #define PENSTOCK_SEQUENCE_H
@@ -33,17 +36,17 @@ struct sequence {
     struct request *request;
     enum sequence_state state;
     int choice;
-    int index;      /* in request->sequence */
-    int n_tokens;   /* known */
-    int n_computed; /* of them in the KV cache */
-    int n_scored;   /* prompt rows whose logprobs were taken (or are not wanted) */
-    int n_cached;   /* prompt tokens that came from the prefix cache */
-    int n_blocks;   /* in `table` */
-    int rows;       /* in the step that is being run */
-    int lane;       /* of the batch, while running */
-    int32_t *table; /* [n_blocks] the lane's, while running */
-    int32_t *tokens;          /* [request->max_tokens] */
-    struct block_hash *hashes; /* [n_tokens / block_size] of full blocks; NULL without prefix caching */
+    int index;                   /* in request->sequence */
+    int n_tokens;                /* known */
+    int n_computed;              /* of them in the KV cache */
+    int n_scored;                /* prompt rows whose logprobs were taken (or are not wanted) */
+    int n_cached;                /* prompt tokens that came from the prefix cache */
+    int n_blocks;                /* in `table` */
+    int rows;                    /* in the step that is being run */
+    int lane;                    /* of the batch, while running */
+    int32_t *table;              /* [n_blocks] the lane's, while running */
+    int32_t *tokens;             /* [request->max_tokens] */
+    struct block_hash *hashes;   /* [n_tokens / block_size]; NULL without prefix caching */
     uint64_t first_scheduled_ns; /* 0: never was */
 };
 
@@ -59,13 +62,14 @@ struct request {
     int max_tokens; /* of prompt and output: where a sequence ends by length */
     int max_slots;  /* KV slots that a sequence may come to need */
     int block_size;
-    bool queued;           /* counts as queued: has never run */
-    bool prompt_scored;    /* prompt_logprobs are asked for */
+    bool queued;                               /* counts as queued: has never run */
+    bool prompt_scored;                        /* prompt_logprobs are asked for */
     struct sampling sampling, sampling_banned; /* the latter before min_tokens */
     struct sequence sequence[];                /* [n] */
 };
 
-/* Makes the request of a generation that was checked (scheduler_submit). NULL when there is no memory. */
+/* Makes the request of a generation that was checked (scheduler_submit). NULL when there is no
+ * memory. */
 struct request *request_new(struct generation *generation, int max_model_len, int block_size,
                             bool hashed);
 
@@ -76,7 +80,7 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
 /* First in, first out within a priority, choices in order: does a come before b? */
 bool sequence_before(const struct sequence *a, const struct sequence *b);
 
-/* Puts a sequence at its place in a queue that is in order, searching from the back or the front. */
+/* Puts a sequence at its place in an ordered queue, searching from the back or the front. */
 void sequence_enqueue(struct queue *queue, struct sequence *sequence);
 void sequence_enqueue_early(struct queue *queue, struct sequence *sequence);
 

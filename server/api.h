@@ -42,8 +42,8 @@ struct api_limits {
  * everything. */
 struct api_request {
     enum api_kind kind;
-    char id[64]; /* "chatcmpl-…" or "cmpl-…": request_id when the client gave one, random
-                  * otherwise */
+    char id[64];     /* "chatcmpl-…" or "cmpl-…": request_id when the client gave one, random
+                      * otherwise */
     int64_t created; /* seconds since 1970 */
     int n_prompts;
     struct api_prompt *prompts;          /* [n_prompts], completions */
@@ -110,6 +110,7 @@ struct stop_matcher {
     uint32_t state[API_MAX_STOPS]; /* bytes of each stop string that the text so far ends with */
     bool include;                  /* the stop string itself is part of the output */
     struct buf held;               /* text not yet let out */
+    size_t taken;                  /* bytes at the start of `held` that are out already */
     int matched;                   /* index of the stop string that was met, -1 */
 };
 void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request);

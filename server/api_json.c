@@ -145,7 +145,8 @@ static enum status read_characters(struct reader *reader, char *to, size_t *leng
         } else if (c < 0x20) {
             return fail_at(reader, at, "a control character that is not escaped");
         } else {
-            size_t bad, n = c < 0x80 ? 1 : utf8_next(at, (size_t)(reader->end - at), &bad);
+            size_t bad,
+                n = c < 0x80 ? 1 : json_utf8_character(at, (size_t)(reader->end - at), &bad);
             if (n == 0) return fail_at(reader, at, "a byte that is not UTF-8");
             memcpy(to, at, n);
             to += n;

@@ -64,30 +64,36 @@ static size_t unfinished(const char *text, size_t length) {
     for (size_t back = 1; back <= 3 && back <= length; back++) {
         const char *p = text + length - back;
         if (((unsigned char)*p & 0xC0) == 0x80) continue;
-        return utf8_next(p, back, &bad) == 0 && bad == back && (unsigned char)*p >= 0xC2 ? back
-                                                                                              : 0;
+        return json_utf8_character(p, back, &bad) == 0 && bad == back && (unsigned char)*p >= 0xC2
+                   ? back
+                   : 0;
     }
     return 0;
 }
 
 static size_t must_hold(const struct stop_matcher *matcher) {
     const struct buf *held = &matcher->held;
-    size_t most = unfinished(held->data, held->length);
+    size_t most = unfinished(held->data + matcher->taken, held->length - matcher->taken);
     for (int i = 0; i < matcher->n; i++) {
         if (matcher->state[i] > most) most = matcher->state[i];
     }
     return most;
 }
 
-/* Lets out all that is held but its last `keep` bytes. */
-static void let_out(struct buf *held, size_t keep, struct buf *out) {
-    assert(keep <= held->length);
-    size_t certain = held->length - keep;
-    if (certain == 0) return;
-    buf_add(out, held->data, certain);
-    memmove(held->data, held->data + certain, keep);
+/* Lets out all that is held but its last `keep` bytes. What is out stays in the buffer until it is
+ * as long as what is kept, so that a byte is moved once and not at every token. */
+static void let_out(struct stop_matcher *matcher, size_t keep, struct buf *out) {
+    struct buf *held = &matcher->held;
+    assert(keep <= held->length - matcher->taken);
+    size_t end = held->length - keep;
+    if (end == matcher->taken) return;
+    buf_add(out, held->data + matcher->taken, end - matcher->taken);
+    matcher->taken = end;
+    if (end < keep) return;
+    memmove(held->data, held->data + end, keep);
     held->length = keep;
     held->data[keep] = 0;
+    matcher->taken = 0;
 }
 
 bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t length,
@@ -103,17 +109,18 @@ bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t len
         if (found < 0) continue;
         matcher->matched = found;
         buf_add(held, text, i + 1);
-        let_out(held, matcher->include ? 0 : matcher->length[found], out);
+        let_out(matcher, matcher->include ? 0 : matcher->length[found], out);
         buf_clear(held);
+        matcher->taken = 0;
         return true;
     }
     buf_add(held, text, length);
-    let_out(held, must_hold(matcher), out);
+    let_out(matcher, must_hold(matcher), out);
     return false;
 }
 
 void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out) {
-    let_out(&matcher->held, 0, out);
+    let_out(matcher, 0, out);
 }
 
 void stop_matcher_free(struct stop_matcher *matcher) {

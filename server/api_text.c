@@ -17,7 +17,7 @@ static size_t lead_byte(unsigned char c, unsigned char *low, unsigned char *high
     return c < 0xF0 ? 3 : 4;
 }
 
-size_t utf8_next(const char *text, size_t length, size_t *bad) {
+size_t json_utf8_character(const char *text, size_t length, size_t *bad) {
     const unsigned char *p = (const unsigned char *)text;
     unsigned char low, high;
     *bad = 1;
@@ -32,16 +32,16 @@ size_t utf8_next(const char *text, size_t length, size_t *bad) {
     return n;
 }
 
-bool utf8_is_valid(const char *text, size_t length) {
+bool json_utf8_is_valid(const char *text, size_t length) {
     size_t bad, n;
     for (size_t i = 0; i < length; i += n) {
-        n = utf8_next(text + i, length - i, &bad);
+        n = json_utf8_character(text + i, length - i, &bad);
         if (n == 0) return false;
     }
     return true;
 }
 
-int utf8_cut(const char *text, size_t length, size_t limit) {
+int json_utf8_cut(const char *text, size_t length, size_t limit) {
     if (length <= limit) return (int)length;
     while (limit > 0 && ((unsigned char)text[limit] & 0xC0) == 0x80) limit--;
     return (int)limit;
@@ -81,7 +81,7 @@ void json_write_string(struct buf *out, const char *text, size_t length) {
     while (i < length) {
         unsigned char c = (unsigned char)text[i];
         size_t bad = 1, n = is_plain(c) ? 1 : 0;
-        if (c >= 0x80) n = utf8_next(text + i, length - i, &bad);
+        if (c >= 0x80) n = json_utf8_character(text + i, length - i, &bad);
         if (n == 0) {
             buf_add(out, text + start, i - start);
             if (c >= 0x80)

@@ -12,6 +12,12 @@
 #include "server/api.h"
 #include "server/http.h"
 
+/* What http_request.app points to while somebody works on the request: the head of a job or of a text's work. NULL: nobody
+ * does yet. */
+struct owner {
+    enum { OWNER_JOB, OWNER_TEXT } kind;
+};
+
 /* ---- the process ---------------------------------------------------------------------------------------- */
 
 /* Events on their way from the engine thread to the loop: the one adds at the back, the other takes the whole vector. */
@@ -90,7 +96,7 @@ void text_detokenize(struct app *app, struct http_request *http);
 /* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */
 void job_start(struct app *app, struct http_request *http, enum api_kind kind);
 
-/* Its client has gone: everything that runs for it is cancelled. */
+/* Its client has gone: everything that runs for it is cancelled. The request's owner is a job, here and below. */
 void job_gone(struct http_request *http);
 
 /* HTTP has reported the request done: its last reference to the job goes. */

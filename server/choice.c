@@ -9,6 +9,7 @@ void choice_init(struct choice *choice, const struct job *job) {
     *choice = (struct choice){.stop_id = -1};
     choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
     choice->detokenizer.skip_special = job->request->skip_special_tokens;
+    choice->detokenizer.started = true; /* the prompt is behind it: a first space is a space */
     stop_matcher_init(&choice->stops, job->request);
 }
 

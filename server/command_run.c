@@ -109,7 +109,7 @@ static int answer(struct session *session, int32_t *ids, int n, struct buf *text
     struct printer *printer = &session->printer;
     struct err err;
     printer->detokenizer =
-        (struct detokenizer){.tokenizer = engine_tokenizer(session->engine), .skip_special = true};
+        (struct detokenizer){.tokenizer = engine_tokenizer(session->engine), .skip_special = true, .started = true};
     printer->ended = false;
     printer->n_tokens = 0;
     interrupted = 0;

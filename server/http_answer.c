@@ -5,7 +5,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- as bytes ------------------------------------------------------------------------------------------------ */
+/* ---- as bytes -------------------------------------------------------------------------------- */
 
 void http_answer_format(struct buf *out, int status, const char *content_type, const void *body,
                         size_t length, const struct http_field *fields, int n) {
@@ -18,15 +18,19 @@ void http_answer_format(struct buf *out, int status, const char *content_type, c
 }
 
 void http_answer_error(struct buf *out, enum status status, const char *code, const char *message) {
-    buf_printf(out, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":", message,
+    buf_printf(out,
+               "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":", message,
                status_type(status));
-    if (code) buf_printf(out, "\"%s\"}}", code);
-    else buf_puts(out, "null}}");
+    if (code)
+        buf_printf(out, "\"%s\"}}", code);
+    else
+        buf_puts(out, "null}}");
 }
 
-/* ---- through MHD ---------------------------------------------------------------------------------------------- */
+/* ---- through MHD ----------------------------------------------------------------------------- */
 
-/* MHD refuses line breaks and tabs. A value may echo something that a client sent, so such a field is left out. */
+/* MHD refuses line breaks and tabs. A value may echo something that a client sent, so such a field
+ * is left out. */
 static void add_field(struct MHD_Response *response, const char *name, const char *value) {
     if (MHD_add_response_header(response, name, value) == MHD_YES) return;
     log_line(LOG_WARNING, "the answer's field %s was left out: it cannot be sent as it is", name);
@@ -77,7 +81,7 @@ void http_respond(struct http_request *request, int status, const char *content_
     answer(exchange, ANSWER_WHOLE, status, response);
 }
 
-/* ---- streams: how they begin; the rest is in http_stream.c ------------------------------------------------------- */
+/* ---- streams: how they begin; the rest is in http_stream.c ----------------------------------- */
 
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
                        const struct http_field *fields, int n) {

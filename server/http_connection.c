@@ -1,10 +1,11 @@
 /* server/http: one connection, from accept to close.
  *
  * DESIGN
- * libmicrohttpd takes an answer only in certain states, so a refusal while it is still reading (headers or body late or too
- * large, framing that cannot be trusted) is written past it, straight to the socket. That is safe because MHD sends nothing
- * while it reads. Then our side is shut and what the client still sends is swallowed, up to a bound and for LINGER_MS: closing a
- * socket with unread bytes would reset it, and the client would never see why it was refused.
+ * libmicrohttpd takes an answer only in certain states, so a refusal while it is still reading
+ * (headers or body late or too large, framing that cannot be trusted) is written past it, straight
+ * to the socket. That is safe because MHD sends nothing while it reads. Then our side is shut and
+ * what the client still sends is swallowed, up to a bound and for LINGER_MS: closing a socket with
+ * unread bytes would reset it, and the client would never see why it was refused.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -16,8 +17,6 @@
 #include <unistd.h>
 
 #include "server/http_internal.h"
-
-enum { HEADROOM = 48 }; /* connections above the limit that still get a whole answer; below MHD's own */
 
 struct connection *http_connection_of(struct MHD_Connection *mhd) {
     const union MHD_ConnectionInfo *info =
@@ -38,7 +37,8 @@ static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     if (!inet_ntop(family, bytes, out, (socklen_t)size)) snprintf(out, size, "unknown");
 }
 
-/* Sends what fits at once. The peer is being turned away: what it does not take is not worth waiting for. */
+/* Sends what fits at once. The peer is being turned away: what it does not take is not worth
+ * waiting for. */
 static void send_now(int fd, const struct buf *bytes) {
     ssize_t sent = send(fd, bytes->data, bytes->length, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
@@ -57,10 +57,11 @@ static void format_refusal(struct buf *out, enum status status, const char *code
 /* Far above the limit a connection is not worth memory: it gets the answer before it has asked. */
 static void turn_away(struct http_server *server, int fd) {
     struct buf answer = {0};
-    char unread[4096];
+    char unread[16384];
     format_refusal(&answer, STATUS_UNAVAILABLE, "too_many_connections",
                    "the server has too many connections; try again later");
-    while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) == (ssize_t)sizeof unread) continue;
+    ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT); /* or closing would reset it */
+    (void)dropped;
     send_now(fd, &answer);
     shutdown(fd, SHUT_WR);
     close(fd);
@@ -83,16 +84,18 @@ static struct connection *connection_make(struct http_server *server, int fd,
 
 void http_connection_add(struct http_server *server, int fd, const struct sockaddr *address,
                          socklen_t length) {
-    if (server->stats.connections >= server->config.max_connections + HEADROOM) {
+    if (server->stats.connections >= server->config.max_connections + HTTP_HEADROOM) {
         turn_away(server, fd);
         return;
     }
     struct connection *connection = connection_make(server, fd, address);
-    if (connection->over) server->stats.refused++;
-    else server->stats.accepted++;
+    if (connection->over)
+        server->stats.refused++;
+    else
+        server->stats.accepted++;
     server->adding = connection;
     MHD_add_connection(server->daemon, fd, address, length); /* closes fd when it fails */
-    if (server->adding) free(server->adding); /* it failed before its first word */
+    if (server->adding) free(server->adding);                /* it failed before its first word */
     server->adding = NULL;
 }
 
@@ -151,6 +154,14 @@ void http_connection_refuse(struct connection *connection, enum status status, c
     format_refusal(&answer, status, code, message);
     http_connection_cut(connection, status_http(status), &answer);
     buf_free(&answer);
+}
+
+bool http_connection_suspend(struct connection *connection) {
+    assert(!connection->suspended);
+    if (connection->peer_closed) return false;
+    MHD_suspend_connection(connection->mhd);
+    connection->suspended = true;
+    return true;
 }
 
 void http_connection_close_idle(struct connection *connection) {

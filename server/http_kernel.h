@@ -1,4 +1,5 @@
-/* server/http, inside: what only the kernel's own header describes, which cannot stand beside the C library's. */
+/* server/http, inside: what only the kernel's own header describes, which cannot stand beside the C
+ * library's. */
 #ifndef PENSTOCK_SERVER_HTTP_KERNEL_H
 #define PENSTOCK_SERVER_HTTP_KERNEL_H
 

@@ -1,9 +1,15 @@
 /* server/http: what a client may send, and by when.
  *
- * Deadlines are hard: they count from the start of what they bound and not from the last byte, so that a client that sends a
- * byte a second ends like one that sends none. Headers and framing are judged before libmicrohttpd's reading of them is trusted:
- * two lengths, a length beside a transfer coding, or a coding it does not know are where proxies and servers come to
- * disagree about where a request ends.
+ * Deadlines are hard: they count from the start of what they bound and not from the last byte, so
+ * that a client that sends a byte a second ends like one that sends none. Headers and framing are
+ * judged before libmicrohttpd's reading of them is trusted: two lengths, a length beside a transfer
+ * coding, or a coding it does not know are where proxies and servers come to disagree about where a
+ * request ends.
+ *
+ * What libmicrohttpd's own parser refuses (a line without a colon, a length that is no number, a
+ * request line or records of headers beyond its pool) never gets here: it answers with the right
+ * status and a small page of its own, and closes. Version 0.9.75 sends the head of that page twice
+ * when the length is at fault.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +20,11 @@
 #include "server/http_kernel.h"
 
 enum {
-    LINGER_MS = 3000,   /* for a refused client to read why */
-    PARTIAL_CHECKS = 16 /* connections with incomplete headers looked at in one round */
+    LINGER_MS = 3000,  /* for a refused client to read why */
+    PARTIAL_CHECKS = 4 /* connections with incomplete headers looked at in one round */
 };
 
-/* ---- deadlines -------------------------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void span_init(struct span *span, int ms) {
     link_init(&span->items);
@@ -66,7 +72,8 @@ uint64_t http_limits_next(const struct http_server *server) {
     return at;
 }
 
-/* Headers or body were not whole in time. A client that has not begun to ask is not owed an answer. */
+/* Headers or body were not whole in time. A client that has not begun to ask is not owed an answer.
+ */
 static void reading_expired(struct connection *connection) {
     if (connection->state == CONNECTION_FRESH && http_kernel_bytes_read(connection->fd) == 0) {
         shutdown(connection->fd, SHUT_RDWR);
@@ -95,10 +102,11 @@ void http_limits_expire(struct http_server *server) {
     }
 }
 
-/* ---- headers ------------------------------------------------------------------------------------------------------ */
+/* ---- headers --------------------------------------------------------------------------------- */
 
-/* Is what MHD took of these headers already more than they may be? On a connection that was used before, what MHD had taken is
- * only known from the first look on; so the check errs in the client's favour, and MHD's own limit stands behind it. */
+/* Is what MHD took of these headers already more than they may be? On a connection that was used
+ * before, what MHD had taken is only known from the first look on; so the check errs in the
+ * client's favour, and MHD's own limit stands behind it. */
 static bool partial_is_over(struct connection *connection) {
     uint64_t taken = http_kernel_bytes_read(connection->fd);
     if (!connection->has_base) {
@@ -114,10 +122,13 @@ static enum status headers_too_large(const struct http_server *server, struct er
 }
 
 void http_limits_check_partial(struct http_server *server) {
-    for (int i = 0; i < PARTIAL_CHECKS && !link_alone(&server->partial); i++) {
-        struct connection *connection =
-            link_entry(server->partial.next, struct connection, partial);
-        link_append(&server->partial, &connection->partial);
+    const struct link *last = server->partial.prev;
+    bool is_last = link_alone(&server->partial);
+    for (int i = 0; i < PARTIAL_CHECKS && !is_last; i++) {
+        struct link *node = server->partial.next;
+        struct connection *connection = link_entry(node, struct connection, partial);
+        is_last = node == last;
+        link_append(&server->partial, node); /* so that every one has its turn */
         if (!partial_is_over(connection)) continue;
         struct err err;
         headers_too_large(server, &err);

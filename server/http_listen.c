@@ -1,9 +1,10 @@
 /* server/http: the listening sockets.
  *
- * Accepting is ours and not libmicrohttpd's, which takes its socket out of the event set at a limit and may never put it
- * back. Here every connection is accepted at once, and refused with an answer where it must be. When the process has no
- * descriptor left, a spare one is given up for a moment so that the peer can be turned away; when even that fails,
- * accepting rests for ACCEPT_PAUSE_MS instead of spinning.
+ * Accepting is ours and not libmicrohttpd's, which takes its socket out of the event set at a limit
+ * and may never put it back. Here every connection is accepted at once, and refused with an answer
+ * where it must be. When the process has no descriptor left, a spare one is given up for a moment
+ * so that the peer can be turned away; when even that fails, accepting rests for ACCEPT_PAUSE_MS
+ * instead of spinning.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,18 +26,23 @@ enum {
     VANISHED_MS = 30000           /* a peer that acknowledges nothing for so long is gone */
 };
 
-/* ---- opening ------------------------------------------------------------------------------------------------ */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static const char *bind_cause(int error) {
     switch (error) {
-    case EADDRINUSE: return "the port is in use; stop the program that holds it or choose another port";
-    case EACCES: return "permission denied; ports below 1024 need privileges, choose a higher one";
-    case EADDRNOTAVAIL: return "this machine has no such address; choose one of its own, or 0.0.0.0";
-    default: return strerror(error);
+    case EADDRINUSE:
+        return "the port is in use; stop the program that holds it or choose another port";
+    case EACCES:
+        return "permission denied; ports below 1024 need privileges, choose a higher one";
+    case EADDRNOTAVAIL:
+        return "this machine has no such address; choose one of its own, or 0.0.0.0";
+    default:
+        return strerror(error);
     }
 }
 
-/* Options that accepted sockets inherit. A failure leaves the kernel's default, which serves too. */
+/* Options that accepted sockets inherit. A failure leaves the kernel's default, which serves too.
+ */
 static void set_options(int fd) {
     int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
     unsigned vanished_ms = VANISHED_MS;
@@ -89,7 +95,8 @@ static int bind_address(const struct addrinfo *info, int port) {
     return -1;
 }
 
-/* A name such as localhost may stand for addresses that this machine does not have, e.g. ::1 where IPv6 is off. */
+/* A name such as localhost may stand for addresses that this machine does not have, e.g. ::1 where
+ * IPv6 is off. */
 static bool may_skip(int error) {
     return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
 }
@@ -116,8 +123,8 @@ static enum status bind_all(struct http_server *server, const struct addrinfo *f
 }
 
 enum status http_listen_open(struct http_server *server, struct err *err) {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
     int rc = getaddrinfo(server->config.host, NULL, &hints, &found);
     if (rc != 0) {
@@ -132,7 +139,7 @@ enum status http_listen_open(struct http_server *server, struct err *err) {
     return status;
 }
 
-/* ---- accepting ---------------------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void on_acceptable(uv_poll_t *poll, int status, int events);
 

@@ -1,10 +1,11 @@
 /* server/http: one request, from its headers to its last byte.
  *
  * DESIGN
- * libmicrohttpd calls http_request_access when the headers are in, then for every part of the body, then once more when the
- * request is whole, and again after each resume. Answers are queued in that last call, which keeps the connection alive; what
- * is queued earlier makes MHD close it. An exchange has two holders: MHD until http_request_completed, the application
- * until http_release. The second to let go frees it; neither touches the other's.
+ * libmicrohttpd calls http_request_access when the headers are in, then for every part of the body,
+ * then once more when the request is whole, and again after each resume. Answers are queued in that
+ * last call, which keeps the connection alive; what is queued earlier makes MHD close it. An
+ * exchange has two holders: MHD until http_request_completed, the application until http_release.
+ * The second to let go frees it; neither touches the other's.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- lifetime ------------------------------------------------------------------------------------------------ */
+/* ---- lifetime -------------------------------------------------------------------------------- */
 
 static struct exchange *exchange_make(struct connection *connection, const char *method,
                                       const char *path) {
@@ -67,7 +68,7 @@ const char *http_header(const struct http_request *request, const char *name) {
     return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
 }
 
-/* ---- waking and losing ----------------------------------------------------------------------------------------- */
+/* ---- waking and losing ----------------------------------------------------------------------- */
 
 void http_exchange_wake(struct exchange *exchange) {
     assert(exchange->connection);
@@ -76,7 +77,8 @@ void http_exchange_wake(struct exchange *exchange) {
 
 /* Has the application said all it will say? */
 static bool is_answered(const struct exchange *exchange) {
-    return exchange->answer == ANSWER_WHOLE || (exchange->answer == ANSWER_STREAM && exchange->ended);
+    return exchange->answer == ANSWER_WHOLE ||
+           (exchange->answer == ANSWER_STREAM && exchange->ended);
 }
 
 void http_exchange_lose(struct exchange *exchange) {
@@ -93,7 +95,7 @@ void http_exchange_tell_gone(struct exchange *exchange) {
     exchange->server->config.on_gone(exchange->server->config.app, &exchange->request);
 }
 
-/* ---- the request comes in ---------------------------------------------------------------------------------------- */
+/* ---- the request comes in -------------------------------------------------------------------- */
 
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
     struct http_server *server = cls;
@@ -185,12 +187,10 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
     if (connection->state == CONNECTION_BODY) take_whole(exchange);
     if (exchange->gone) return MHD_NO;
     if (exchange->response) return http_answer_queue(exchange);
-    MHD_suspend_connection(mhd);
-    connection->suspended = true;
-    return MHD_YES;
+    return http_connection_suspend(connection) ? MHD_YES : MHD_NO;
 }
 
-/* ---- the answer has left, or never will ------------------------------------------------------------------------- */
+/* ---- the answer has left, or never will ------------------------------------------------------ */
 
 /* Tells the application how it ended. */
 static void tell_done(struct exchange *exchange, bool is_sent) {
@@ -207,8 +207,10 @@ static void await_next(struct connection *connection) {
     connection->state = CONNECTION_IDLE;
     connection->swallowed = 0;
     link_remove(&connection->partial);
-    if (server->draining) http_connection_close_idle(connection);
-    else http_limits_set(server, &connection->due, &server->keep_alive);
+    if (server->draining || connection->peer_closed)
+        http_connection_close_idle(connection);
+    else
+        http_limits_set(server, &connection->due, &server->keep_alive);
 }
 
 void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,

@@ -1,10 +1,11 @@
 /* server/http: the server itself, and how the loop turns libmicrohttpd.
  *
  * DESIGN
- * MHD runs in its external epoll mode: one descriptor stands for all its connections, and MHD_run does what is due. The
- * turn (http_drive) resumes a slice of the answers that are ready, runs MHD, and does so again while MHD has more to do now; a
- * resumed answer needs two rounds, one to be read and one to be sent. After DRIVE_ROUNDS the loop gets its say, so that
- * thousands of streams do not hold up a new request. There is a timer only while something has a deadline.
+ * MHD runs in its external epoll mode: one descriptor stands for all its connections, and MHD_run
+ * does what is due. The turn (http_drive) resumes a slice of the answers that are ready, runs MHD,
+ * and does so again while MHD has more to do now; a resumed answer needs two rounds, one to be read
+ * and one to be sent. After DRIVE_ROUNDS the loop gets its say, so that thousands of streams do not
+ * hold up a new request. There is a timer only while something has a deadline.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,12 +17,11 @@
 #include "server/http_internal.h"
 
 enum {
-    DRIVE_ROUNDS = 8,
-    HEADROOM = 64,               /* connections above the limit that are told so with a whole answer */
-    POOL_EXTRA_BYTES = 32 << 10  /* MHD's records of the headers and the head of the answer */
+    DRIVE_ROUNDS = 4,
+    POOL_EXTRA_BYTES = 16 << 10 /* MHD's records of the headers and the head of the answer */
 };
 
-/* ---- turning ---------------------------------------------------------------------------------------------- */
+/* ---- turning --------------------------------------------------------------------------------- */
 
 /* Milliseconds until MHD wants to run, or -1. */
 static long long mhd_timeout_ms(struct http_server *server) {
@@ -37,8 +37,8 @@ static void on_timer(uv_timer_t *timer) {
     http_drive(server);
 }
 
-/* Sets the timer for the earliest deadline. A deadline that moved away leaves it as it is: firing for nothing once is
- * cheaper than setting it anew in every turn. */
+/* Sets the timer for the earliest deadline. A deadline that moved away leaves it as it is: firing
+ * for nothing once is cheaper than setting it anew in every turn. */
 static void arm_timer(struct http_server *server, long long mhd_ms) {
     uint64_t now = uv_now(server->loop), at = http_limits_next(server);
     if (mhd_ms >= 0 && (!at || now + (uint64_t)mhd_ms < at)) at = now + (uint64_t)mhd_ms;
@@ -83,8 +83,10 @@ void http_drive(struct http_server *server) {
         more = server->again || timeout_ms == 0 || !link_alone(&server->ready);
     } while (more && ++round < DRIVE_ROUNDS);
     server->driving = false;
-    if (more) uv_idle_start(&server->idle, on_idle);
-    else uv_idle_stop(&server->idle);
+    if (more)
+        uv_idle_start(&server->idle, on_idle);
+    else
+        uv_idle_stop(&server->idle);
     arm_timer(server, more ? -1 : timeout_ms);
     tell_closed(server);
 }
@@ -95,9 +97,10 @@ static void on_mhd_ready(uv_poll_t *poll, int status, int events) {
     http_drive(poll->data);
 }
 
-/* ---- starting ---------------------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
-/* MHD's own timeout only catches answers that nobody reads; all other deadlines are shorter and ours. */
+/* MHD's own timeout only catches answers that nobody reads; all other deadlines are shorter and
+ * ours. */
 static unsigned stalled_s(const struct http_config *config) {
     int ms = config->request_timeout_ms > config->keep_alive_ms ? config->request_timeout_ms
                                                                 : config->keep_alive_ms;
@@ -109,11 +112,11 @@ static enum status start_mhd(struct http_server *server, struct err *err) {
     server->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
         http_request_access, server, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)config->max_connections + HEADROOM, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (unsigned)config->max_connections + HTTP_HEADROOM, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         config->max_header_bytes + POOL_EXTRA_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         stalled_s(config), MHD_OPTION_NOTIFY_COMPLETED, http_request_completed, server,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, server,
-        MHD_OPTION_URI_LOG_CALLBACK, http_request_line, server, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, server, MHD_OPTION_URI_LOG_CALLBACK,
+        http_request_line, server, MHD_OPTION_END);
     if (server->daemon) return STATUS_OK;
     return err_set(err, STATUS_SYSTEM, NULL, "the HTTP server could not be started: %s",
                    strerror(errno));
@@ -130,9 +133,11 @@ static void close_handle(struct http_server *server, uv_handle_t *handle) {
     uv_close(handle, on_handle_closed);
 }
 
-/* Makes the handles that turn MHD. A handle that fails to be made is not closed: libuv has no trace of it. */
+/* Makes the handles that turn MHD. A handle that fails to be made is not closed: libuv has no trace
+ * of it. */
 static enum status start_turning(struct http_server *server, struct err *err) {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_timer_init(server->loop, &server->timer);
     uv_idle_init(server->loop, &server->idle);
     server->timer.data = server->idle.data = server;
@@ -164,7 +169,8 @@ static struct http_server *server_make(uv_loop_t *loop, const struct http_config
     return server;
 }
 
-/* Undoes a start that failed half-way. Handles are known by their data, which is set when they are made. */
+/* Undoes a start that failed half-way. Handles are known by their data, which is set when they are
+ * made. */
 static void undo(struct http_server *server) {
     server->open_handles = 1; /* ours, so that the server outlives this function */
     http_listen_close(server);
@@ -194,8 +200,10 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
     if (status == STATUS_OK) status = http_watch_open(server, err);
     if (status == STATUS_OK) status = http_listen_start(server, err);
     server->config.host = NULL; /* the caller's; nobody asks for it any more */
-    if (status == STATUS_OK) *out = server;
-    else undo(server);
+    if (status == STATUS_OK)
+        *out = server;
+    else
+        undo(server);
     return status;
 }
 
@@ -207,7 +215,7 @@ void http_stats(const struct http_server *server, struct http_stats *out) {
     *out = server->stats;
 }
 
-/* ---- stopping ----------------------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);

@@ -1,9 +1,10 @@
 /* server/http: answers that come in chunks.
  *
  * DESIGN
- * http_stream_write only appends to the stream's buffer. The next turn resumes what waits for bytes, a slice at a time; MHD
- * then asks the reader below, which hands over as much as fits, so that all events of one step leave as one chunk.
- * A reader that has nothing suspends its connection: returning 0 alone would have MHD ask again at once, for ever.
+ * http_stream_write only appends to the stream's buffer. The next turn resumes what waits for
+ * bytes, a slice at a time; MHD then asks the reader below, which hands over as much as fits, so
+ * that all events of one step leave as one chunk. A reader that has nothing suspends its
+ * connection: returning 0 alone would have MHD ask again at once, for ever.
  */
 #include <assert.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 enum {
     RESUME_SLICE = 128,
+    BREAK_OFF_S = 1,   /* a timeout that no living connection has */
     BLOCK_BYTES = 2048 /* MHD's buffer for clients of HTTP/1.0, which know no chunks */
 };
 
@@ -20,17 +22,27 @@ static size_t unread(const struct exchange *exchange) {
     return exchange->out.length - exchange->sent;
 }
 
+/* Ends the answer with an error. MHD then marks the connection closed but looks at it again only
+ * when it is the one that has been quiet for longest. A timeout unlike the others' puts it into a
+ * list that is walked in every round, so the next one cleans it up. */
+static ssize_t break_off(struct exchange *exchange) {
+    MHD_set_connection_option(exchange->connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)BREAK_OFF_S);
+    exchange->server->again = true;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 /* MHD_ContentReaderCallback. */
 static ssize_t read_chunk(void *cls, uint64_t position, char *out, size_t size) {
     struct exchange *exchange = cls;
     (void)position;
     size_t n = unread(exchange);
-    if (exchange->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (exchange->gone) return break_off(exchange);
     if (n == 0 && exchange->ended) return MHD_CONTENT_READER_END_OF_STREAM;
     if (n == 0) {
-        MHD_suspend_connection(exchange->connection->mhd);
-        exchange->connection->suspended = true;
-        return 0;
+        if (http_connection_suspend(exchange->connection)) return 0;
+        http_exchange_lose(exchange);
+        return break_off(exchange);
     }
     if (n > size) n = size;
     memcpy(out, exchange->out.data + exchange->sent, n);
@@ -48,7 +60,8 @@ struct MHD_Response *http_stream_response(struct exchange *exchange) {
                                              NULL);
 }
 
-/* Moves what was not read to the front once that is the smaller part, so that the buffer does not creep. */
+/* Moves what was not read to the front once that is the smaller part, so that the buffer does not
+ * creep. */
 static void compact(struct exchange *exchange) {
     size_t n = unread(exchange);
     if (exchange->sent < n) return;
@@ -64,7 +77,8 @@ static void append(struct exchange *exchange, const void *data, size_t length) {
     if (exchange->connection->suspended) http_exchange_wake(exchange);
 }
 
-/* The client reads too slowly, or not at all. Only a shutdown is seen by MHD while a write is blocked. */
+/* The client reads too slowly, or not at all. Only a shutdown is seen by MHD while a write is
+ * blocked. */
 static void cut_off(struct exchange *exchange) {
     exchange->server->stats.slow_readers++;
     shutdown(exchange->connection->fd, SHUT_RDWR);

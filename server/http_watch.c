@@ -1,8 +1,9 @@
 /* server/http: seeing clients go.
  *
- * libmicrohttpd does not look at a connection that is suspended, which is where a stream spends its life. So every connection is in a
- * second, edge-triggered epoll set that asks for nothing but the peer's end of it, and the loop watches that set. A client that
- * closes only its sending half counts as gone too: the two cannot be told apart, and none of the clients does that.
+ * libmicrohttpd does not look at a connection that is suspended, which is where a stream spends its
+ * life. So every connection is in a second, edge-triggered epoll set that asks for nothing but the
+ * peer's end of it, and the loop watches that set. A client that closes only its sending half
+ * counts as gone too: the two cannot be told apart, and none of the clients does that.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,21 +14,28 @@
 
 enum { BATCH = 64 };
 
-/* A request that MHD is still reading, or whose whole answer it writes, is MHD's to end. */
+/* A request that MHD is still reading, or whose whole answer it writes, is MHD's to end. It may
+ * have missed the end, which came in one piece with bytes that it took: shutting our half of that
+ * direction makes it look again. */
 static void peer_closed(struct connection *connection) {
     struct exchange *exchange = connection->exchange;
+    connection->peer_closed = true;
+    if (!connection->suspended) shutdown(connection->fd, SHUT_RD);
     if (!exchange || connection->state != CONNECTION_BUSY) return;
     if (exchange->answer == ANSWER_WHOLE) return;
     if (!connection->suspended) shutdown(connection->fd, SHUT_RDWR); /* a write may be blocked */
     http_exchange_lose(exchange);
 }
 
-/* Only notes what was seen: a turn in between could free a connection that is still in the batch. */
+/* MHD has the first word, so that what came before the end is still read. Then there is no turn
+ * until all of a batch is noted: it could free a connection that stands further down. */
 static void on_watch(uv_poll_t *poll, int status, int flags) {
     struct http_server *server = poll->data;
     struct epoll_event events[BATCH];
     (void)status;
     (void)flags;
+    http_drive(server);
+    if (uv_is_closing((uv_handle_t *)poll)) return; /* the turn was the server's last */
     int n = epoll_wait(server->watch_fd, events, BATCH, 0);
     for (int i = 0; i < n; i++) peer_closed(events[i].data.ptr);
     if (!link_alone(&server->ready)) http_drive(server);

@@ -52,8 +52,7 @@ static void release_http(struct job *job) {
 }
 
 void job_done(struct http_request *http) {
-    struct job *job = http->app;
-    if (job) unref(job);
+    unref(http->app);
 }
 
 static void cancel_generations(struct job *job) {
@@ -204,7 +203,7 @@ static void prepare_work(uv_work_t *work) {
 
 void job_start(struct app *app, struct http_request *http, enum api_kind kind) {
     struct job *job = mem_calloc(1, sizeof *job);
-    *job = (struct job){.app = app, .http = http, .kind = kind, .references = 3, .next = app->jobs};
+    *job = (struct job){.owner = {OWNER_JOB}, .app = app, .http = http, .kind = kind, .references = 3, .next = app->jobs};
     if (app->jobs) app->jobs->previous = job;
     app->jobs = job;
     app->n_jobs++;
@@ -219,9 +218,11 @@ void job_start(struct app *app, struct http_request *http, enum api_kind kind) {
 
 void job_gone(struct http_request *http) {
     struct job *job = http->app;
-    if (!job || job->gone) return;
+    if (job->gone) return;
     job->gone = true;
-    if (!job->preparing) cancel_generations(job);
+    if (job->preparing) return; /* on_prepared will see it */
+    cancel_generations(job);
+    release_http(job);
 }
 
 void jobs_abort(struct app *app) {
@@ -238,7 +239,7 @@ void jobs_abort(struct app *app) {
 
 int job_log_fields(const struct http_request *http, struct log_field *fields) {
     const struct job *job = http->app;
-    if (!job || !job->id[0]) return 0;
+    if (!job->id[0]) return 0;
     int n = 0;
     fields[n++] = LOG_S("request_id", job->id);
     fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);

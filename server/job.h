@@ -48,6 +48,7 @@ struct job_prompt {
 };
 
 struct job {
+    struct owner owner;            /* first: http_request.app points here */
     struct job *next, *previous;   /* app->jobs */
     struct app *app;
     struct http_request *http;     /* NULL once released */

@@ -151,8 +151,11 @@ void routes_on_request(void *arg, struct http_request *http) {
 }
 
 void routes_on_gone(void *arg, struct http_request *http) {
+    const struct owner *owner = http->app;
     (void)arg;
-    if (http->app) job_gone(http);
+    if (!owner) http_release(http); /* its body never came */
+    else if (owner->kind == OWNER_JOB) job_gone(http);
+    /* a text's worker reads the body still, and releases the request when it is done */
 }
 
 /* ---- access log ------------------------------------------------------------------------------------------------ */
@@ -169,9 +172,11 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     fields[n++] = LOG_I("status", status);
     fields[n++] = LOG_I("bytes", (long long)bytes);
     fields[n++] = LOG_R("ms", (double)(now_ns() - http->received_ns) * 1e-6);
-    n += job_log_fields(http, fields + n);
+    const struct owner *owner = http->app;
+    bool is_job = owner && owner->kind == OWNER_JOB;
+    if (is_job) n += job_log_fields(http, fields + n);
     const struct route *route = route_find(http->path);
     bool quiet = route && route->open && status < 400; /* health checks come every second */
     log_fields(quiet ? LOG_DEBUG : LOG_INFO, "request", fields, n);
-    job_done(http);
+    if (is_job) job_done(http);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "server/app.h"
@@ -43,6 +44,14 @@ static void report(const struct app *app, double seconds) {
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+/* Connections are files: asks for as many as the system lets us have. */
+static void raise_file_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 static uint64_t system_seed(void) {
     uint64_t seed;
@@ -137,6 +146,7 @@ int command_serve(const struct options *options) {
     uint64_t started_ns = now_ns();
     struct app *app = mem_calloc(1, sizeof *app);
     struct err err;
+    raise_file_limit();
     app->options = options;
     app->started_s = (int64_t)time(NULL);
     int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);

@@ -6,6 +6,7 @@
 #include "server/prompt.h"
 
 struct text_work {
+    struct owner owner; /* first: http_request.app points here */
     uv_work_t work;
     struct app *app;
     struct http_request *http;
@@ -69,6 +70,7 @@ static void after_work(uv_work_t *work, int status) {
     (void)status; /* only uv_cancel gives one, which is not used */
     if (text->err.status) respond_error(text->http, &text->err, NULL);
     else respond_json(text->http, &text->body);
+    text->http->app = NULL; /* on_done may come when this is freed */
     http_release(text->http);
     http_flush(text->app->http);
     text->app->n_texts--;
@@ -79,8 +81,9 @@ static void after_work(uv_work_t *work, int status) {
 
 static void start(struct app *app, struct http_request *http, bool detokenize) {
     struct text_work *text = mem_calloc(1, sizeof *text);
-    *text = (struct text_work){.app = app, .http = http, .detokenize = detokenize};
+    *text = (struct text_work){.owner = {OWNER_TEXT}, .app = app, .http = http, .detokenize = detokenize};
     text->work.data = text;
+    http->app = text;
     app->n_texts++;
     uv_queue_work(&app->loop, &text->work, work, after_work);
 }

@@ -1,4 +1,5 @@
-/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is looked at. */
+/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is
+ * looked at. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,10 +177,10 @@ START_TEST(a_prompt_shrinks_before_it_preempts) {
 END_TEST
 
 START_TEST(what_is_let_in_has_room_for_all_it_knows) {
-    begin(10, 8, 8, 8, false);
+    begin(10, 8, 16, 8, false);
     struct sequence *a = run(16, 4, 0), *b = wait(20, 0), *c = wait(1, 0);
     plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(a), 8);
+    ck_assert_int_eq(rows_of(a), 12);
     ck_assert_int_eq(rows_of(b), -1);
     ck_assert_int_eq(rows_of(c), -1);
     end();

@@ -17,7 +17,8 @@ static void teardown(void) {
 }
 
 /* The hashes of the whole blocks of tokens[n] under a salt. */
-static void hash_all(const uint64_t *salt, const int32_t *tokens, int n, struct block_hash *hashes) {
+static void hash_all(const uint64_t *salt, const int32_t *tokens, int n,
+                     struct block_hash *hashes) {
     struct block_hash parent = {salt[0], salt[1]};
     for (int i = 0; i < n / B; i++) parent = hashes[i] = prefix_hash(parent, tokens + i * B, B);
 }

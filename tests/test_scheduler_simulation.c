@@ -1,6 +1,7 @@
-/* The scheduler's policy in simulation: no model, no clock, no threads. Each scenario is a seed: it draws the limits of a
- * scheduler and a load of requests, steps until all have ended, checks every invariant after every step, every token
- * against what the request would give alone, and that no request waits longer than the work before it.
+/* The scheduler's policy in simulation: no model, no clock, no threads. Each scenario is a seed:
+ * it draws the limits of a scheduler and a load of requests, steps until all have ended, checks
+ * every invariant after every step, every token against what the request would give alone, and
+ * that no request waits longer than the work before it.
  *
  *     SCHEDULER_SEED=123   replays one scenario
  *     SCHEDULER_STEPS=n    steps in all, by default a million (fewer under sanitizers)
@@ -13,8 +14,10 @@
 
 #include "support/fake_engine.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
 #define STEPS 30000
+#elif defined(__SANITIZE_ADDRESS__)
+#define STEPS 100000
 #else
 #define STEPS 1000000
 #endif
@@ -32,7 +35,7 @@ struct simulation {
     int n_live, n_left; /* requests that live; that are still to come */
     bool priorities;
     uint64_t n_steps, engine_steps; /* in all; that computed something */
-    uint64_t work_in, work_out; /* most tokens of requests that came; that ended */
+    uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
 };
 
@@ -52,7 +55,7 @@ static bool chance(struct simulation *sim, int percent) {
     return between(sim, 1, 100) <= percent;
 }
 
-/* ---- the scenario -------------------------------------------------------------------------------------- */
+/* ---- the scenario ---------------------------------------------------------------------------- */
 
 static void on_events(void *arg, const struct event *events, int n);
 
@@ -63,7 +66,8 @@ static void draw_config(struct simulation *sim) {
     int seqs = between(sim, 1, chance(sim, 30) ? 4 : 24);
     sim->config = (struct scheduler_config){
         .max_num_seqs = seqs,
-        .max_num_batched_tokens = between(sim, chance(sim, 10) ? 1 : seqs, seqs + (chance(sim, 50) ? 8 : 60)),
+        .max_num_batched_tokens =
+            between(sim, chance(sim, 10) ? 1 : seqs, seqs + (chance(sim, 50) ? 8 : 60)),
         .max_model_len = between(sim, 8, 120),
         .max_queued_requests = between(sim, 2, MAX_CLIENTS),
         .max_queued_tokens = between(sim, 64, 1000),
@@ -75,12 +79,13 @@ static void draw_config(struct simulation *sim) {
         .arg = sim};
 }
 
-/* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of all lengths. */
+/* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of
+ * all lengths. */
 static void draw_templates(struct simulation *sim) {
     for (int t = 0; t < N_TEMPLATES; t++)
         for (int i = 0; i < FAKE_MAX_TOKENS; i++)
-            sim->template[t][i] = t > 0 && i < 10 * t ? sim->template[t - 1][i]
-                                                      : between(sim, 0, FAKE_V - 1);
+            sim->template[t][i] =
+                t > 0 && i < 10 * t ? sim->template[t - 1][i] : between(sim, 0, FAKE_V - 1);
 }
 
 static void simulation_begin(struct simulation *sim, uint64_t seed) {
@@ -96,7 +101,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     if (chance(sim, 20)) sim->scheduler->pool.known.hash_mask = chance(sim, 50) ? 0 : 3;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void draw_prompt(struct simulation *sim, struct fake_client *client, int n) {
     const int32_t *text = sim->template[between(sim, 0, N_TEMPLATES - 1)];
@@ -109,7 +114,11 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     struct generation *g = &client->generation;
     int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
     if (slots < most) most = slots;
-    draw_prompt(sim, client, between(sim, 1, chance(sim, 2) ? 130 : chance(sim, 60) ? most / 3 : most));
+    draw_prompt(sim, client,
+                between(sim, 1,
+                        chance(sim, 2)    ? 130
+                        : chance(sim, 60) ? most / 3
+                                          : most));
     g->n = chance(sim, 75) ? 1 : between(sim, 2, chance(sim, 90) ? 6 : 70);
     g->max_tokens = chance(sim, 8) ? 0 : between(sim, 1, chance(sim, 50) ? 12 : 80);
     g->min_tokens = chance(sim, 20) ? between(sim, 0, g->max_tokens) : 0;
@@ -179,8 +188,9 @@ static void cancel_some(struct simulation *sim) {
     scheduler_cancel(sim->scheduler, &client->generation);
 }
 
-/* Nobody starves: each step brings the first sequence in order a token further, so a request ends within as many steps as there
- * are tokens in all that lived beside it. Where a more urgent one comes, what it pushes out is computed again. */
+/* Nobody starves: each step brings the first sequence in order a token further, so a request ends
+ * within as many steps as there are tokens in all that lived beside it. Where a more urgent one
+ * comes, what it pushes out is computed again. */
 static void check_wait(const struct simulation *sim, const struct fake_client *client) {
     uint64_t waited = sim->n_steps - client->submitted_at;
     uint64_t work = sim->work_in - client->work_before;
@@ -203,7 +213,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* ---- running ------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void check_flags_took_effect(const struct simulation *sim) {
     for (int i = 0; i < MAX_CLIENTS; i++) {
@@ -217,7 +227,8 @@ static void check_flags_took_effect(const struct simulation *sim) {
 }
 
 static void simulate(struct simulation *sim) {
-    int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95), cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
+    int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95),
+        cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
     while (sim->n_left > 0 || sim->n_live > 0) {
         while (sim->n_left > 0 && chance(sim, arrival)) arrive(sim);
         if (chance(sim, cancel)) cancel_some(sim);
@@ -267,13 +278,14 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_rows += sim->n_rows;
         if (only) break;
     }
-    printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, %llu cancels, "
+    printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
+           "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
-           (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done, (unsigned long long)sum->n_requests,
-           (unsigned long long)sum->n_refused, (unsigned long long)sum->n_cancelled,
-           (unsigned long long)sum->n_hits, (unsigned long long)sum->n_preemptions,
-           (unsigned long long)sum->n_copies);
+           (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
+           (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
+           (unsigned long long)sum->n_cancelled, (unsigned long long)sum->n_hits,
+           (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies);
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     free(sum);
     free(sim);

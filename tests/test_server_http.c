@@ -51,7 +51,8 @@ END_TEST
 
 /* The bytes come one by one, and the loop turns in between. */
 START_TEST(test_split_at_every_byte) {
-    static const char text[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhello world";
+    static const char text[] =
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhello world";
     for (size_t i = 0; i < sizeof text - 1; i++) {
         peer_send(&peer, &fixture, text + i, 1);
         for (int turn = 0; turn < 3; turn++) fixture_turn(&fixture);
@@ -62,8 +63,8 @@ END_TEST
 
 /* Two parts, cut at every place, on one connection. */
 START_TEST(test_split_in_two) {
-    static const char text[] =
-        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";
+    static const char text[] = "POST /echo HTTP/1.1\r\nTransfer-Encoding: "
+                               "chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";
     for (size_t i = 1; i < sizeof text - 1; i++) {
         peer_send(&peer, &fixture, text, i);
         for (int turn = 0; turn < 3; turn++) fixture_turn(&fixture);
@@ -140,9 +141,10 @@ START_TEST(test_body_may_hold_zero_bytes) {
 END_TEST
 
 START_TEST(test_chunked_body_with_extensions_and_trailer) {
-    peer_say(&peer, &fixture,
-             "POST /echo HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n"
-             "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    peer_say(
+        &peer, &fixture,
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n"
+        "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "\r\n\r\nabc0123456789") && peer_has(&peer, "hello"));
 }
 END_TEST

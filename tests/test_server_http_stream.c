@@ -146,7 +146,7 @@ START_TEST(test_three_hundred_streams) {
 }
 END_TEST
 
-/* ---- clients that go ---------------------------------------------------------------------------------------- */
+/* ---- clients that go ------------------------------------------------------------------------- */
 
 static void expect_gone_soon(uint64_t since_ns) {
     UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
@@ -190,6 +190,28 @@ START_TEST(test_fin_before_the_answer) {
 }
 END_TEST
 
+/* The request and the end of the connection come in one piece: what is answered at once still
+ * arrives. */
+START_TEST(test_fin_behind_the_request) {
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    shutdown(peer.fd, SHUT_WR);
+    UNTIL(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
+    ck_assert_int_eq(fixture.gone, 0);
+}
+END_TEST
+
+static const char *const waiting[] = {"GET /later HTTP/1.1\r\n\r\n",
+                                      "GET /stream HTTP/1.1\r\n\r\n"};
+
+START_TEST(test_fin_behind_a_request_that_waits) {
+    peer_say(&peer, &fixture, waiting[_i]);
+    shutdown(peer.fd, SHUT_WR);
+    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
+    UNTIL(&fixture, peer_is_closed(&peer));
+    ck_assert_int_eq(fixture.status, 499);
+}
+END_TEST
+
 START_TEST(test_fin_in_the_body) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
     UNTIL(&fixture, fixture.headers == 1);
@@ -218,8 +240,10 @@ START_TEST(test_all_of_many_go_at_once) {
         open_stream(&peers[i]);
     }
     for (int i = 0; i < N; i++) {
-        if (i % 2) reset(&peers[i]);
-        else peer_close(&peers[i]);
+        if (i % 2)
+            reset(&peers[i]);
+        else
+            peer_close(&peers[i]);
     }
     UNTIL(&fixture, fixture.gone == N && fixture.done == N);
     struct http_stats stats;
@@ -263,7 +287,7 @@ START_TEST(test_write_above_the_backlog) {
 }
 END_TEST
 
-/* ---- silence -------------------------------------------------------------------------------------------------- */
+/* ---- silence --------------------------------------------------------------------------------- */
 
 static void setup_silence(void) {
     struct http_config config = fixture_config();
@@ -315,6 +339,8 @@ static void add_clients(Suite *suite) {
     tcase_add_test(clients, test_fin_in_a_silent_stream);
     tcase_add_test(clients, test_reset_in_a_stream);
     tcase_add_test(clients, test_fin_before_the_answer);
+    tcase_add_test(clients, test_fin_behind_the_request);
+    tcase_add_loop_test(clients, test_fin_behind_a_request_that_waits, 0, 2);
     tcase_add_test(clients, test_fin_in_the_body);
     tcase_add_test(clients, test_fin_with_bytes_pending);
     tcase_add_test(clients, test_all_of_many_go_at_once);

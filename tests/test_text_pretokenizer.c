@@ -1,5 +1,5 @@
-/* Pieces: what each family's pattern makes of short texts, that pieces are the whole text whatever it holds, that
- * PCRE2's interpreter and its compiled code agree, and normal form C.
+/* Pieces: what each family's pattern makes of short texts, that pieces are the whole text whatever
+ * it holds, that PCRE2's interpreter and its compiled code agree, and normal form C.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -27,14 +27,16 @@ static void splits(const char *name, const char *text, const char *expected) {
     struct pretokenizer pretokenizer = pretokenizer_of(name);
     struct buf out = {0};
     buf_add(&out, "", 0);
-    ck_assert(pretokenizer_split(&pretokenizer, text, strlen(text), (struct piece_sink){write_piece, &out}));
+    ck_assert(pretokenizer_split(&pretokenizer, text, strlen(text),
+                                 (struct piece_sink){write_piece, &out}));
     ck_assert_msg(strcmp(out.data, expected) == 0, "%s: '%s' splits into %s", name, text, out.data);
     buf_free(&out);
     pretokenizer_free(&pretokenizer);
 }
 
 START_TEST(gpt2_takes_a_space_with_a_word) {
-    splits("gpt-2", "Hello  world's 123 gates!!\n\n x", "Hello| | world|'s| 123| gates|!!|\n\n| x|");
+    splits("gpt-2", "Hello  world's 123 gates!!\n\n x",
+           "Hello| | world|'s| 123| gates|!!|\n\n| x|");
     splits("gpt-2", "IT'S  ", "IT|'|S|  |");
     splits(NULL, "a 1", "a| 1|");
 }
@@ -60,13 +62,15 @@ START_TEST(qwen2_takes_digits_one_by_one) {
 END_TEST
 
 START_TEST(gpt4o_splits_at_capitals_and_keeps_contractions) {
-    splits("gpt-4o", "HelloWorld it's XMLHttp a/b/\n12345", "Hello|World| it's| XMLHttp| a|/b|/\n|123|45|");
+    splits("gpt-4o", "HelloWorld it's XMLHttp a/b/\n12345",
+           "Hello|World| it's| XMLHttp| a|/b|/\n|123|45|");
     splits("tekken", "HelloWorld it's 123", "Hello|World| it|'s| |1|2|3|");
 }
 END_TEST
 
 START_TEST(deepseek_splits_in_steps) {
-    splits("deepseek-llm", "Hello, world 12\n\n\xE6\xB0\xB4\xE6\xB5\x81 x", "Hello|,| world| |1|2|\n|\n|\xE6\xB0\xB4\xE6\xB5\x81| x|");
+    splits("deepseek-llm", "Hello, world 12\n\n\xE6\xB0\xB4\xE6\xB5\x81 x",
+           "Hello|,| world| |1|2|\n|\n|\xE6\xB0\xB4\xE6\xB5\x81| x|");
     splits("deepseek-llm", "\xE2\x82\xAC   ", "\xE2\x82\xAC|   |");
     splits("deepseek-coder", "a = 12\n", "a| = |1|2|\n|");
     splits("deepseek-v3", "f(x)=1234 .get", "f|(x|)=|123|4| .|get|");
@@ -75,8 +79,14 @@ END_TEST
 
 /* The Mongolian vowel separator is no space since Unicode 6.3; the next-line character is one. */
 START_TEST(spaces_are_unicodes_white_space) {
-    splits("gpt-2", "\xE1\xA0\x8E\xE1\xA0\x8E""a", "\xE1\xA0\x8E\xE1\xA0\x8E|a|");
-    splits("gpt-2", "\xC2\x85\xC2\x85""a", "\xC2\x85|\xC2\x85|a|");
+    splits("gpt-2",
+           "\xE1\xA0\x8E\xE1\xA0\x8E"
+           "a",
+           "\xE1\xA0\x8E\xE1\xA0\x8E|a|");
+    splits("gpt-2",
+           "\xC2\x85\xC2\x85"
+           "a",
+           "\xC2\x85|\xC2\x85|a|");
     splits("gpt-2", "\xC2\xA0\xE3\x80\x80", "\xC2\xA0\xE3\x80\x80|");
 }
 END_TEST
@@ -88,11 +98,44 @@ START_TEST(bytes_that_are_no_text_are_their_own_pieces) {
 }
 END_TEST
 
-/* ---- all names ------------------------------------------------------------------------------------------------------- */
+/* ---- all names ------------------------------------------------------------------------------- */
 
 static const char *const names[] = {
-    "smollm", "gpt-2", "gpt2", "default", "phi-2", "jais", "roberta-bpe", "olmo", "mpt", "starcoder", "refact", "codeshell", "command-r", "llama-bpe", "llama3", "llama-v3",
-    "falcon3", "pixtral", "lfm2", "dbrx", "smaug-bpe", "glm4", "chatglm-bpe", "qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+    "smollm",
+    "gpt-2",
+    "gpt2",
+    "default",
+    "phi-2",
+    "jais",
+    "roberta-bpe",
+    "olmo",
+    "mpt",
+    "starcoder",
+    "refact",
+    "codeshell",
+    "command-r",
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "falcon3",
+    "pixtral",
+    "lfm2",
+    "dbrx",
+    "smaug-bpe",
+    "glm4",
+    "chatglm-bpe",
+    "qwen2",
+    "deepseek-r1-qwen",
+    "stablelm2",
+    "hunyuan",
+    "megrez",
+    "qwen35",
+    "gpt-4o",
+    "llama4",
+    "tekken",
+    "deepseek-llm",
+    "deepseek-coder",
+    "deepseek-v3",
 };
 
 static bool append_piece(void *context, const char *text, size_t length) {
@@ -106,8 +149,10 @@ START_TEST(pieces_are_the_whole_text) {
     for (int round = 0; round < 500; round++) {
         struct buf text = {0}, out = {0};
         fixture_random_text(&state, 40, &text);
-        for (int i = 0; i < round % 5; i++) text.data[fixture_random(&state) % text.length] = (char)fixture_random(&state);
-        ck_assert(pretokenizer_split(&pretokenizer, text.data, text.length, (struct piece_sink){append_piece, &out}));
+        for (int i = 0; i < round % 5; i++)
+            text.data[fixture_random(&state) % text.length] = (char)fixture_random(&state);
+        ck_assert(pretokenizer_split(&pretokenizer, text.data, text.length,
+                                     (struct piece_sink){append_piece, &out}));
         ck_assert_uint_eq(out.length, text.length);
         ck_assert_mem_eq(out.data, text.data, text.length);
         buf_free(&text);
@@ -119,7 +164,8 @@ END_TEST
 
 static struct buf pieces_of(const struct pretokenizer *pretokenizer, const struct buf *text) {
     struct buf out = {0};
-    ck_assert(pretokenizer_split(pretokenizer, text->data, text->length, (struct piece_sink){write_piece, &out}));
+    ck_assert(pretokenizer_split(pretokenizer, text->data, text->length,
+                                 (struct piece_sink){write_piece, &out}));
     return out;
 }
 
@@ -131,7 +177,8 @@ START_TEST(the_interpreter_gives_the_same_pieces) {
     for (int round = 0; round < 200; round++) {
         struct buf text = {0};
         fixture_random_text(&state, 50, &text);
-        struct buf compiled = pieces_of(&pretokenizer, &text), slow = pieces_of(&interpreted, &text);
+        struct buf compiled = pieces_of(&pretokenizer, &text),
+                   slow = pieces_of(&interpreted, &text);
         ck_assert_uint_eq(compiled.length, slow.length);
         ck_assert_mem_eq(compiled.data, slow.data, slow.length);
         buf_free(&text);
@@ -142,10 +189,11 @@ START_TEST(the_interpreter_gives_the_same_pieces) {
 }
 END_TEST
 
-static const char *const shapes[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "deepseek-llm", "deepseek-v3"};
+static const char *const shapes[] = {"gpt-2",  "llama-bpe",    "qwen35",
+                                     "gpt-4o", "deepseek-llm", "deepseek-v3"};
 
-/* Long text that ends otherwise than it goes on makes every repeat step back as far as it can. Neither way may come upon
- * a limit of PCRE2's. */
+/* Long text that ends otherwise than it goes on makes every repeat step back as far as it can.
+ * Neither way may come upon a limit of PCRE2's. */
 START_TEST(long_pieces_come_near_no_limit) {
     struct pretokenizer pretokenizer = pretokenizer_of(shapes[_i]);
     struct pretokenizer interpreted = pretokenizer;
@@ -155,7 +203,8 @@ START_TEST(long_pieces_come_near_no_limit) {
         struct buf text = {0};
         for (int i = 0; i < 500000; i++) buf_add(&text, unit, 1);
         buf_puts(&text, "\xE2\x82\xAC");
-        struct buf compiled = pieces_of(&pretokenizer, &text), slow = pieces_of(&interpreted, &text);
+        struct buf compiled = pieces_of(&pretokenizer, &text),
+                   slow = pieces_of(&interpreted, &text);
         ck_assert_uint_eq(compiled.length, slow.length);
         ck_assert_mem_eq(compiled.data, slow.data, slow.length);
         buf_free(&text);
@@ -185,16 +234,18 @@ static bool take_three(void *context, const char *text, size_t length) {
 START_TEST(the_sink_can_stop_the_splitting) {
     struct pretokenizer pretokenizer = pretokenizer_of("smollm");
     int left = 3;
-    ck_assert(!pretokenizer_split(&pretokenizer, "a b c d", 7, (struct piece_sink){take_three, &left}));
+    ck_assert(
+        !pretokenizer_split(&pretokenizer, "a b c d", 7, (struct piece_sink){take_three, &left}));
     ck_assert_int_eq(left, 0);
     left = 1;
-    ck_assert(!pretokenizer_split(&pretokenizer, "\xFF", 1, (struct piece_sink){take_three, &left}));
+    ck_assert(
+        !pretokenizer_split(&pretokenizer, "\xFF", 1, (struct piece_sink){take_three, &left}));
     ck_assert(pretokenizer_split(&pretokenizer, "", 0, (struct piece_sink){take_three, &left}));
     pretokenizer_free(&pretokenizer);
 }
 END_TEST
 
-/* ---- normal form C -------------------------------------------------------------------------------------------------------- */
+/* ---- normal form C --------------------------------------------------------------------------- */
 
 static void normalizes(const char *text, const char *expected) {
     struct buf out = {0};

@@ -1,13 +1,15 @@
-/* Encoding: golden vectors of every family, what a vocabulary must be, limits, hostile texts, threads. */
+/* Encoding: golden vectors of every family, what a vocabulary must be, limits, hostile texts,
+ * threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/tokenizer_fixture.h"
 
-/* ---- golden vectors -------------------------------------------------------------------------------------------- */
+/* ---- golden vectors -------------------------------------------------------------------------- */
 
 START_TEST(smollm2_encodes_as_its_own_tokenizer) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
@@ -33,7 +35,7 @@ START_TEST(families_encode_as_their_oracles) {
 }
 END_TEST
 
-/* ---- specifications that are no good --------------------------------------------------------------------------- */
+/* ---- specifications that are no good --------------------------------------------------------- */
 
 static const char *const abc[] = {"a", "b", "ab", "c"};
 static const uint32_t abc_length[] = {1, 1, 2, 1};
@@ -41,7 +43,16 @@ static const uint32_t abc_length[] = {1, 1, 2, 1};
 static struct tokenizer_spec small_spec(void) {
     static const char *const merge[] = {"a b"};
     static const uint32_t merge_length[] = {3};
-    return (struct tokenizer_spec){.kind = TOKENIZER_BYTE_BPE, .n_tokens = 4, .token = abc, .token_length = abc_length, .n_merges = 1, .merge = merge, .merge_length = merge_length, .bos = -1, .eos = -1, .unknown = -1};
+    return (struct tokenizer_spec){.kind = TOKENIZER_BYTE_BPE,
+                                   .n_tokens = 4,
+                                   .token = abc,
+                                   .token_length = abc_length,
+                                   .n_merges = 1,
+                                   .merge = merge,
+                                   .merge_length = merge_length,
+                                   .bos = -1,
+                                   .eos = -1,
+                                   .unknown = -1};
 }
 
 static void refused(const struct tokenizer_spec *spec, const char *param, const char *says) {
@@ -136,7 +147,7 @@ START_TEST(a_token_may_hold_any_byte) {
 }
 END_TEST
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 START_TEST(tokens_have_names_and_bytes) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
@@ -171,7 +182,7 @@ START_TEST(ids_out_of_range_are_nothing) {
 }
 END_TEST
 
-/* ---- limits and special tokens ------------------------------------------------------------------------------------ */
+/* ---- limits and special tokens --------------------------------------------------------------- */
 
 static int count(const struct tokenizer *tokenizer, const char *text, enum special_rule rule,
                  bool add_special, int limit) {
@@ -201,8 +212,9 @@ END_TEST
 START_TEST(the_limit_is_exact) {
     static const char *const names[] = {"gpt-2", "llama-bpe", "llama"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
-    static const char text[] = "A mill-race, 120 m <|im_end|> long 水 <tool_call> and so on: "
-                               "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    static const char text[] =
+        "A mill-race, 120 m <|im_end|> long 水 <tool_call> and so on: "
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
     int n = count(tokenizer, text, SPECIAL_PARSED, true, 1000);
     ck_assert_int_gt(n, 10);
     ck_assert_int_eq(count(tokenizer, text, SPECIAL_PARSED, true, n), n);
@@ -229,7 +241,7 @@ START_TEST(users_cannot_write_control_tokens) {
 }
 END_TEST
 
-/* ---- any text comes back ---------------------------------------------------------------------------------------------- */
+/* ---- any text comes back --------------------------------------------------------------------- */
 
 static void comes_back(const struct tokenizer *tokenizer, const struct buf *text,
                        enum special_rule rule) {
@@ -245,10 +257,12 @@ static void comes_back(const struct tokenizer *tokenizer, const struct buf *text
 }
 
 START_TEST(any_valid_text_comes_back) {
-    static const char *const names[] = {"gpt-2", "llama-bpe", "dbrx", "gpt-4o", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3", "llama", "gemma"};
+    static const char *const names[] = {"gpt-2",  "llama-bpe",    "dbrx",           "gpt-4o",
+                                        "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+                                        "llama",  "gemma"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
     uint64_t state = 1 + (uint64_t)_i;
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 2000; i++) {
         struct buf text = {0};
         buf_add(&text, "", 0);
         fixture_random_text(&state, (int)(fixture_random(&state) % 60), &text);
@@ -270,7 +284,8 @@ START_TEST(any_bytes_come_back) {
             buf_add(&bytes, &(char){(char)(0x80 | fixture_random(&state) >> (i % 3))}, 1);
         }
         int32_t *ids;
-        int n = tokenizer_encode(tokenizer, bytes.data, bytes.length, SPECIAL_PARSED, false, 1000, &ids);
+        int n = tokenizer_encode(tokenizer, bytes.data, bytes.length, SPECIAL_PARSED, false, 1000,
+                                 &ids);
         for (int k = 0; k < n; k++) {
             size_t length;
             const char *part = tokenizer_token_bytes(tokenizer, ids[k], &length);
@@ -286,7 +301,7 @@ START_TEST(any_bytes_come_back) {
 }
 END_TEST
 
-/* ---- hostile texts: a megabyte each; the times are printed, completion is demanded -------------------------------------- */
+/* ---- hostile texts: a megabyte each; the times are printed, completion is demanded ----------- */
 
 #define MEGABYTE 1000000
 
@@ -300,12 +315,19 @@ static void fill_random(char *text, uint32_t first, uint32_t many) {
     for (size_t i = 0; i < MEGABYTE; i++) text[i] = (char)(first + fixture_random(&state) % many);
 }
 
+/* The thread's own time: what else the machine does must not count. */
+static double cpu_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
 static void time_encoding(const struct tokenizer *tokenizer, const char *family, const char *what,
                           const char *text) {
     int32_t *ids;
-    uint64_t begin = now_ns();
+    double begin = cpu_s();
     int n = tokenizer_encode(tokenizer, text, MEGABYTE, SPECIAL_PARSED, false, INT32_MAX, &ids);
-    double seconds = (double)(now_ns() - begin) * 1e-9;
+    double seconds = cpu_s() - begin;
     printf("%-14s %-22s %8d tokens %6.3f s\n", family, what, n, seconds);
     ck_assert_int_gt(n, 0);
     free(ids);
@@ -313,10 +335,22 @@ static void time_encoding(const struct tokenizer *tokenizer, const char *family,
 
 static void hostile_texts(const struct tokenizer *tokenizer, const char *family) {
     static const char *const units[][2] = {
-        {"one letter", "a"}, {"one capital", "A"}, {"spaces", " "}, {"line ends", "\n"}, {"spaces, a letter", "                                a"},
-        {"digits", "1"}, {"marks", "\xCC\x81\xCC\xA7"}, {"ideographs", "\xE6\xB0\xB4"}, {"emoji", "\xF0\x9F\x98\x80\xE2\x80\x8D"},
-        {"punctuation", "!"}, {"look-alikes", "<|im_start"}, {"added tokens", "<tool"}, {"apostrophes", "'l"}, {"space lines", " \n  "},
-        {"tabs", "\t"}, {"ideographic spaces", "\xE3\x80\x80"},
+        {"one letter", "a"},
+        {"one capital", "A"},
+        {"spaces", " "},
+        {"line ends", "\n"},
+        {"spaces, a letter", "                                a"},
+        {"digits", "1"},
+        {"marks", "\xCC\x81\xCC\xA7"},
+        {"ideographs", "\xE6\xB0\xB4"},
+        {"emoji", "\xF0\x9F\x98\x80\xE2\x80\x8D"},
+        {"punctuation", "!"},
+        {"look-alikes", "<|im_start"},
+        {"added tokens", "<tool"},
+        {"apostrophes", "'l"},
+        {"space lines", " \n  "},
+        {"tabs", "\t"},
+        {"ideographic spaces", "\xE3\x80\x80"},
     };
     char *text = mem_alloc(MEGABYTE);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
@@ -332,7 +366,7 @@ static void hostile_texts(const struct tokenizer *tokenizer, const char *family)
 
 /* One of each kind of pattern and of normaliser. */
 START_TEST(hostile_texts_end_soon) {
-    static const char *const names[] = {"qwen2", "gpt-4o", "deepseek-llm", "deepseek-v3", "llama"};
+    static const char *const names[] = {"qwen2", "gpt-4o", "deepseek-llm", "llama"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
     hostile_texts(tokenizer, names[_i]);
     tokenizer_free(tokenizer);
@@ -347,18 +381,20 @@ START_TEST(hostile_texts_end_soon_with_a_large_vocabulary) {
 END_TEST
 
 START_TEST(a_limit_ends_a_hostile_text_before_the_work) {
-    struct tokenizer *tokenizer = fixture_tokenizer("gpt-2");
+    static const char *const names[] = {"gpt-2", "llama"};
+    struct tokenizer *tokenizer = _i < 2 ? fixture_tokenizer(names[_i]) : fixture_model_tokenizer();
     char *text = mem_alloc(MEGABYTE);
     int32_t *ids;
     memset(text, 'a', MEGABYTE);
-    ck_assert_int_eq(tokenizer_encode(tokenizer, text, MEGABYTE, SPECIAL_PARSED, false, 8192, &ids), -1);
+    ck_assert_int_eq(tokenizer_encode(tokenizer, text, MEGABYTE, SPECIAL_PARSED, false, 8192, &ids),
+                     -1);
     ck_assert_ptr_null(ids);
     free(text);
     tokenizer_free(tokenizer);
 }
 END_TEST
 
-/* ---- threads --------------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 struct job {
     const struct tokenizer *tokenizer;
@@ -409,9 +445,9 @@ int main(void) {
     tcase_add_test(tests, users_cannot_write_control_tokens);
     tcase_add_loop_test(tests, any_valid_text_comes_back, 0, 10);
     tcase_add_loop_test(tests, any_bytes_come_back, 0, 4);
-    tcase_add_loop_test(tests, hostile_texts_end_soon, 0, 5);
+    tcase_add_loop_test(tests, hostile_texts_end_soon, 0, 4);
     tcase_add_test(tests, hostile_texts_end_soon_with_a_large_vocabulary);
-    tcase_add_test(tests, a_limit_ends_a_hostile_text_before_the_work);
+    tcase_add_loop_test(tests, a_limit_ends_a_hostile_text_before_the_work, 0, 3);
     tcase_add_test(tests, threads_share_a_tokenizer);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -2,8 +2,8 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* GPT-2 writes each byte as one visible character: printable Latin-1 stands for itself, and the other 68 bytes are
- * U+0100 onwards in their order. */
+/* GPT-2 writes each byte as one visible character: printable Latin-1 stands for itself, and the
+ * other 68 bytes are U+0100 onwards in their order. */
 static bool stands_for_itself(uint32_t c) {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
 }
@@ -11,12 +11,13 @@ static bool stands_for_itself(uint32_t c) {
 /* The byte that a character of GPT-2's alphabet stands for, or -1. */
 static int byte_of_character(uint32_t c) {
     if (c < 0x100) return stands_for_itself(c) ? (int)c : -1;
-    if (c < 0x121) return (int)(c - 0x100);               /* 00..20 */
-    if (c < 0x143) return (int)(c - 0x121) + 0x7F;        /* 7F..A0 */
+    if (c < 0x121) return (int)(c - 0x100);        /* 00..20 */
+    if (c < 0x143) return (int)(c - 0x121) + 0x7F; /* 7F..A0 */
     return c == 0x143 ? 0xAD : -1;
 }
 
-/* A token with a character from outside the alphabet was never made of bytes: it stands for its own spelling. */
+/* A token with a character from outside the alphabet was never made of bytes: it stands for its own
+ * spelling. */
 static void decode_bytes(const char *name, size_t length, struct buf *out) {
     size_t begin = out->length;
     for (size_t at = 0, size; at < length; at += size) {

@@ -5,7 +5,8 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
-/* Appends whole characters and replacements; returns how many bytes at the end are only a character's beginning. */
+/* Appends whole characters and replacements; returns how many bytes at the end are only a
+ * character's beginning. */
 static size_t add_whole(const char *bytes, size_t length, struct buf *out) {
     while (length > 0) {
         size_t valid = utf8_valid_prefix(bytes, length);
@@ -21,7 +22,8 @@ static size_t add_whole(const char *bytes, size_t length, struct buf *out) {
     return length;
 }
 
-/* Finishes the held character, or what was to be one, with the first of the new bytes; returns how many it took. */
+/* Finishes the held character, or what was to be one, with the first of the new bytes; returns how
+ * many it took. */
 static size_t finish_held(struct detokenizer *detokenizer, const char *bytes, size_t length,
                           struct buf *out) {
     char *held = detokenizer->held;

@@ -1,9 +1,9 @@
 /* Merging the symbols of a piece, for pieces of any length.
  *
- * The symbols are a linked list by index, the possible merges a heap. A merge changes two neighbourhoods, so at most two
- * candidates are added for one that is taken: 3 n candidates in all and O(n log n) time. Candidates that an earlier
- * merge made void are not searched for but recognised when they come up: the two symbols then no longer have
- * the bytes they had together.
+ * The symbols are a linked list by index, the possible merges a heap. A merge changes two
+ * neighbourhoods, so at most two candidates are added for one that is taken: 3 n candidates in all
+ * and O(n log n) time. Candidates that an earlier merge made void are not searched for but
+ * recognised when they come up: the two symbols then no longer have the bytes they had together.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 struct symbol *merge_symbols(struct merge_memory *memory, size_t n) {
     if (n > memory->symbol_capacity) {
-        size_t capacity = n + n / 2;
+        size_t capacity = n < 4096 ? 4096 : n;
         memory->symbol = mem_realloc(memory->symbol, capacity * sizeof *memory->symbol);
         memory->symbol_capacity = capacity;
     }
@@ -24,7 +24,7 @@ void merge_memory_free(struct merge_memory *memory) {
     free(memory->heap);
 }
 
-/* ---- the heap --------------------------------------------------------------------------------------------- */
+/* ---- the heap -------------------------------------------------------------------------------- */
 
 static void heap_push(struct merge_memory *memory, struct candidate candidate) {
     if (memory->n_heap == memory->heap_capacity) {
@@ -53,9 +53,10 @@ static struct candidate heap_pop(struct merge_memory *memory) {
     return top;
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------------ */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
-/* Byte-level BPE has a list of merges; SentencePiece merges whatever gives a token, by that token's score. */
+/* Byte-level BPE has a list of merges; SentencePiece merges whatever gives a token, by that token's
+ * score. */
 static bool pair_result(const struct tokenizer *tokenizer, const char *text,
                         const struct symbol *left, const struct symbol *right, uint32_t *rank,
                         int32_t *id) {

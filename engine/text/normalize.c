@@ -1,7 +1,7 @@
 /* Unicode's normal form C for the models whose tokenizer asks for it (Qwen, OLMo).
  *
- * Characters and their order come from utf8proc's tables. The reordering of combining marks is done here, by a merge
- * sort: a text of a million marks must not take the square of its length.
+ * Characters and their order come from utf8proc's tables. The reordering of combining marks is done
+ * here, by a merge sort: a text of a million marks must not take the square of its length.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* The longest canonical decomposition of one character is 4 code points; utf8proc asks for room to try. */
+/* The longest canonical decomposition of one character is 4 code points; utf8proc asks for room to
+ * try. */
 #define DECOMPOSED_MAX 16
 
 struct points {
@@ -61,9 +62,9 @@ static void decompose(const char *text, size_t length, struct points *points) {
     for (size_t at = 0, size; at < length; at += size) {
         size = utf8_character(text + at, length - at);
         points_reserve(points, DECOMPOSED_MAX);
-        points->n += (size_t)utf8proc_decompose_char((int32_t)utf8_code_point(text + at, size),
-                                                     points->point + points->n, DECOMPOSED_MAX,
-                                                     UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
+        points->n += (size_t)utf8proc_decompose_char(
+            (int32_t)utf8_code_point(text + at, size), points->point + points->n, DECOMPOSED_MAX,
+            UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
     }
 }
 

@@ -1,12 +1,14 @@
 /* The pre-tokenizer: text into pieces that no token crosses.
  *
- * A GGUF file names its pre-tokenizer; a name stands for one or more patterns, tried one after another: what a pattern
- * matches is a piece, what lies between its matches is a piece too, and each goes on to the next pattern. The
- * patterns are facts of the models' own tokenizers (tokenizer.json of each family), written for PCRE2. White
- * space is spelt out, as Unicode's White_Space, because PCRE2's \s also takes U+180E.
+ * A GGUF file names its pre-tokenizer; a name stands for one or more patterns, tried one after
+ * another: what a pattern matches is a piece, what lies between its matches is a piece too, and
+ * each goes on to the next pattern. The patterns are facts of the models' own tokenizers
+ * (tokenizer.json of each family), written for PCRE2. White space is spelt out, as Unicode's
+ * White_Space, because PCRE2's \s also takes U+180E.
  *
- * Threads: compiled patterns are read-only; each call of pretokenizer_split has its own match data. PCRE2's compiled
- * code runs on 32 KiB of the caller's stack, which these patterns never fill: none of them nests repeats.
+ * Threads: compiled patterns are read-only; each call of pretokenizer_split has its own match data.
+ * PCRE2's compiled code runs on 32 KiB of the caller's stack, which these patterns never fill: none
+ * of them nests repeats.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <assert.h>
@@ -16,17 +18,18 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- the patterns ------------------------------------------------------------------------------------------ */
+/* ---- the patterns ---------------------------------------------------------------------------- */
 
-#define SPACES "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define SPACES                                                                                     \
+    "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}" \
+    "\\x{3000}"
 #define S "[" SPACES "]"
 #define NOT_S "[^" SPACES "]"
 #define SPACE_RUNS S "+(?!" NOT_S ")|" S "+"
 #define LINES S "*[\\r\\n]+"
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
-#define GPT2                                                                                       \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_RUNS
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_RUNS
 
 /* GPT-4's shape: a word takes one odd character before it, punctuation the line ends after it. */
 #define GPT4(word, numbers, mark)                                                                  \
@@ -48,37 +51,40 @@
 
 /* DeepSeek's first models split in steps. U+0800..U+4E00 is in the original, too. */
 #define DEEPSEEK_CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
+#define DEEPSEEK3_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 #define DEEPSEEK3                                                                                  \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"                                       \
-    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES                \
-    "|" SPACE_RUNS
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES "|" SPACE_RUNS
 #define DIGIT "\\p{N}"
 #define LINE_ENDS "[\\r\\n]"
-#define SPACE_END "(?<!" S ")" S "++$" /* looks back so that a long run is tried once, not from each of its places */
+/* Looks back so that a long run is tried once, and not from each of its places. */
+#define SPACE_END "(?<!" S ")" S "++$"
 
 #define DEEPSEEK_MARKS                                                                             \
     S "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+"
 
 /* DeepSeek LLM's letters: those with case, in the blocks that its makers listed. */
-#define DEEPSEEK_LETTERS \
-    "\\x{41}-\\x{5A}\\x{61}-\\x{7A}\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}" \
-    "\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}-\\x{377}" \
-    "\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}" \
-    "\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}" \
-    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}" \
-    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}" \
-    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}" \
-    "\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}" \
-    "\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}" \
-    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}" \
-    "\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}" \
-    "\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}" \
-    "\\x{214E}\\x{2183}-\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}" \
-    "\\x{2CF2}-\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}" \
-    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}" \
-    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}" \
-    "\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}" \
+#define DEEPSEEK_LETTERS                                                                           \
+    "\\x{41}-\\x{5A}\\x{61}-\\x{7A}\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}"          \
+    "\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}-\\x{377}"        \
+    "\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}"                  \
+    "\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}"                         \
+    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}"                 \
+    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}"                 \
+    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}"                 \
+    "\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}"         \
+    "\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}"        \
+    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}"        \
+    "\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}"          \
+    "\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}"        \
+    "\\x{214E}\\x{2183}-\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}"        \
+    "\\x{2CF2}-\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}"                 \
+    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}"                 \
+    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}"               \
+    "\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}"         \
     "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+
+#define DEEPSEEK_WORDS S "?[" DEEPSEEK_LETTERS "]+"
 
 struct family {
     const char *stage[PRETOKENIZER_STAGES + 1];
@@ -86,23 +92,22 @@ struct family {
     bool nfc;           /* the tokenizer.json has the normaliser NFC */
 };
 
-static const struct family
-    gpt2 = {{GPT2}},
-    gpt2_nfc = {{GPT2}, .nfc = true},
-    digits = {{DIGIT, GPT2}},
-    digits_nfc = {{DIGIT, GPT2}, .nfc = true},
-    llama3 = {{LLAMA3}, .ignore_merges = true},
-    gpt4 = {{LLAMA3}},
-    qwen2 = {{QWEN2}, .nfc = true},
-    qwen2_plain = {{QWEN2}},
-    qwen35 = {{QWEN35}, .nfc = true},
-    gpt4o = {{GPT4O}},
-    tekken = {{TEKKEN}, .ignore_merges = true},
-    deepseek_llm = {{LINE_ENDS, S "?[" DEEPSEEK_LETTERS "]+", DEEPSEEK_MARKS,
-                     SPACE_END, DEEPSEEK_CJK, DIGIT}},
-    deepseek_coder = {{LINE_ENDS, S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, DIGIT}},
-    deepseek3 = {{"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
-                  DEEPSEEK3}};
+static const struct family gpt2 = {{GPT2}};
+static const struct family gpt2_nfc = {{GPT2}, .nfc = true};
+static const struct family digits = {{DIGIT, GPT2}};
+static const struct family digits_nfc = {{DIGIT, GPT2}, .nfc = true};
+static const struct family llama3 = {{LLAMA3}, .ignore_merges = true};
+static const struct family gpt4 = {{LLAMA3}};
+static const struct family qwen2 = {{QWEN2}, .nfc = true};
+static const struct family qwen2_plain = {{QWEN2}};
+static const struct family qwen35 = {{QWEN35}, .nfc = true};
+static const struct family gpt4o = {{GPT4O}};
+static const struct family tekken = {{TEKKEN}, .ignore_merges = true};
+static const struct family deepseek_llm = {
+    {LINE_ENDS, DEEPSEEK_WORDS, DEEPSEEK_MARKS, SPACE_END, DEEPSEEK_CJK, DIGIT}};
+static const struct family deepseek_coder = {
+    {LINE_ENDS, S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, DIGIT}};
+static const struct family deepseek3 = {{"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}};
 
 /* Every name that may stand in tokenizer.ggml.pre. */
 static const struct {
@@ -159,23 +164,25 @@ static const struct family *family_of(const char *name) {
     return NULL;
 }
 
-/* ---- compiling ---------------------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static enum status compile(struct pretokenizer *pretokenizer, const char *pattern,
                            struct err *err) {
     int code;
     PCRE2_SIZE at;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                         PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at,
-                                         NULL);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
     if (!compiled) {
         char reason[128];
         pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
         return err_set(err, STATUS_SYSTEM, "tokenizer.ggml.pre",
                        "PCRE2 cannot compile the pattern at %zu: %s", (size_t)at, reason);
     }
-    /* A system may forbid code made at run time; the interpreter then gives the same pieces, only slower. */
-    pretokenizer->jit[pretokenizer->n_stages] = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+    /* A system may forbid code made at run time; the interpreter then gives the same pieces, only
+     * slower. */
+    pretokenizer->jit[pretokenizer->n_stages] =
+        pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
     pretokenizer->stage[pretokenizer->n_stages++] = compiled;
     return STATUS_OK;
 }
@@ -204,7 +211,7 @@ void pretokenizer_free(struct pretokenizer *pretokenizer) {
     pretokenizer->n_stages = 0;
 }
 
-/* ---- splitting ----------------------------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 struct split {
     const struct pretokenizer *pretokenizer;
@@ -213,8 +220,8 @@ struct split {
     struct piece_sink sink;
 };
 
-/* Finds the stage's next match from `offset` on. Text that PCRE2 gives up on (its limits, no memory) counts as
- * unmatched: it is then one piece, and still comes back byte for byte. */
+/* Finds the stage's next match from `offset` on. Text that PCRE2 gives up on (its limits, no
+ * memory) counts as unmatched: it is then one piece, and still comes back byte for byte. */
 static bool match(const struct split *split, int stage, const char *text, size_t length,
                   size_t offset, size_t *begin, size_t *end) {
     const pcre2_code *code = split->pretokenizer->stage[stage];

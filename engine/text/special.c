@@ -1,5 +1,6 @@
-/* Special and added tokens are found with a trie. From each byte that begins one, the walk goes at most as deep as the
- * longest special token is long, so the time stays linear in the text whatever it holds.
+/* Special and added tokens are found with a trie. From each byte that begins one, the walk goes at
+ * most as deep as the longest special token is long, so the time stays linear in the text whatever
+ * it holds.
  */
 #include <stdlib.h>
 
@@ -40,7 +41,8 @@ static void add_token(struct special *special, const struct vocabulary *vocabula
 }
 
 void special_init(struct special *special, const struct vocabulary *vocabulary) {
-    size_t n = total_bytes(vocabulary) + 1; /* every byte may need a node of its own, and the root */
+    size_t n =
+        total_bytes(vocabulary) + 1; /* every byte may need a node of its own, and the root */
     pair_table_init(&special->edges, n);
     special->token = mem_alloc(n * sizeof *special->token);
     special->control = mem_calloc(n, sizeof *special->control);
@@ -63,7 +65,8 @@ static size_t longest_at(const struct special *special, enum special_rule rule, 
     size_t best = 0;
     int32_t node = 0;
     for (size_t i = 0; i < length; i++) {
-        const struct pair *edge = pair_table_find(&special->edges, (uint32_t)node, (uint8_t)text[i]);
+        const struct pair *edge =
+            pair_table_find(&special->edges, (uint32_t)node, (uint8_t)text[i]);
         if (!edge) break;
         node = edge->value;
         if (special->token[node] < 0) continue;

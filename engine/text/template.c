@@ -1,9 +1,10 @@
 /* Chat templates: compiling one, and rendering it for a conversation.
  *
  * DESIGN
- *   A compiled template is a syntax tree in an arena of its own; nothing writes to it after chat_template_new, so any
- *   number of threads may render it at once. A render has its own arena, in which all its values live, and is freed whole. Errors
- *   leave by longjmp to the one function that owns the arena (compile_guarded, render_guarded): between there and the error no
+ *   A compiled template is a syntax tree in an arena of its own; nothing writes to it after
+ *   chat_template_new, so any number of threads may render it at once. A render has its own arena,
+ *   in which all its values live, and which is freed whole. Errors leave by longjmp to the function
+ *   that the arena was made for (compile_guarded, render_guarded): between there and the error no
  *   lock, file or malloc is held, so nothing is lost on the way.
  */
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "engine/text/template.h"
 
 #define COMPILE_BYTES ((size_t)128 << 20) /* what a template's tree may take */
-#define RENDER_BYTES ((size_t)64 << 20)   /* what a render may take, besides eight times its output's limit */
+#define RENDER_BYTES ((size_t)64 << 20)   /* of a render, besides eight times its output's limit */
 #define OUTPUT_MAX ((size_t)256 << 20)    /* more than any prompt */
 
 struct chat_template {
@@ -23,7 +24,7 @@ struct chat_template {
     bool names_content; /* the source speaks of "content" */
 };
 
-/* ---- compiling ------------------------------------------------------------------------------------------------------- */
+/* ---- compiling ---------------------------------------------------------------------------- */
 
 static bool compile_guarded(struct guard *guard, struct chat_template *chat_template,
                             const char *source, size_t length) {
@@ -56,14 +57,14 @@ void chat_template_free(struct chat_template *chat_template) {
     free(chat_template);
 }
 
-/* ---- what a template sees ----------------------------------------------------------------------------------------------- */
+/* ---- what a template sees ----------------------------------------------------------------- */
 
 static void set_global(struct render *r, const char *name, struct value value) {
     dict_set(r, r->globals, text_of(r, name), value);
 }
 
-/* The names under which a message's reasoning is known; as transformers does, "thinking" and "reasoning_content" are there
- * whenever one of them is. */
+/* The names under which a message's reasoning is known; as transformers does, "thinking" and
+ * "reasoning_content" are there whenever one of them is. */
 static struct value alias_reasoning(struct render *r, struct dict *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const struct value *reasoning = NULL;
@@ -108,7 +109,7 @@ static void set_globals(struct render *r, const struct chat_input *input, struct
     }
 }
 
-/* ---- continuing the final message ------------------------------------------------------------------------------------------ */
+/* ---- continuing the final message --------------------------------------------------------- */
 
 #define TAG "CONTINUE_FINAL_MESSAGE_TAG"
 
@@ -123,7 +124,8 @@ static struct value *last_text(struct render *r, struct value *content) {
     render_fail(r, "the final message has no text to continue");
 }
 
-/* Puts a tag behind the final message's content, to see where the template writes it. Returns the content as it was. */
+/* Puts a tag behind the final message's content, to see where the template writes it. Returns
+ * the content as it was. */
 static const struct text *tag_final(struct render *r, const struct list *messages,
                                     bool names_content) {
     if (messages->n == 0) render_fail(r, "there is no final message to continue");
@@ -138,8 +140,9 @@ static const struct text *tag_final(struct render *r, const struct list *message
     return text;
 }
 
-/* Cuts the output where the final message ends, as transformers does: at the tag, and where the template has trimmed what
- * stands around the content, before the white space in front of the tag too. */
+/* Cuts the output where the final message ends, as transformers does: at the tag, and where the
+ * template has trimmed what stands around the content, before the white space in front of the
+ * tag too. */
 static void cut_at_tag(struct render *r, const struct text *content) {
     const struct text *all = builder_value(r, r->out).text;
     const struct text *tag = text_of(r, TAG).text;
@@ -153,7 +156,7 @@ static void cut_at_tag(struct render *r, const struct text *content) {
     r->out->length = is_whole ? head->length : text_strip(r, head, NULL, false, true).text->length;
 }
 
-/* ---- rendering ------------------------------------------------------------------------------------------------------------- */
+/* ---- rendering ---------------------------------------------------------------------------- */
 
 static bool render_guarded(struct render *r, const struct chat_template *chat_template,
                            const struct chat_input *input, size_t max_bytes) {
@@ -186,7 +189,8 @@ static struct chat_piece *pieces_of(const struct builder *out, size_t start, int
             capacity = capacity ? 2 * capacity : 16;
             pieces = mem_realloc(pieces, (size_t)capacity * sizeof *pieces);
         }
-        pieces[n++] = (struct chat_piece){.start = start + at, .length = end - at, .from_user = user};
+        pieces[n++] =
+            (struct chat_piece){.start = start + at, .length = end - at, .from_user = user};
     }
     *n_pieces = n;
     return pieces;

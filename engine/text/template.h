@@ -1,8 +1,10 @@
-/* What the files of the chat template interpreter share; nothing outside engine/text/ includes this.
+/* What the files of the chat template interpreter share; nothing outside engine/text/ includes
+ * this.
  *
- * A template is lexed and parsed once into a tree of `struct node`, which is read-only afterwards. A render walks that tree
- * with a `struct render` of its own. Both keep all they allocate in one bounded arena, hold no lock and no handle, so
- * an error anywhere jumps straight back to the public function, which frees the arena: that is `struct guard`.
+ * A template is lexed and parsed once into a tree of `struct node`, which is read-only afterwards.
+ * A render walks that tree with a `struct render` of its own. Both keep all they allocate in one
+ * bounded arena, hold no lock and no handle, so an error anywhere jumps straight back to the public
+ * function, which frees the arena: that is `struct guard`.
  */
 #ifndef PENSTOCK_TEMPLATE_H
 #define PENSTOCK_TEMPLATE_H
@@ -11,13 +13,14 @@
 
 #include "engine/text/text.h"
 
-/* ---- guard: memory, bounds and the way out -------------------------------------------------------------- */
+/* ---- guard: memory, bounds and the way out ------------------------------------------------ */
 
-#define TEMPLATE_NESTING_MAX 200            /* height of the syntax tree */
-#define TEMPLATE_DEPTH_MAX 1000             /* nested evaluations, macros and values */
-#define TEMPLATE_STEPS_MAX 20000000         /* about half a second */
+#define TEMPLATE_NESTING_MAX 200              /* height of the syntax tree */
+#define TEMPLATE_DEPTH_MAX 1000               /* nested evaluations, macros and values */
+#define TEMPLATE_STEPS_MAX 20000000           /* about half a second */
+#define NUMBER_STEPS 250                      /* what printing or reading a float counts for */
 #define TEMPLATE_SOURCE_MAX ((size_t)1 << 20) /* bytes of a template's text */
-#define TEMPLATE_RANGE_MAX 100000           /* items of range(), as the sandbox of jinja2 has it */
+#define TEMPLATE_RANGE_MAX 100000 /* items of range(), as the sandbox of jinja2 has it */
 
 struct guard {
     struct arena *arena;
@@ -41,7 +44,7 @@ void guard_charge(struct guard *guard, size_t steps);
 void guard_enter(struct guard *guard); /* one call deeper; paired with guard_leave */
 void guard_leave(struct guard *guard);
 
-/* ---- values --------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------- */
 
 enum value_kind {
     VALUE_MISSING, /* no value at all: an argument that was not given */
@@ -64,7 +67,8 @@ enum value_kind {
 
 struct value {
     enum value_kind kind;
-    enum value_kind holder; /* VALUE_UNDEFINED: what lacked the name; VALUE_MISSING for a variable */
+    enum value_kind
+        holder; /* VALUE_UNDEFINED: what lacked the name; VALUE_MISSING for a variable */
     union {
         bool boolean;
         int64_t integer;
@@ -80,24 +84,25 @@ struct value {
     };
 };
 
-/* Bytes of UTF-8, of which each is known to be the template's own or the user's. Never changed once made. */
+/* Bytes of UTF-8, of which each is known to be the template's own or the user's. Never changed
+ * once made. */
 struct text {
     const char *data;
-    const uint8_t *mask;  /* [length] 1: the user's; NULL: every byte is as `user` says */
-    size_t length;        /* bytes */
+    const uint8_t *mask; /* [length] 1: the user's; NULL: every byte is as `user` says */
+    size_t length;       /* bytes */
     bool user;
     struct builder *home; /* the builder that these bytes begin, or NULL; see text_append */
 };
 
-enum list_flavour {
-    LIST_PLAIN,
-    LIST_TUPLE,
-    LIST_GROUP,     /* groupby's pair: a tuple with names */
-    LIST_RANGE,
-    LIST_KEYS,      /* views of a dict */
-    LIST_VALUES,
-    LIST_ITEMS,
-    LIST_GENERATOR, /* can be walked once */
+enum list_flavour { /* those that Python can index come first */
+                    LIST_PLAIN,
+                    LIST_TUPLE,
+                    LIST_GROUP, /* groupby's pair: a tuple with names */
+                    LIST_RANGE,
+                    LIST_KEYS, /* views of a dict */
+                    LIST_VALUES,
+                    LIST_ITEMS,
+                    LIST_GENERATOR, /* can be walked once */
 };
 
 struct list {
@@ -135,9 +140,10 @@ struct args {
 
 struct render;
 
-/* A filter, test, method or function. `params` names its parameters, separated by commas, the first `required` of which
- * must be given; the function then gets one position for each, VALUE_MISSING where nothing was given. A name with a leading '#'
- * cannot be given by keyword. NULL params: the function takes its arguments as they are. */
+/* A filter, test, method or function. `params` names its parameters, separated by commas, the
+ * first `required` of which must be given; the function then gets one position for each,
+ * VALUE_MISSING where nothing was given. A name with a leading '#' cannot be given by keyword.
+ * NULL params: the function takes its arguments as they are. */
 struct builtin {
     const char *name;
     struct value (*run)(struct render *r, struct value self, const struct args *args);
@@ -157,7 +163,7 @@ struct macro {
 
 struct loop {
     struct list *list;
-    size_t index; /* from 0 */
+    size_t index;        /* from 0 */
     struct args changed; /* what loop.changed last saw */
     bool was_asked;
 };
@@ -176,7 +182,7 @@ struct cycler {
 #define VALUE_OF_LIST(l) ((struct value){.kind = VALUE_LIST, .list = (l)})
 #define VALUE_OF_DICT(d) ((struct value){.kind = VALUE_DICT, .dict = (d)})
 
-/* ---- text (template_text.c) ------------------------------------------------------------------------------ */
+/* ---- text (template_text.c) --------------------------------------------------------------- */
 
 /* Text in the making. The mask appears with the first byte whose owner differs. */
 struct builder {
@@ -198,19 +204,27 @@ struct value builder_value(struct render *r, struct builder *b);
 struct value text_of(struct render *r, const char *literal); /* a literal of the program's own */
 struct value text_copy(struct render *r, const char *data, size_t length, bool user);
 struct value text_part(struct render *r, const struct text *text, size_t start, size_t length);
-/* left + right. Appending again and again to one string takes linear time, since a string that ends its builder grows there. */
+/* left + right. Appending again and again to one string takes linear time, since a string that
+ * ends its builder grows there. */
 struct value text_append(struct render *r, const struct text *left, const struct text *right);
 bool text_is_user(const struct text *text, size_t at);
 bool text_equal(const struct text *a, const struct text *b);
 bool text_is(const struct text *text, const char *literal);
+/* How many bytes of a name an error shows, for "%.*s". */
+static inline int text_shown(const struct text *name) {
+    return name->length > 100 ? 100 : (int)name->length;
+}
 int text_compare(const struct text *a, const struct text *b);
 /* Byte position of `part` at or after `from`, or -1. */
-ptrdiff_t text_find(struct render *r, const struct text *text, const struct text *part, size_t from);
+ptrdiff_t text_find(struct render *r, const struct text *text, const struct text *part,
+                    size_t from);
 ptrdiff_t text_find_last(struct render *r, const struct text *text, const struct text *part);
-size_t text_points(struct render *r, const struct text *text);              /* length in characters */
-size_t text_offset(const struct text *text, size_t from, size_t n_points);  /* byte after n more characters */
-size_t text_next(const struct text *text, size_t at);                       /* byte of the next character */
-int32_t text_point(const struct text *text, size_t at, size_t end); /* the character there; -1: no UTF-8 */
+size_t text_points(struct render *r, const struct text *text); /* length in characters */
+size_t text_offset(const struct text *text, size_t from,
+                   size_t n_points);                  /* byte after n more characters */
+size_t text_next(const struct text *text, size_t at); /* byte of the next character */
+int32_t text_point(const struct text *text, size_t at,
+                   size_t end);     /* the character there; -1: no UTF-8 */
 bool point_is_space(int32_t point); /* Python's str.isspace */
 bool point_is_printable(int32_t point);
 /* Characters changed one by one; `how` sees the previous one (-1 at the start). */
@@ -219,12 +233,13 @@ struct value text_map(struct render *r, const struct text *text,
 int32_t point_upper(int32_t point, int32_t previous);
 int32_t point_lower(int32_t point, int32_t previous);
 bool point_is_cased(int32_t point);
-struct value text_strip(struct render *r, const struct text *text, const struct text *set, bool left,
-                        bool right);
+struct value text_strip(struct render *r, const struct text *text, const struct text *set,
+                        bool left, bool right);
 
-/* ---- values (template_value.c, template_print.c) -------------------------------------------------------------- */
+/* ---- values (template_value.c, template_print.c) ------------------------------------------ */
 
-struct list *list_new(struct render *r, size_t n, enum list_flavour flavour); /* items uninitialised */
+struct list *list_new(struct render *r, size_t n,
+                      enum list_flavour flavour); /* items uninitialised */
 /* A list that grows: n is 0, list_push adds. */
 struct list *list_open(struct render *r, enum list_flavour flavour);
 void list_push(struct render *r, struct list *list, struct value value);
@@ -233,16 +248,18 @@ struct value list_pair(struct render *r, struct value a, struct value b); /* a t
 
 struct dict *dict_new(struct render *r);
 void dict_set(struct render *r, struct dict *dict, struct value key, struct value value);
-struct value *dict_get(struct render *r, const struct dict *dict, struct value key); /* NULL: not there */
+struct value *dict_get(struct render *r, const struct dict *dict,
+                       struct value key); /* NULL: not there */
 struct value *dict_find(struct render *r, const struct dict *dict, const char *key);
 struct dict *dict_copy(struct render *r, const struct dict *dict);
 
 bool value_truth(struct value value);
 bool value_equal(struct render *r, struct value a, struct value b);
-int value_compare(struct render *r, struct value a, struct value b); /* fails where Python has no order */
+int value_compare(struct render *r, struct value a,
+                  struct value b); /* fails where Python has no order */
 bool value_contains(struct render *r, struct value container, struct value item);
-bool value_is_number(struct value value); /* bool, int or float */
-double value_real(struct value value);    /* of a number */
+bool value_is_number(struct value value);   /* bool, int or float */
+double value_real(struct value value);      /* of a number */
 bool value_is_integral(struct value value); /* bool or int */
 int64_t value_integer(struct value value);
 int64_t value_need_int(struct render *r, struct value value, const char *what);
@@ -260,12 +277,13 @@ void value_repr(struct render *r, struct builder *b, struct value value);
 const struct text *value_text(struct render *r, struct value value);
 void real_print(char out[32], double real); /* Python's repr of a float */
 
-/* ---- JSON (template_json.c) ------------------------------------------------------------------------------- */
+/* ---- JSON (template_json.c) --------------------------------------------------------------- */
 
-struct value value_from_json(struct render *r, const struct cJSON *json); /* strings become the user's */
+struct value value_from_json(struct render *r,
+                             const struct cJSON *json); /* strings become the user's */
 struct value filter_tojson(struct render *r, struct value self, const struct args *args);
 
-/* ---- syntax tree (template_parser.c, template_statement.c) ----------------------------------------------------- */
+/* ---- syntax tree (template_parser.c) ------------------------------------------------------ */
 
 enum node_kind {
     /* expressions */
@@ -293,32 +311,33 @@ enum node_kind {
     NODE_OPERAND,   /* op a */
     NODE_CONDITION, /* b if a else c; c may be NULL */
     /* statements */
-    NODE_DATA,      /* constant, as it stands */
-    NODE_OUTPUT,    /* {{ a }} */
-    NODE_IF,        /* a: NODE_BRANCHes */
-    NODE_BRANCH,    /* if a (NULL: else), then b */
-    NODE_FOR,       /* for a in b if e: c; else d */
-    NODE_SET,       /* a = b */
-    NODE_SET_BLOCK, /* a = (c) through the filters b, which may be NULL */
-    NODE_WITH,      /* a: target, value, target, value...; c: body */
-    NODE_MACRO,     /* name; a: parameters; c: body */
-    NODE_PARAMETER, /* name; a: default or NULL */
-    NODE_CALL_BLOCK, /* a: parameters; b: the call; c: body */
+    NODE_DATA,         /* constant, as it stands */
+    NODE_OUTPUT,       /* {{ a }} */
+    NODE_IF,           /* a: NODE_BRANCHes */
+    NODE_BRANCH,       /* if a (NULL: else), then b */
+    NODE_FOR,          /* for a in b if e: c; else d */
+    NODE_SET,          /* a = b */
+    NODE_SET_BLOCK,    /* a = (c) through the filters b, which may be NULL */
+    NODE_WITH,         /* a: target, value, target, value...; c: body */
+    NODE_MACRO,        /* name; a: parameters; c: body */
+    NODE_PARAMETER,    /* name; a: default or NULL */
+    NODE_CALL_BLOCK,   /* a: parameters; b: the call; c: body */
     NODE_FILTER_BLOCK, /* b: filters; c: body */
-    NODE_SCOPE,     /* c: body, with variables of its own */
+    NODE_SCOPE,        /* c: body, with variables of its own */
     NODE_BREAK,
     NODE_CONTINUE,
 };
 
 struct node {
     enum node_kind kind;
-    int op;                      /* enum token_kind */
+    int op; /* enum token_kind */
     int line;
-    int height;                  /* of the tree below */
-    struct node *next;           /* in the list that it belongs to */
+    int height;        /* of the tree below */
+    struct node *next; /* in the list that it belongs to */
     struct node *a, *b, *c, *d, *e;
     const struct text *name, *attribute;
-    const struct builtin *builtin; /* NODE_FILTER, NODE_TEST: what the name stands for; NULL: unknown */
+    const struct builtin
+        *builtin; /* NODE_FILTER, NODE_TEST: what the name stands for; NULL: unknown */
     bool uses_caller, uses_kwargs, uses_varargs; /* NODE_MACRO, NODE_CALL_BLOCK */
     struct value constant;
 };
@@ -326,7 +345,7 @@ struct node {
 /* Parses a whole template into the guard's arena. */
 struct node *template_parse(struct guard *guard, const char *source, size_t length);
 
-/* ---- running (template_eval.c, template_exec.c) ------------------------------------------------------------- */
+/* ---- running (template_eval.c, template_exec.c) ------------------------------------------- */
 
 struct binding {
     struct binding *next;
@@ -362,21 +381,22 @@ static inline void render_charge(struct render *r, size_t steps) {
 }
 
 struct value eval(struct render *r, const struct node *node);
-struct args eval_args(struct render *r, const struct node *list, size_t room); /* `room` more keywords fit */
+struct args eval_args(struct render *r, const struct node *list,
+                      size_t room); /* `room` more keywords fit */
 struct value eval_filters(struct render *r, const struct node *node, struct value input);
 struct value eval_call(struct render *r, struct value callee, const struct args *args);
 /* object.name and object[index] as jinja2's sandbox looks them up. */
 struct value value_attribute(struct render *r, struct value object, const struct text *name);
 struct value value_item(struct render *r, struct value object, struct value index);
-struct value value_slice(struct render *r, struct value object, struct value start, struct value stop,
-                         struct value step);
+struct value value_slice(struct render *r, struct value object, struct value start,
+                         struct value stop, struct value step);
 struct value value_binary(struct render *r, int op, struct value a, struct value b);
 
 enum flow exec(struct render *r, const struct node *list);
 struct value macro_call(struct render *r, const struct macro *macro, const struct args *args);
 void frame_set(struct render *r, struct frame *frame, const struct text *name, struct value value);
 
-/* ---- what templates can call (template_builtins.c and the files it lists) --------------------------------------- */
+/* ---- what templates can call (template_builtins.c and the files it lists) ----------------- */
 
 const struct builtin *builtin_filter(const char *name, size_t length);
 const struct builtin *builtin_test(const char *name, size_t length);
@@ -388,9 +408,10 @@ struct value builtin_run(struct render *r, const struct builtin *builtin, struct
 bool builtin_test_passes(struct render *r, const struct builtin *test, struct value self,
                          const struct args *args);
 
-extern const struct builtin template_filters_text[], template_filters_list[], template_filters_number[],
-    template_tests[], template_functions[], template_text_methods[], template_list_methods[],
-    template_dict_methods[], template_loop_methods[], template_cycler_methods[];
+extern const struct builtin template_filters_text[], template_filters_list[],
+    template_filters_number[], template_tests[], template_functions[], template_text_methods[],
+    template_list_methods[], template_dict_methods[], template_loop_methods[],
+    template_cycler_methods[];
 
 /* "..." % values and "...".format(...). */
 struct value text_percent(struct render *r, const struct text *format, struct value values);
@@ -401,7 +422,7 @@ static inline struct value arg_or(const struct args *args, size_t i, struct valu
     return args->position[i].kind == VALUE_MISSING ? otherwise : args->position[i];
 }
 
-/* ---- tokens (template_lexer.c) ------------------------------------------------------------------------------- */
+/* ---- tokens (template_lexer.c) ------------------------------------------------------------ */
 
 enum token_kind {
     TEMPLATE_END,
@@ -421,7 +442,7 @@ enum token_kind {
     TEMPLATE_NE,
     TEMPLATE_GE,
     TEMPLATE_LE,
-    TEMPLATE_IN,        /* operands of NODE_COMPARE only */
+    TEMPLATE_IN, /* operands of NODE_COMPARE only */
     TEMPLATE_NOT_IN,
 };
 

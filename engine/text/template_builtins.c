@@ -43,7 +43,7 @@ const struct builtin *builtin_method(struct value self, const char *name, size_t
     }
 }
 
-/* ---- binding --------------------------------------------------------------------------------------------------------------- */
+/* ---- binding ------------------------------------------------------------------------------ */
 
 /* The next name of "one,two,three": its length, and `rest` behind the comma. */
 static size_t next_param(const char *params, const char **rest) {
@@ -53,8 +53,8 @@ static size_t next_param(const char *params, const char **rest) {
 }
 
 /* Puts a keyword where the parameter of its name stands. */
-static void bind_keyword(struct render *r, const struct builtin *builtin, const struct keyword *keyword,
-                         struct value bound[PARAMS_MAX]) {
+static void bind_keyword(struct render *r, const struct builtin *builtin,
+                         const struct keyword *keyword, struct value bound[PARAMS_MAX]) {
     const char *rest = builtin->params;
     for (size_t i = 0; *rest; i++) {
         const char *param = rest;
@@ -66,8 +66,8 @@ static void bind_keyword(struct render *r, const struct builtin *builtin, const 
         bound[i] = keyword->value;
         return;
     }
-    render_fail(r, "%s: there is no argument '%.*s'", builtin->name,
-                (int)(keyword->name->length & 0xFF), keyword->name->data);
+    render_fail(r, "%s: there is no argument '%.*s'", builtin->name, text_shown(keyword->name),
+                keyword->name->data);
 }
 
 static size_t count_params(const char *params) {
@@ -86,7 +86,8 @@ struct value builtin_run(struct render *r, const struct builtin *builtin, struct
         render_fail(r, "%s: at most %zu arguments are taken", builtin->name, full.n_positions);
     }
     for (size_t i = 0; i < args->n_positions; i++) bound[i] = args->position[i];
-    for (size_t i = 0; i < args->n_keywords; i++) bind_keyword(r, builtin, &args->keyword[i], bound);
+    for (size_t i = 0; i < args->n_keywords; i++)
+        bind_keyword(r, builtin, &args->keyword[i], bound);
     for (int i = 0; i < builtin->required; i++) {
         if (bound[i].kind == VALUE_MISSING) {
             render_fail(r, "%s: %d arguments are needed", builtin->name, builtin->required);

@@ -1,4 +1,5 @@
-/* Dicts: pairs in the order of insertion, and beyond a few of them a table of open addressing that finds them by hash. */
+/* Dicts: pairs in the order of insertion, and beyond a few of them a table of open addressing
+ * that finds them by hash. */
 #include <math.h>
 #include <string.h>
 
@@ -32,10 +33,11 @@ static uint64_t hash_number(struct value value) {
 
 /* Equal values have equal hashes; what can change has none, as in Python. */
 static uint64_t hash(struct render *r, struct value value) {
+    render_charge(r, 2);
     if (value.kind == VALUE_TEXT) return hash_text(r, value.text);
     if (value_is_number(value)) return hash_number(value);
-    bool is_tuple = value.kind == VALUE_LIST && (value.list->flavour == LIST_TUPLE ||
-                                                 value.list->flavour == LIST_GROUP);
+    bool is_tuple = value.kind == VALUE_LIST &&
+                    (value.list->flavour == LIST_TUPLE || value.list->flavour == LIST_GROUP);
     if (value.kind == VALUE_DICT || (value.kind == VALUE_LIST && !is_tuple)) {
         render_fail(r, "'%s' cannot be a key", value_type(value));
     }
@@ -109,6 +111,7 @@ void dict_set(struct render *r, struct dict *dict, struct value key, struct valu
 
 struct dict *dict_copy(struct render *r, const struct dict *dict) {
     struct dict *copy = dict_new(r);
-    for (size_t i = 0; i < dict->n; i++) dict_set(r, copy, dict->pairs[i].key, dict->pairs[i].value);
+    for (size_t i = 0; i < dict->n; i++)
+        dict_set(r, copy, dict->pairs[i].key, dict->pairs[i].value);
     return copy;
 }

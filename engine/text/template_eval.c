@@ -4,7 +4,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- names, literals ------------------------------------------------------------------------------------------------ */
+/* ---- names, literals ---------------------------------------------------------------------- */
 
 static struct value undefined(enum value_kind holder, const struct text *name) {
     return (struct value){.kind = VALUE_UNDEFINED, .holder = holder, .text = name};
@@ -45,7 +45,7 @@ static struct value eval_dict(struct render *r, const struct node *node) {
     return VALUE_OF_DICT(dict);
 }
 
-/* ---- attributes and items --------------------------------------------------------------------------------------------- */
+/* ---- attributes and items ----------------------------------------------------------------- */
 
 static struct value loop_neighbour(const struct loop *loop, size_t index) {
     return index < loop->list->n ? loop->list->items[index] : undefined(VALUE_MISSING, NULL);
@@ -67,7 +67,8 @@ static struct value loop_attribute(const struct loop *loop, const struct text *n
     return VALUE_NOTHING;
 }
 
-/* What Python's getattr finds: methods, and the few objects that have fields. VALUE_MISSING when there is nothing. */
+/* What Python's getattr finds: methods, and the few objects that have fields. VALUE_MISSING when
+ * there is nothing. */
 static struct value own_attribute(struct render *r, struct value object, const struct text *name) {
     if (object.kind == VALUE_LOOP) {
         struct value field = loop_attribute(object.loop, name);
@@ -79,6 +80,9 @@ static struct value own_attribute(struct render *r, struct value object, const s
     }
     if (object.kind == VALUE_MACRO && text_is(name, "name") && object.macro->node->name) {
         return VALUE_OF_TEXT(object.macro->node->name);
+    }
+    if (object.kind == VALUE_CYCLER && text_is(name, "current")) {
+        return object.cycler->items[object.cycler->position];
     }
     if (object.kind == VALUE_LIST && object.list->flavour == LIST_GROUP) {
         if (text_is(name, "grouper")) return object.list->items[0];
@@ -106,6 +110,7 @@ static struct value own_item(struct render *r, struct value object, struct value
         if (at < 0) at += n;
         if (at < 0 || at >= n) return VALUE_NOTHING;
         size_t start = text_offset(object.text, 0, (size_t)at);
+        render_charge(r, start / 8);
         return text_part(r, object.text, start, text_next(object.text, start) - start);
     }
     if (object.kind != VALUE_LIST || object.list->flavour > LIST_RANGE) return VALUE_NOTHING;
@@ -140,7 +145,7 @@ static struct value eval_item(struct render *r, const struct node *node) {
     return value_slice(r, object, start, stop, step);
 }
 
-/* ---- calls, filters, tests ---------------------------------------------------------------------------------------------- */
+/* ---- calls, filters, tests ---------------------------------------------------------------- */
 
 static size_t count(const struct node *list) {
     size_t n = 0;
@@ -152,7 +157,7 @@ static void add_keyword(struct render *r, struct args *args, const struct text *
                         struct value value) {
     for (size_t i = 0; i < args->n_keywords; i++) {
         if (text_equal(args->keyword[i].name, name)) {
-            render_fail(r, "the argument '%.*s' is given twice", (int)(name->length & 0xFF), name->data);
+            render_fail(r, "the argument '%.*s' is given twice", text_shown(name), name->data);
         }
     }
     render_charge(r, args->n_keywords);
@@ -160,7 +165,8 @@ static void add_keyword(struct render *r, struct args *args, const struct text *
 }
 
 /* *list: its items become positions. */
-static void add_positions(struct render *r, struct args *args, const struct list *list, size_t room) {
+static void add_positions(struct render *r, struct args *args, const struct list *list,
+                          size_t room) {
     struct value *grown = guard_array(&r->guard, args->n_positions + list->n + room, sizeof *grown);
     if (args->n_positions) memcpy(grown, args->position, args->n_positions * sizeof *grown);
     if (list->n) memcpy(grown + args->n_positions, list->items, list->n * sizeof *grown);
@@ -221,36 +227,29 @@ struct value eval_call(struct render *r, struct value callee, const struct args 
     }
 }
 
-struct value eval_filters(struct render *r, const struct node *node, struct value input) {
-    struct value self = node->a ? eval_filters(r, node->a, input) : input;
+static struct value apply_filter(struct render *r, const struct node *node, struct value self) {
     struct args args = eval_args(r, node->b, 0);
     r->guard.line = node->line;
     if (!node->builtin) {
-        render_fail(r, "there is no filter '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
+        render_fail(r, "there is no filter '%.*s'", text_shown(node->name), node->name->data);
     }
     return builtin_run(r, node->builtin, self, &args);
 }
 
-static struct value eval_filter(struct render *r, const struct node *node) {
-    struct value self = eval(r, node->a);
-    struct args args = eval_args(r, node->b, 0);
-    r->guard.line = node->line;
-    if (!node->builtin) {
-        render_fail(r, "there is no filter '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
-    }
-    return builtin_run(r, node->builtin, self, &args);
+struct value eval_filters(struct render *r, const struct node *node, struct value input) {
+    return apply_filter(r, node, node->a ? eval_filters(r, node->a, input) : input);
 }
 
 static struct value eval_test(struct render *r, const struct node *node) {
     struct value self = eval(r, node->a);
     struct args args = eval_args(r, node->b, 0);
     if (!node->builtin) {
-        render_fail(r, "there is no test '%.*s'", (int)(node->name->length & 0xFF), node->name->data);
+        render_fail(r, "there is no test '%.*s'", text_shown(node->name), node->name->data);
     }
     return builtin_run(r, node->builtin, self, &args);
 }
 
-/* ---- operators ----------------------------------------------------------------------------------------------------------- */
+/* ---- operators ---------------------------------------------------------------------------- */
 
 static bool compare_one(struct render *r, int op, struct value a, struct value b) {
     if (op == TEMPLATE_EQ) return value_equal(r, a, b);
@@ -338,7 +337,7 @@ static struct value eval_node(struct render *r, const struct node *node) {
     case NODE_CALL:
         return eval_call_node(r, node);
     case NODE_FILTER:
-        return eval_filter(r, node);
+        return apply_filter(r, node, eval(r, node->a));
     case NODE_TEST:
         return eval_test(r, node);
     case NODE_NOT:

@@ -1,11 +1,11 @@
-/* Statements: scopes, loops, assignments, macros. Output goes to r->out; what a block set, a macro or a filter block writes
- * goes to a builder of its own first. */
+/* Statements: scopes, loops, assignments, macros. Output goes to r->out; what a block set, a
+ * macro or a filter block writes goes to a builder of its own first. */
 #include <assert.h>
 #include <string.h>
 
 #include "engine/text/template.h"
 
-/* ---- scopes ---------------------------------------------------------------------------------------------------------- */
+/* ---- scopes ------------------------------------------------------------------------------- */
 
 static struct frame *frame_push(struct render *r, struct frame *parent) {
     struct frame *frame = render_alloc(r, sizeof *frame);
@@ -50,7 +50,7 @@ static void frame_capture(struct frame *frame) {
     for (; frame && !frame->captured; frame = frame->parent) frame->captured = true;
 }
 
-/* ---- assignment -------------------------------------------------------------------------------------------------------- */
+/* ---- assignment --------------------------------------------------------------------------- */
 
 static void assign_member(struct render *r, const struct node *target, struct value value) {
     const struct node name = {.kind = NODE_NAME, .name = target->name, .line = target->line};
@@ -85,7 +85,7 @@ static void assign(struct render *r, const struct node *target, struct value val
     if (i < list->n) render_fail(r, "there are %zu values to unpack, not %zu", list->n, i);
 }
 
-/* ---- output that is kept ------------------------------------------------------------------------------------------------- */
+/* ---- output that is kept ------------------------------------------------------------------ */
 
 /* Runs a body in a scope of its own and gives what it wrote. */
 static struct value capture(struct render *r, const struct node *body, enum flow *flow) {
@@ -115,7 +115,7 @@ static enum flow exec_filter_block(struct render *r, const struct node *node) {
     return flow;
 }
 
-/* ---- loops --------------------------------------------------------------------------------------------------------------- */
+/* ---- loops -------------------------------------------------------------------------------- */
 
 /* The items for which the loop's own condition holds, with the loop's variables set for it. */
 static struct list *filtered(struct render *r, const struct node *node, struct list *all) {
@@ -130,34 +130,43 @@ static struct list *filtered(struct render *r, const struct node *node, struct l
     return kept;
 }
 
-static enum flow exec_iterations(struct render *r, const struct node *node, struct loop *loop) {
+/* Returns whether an iteration came to its end, rather than to a break or continue: if none did,
+ * the loop's else is run. */
+static bool run_iterations(struct render *r, const struct node *node, struct loop *loop) {
     static const struct text loop_name = {.data = "loop", .length = 4};
     struct value self = {.kind = VALUE_LOOP, .loop = loop};
-    struct frame *frame = r->frame;
+    struct frame *frame = frame_push(r, r->frame);
     const struct list *list = loop->list;
+    bool came_to_end = false;
     for (; loop->index < list->n; loop->index++) {
         render_charge(r, 1);
         r->frame = frame = frame_renew(r, frame);
         frame_set(r, frame, &loop_name, self);
         assign(r, node->a, list->items[loop->index]);
-        if (exec(r, node->c) == FLOW_BREAK) break;
+        enum flow flow = exec(r, node->c);
+        came_to_end |= flow == FLOW_NEXT;
+        if (flow == FLOW_BREAK) break;
     }
-    return FLOW_NEXT;
+    return came_to_end;
 }
 
 static enum flow exec_for(struct render *r, const struct node *node) {
     struct frame *outer = r->frame;
+    enum flow flow = FLOW_NEXT;
     struct list *list = value_iterate(r, eval(r, node->b));
     if (node->e) list = filtered(r, node, list);
     struct loop *loop = render_alloc(r, sizeof *loop);
     *loop = (struct loop){.list = list};
-    frame_push(r, outer);
-    enum flow flow = list->n ? exec_iterations(r, node, loop) : exec(r, node->d);
+    bool came_to_end = run_iterations(r, node, loop);
+    if (!came_to_end && node->d) {
+        frame_push(r, outer);
+        flow = exec(r, node->d);
+    }
     r->frame = outer;
     return flow;
 }
 
-/* ---- macros -------------------------------------------------------------------------------------------------------------- */
+/* ---- macros ------------------------------------------------------------------------------- */
 
 static struct value *keyword_find(struct args *args, const struct text *name) {
     for (size_t i = 0; i < args->n_keywords; i++) {
@@ -166,7 +175,8 @@ static struct value *keyword_find(struct args *args, const struct text *name) {
     return NULL;
 }
 
-/* Sets the macro's parameters from positions, keywords and defaults; a default may use the parameters before it. */
+/* Sets the macro's parameters from positions, keywords and defaults; a default may use the
+ * parameters before it. */
 static size_t bind_parameters(struct render *r, const struct node *parameters, struct args *args) {
     size_t i = 0;
     for (const struct node *p = parameters; p; p = p->next, i++) {
@@ -186,7 +196,8 @@ static size_t bind_parameters(struct render *r, const struct node *parameters, s
 }
 
 /* varargs: the positions that no parameter takes. */
-static void bind_varargs(struct render *r, const struct node *node, const struct args *args, size_t n) {
+static void bind_varargs(struct render *r, const struct node *node, const struct args *args,
+                         size_t n) {
     static const struct text name = {.data = "varargs", .length = 7};
     size_t n_more = args->n_positions > n ? args->n_positions - n : 0;
     if (n_more && !node->uses_varargs) render_fail(r, "a macro takes at most %zu arguments", n);
@@ -204,8 +215,7 @@ static void bind_kwargs(struct render *r, const struct node *node, const struct 
         const struct keyword *k = &args->keyword[i];
         if (k->value.kind == VALUE_MISSING) continue;
         if (!node->uses_kwargs) {
-            render_fail(r, "a macro takes no argument '%.*s'", (int)(k->name->length & 0xFF),
-                        k->name->data);
+            render_fail(r, "a macro takes no argument '%.*s'", text_shown(k->name), k->name->data);
         }
         dict_set(r, dict, VALUE_OF_TEXT(k->name), k->value);
     }
@@ -267,7 +277,7 @@ static void exec_call_block(struct render *r, const struct node *node) {
     value_print(r, r->out, eval_call(r, callee, &args));
 }
 
-/* ---- the other statements ------------------------------------------------------------------------------------------------- */
+/* ---- the other statements ----------------------------------------------------------------- */
 
 static enum flow exec_if(struct render *r, const struct node *node) {
     for (const struct node *branch = node->a; branch; branch = branch->next) {
@@ -276,7 +286,8 @@ static enum flow exec_if(struct render *r, const struct node *node) {
     return FLOW_NEXT;
 }
 
-/* A body with variables of its own; with `with`, some of them are set first, from what stands outside. */
+/* A body with variables of its own; with `with`, some of them are set first, from what stands
+ * outside. */
 static enum flow exec_scope(struct render *r, const struct node *node) {
     struct frame *outer = r->frame, *inner = frame_push(r, outer);
     for (const struct node *target = node->a; target; target = target->next->next) {

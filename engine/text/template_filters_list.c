@@ -1,4 +1,5 @@
 /* Filters over lists and dicts. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/text/template.h"
@@ -12,10 +13,11 @@ static struct value lowered(struct render *r, struct value value) {
     return value.kind == VALUE_TEXT ? text_map(r, value.text, point_lower) : value;
 }
 
-/* ---- attributes by path ------------------------------------------------------------------------------------------------------ */
+/* ---- attributes by path ------------------------------------------------------------------- */
 
 /* One part of "a.b.0": digits are an index. */
-static struct value path_part(struct render *r, const struct text *path, size_t start, size_t length) {
+static struct value path_part(struct render *r, const struct text *path, size_t start,
+                              size_t length) {
     int64_t index = 0;
     for (size_t i = 0; i < length; i++) {
         char c = path->data[start + i];
@@ -44,8 +46,10 @@ static struct value follow(struct render *r, struct value item, struct value pat
     return item;
 }
 
-/* What sort and its like compare items by: an attribute, or several separated by commas, without case unless asked. */
-static struct value sort_key(struct render *r, struct value item, struct value path, bool keep_case) {
+/* What sort and its like compare items by: an attribute, or several separated by commas, without
+ * case unless asked. */
+static struct value sort_key(struct render *r, struct value item, struct value path,
+                             bool keep_case) {
     if (path.kind != VALUE_TEXT || !memchr(path.text->data, ',', path.text->length)) {
         struct value key = follow(r, item, path, VALUE_NOTHING);
         return keep_case ? key : lowered(r, key);
@@ -54,17 +58,20 @@ static struct value sort_key(struct render *r, struct value item, struct value p
     for (size_t start = 0; start <= path.text->length;) {
         const char *comma = memchr(path.text->data + start, ',', path.text->length - start);
         size_t end = comma ? (size_t)(comma - path.text->data) : path.text->length;
-        struct value key = follow(r, item, text_part(r, path.text, start, end - start), VALUE_NOTHING);
+        struct value key =
+            follow(r, item, text_part(r, path.text, start, end - start), VALUE_NOTHING);
         list_push(r, keys, keep_case ? key : lowered(r, key));
         start = end + 1;
     }
     return VALUE_OF_LIST(keys);
 }
 
-/* ---- sorting ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sorting ------------------------------------------------------------------------------ */
 
-/* Merge sort, which keeps the order of what compares equal, in either direction. `spare` holds as many pairs. */
-static void sort_pairs(struct render *r, struct pair *pairs, struct pair *spare, size_t n, bool reverse) {
+/* Merge sort, which keeps the order of what compares equal, in either direction. `spare` holds
+ * as many pairs. */
+static void sort_pairs(struct render *r, struct pair *pairs, struct pair *spare, size_t n,
+                       bool reverse) {
     if (n < 2) return;
     size_t half = n / 2, i = 0, j = half, k = 0;
     sort_pairs(r, pairs, spare, half, reverse);
@@ -88,7 +95,8 @@ static struct list *sorted(struct render *r, struct pair *pairs, size_t n, bool 
     return list;
 }
 
-static struct pair *keyed(struct render *r, const struct list *list, struct value path, bool keep_case) {
+static struct pair *keyed(struct render *r, const struct list *list, struct value path,
+                          bool keep_case) {
     struct pair *pairs = guard_array(&r->guard, list->n + 1, sizeof *pairs);
     for (size_t i = 0; i < list->n; i++) {
         pairs[i] = (struct pair){sort_key(r, list->items[i], path, keep_case), list->items[i]};
@@ -110,7 +118,8 @@ static struct value filter_dictsort(struct render *r, struct value self, const s
     if (self.kind == VALUE_UNDEFINED) value_undefined_fail(r, self);
     if (self.kind != VALUE_DICT) render_fail(r, "dictsort needs a dict");
     const struct text *by = value_need_text(r, arg_or(args, 1, text_of(r, "key")), "dictsort's by");
-    if (!text_is(by, "key") && !text_is(by, "value")) render_fail(r, "dictsort is by 'key' or 'value'");
+    if (!text_is(by, "key") && !text_is(by, "value"))
+        render_fail(r, "dictsort is by 'key' or 'value'");
     struct dict *dict = self.dict;
     struct pair *pairs = guard_array(&r->guard, dict->n + 1, sizeof *pairs);
     for (size_t i = 0; i < dict->n; i++) {
@@ -164,7 +173,8 @@ static struct value filter_groupby(struct render *r, struct value self, const st
 }
 
 /* The item whose key comes first (`sign` -1) or last (1). */
-static struct value extreme(struct render *r, struct value self, const struct args *args, int sign) {
+static struct value extreme(struct render *r, struct value self, const struct args *args,
+                            int sign) {
     const struct list *list = value_iterate(r, self);
     if (list->n == 0) return (struct value){.kind = VALUE_UNDEFINED};
     struct pair best = {{0}, {0}};
@@ -186,16 +196,18 @@ static struct value filter_max(struct render *r, struct value self, const struct
     return extreme(r, self, args, 1);
 }
 
-/* ---- mapping and selecting -------------------------------------------------------------------------------------------------------- */
+/* ---- mapping and selecting ---------------------------------------------------------------- */
 
 static struct args without_first(const struct args *args, size_t n) {
     struct args rest = *args;
-    rest.position += n;
+    assert(n <= args->n_positions);
+    if (n) rest.position += n;
     rest.n_positions -= n;
     return rest;
 }
 
-static struct value map_attribute(struct render *r, const struct list *list, const struct args *args) {
+static struct value map_attribute(struct render *r, const struct list *list,
+                                  const struct args *args) {
     struct value path = VALUE_NOTHING, otherwise = VALUE_NOTHING;
     for (size_t i = 0; i < args->n_keywords; i++) {
         const struct keyword *k = &args->keyword[i];
@@ -224,7 +236,7 @@ static struct value filter_map(struct render *r, struct value self, const struct
     const struct args rest = without_first(args, 1);
     struct list *mapped = list_new(r, list->n, LIST_GENERATOR);
     if (!filter && list->n) {
-        render_fail(r, "there is no filter '%.*s'", (int)(name->length & 0xFF), name->data);
+        render_fail(r, "there is no filter '%.*s'", text_shown(name), name->data);
     }
     for (size_t i = 0; i < list->n; i++) {
         mapped->items[i] = builtin_run(r, filter, list->items[i], &rest);
@@ -232,7 +244,8 @@ static struct value filter_map(struct render *r, struct value self, const struct
     return VALUE_OF_LIST(mapped);
 }
 
-/* The items that pass a test, or fail it where `keep` is false; `by_attribute`: an attribute of them does. */
+/* The items that pass a test, or fail it where `keep` is false; `by_attribute`: an attribute of
+ * them does. */
 static struct value choose(struct render *r, struct value self, const struct args *args, bool keep,
                            bool by_attribute) {
     struct list *chosen = list_open(r, LIST_PLAIN);
@@ -246,7 +259,7 @@ static struct value choose(struct render *r, struct value self, const struct arg
         const struct text *name = value_need_text(r, rest.position[0], "a test's name");
         test = builtin_test(name->data, name->length);
         if (!test && list->n) {
-            render_fail(r, "there is no test '%.*s'", (int)(name->length & 0xFF), name->data);
+            render_fail(r, "there is no test '%.*s'", text_shown(name), name->data);
         }
         rest = without_first(&rest, 1);
     }
@@ -266,15 +279,17 @@ static struct value filter_reject(struct render *r, struct value self, const str
     return choose(r, self, args, false, false);
 }
 
-static struct value filter_selectattr(struct render *r, struct value self, const struct args *args) {
+static struct value filter_selectattr(struct render *r, struct value self,
+                                      const struct args *args) {
     return choose(r, self, args, true, true);
 }
 
-static struct value filter_rejectattr(struct render *r, struct value self, const struct args *args) {
+static struct value filter_rejectattr(struct render *r, struct value self,
+                                      const struct args *args) {
     return choose(r, self, args, false, true);
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- parts -------------------------------------------------------------------------------- */
 
 static struct value filter_list(struct render *r, struct value self, const struct args *args) {
     (void)args;
@@ -345,15 +360,16 @@ static struct value filter_batch(struct render *r, struct value self, const stru
     const struct list *list = value_iterate(r, self);
     int64_t width = value_need_int(r, args->position[0], "batch's linecount");
     struct value fill = arg_or(args, 1, VALUE_OF_NONE);
-    struct list *rows = list_open(r, LIST_PLAIN), *row = NULL;
+    struct list *rows = list_open(r, LIST_PLAIN), *row = list_open(r, LIST_PLAIN);
     for (size_t i = 0; i < list->n; i++) {
-        if (!row || (int64_t)row->n == width) {
-            row = list_open(r, LIST_PLAIN);
+        if ((int64_t)row->n == width) {
             list_push(r, rows, VALUE_OF_LIST(row));
+            row = list_open(r, LIST_PLAIN);
         }
         list_push(r, row, list->items[i]);
     }
-    while (row && fill.kind != VALUE_NONE && (int64_t)row->n < width) list_push(r, row, fill);
+    if (row->n) list_push(r, rows, VALUE_OF_LIST(row));
+    while (row->n && fill.kind != VALUE_NONE && (int64_t)row->n < width) list_push(r, row, fill);
     return generator(rows);
 }
 
@@ -368,7 +384,8 @@ static struct value filter_attr(struct render *r, struct value self, const struc
     if (self.kind == VALUE_UNDEFINED) value_undefined_fail(r, self);
     struct value found = value_attribute(r, self, name);
     bool is_item = self.kind == VALUE_DICT && found.kind != VALUE_METHOD;
-    return is_item ? (struct value){.kind = VALUE_UNDEFINED, .holder = self.kind, .text = name} : found;
+    return is_item ? (struct value){.kind = VALUE_UNDEFINED, .holder = self.kind, .text = name}
+                   : found;
 }
 
 const struct builtin template_filters_list[] = {

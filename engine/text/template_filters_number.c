@@ -9,10 +9,12 @@
 
 #define DIGITS_MAX 400 /* characters of a string that is read as a number */
 
-/* Copies a string without the space around it and without underscores between digits. False where it cannot be a number. */
+/* Copies a string without the space around it and without underscores between digits. False
+ * where it cannot be a number. */
 static bool number_chars(struct render *r, const struct text *text, char out[DIGITS_MAX]) {
     const struct text *trimmed = text_strip(r, text, NULL, true, true).text;
     size_t n = 0;
+    render_charge(r, NUMBER_STEPS);
     if (trimmed->length == 0 || trimmed->length >= DIGITS_MAX) return false;
     for (size_t i = 0; i < trimmed->length; i++) {
         char c = trimmed->data[i];
@@ -33,7 +35,8 @@ static bool read_real(struct render *r, const struct text *text, double *real) {
 }
 
 /* Python's int(text, base); base 0 takes it from the prefix. */
-static bool read_integer(struct render *r, const struct text *text, int64_t base, int64_t *integer) {
+static bool read_integer(struct render *r, const struct text *text, int64_t base,
+                         int64_t *integer) {
     char chars[DIGITS_MAX], *end;
     if (!number_chars(r, text, chars)) return false;
     const char *digits = chars + (*chars == '-' || *chars == '+');
@@ -104,13 +107,15 @@ static double rounded(double real, int64_t precision) {
 
 static struct value filter_round(struct render *r, struct value self, const struct args *args) {
     int64_t precision = value_need_int(r, arg_or(args, 0, VALUE_OF_INT(0)), "round's precision");
-    const struct text *method = value_need_text(r, arg_or(args, 1, text_of(r, "common")), "round's method");
+    const struct text *method =
+        value_need_text(r, arg_or(args, 1, text_of(r, "common")), "round's method");
     bool up = text_is(method, "ceil"), down = text_is(method, "floor");
     if (!up && !down && !text_is(method, "common")) {
         render_fail(r, "round's method is 'common', 'ceil' or 'floor'");
     }
     if (self.kind == VALUE_UNDEFINED) value_undefined_fail(r, self);
     if (!value_is_number(self)) render_fail(r, "round needs a number, not '%s'", value_type(self));
+    render_charge(r, NUMBER_STEPS);
     if (precision > 300 || precision < -300) render_fail(r, "round's precision is too large");
     double real = value_real(self);
     if (!up && !down) {

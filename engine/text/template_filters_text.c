@@ -23,7 +23,8 @@ static int32_t point_capitalized(int32_t point, int32_t previous) {
     return previous == -1 ? utf8proc_totitle(point) : utf8proc_tolower(point);
 }
 
-static struct value filter_capitalize(struct render *r, struct value self, const struct args *args) {
+static struct value filter_capitalize(struct render *r, struct value self,
+                                      const struct args *args) {
     (void)args;
     return text_map(r, value_text(r, self), point_capitalized);
 }
@@ -31,7 +32,7 @@ static struct value filter_capitalize(struct render *r, struct value self, const
 /* jinja2's own idea of a word: it begins after white space, a hyphen or an opening bracket. */
 static int32_t point_titled(int32_t point, int32_t previous) {
     bool begins = previous == -1 || point_is_space(previous) ||
-                  (previous < 0x80 && strchr("-({[<", previous));
+                  (previous > 0 && previous < 0x80 && strchr("-({[<", previous));
     return begins ? utf8proc_toupper(point) : utf8proc_tolower(point);
 }
 
@@ -63,7 +64,7 @@ static struct value filter_escape(struct render *r, struct value self, const str
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const struct text *text = value_text(r, self);
     struct builder *b = builder_new(r);
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0; at < text->length; at++) {
         const char *known = text->data[at] ? strchr(from, text->data[at]) : NULL;
         if (known) {
@@ -76,7 +77,8 @@ static struct value filter_escape(struct render *r, struct value self, const str
     return builder_value(r, b);
 }
 
-/* s|indent(width, first, blank): every line but the first moves right; blank ones only where `blank` asks for it. */
+/* s|indent(width, first, blank): every line but the first moves right; blank ones only where
+ * `blank` asks for it. */
 static struct value filter_indent(struct render *r, struct value self, const struct args *args) {
     struct value width = arg_or(args, 0, VALUE_OF_INT(4));
     bool first = value_truth(arg_or(args, 1, VALUE_OF_BOOL(false)));
@@ -126,7 +128,7 @@ static struct value filter_wordcount(struct render *r, struct value self, const 
     const struct text *text = value_text(r, self);
     int64_t n = 0;
     bool inside = false;
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         bool is_word = point_is_word(text_point(text, at, next));
@@ -140,7 +142,8 @@ static struct value filter_wordcount(struct render *r, struct value self, const 
 static struct value filter_truncate(struct render *r, struct value self, const struct args *args) {
     const struct text *text = value_need_text(r, self, "what is truncated");
     int64_t length = value_need_int(r, arg_or(args, 0, VALUE_OF_INT(255)), "truncate's length");
-    const struct text *end = value_need_text(r, arg_or(args, 2, text_of(r, "...")), "truncate's end");
+    const struct text *end =
+        value_need_text(r, arg_or(args, 2, text_of(r, "...")), "truncate's end");
     struct value slack = arg_or(args, 3, VALUE_OF_NONE);
     int64_t leeway = slack.kind == VALUE_NONE ? 5 : value_need_int(r, slack, "truncate's leeway");
     int64_t n_end = (int64_t)text_points(r, end), n = (int64_t)text_points(r, text);

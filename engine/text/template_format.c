@@ -1,4 +1,5 @@
-/* Formatted strings: "..." % values, and "...".format(...) with its small language of widths and types. */
+/* Formatted strings: "..." % values, and "...".format(...) with its small language of widths and
+ * types. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ struct spec {
     char type;                /* 0: none */
 };
 
-/* ---- numbers --------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------ */
 
 static size_t binary_digits(char *out, uint64_t size) {
     int n = 0;
@@ -26,9 +27,12 @@ static size_t binary_digits(char *out, uint64_t size) {
     return (size_t)n;
 }
 
-/* Writes a number's digits, without its sign. Python's precision is six places where none is given. */
-static void number_digits(struct render *r, struct value value, const struct spec *spec, char out[512]) {
+/* Writes a number's digits, without its sign. Python's precision is six places where none is
+ * given. */
+static void number_digits(struct render *r, struct value value, const struct spec *spec,
+                          char out[512]) {
     char type = spec->type;
+    render_charge(r, NUMBER_STEPS);
     int precision = (int)(spec->precision < 0 ? 6 : spec->precision);
     if (precision > 100) render_fail(r, "a format's precision is too large");
     if (type && strchr("eEfFgG%", type)) {
@@ -45,13 +49,20 @@ static void number_digits(struct render *r, struct value value, const struct spe
         int64_t integer = value_integer(value);
         uint64_t size = integer < 0 ? -(uint64_t)integer : (uint64_t)integer;
         if (type && !strchr("bdioxXn", type)) render_fail(r, "an integer has no format '%c'", type);
-        const char *prefix = !spec->alternate ? "" : type == 'x' ? "0x" : type == 'X' ? "0X"
-                             : type == 'o' ? "0o" : type == 'b' ? "0b" : "";
+        const char *prefix = !spec->alternate ? ""
+                             : type == 'x'    ? "0x"
+                             : type == 'X'    ? "0X"
+                             : type == 'o'    ? "0o"
+                             : type == 'b'    ? "0b"
+                                              : "";
         size_t n = (size_t)snprintf(out, 512, "%s", prefix);
         if (type == 'b') {
             binary_digits(out + n, size);
         } else {
-            const char *form = type == 'x' ? "%llx" : type == 'X' ? "%llX" : type == 'o' ? "%llo" : "%llu";
+            const char *form = type == 'x'   ? "%llx"
+                               : type == 'X' ? "%llX"
+                               : type == 'o' ? "%llo"
+                                             : "%llu";
             snprintf(out + n, 512 - n, form, (unsigned long long)size);
         }
     }
@@ -79,7 +90,8 @@ static void add_padding(struct render *r, struct builder *b, const struct spec *
     }
 }
 
-static void add_number(struct render *r, struct builder *b, struct value value, const struct spec *spec) {
+static void add_number(struct render *r, struct builder *b, struct value value,
+                       const struct spec *spec) {
     char digits[512];
     bool negative = value.kind == VALUE_FLOAT ? value.real < 0 : value_integer(value) < 0;
     number_digits(r, value, spec, digits);
@@ -121,7 +133,7 @@ static char look(const struct text *text, size_t at) {
     return at < text->length ? text->data[at] : 0;
 }
 
-/* ---- % ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- % ------------------------------------------------------------------------------------ */
 
 struct percent {
     const struct text *format;
@@ -176,7 +188,8 @@ static void percent_flags(struct percent *p, struct spec *spec) {
     }
 }
 
-static void percent_number(struct render *r, struct builder *b, struct value value, struct spec *spec) {
+static void percent_number(struct render *r, struct builder *b, struct value value,
+                           struct spec *spec) {
     if (value.kind == VALUE_UNDEFINED) value_undefined_fail(r, value);
     if (!value_is_number(value)) {
         render_fail(r, "%%%c needs a number, not '%s'", spec->type, value_type(value));
@@ -250,12 +263,12 @@ struct value text_percent(struct render *r, const struct text *format, struct va
     return builder_value(r, b);
 }
 
-/* ---- format ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- format ------------------------------------------------------------------------------- */
 
 struct format {
     const struct text *text;
     const struct args *args;
-    size_t next;      /* the automatic index */
+    size_t next; /* the automatic index */
     bool automatic, numbered;
 };
 
@@ -295,7 +308,6 @@ static void format_value(struct render *r, struct builder *b, struct value value
         return;
     }
     struct spec spec = parse_spec(r, form);
-    if (value.kind == VALUE_BOOL && !spec.type) value = VALUE_OF_TEXT(value_text(r, value));
     if (value_is_number(value)) {
         add_number(r, b, value, &spec);
         return;
@@ -311,13 +323,16 @@ static void format_value(struct render *r, struct builder *b, struct value value
 static struct value format_argument(struct render *r, struct format *f, struct value name) {
     const struct text *text = name.text;
     size_t digits = 0;
-    while (digits < text->length && text->data[digits] >= '0' && text->data[digits] <= '9') digits++;
+    while (digits < text->length && text->data[digits] >= '0' && text->data[digits] <= '9')
+        digits++;
     if (digits == text->length) {
         size_t at = 0, index = digits ? (size_t)read_number(r, text, &at) : f->next++;
         f->automatic |= digits == 0;
         f->numbered |= digits > 0;
-        if (f->automatic && f->numbered) render_fail(r, "format cannot both count and be told numbers");
-        if (index >= f->args->n_positions) render_fail(r, "there are not enough values for the format");
+        if (f->automatic && f->numbered)
+            render_fail(r, "format cannot both count and be told numbers");
+        if (index >= f->args->n_positions)
+            render_fail(r, "there are not enough values for the format");
         return f->args->position[index];
     }
     for (size_t i = 0; i < f->args->n_keywords; i++) {
@@ -343,7 +358,8 @@ static struct value format_field(struct render *r, struct format *f, const struc
             size_t end = 0;
             int64_t index = read_number(r, part.text, &end);
             bool is_number = end == part.text->length && end > 0;
-            if (at++ >= field->length) render_fail(r, "a field of the format is not closed with ']'");
+            if (at++ >= field->length)
+                render_fail(r, "a field of the format is not closed with ']'");
             value = value_item(r, value, is_number ? VALUE_OF_INT(index) : part);
         } else {
             value = value_attribute(r, value, part.text);
@@ -353,7 +369,8 @@ static struct value format_field(struct render *r, struct format *f, const struc
 }
 
 /* {field!conversion:spec}, from `start` to the closing brace at `end`. */
-static void format_one(struct render *r, struct builder *b, struct format *f, size_t start, size_t end) {
+static void format_one(struct render *r, struct builder *b, struct format *f, size_t start,
+                       size_t end) {
     const struct text *inner = text_part(r, f->text, start, end - start).text;
     const char *colon = memchr(inner->data, ':', inner->length);
     size_t head = colon ? (size_t)(colon - inner->data) : inner->length;

@@ -11,7 +11,8 @@ static struct value function_raise(struct render *r, struct value self, const st
 }
 
 /* strftime_now(format): the time of the render, in UTC. */
-static struct value function_strftime(struct render *r, struct value self, const struct args *args) {
+static struct value function_strftime(struct render *r, struct value self,
+                                      const struct args *args) {
     (void)self;
     const struct text *format = value_need_text(r, args->position[0], "strftime_now's format");
     char pattern[256], out[1024];
@@ -20,6 +21,7 @@ static struct value function_strftime(struct render *r, struct value self, const
     if (format->length >= sizeof pattern) render_fail(r, "strftime_now's format is too long");
     memcpy(pattern, format->data, format->length);
     pattern[format->length] = 0;
+    render_charge(r, NUMBER_STEPS);
     if (!gmtime_r(&now, &parts)) render_fail(r, "strftime_now has no time to show");
     return text_copy(r, out, strftime(out, sizeof out, pattern, &parts), false);
 }
@@ -57,7 +59,8 @@ static void fill_dict(struct render *r, struct dict *dict, const struct args *ar
     if (args->n_positions > 1) render_fail(r, "a dict is made of one value at most");
     if (args->n_positions == 1 && args->position[0].kind == VALUE_DICT) {
         const struct dict *from = args->position[0].dict;
-        for (size_t i = 0; i < from->n; i++) dict_set(r, dict, from->pairs[i].key, from->pairs[i].value);
+        for (size_t i = 0; i < from->n; i++)
+            dict_set(r, dict, from->pairs[i].key, from->pairs[i].value);
     } else if (args->n_positions == 1) {
         const struct list *from = value_iterate(r, args->position[0]);
         for (size_t i = 0; i < from->n; i++) {
@@ -78,7 +81,8 @@ static struct value function_dict(struct render *r, struct value self, const str
     return VALUE_OF_DICT(dict);
 }
 
-static struct value function_namespace(struct render *r, struct value self, const struct args *args) {
+static struct value function_namespace(struct render *r, struct value self,
+                                       const struct args *args) {
     (void)self;
     struct dict *dict = dict_new(r);
     fill_dict(r, dict, args);
@@ -122,7 +126,7 @@ const struct builtin template_functions[] = {
     {NULL, NULL, NULL, 0},
 };
 
-/* ---- methods of cyclers and loops ------------------------------------------------------------------------------------------- */
+/* ---- methods of cyclers and loops --------------------------------------------------------- */
 
 static struct value cycler_next(struct render *r, struct value self, const struct args *args) {
     (void)r, (void)args;

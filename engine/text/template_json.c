@@ -7,12 +7,13 @@
 
 #include "engine/text/template.h"
 
-/* ---- in ------------------------------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------- */
 
 /* The string stays where cJSON has it: the caller keeps the tree until the render is over. */
 static struct value user_text(struct render *r, const char *data) {
     struct text *text = render_alloc(r, sizeof *text);
-    *text = (struct text){.data = data ? data : "", .length = data ? strlen(data) : 0, .user = true};
+    *text =
+        (struct text){.data = data ? data : "", .length = data ? strlen(data) : 0, .user = true};
     return VALUE_OF_TEXT(text);
 }
 
@@ -51,12 +52,12 @@ struct value value_from_json(struct render *r, const struct cJSON *json) {
     return value;
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------------------ */
+/* ---- out ---------------------------------------------------------------------------------- */
 
 struct writer {
     struct render *r;
     struct builder *out;
-    const struct text *indent;                /* of one level, or NULL: all on one line */
+    const struct text *indent; /* of one level, or NULL: all on one line */
     const struct text *comma, *colon;
     bool ascii, sorted;
     int level;
@@ -70,7 +71,8 @@ static void write_line(struct writer *w) {
     for (int i = 0; i < w->level; i++) builder_add_text(w->r, w->out, w->indent);
 }
 
-/* An escape for what JSON or ensure_ascii does not let stand; empty where the character stands for itself. */
+/* An escape for what JSON or ensure_ascii does not let stand; empty where the character stands
+ * for itself. */
 static void escape_point(char out[16], int32_t point, bool ascii) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     const char *known = point > 0 && point < 0x80 ? strchr(from, point) : NULL;
@@ -87,7 +89,7 @@ static void escape_point(char out[16], int32_t point, bool ascii) {
 
 static void write_text(struct writer *w, const struct text *text) {
     struct render *r = w->r;
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length / 2);
     builder_puts(r, w->out, "\"");
     for (size_t at = 0, next; at < text->length; at = next) {
         char escape[16];
@@ -102,8 +104,11 @@ static void write_text(struct writer *w, const struct text *text) {
 
 static void write_real(struct writer *w, double real) {
     char text[32];
+    render_charge(w->r, NUMBER_STEPS);
     real_print(text, real);
-    const char *name = isnan(real) ? "NaN" : isinf(real) ? (real < 0 ? "-Infinity" : "Infinity") : text;
+    const char *name = isnan(real)   ? "NaN"
+                       : isinf(real) ? (real < 0 ? "-Infinity" : "Infinity")
+                                     : text;
     builder_puts(w->r, w->out, name);
 }
 
@@ -212,7 +217,8 @@ static const struct text *indent_text(struct render *r, struct value indent) {
     return builder_value(r, b).text;
 }
 
-/* x|tojson(ensure_ascii, indent, separators, sort_keys): transformers' own filter, which escapes no HTML. */
+/* x|tojson(ensure_ascii, indent, separators, sort_keys): transformers' own filter, which escapes
+ * no HTML. */
 struct value filter_tojson(struct render *r, struct value self, const struct args *args) {
     struct writer w = {.r = r, .out = builder_new(r)};
     struct value separators = arg_or(args, 2, VALUE_OF_NONE);

@@ -1,5 +1,5 @@
-/* Cuts a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on and one newline at the very end
- * of the template dropped, which is how transformers sets it up. */
+/* Cuts a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on and one
+ * newline at the very end of the template dropped, which is how transformers sets it up. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,8 +84,8 @@ static size_t strip_end(const struct lexer *lexer, size_t start, size_t end) {
     return end;
 }
 
-/* Adds the text before a tag that opens at `end`, cut as the tag's sign ('-', '+' or another character) and lstrip_blocks
- * ask for, and moves to `end`. */
+/* Adds the text before a tag that opens at `end`, cut as the tag's sign ('-', '+' or another
+ * character) and lstrip_blocks ask for, and moves to `end`. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable) {
     size_t start = lexer->at, stop = end;
     if (sign == '-') {
@@ -101,19 +101,21 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     advance(lexer, end);
 }
 
-/* ---- comments and raw blocks ---------------------------------------------------------------------------- */
+/* ---- comments and raw blocks -------------------------------------------------------------- */
 
-/* Where the next tag of any kind opens, at or after `at`; the length of the source when there is none. */
+/* Where the next tag of any kind opens, at or after `at`; the length of the source when there is
+ * none. */
 static size_t find_tag(const struct lexer *lexer, size_t at) {
     for (; at + 1 < lexer->length; at++) {
         char second = lexer->source[at + 1];
-        if (lexer->source[at] == '{' && (second == '{' || second == '%' || second == '#')) return at;
+        if (lexer->source[at] == '{' && (second == '{' || second == '%' || second == '#'))
+            return at;
     }
     return lexer->length;
 }
 
-/* The byte after a tag's end at `at` ("%}" or "#}"), with what the end takes with it: white space after '-', a newline
- * after no sign. */
+/* The byte after a tag's end at `at` ("%}" or "#}"), with what the end takes with it: white
+ * space after '-', a newline after no sign. */
 static size_t after_end(const struct lexer *lexer, size_t at, char sign) {
     at += 2;
     if (sign == '-') return skip_space(lexer, at);
@@ -131,8 +133,8 @@ static void lex_comment(struct lexer *lexer) {
     advance(lexer, after_end(lexer, at, at > start ? lexer->source[at - 1] : 0));
 }
 
-/* Reads `{%- name` at `at`. Returns the byte after the name and the white space that follows, or 0 where there is
- * something else. */
+/* Reads `{%- name` at `at`. Returns the byte after the name and the white space that follows, or
+ * 0 where there is something else. */
 static size_t match_block(const struct lexer *lexer, size_t at, const char *name) {
     size_t n = strlen(name);
     if (lexer->length - at < 2 || memcmp(lexer->source + at, "{%", 2) != 0) return 0;
@@ -174,7 +176,7 @@ static void lex_raw(struct lexer *lexer, size_t start) {
     fail(lexer, "a raw block is not closed with '{% endraw %}'");
 }
 
-/* ---- numbers, names, strings, operators --------------------------------------------------------------------- */
+/* ---- numbers, names, strings, operators --------------------------------------------------- */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -184,8 +186,8 @@ static bool is_digit(char c) {
 static size_t skip_digits(const struct lexer *lexer, size_t at) {
     if (at >= lexer->length || !is_digit(lexer->source[at])) return at;
     while (at < lexer->length) {
-        bool joined = lexer->source[at] == '_' && at + 1 < lexer->length &&
-                      is_digit(lexer->source[at + 1]);
+        bool joined =
+            lexer->source[at] == '_' && at + 1 < lexer->length && is_digit(lexer->source[at + 1]);
         if (!is_digit(lexer->source[at]) && !joined) break;
         at++;
     }
@@ -230,7 +232,9 @@ static int radix_here(const struct lexer *lexer) {
 }
 
 static bool is_digit_of(char c, int radix) {
-    int digit = is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
+    int digit = is_digit(c)                          ? c - '0'
+                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                     : 99;
     return digit < radix;
 }
 
@@ -287,8 +291,7 @@ static bool is_name_byte(char c) {
 static void lex_name(struct lexer *lexer) {
     size_t end = lexer->at;
     while (end < lexer->length && is_name_byte(lexer->source[end])) end++;
-    add(lexer, TEMPLATE_NAME)->text =
-        new_text(lexer, lexer->source + lexer->at, end - lexer->at);
+    add(lexer, TEMPLATE_NAME)->text = new_text(lexer, lexer->source + lexer->at, end - lexer->at);
     advance(lexer, end);
 }
 
@@ -319,7 +322,8 @@ static uint32_t hex_escape(struct lexer *lexer, const char *digits, const char *
     return point;
 }
 
-/* Decodes the escape at `in`, which is behind the backslash, and moves `out` on. Returns where reading goes on. */
+/* Decodes the escape at `in`, which is behind the backslash, and moves `out` on. Returns where
+ * reading goes on. */
 static const char *unescape_one(struct lexer *lexer, const char *in, const char *end, char **out) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
     const char *known = *in ? strchr(from, *in) : NULL;
@@ -402,7 +406,7 @@ static void lex_operator(struct lexer *lexer) {
     advance(lexer, lexer->at + 1);
 }
 
-/* ---- tags ----------------------------------------------------------------------------------------------- */
+/* ---- tags --------------------------------------------------------------------------------- */
 
 /* Reads the end of the tag if it is here and no bracket is open. */
 static bool lex_tag_end(struct lexer *lexer, bool is_variable) {
@@ -429,7 +433,8 @@ static void lex_tag(struct lexer *lexer, bool is_variable) {
         size_t space = skip_space(lexer, lexer->at);
         char c = peek(lexer, 0);
         if (lexer->at >= lexer->length) {
-            fail(lexer, is_variable ? "a tag is not closed with '}}'" : "a tag is not closed with '%}'");
+            fail(lexer,
+                 is_variable ? "a tag is not closed with '}}'" : "a tag is not closed with '%}'");
         } else if (space > lexer->at) {
             advance(lexer, space);
         } else if (is_digit(c)) {

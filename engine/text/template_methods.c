@@ -4,7 +4,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- letters ------------------------------------------------------------------------------------------------------------------- */
+/* ---- letters ------------------------------------------------------------------------------ */
 
 static struct value by_filter(struct render *r, struct value self, const char *filter) {
     const struct args none = {.position = NULL};
@@ -50,7 +50,7 @@ static struct value text_swapcase(struct render *r, struct value self, const str
 
 /* Whether there are characters and all are as `is` wants them. */
 static struct value all_points(struct render *r, const struct text *text, bool (*is)(int32_t)) {
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         int32_t point = text_point(text, at, next);
@@ -104,12 +104,13 @@ static struct value text_islower(struct render *r, struct value self, const stru
     return by_test(r, self, "lower");
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- ends --------------------------------------------------------------------------------- */
 
 static struct value strip(struct render *r, struct value self, const struct args *args, bool left,
                           bool right) {
     struct value set = arg_or(args, 0, VALUE_OF_NONE);
-    const struct text *chars = set.kind == VALUE_NONE ? NULL : value_need_text(r, set, "what is stripped");
+    const struct text *chars =
+        set.kind == VALUE_NONE ? NULL : value_need_text(r, set, "what is stripped");
     return text_strip(r, self.text, chars, left, right);
 }
 
@@ -139,7 +140,8 @@ static const struct text *window(struct render *r, struct value self, const stru
 }
 
 /* startswith and endswith take one string or a tuple of them. */
-static struct value ends(struct render *r, struct value self, const struct args *args, bool at_start) {
+static struct value ends(struct render *r, struct value self, const struct args *args,
+                         bool at_start) {
     const struct text *text = window(r, self, args);
     struct value part = args->position[0];
     if (part.kind != VALUE_LIST || part.list->flavour != LIST_TUPLE) {
@@ -161,18 +163,20 @@ static struct value text_endswith(struct render *r, struct value self, const str
     return ends(r, self, args, false);
 }
 
-static struct value text_removeprefix(struct render *r, struct value self, const struct args *args) {
+static struct value text_removeprefix(struct render *r, struct value self,
+                                      const struct args *args) {
     const struct text *text = self.text, *part = value_need_text(r, args->position[0], "a prefix");
     if (!has_end(text, part, true)) return self;
     return text_part(r, text, part->length, text->length - part->length);
 }
 
-static struct value text_removesuffix(struct render *r, struct value self, const struct args *args) {
+static struct value text_removesuffix(struct render *r, struct value self,
+                                      const struct args *args) {
     const struct text *text = self.text, *part = value_need_text(r, args->position[0], "a suffix");
     return has_end(text, part, false) ? text_part(r, text, 0, text->length - part->length) : self;
 }
 
-/* ---- finding ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------------------------ */
 
 /* The character position of a part in the whole string, or -1. */
 static int64_t find(struct render *r, struct value self, const struct args *args, bool from_right) {
@@ -218,8 +222,8 @@ static struct value text_count(struct render *r, struct value self, const struct
 }
 
 /* An empty part stands before every character and at the end. */
-static struct value replace_nothing(struct render *r, const struct text *text, const struct text *with,
-                                    int64_t limit) {
+static struct value replace_nothing(struct render *r, const struct text *text,
+                                    const struct text *with, int64_t limit) {
     struct builder *b = builder_new(r);
     int64_t n = 0;
     for (size_t at = 0, next; at < text->length; at = next, n++) {
@@ -252,7 +256,7 @@ static struct value text_replace(struct render *r, struct value self, const stru
     return builder_value(r, b);
 }
 
-/* ---- splitting -------------------------------------------------------------------------------------------------------------------- */
+/* ---- splitting ---------------------------------------------------------------------------- */
 
 /* Words between white space, at most `limit` cuts, after which the rest stays whole. */
 static struct list *split_space(struct render *r, const struct text *text, int64_t limit) {
@@ -264,25 +268,20 @@ static struct list *split_space(struct render *r, const struct text *text, int64
         if (!point_is_space(text_point(rest, at, next))) continue;
         if (at == start) {
             start = next;
-        } else if (limit < 0 || (int64_t)words->n < limit) {
-            list_push(r, words, text_part(r, rest, start, at - start));
-            start = next;
-        } else {
-            break;
+            continue;
         }
+        if (limit >= 0 && (int64_t)words->n >= limit) break;
+        list_push(r, words, text_part(r, rest, start, at - start));
+        start = next;
     }
-    if (limit >= 0 && (int64_t)words->n >= limit) {
-        const struct text *tail = text_part(r, rest, start, rest->length - start).text;
-        struct value whole = text_strip(r, tail, NULL, false, true);
-        if (whole.text->length) list_push(r, words, whole);
-    } else if (start < rest->length) {
+    if (start < rest->length) {
         list_push(r, words, text_part(r, rest, start, rest->length - start));
     }
     return words;
 }
 
-static struct list *split_at(struct render *r, const struct text *text, const struct text *separator,
-                             int64_t limit) {
+static struct list *split_at(struct render *r, const struct text *text,
+                             const struct text *separator, int64_t limit) {
     struct list *parts = list_open(r, LIST_PLAIN);
     size_t from = 0;
     while (limit < 0 || (int64_t)parts->n < limit) {
@@ -295,7 +294,8 @@ static struct list *split_at(struct render *r, const struct text *text, const st
     return parts;
 }
 
-/* Cuts from the right: all parts, of which the first ones are put together again where there are too many. */
+/* Cuts from the right: all parts, of which the first ones are put together again where there are
+ * too many. */
 static struct value rejoin_first(struct render *r, const struct text *text, struct list *parts,
                                  int64_t limit) {
     if (limit < 0 || (int64_t)parts->n <= limit + 1) return VALUE_OF_LIST(parts);
@@ -309,7 +309,8 @@ static struct value rejoin_first(struct render *r, const struct text *text, stru
     return VALUE_OF_LIST(result);
 }
 
-static struct value split(struct render *r, struct value self, const struct args *args, bool from_right) {
+static struct value split(struct render *r, struct value self, const struct args *args,
+                          bool from_right) {
     struct value separator = arg_or(args, 0, VALUE_OF_NONE);
     int64_t limit = value_need_int(r, arg_or(args, 1, VALUE_OF_INT(-1)), "split's maxsplit");
     struct list *parts;
@@ -346,7 +347,7 @@ static struct value text_splitlines(struct render *r, struct value self, const s
     bool keep = value_truth(arg_or(args, 0, VALUE_OF_BOOL(false)));
     struct list *lines = list_open(r, LIST_PLAIN);
     size_t start = 0;
-    render_charge(r, text->length / 16);
+    render_charge(r, text->length / 4);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         if (!ends_line(text_point(text, at, next))) continue;
@@ -358,7 +359,8 @@ static struct value text_splitlines(struct render *r, struct value self, const s
     return VALUE_OF_LIST(lines);
 }
 
-static struct value partition(struct render *r, struct value self, const struct args *args, bool from_right) {
+static struct value partition(struct render *r, struct value self, const struct args *args,
+                              bool from_right) {
     const struct text *text = self.text;
     const struct text *mark = value_need_text(r, args->position[0], "partition's separator");
     if (mark->length == 0) render_fail(r, "partition's separator is empty");
@@ -397,7 +399,7 @@ static struct value text_join(struct render *r, struct value self, const struct 
     return builder_value(r, b);
 }
 
-/* ---- padding ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- padding ------------------------------------------------------------------------------ */
 
 /* Adds `n` times the fill character. */
 static void pad(struct render *r, struct builder *b, const struct text *fill, int64_t n) {
@@ -407,14 +409,18 @@ static void pad(struct render *r, struct builder *b, const struct text *fill, in
     }
 }
 
-static struct value justify(struct render *r, struct value self, const struct args *args, int left_of_two) {
-    int64_t missing = value_need_int(r, args->position[0], "a width") - (int64_t)text_points(r, self.text);
+static struct value justify(struct render *r, struct value self, const struct args *args,
+                            int left_of_two) {
+    int64_t missing =
+        value_need_int(r, args->position[0], "a width") - (int64_t)text_points(r, self.text);
     const struct text *fill = value_need_text(r, arg_or(args, 1, text_of(r, " ")), "the fill");
     if (text_points(r, fill) != 1) render_fail(r, "the fill must be one character");
     if (missing <= 0) return self;
     struct builder *b = builder_new(r);
     int64_t width = missing + (int64_t)text_points(r, self.text);
-    int64_t left = left_of_two == 1 ? missing / 2 + (missing & width & 1) : left_of_two == 2 ? missing : 0;
+    int64_t left = left_of_two == 1   ? missing / 2 + (missing & width & 1)
+                   : left_of_two == 2 ? missing
+                                      : 0;
     pad(r, b, fill, left);
     builder_add_text(r, b, self.text);
     pad(r, b, fill, missing - left);
@@ -435,7 +441,8 @@ static struct value text_rjust(struct render *r, struct value self, const struct
 
 static struct value text_zfill(struct render *r, struct value self, const struct args *args) {
     const struct text *text = self.text;
-    int64_t missing = value_need_int(r, args->position[0], "a width") - (int64_t)text_points(r, text);
+    int64_t missing =
+        value_need_int(r, args->position[0], "a width") - (int64_t)text_points(r, text);
     size_t sign = text->length && (text->data[0] == '-' || text->data[0] == '+');
     struct builder *b = builder_new(r);
     builder_add_part(r, b, text, 0, sign);

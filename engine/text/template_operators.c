@@ -1,4 +1,5 @@
-/* Arithmetic, repetition, joining and slices, as Python has them. Integers have 64 bits here: what would not fit is an error. */
+/* Arithmetic, repetition, joining and slices, as Python has them. Integers have 64 bits here:
+ * what would not fit is an error. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ _Noreturn static void fail_operands(struct render *r, int op, struct value a, st
     render_fail(r, "'%s' is not defined for '%s' and '%s'", name, value_type(a), value_type(b));
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------ */
 
 /* Division that rounds down, and the remainder that goes with it. */
 static int64_t floor_div(int64_t a, int64_t b, int64_t *rest) {
@@ -105,10 +106,11 @@ static struct value reals(struct render *r, int op, double a, double b) {
     }
 }
 
-/* ---- strings and lists ------------------------------------------------------------------------------------------------------ */
+/* ---- strings and lists -------------------------------------------------------------------- */
 
 static bool is_sequence(struct value value) {
-    return value.kind == VALUE_TEXT || (value.kind == VALUE_LIST && value.list->flavour <= LIST_GROUP);
+    return value.kind == VALUE_TEXT ||
+           (value.kind == VALUE_LIST && value.list->flavour <= LIST_GROUP);
 }
 
 static struct value repeat(struct render *r, struct value value, int64_t times) {
@@ -148,7 +150,7 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
     fail_operands(r, op, a, b);
 }
 
-/* ---- slices ----------------------------------------------------------------------------------------------------------------- */
+/* ---- slices ------------------------------------------------------------------------------- */
 
 struct slice {
     int64_t start, step, n; /* the first item, from one to the next, how many */
@@ -163,8 +165,8 @@ static int64_t bound(struct render *r, struct value value, int64_t otherwise, in
     return at < low ? low : at > high ? high : at;
 }
 
-static struct slice slice_of(struct render *r, int64_t length, struct value start, struct value stop,
-                             struct value step) {
+static struct slice slice_of(struct render *r, int64_t length, struct value start,
+                             struct value stop, struct value step) {
     struct slice slice = {.step = 1};
     if (step.kind != VALUE_NONE) slice.step = value_need_int(r, step, "a slice's step");
     if (slice.step == 0) render_fail(r, "a slice's step must not be zero");
@@ -195,7 +197,7 @@ static struct value slice_text(struct render *r, const struct text *text, struct
 
 static struct value slice_list(struct render *r, const struct list *list, struct slice slice) {
     struct list *part = list_new(r, slice.step == 1 ? 0 : (size_t)slice.n, list->flavour);
-    if (slice.step == 1) {
+    if (slice.step == 1 && slice.n) {
         part->items = list->items + slice.start;
         part->n = (size_t)slice.n;
     }
@@ -213,17 +215,16 @@ static struct value slice_list(struct render *r, const struct list *list, struct
     return VALUE_OF_LIST(part);
 }
 
-struct value value_slice(struct render *r, struct value object, struct value start, struct value stop,
-                         struct value step) {
+struct value value_slice(struct render *r, struct value object, struct value start,
+                         struct value stop, struct value step) {
     if (object.kind == VALUE_UNDEFINED) value_undefined_fail(r, object);
     if (object.kind == VALUE_TEXT) {
         int64_t length = (int64_t)text_points(r, object.text);
-        render_charge(r, object.text->length / 16);
+        render_charge(r, object.text->length / 8);
         return slice_text(r, object.text, slice_of(r, length, start, stop, step));
     }
     if (object.kind == VALUE_LIST && object.list->flavour <= LIST_RANGE) {
-        return slice_list(r, object.list,
-                          slice_of(r, (int64_t)object.list->n, start, stop, step));
+        return slice_list(r, object.list, slice_of(r, (int64_t)object.list->n, start, stop, step));
     }
     return (struct value){.kind = VALUE_UNDEFINED, .holder = object.kind, .text = NULL};
 }

@@ -1,4 +1,5 @@
-/* What the two files of the parser share: expressions in template_parser.c, statements in template_statement.c. */
+/* What the files of the parser share: expressions are in template_expression.c, statements in
+ * template_statement.c, and what both stand on in template_parser.c. */
 #ifndef PENSTOCK_TEMPLATE_PARSER_H
 #define PENSTOCK_TEMPLATE_PARSER_H
 
@@ -15,15 +16,18 @@ struct parser {
 struct node *parser_node(struct parser *p, enum node_kind kind);
 struct node *parser_close(struct parser *p, struct node *node);
 _Noreturn void parser_fail(struct parser *p, const char *wanted); /* "expected X, got Y" */
+void parser_next(struct parser *p);
 bool parser_skip(struct parser *p, int kind);
 void parser_expect(struct parser *p, int kind, const char *name);
+bool parser_token_is_name(const struct token *token, const char *name);
 bool parser_sees_name(const struct parser *p, const char *name);
 bool parser_skip_name(struct parser *p, const char *name);
 const struct text *parser_expect_name(struct parser *p);
 
 struct node *parse_expression(struct parser *p);
 struct node *parse_or(struct parser *p); /* an expression without inline if */
-/* One expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets` allows the empty tuple. */
+/* One expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets` allows
+ * the empty tuple. */
 struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets);
 /* What a set, for or with assigns to. `member` allows name.attribute. */
 struct node *parse_target(struct parser *p, bool member);

@@ -7,34 +7,40 @@
 #include "engine/text/template.h"
 
 /* The fewest digits that read back as the same number. */
-static void shortest(char out[32], double real) {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, 32, "%.*e", digits - 1, real);
-        if (strtod(out, NULL) == real) return;
+static int shortest_digits(double real) {
+    char text[32];
+    int digits = 1;
+    for (; digits < 17; digits++) {
+        snprintf(text, sizeof text, "%.*e", digits - 1, real);
+        if (strtod(text, NULL) == real) break;
     }
+    return digits;
 }
 
 void real_print(char out[32], double real) {
+    char text[32];
     if (isnan(real) || isinf(real)) {
-        snprintf(out, 32, "%s", isnan(real) ? "nan" : real < 0 ? "-inf" : "inf");
-        return;
+        snprintf(text, sizeof text, "%s", isnan(real) ? "nan" : real < 0 ? "-inf" : "inf");
+    } else {
+        int digits = shortest_digits(real);
+        snprintf(text, sizeof text, "%.*e", digits - 1,
+                 real); /* C writes exponents as Python does */
+        int exponent = atoi(strchr(text, 'e') + 1), decimals = digits - 1 - exponent;
+        if (exponent >= -4 && exponent < 16) {
+            snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, real);
+        }
     }
-    shortest(out, real);
-    int exponent = atoi(strchr(out, 'e') + 1);
-    int digits = 0;
-    for (const char *c = out; *c != 'e'; c++) digits += *c >= '0' && *c <= '9';
-    if (exponent < -4 || exponent >= 16) return; /* C writes the exponent as Python does */
-    int decimals = digits - 1 - exponent;
-    snprintf(out, 32, "%.*f", decimals > 1 ? decimals : 1, real);
+    memcpy(out, text, sizeof text);
 }
 
 static void print_real(struct render *r, struct builder *b, double real) {
     char text[32];
+    render_charge(r, NUMBER_STEPS);
     real_print(text, real);
     builder_puts(r, b, text);
 }
 
-/* ---- repr of strings ------------------------------------------------------------------------------------------------ */
+/* ---- repr of strings ---------------------------------------------------------------------- */
 
 static void repr_point(struct render *r, struct builder *b, const struct text *text, size_t at,
                        size_t next, char quote) {
@@ -49,14 +55,15 @@ static void repr_point(struct render *r, struct builder *b, const struct text *t
         snprintf(escape, sizeof escape, form, (unsigned)point);
     }
     bool user = text_is_user(text, at);
-    builder_add(r, b, *escape ? escape : text->data + at, *escape ? strlen(escape) : next - at, user);
+    builder_add(r, b, *escape ? escape : text->data + at, *escape ? strlen(escape) : next - at,
+                user);
 }
 
 static void repr_text(struct render *r, struct builder *b, const struct text *text) {
     bool has_single = memchr(text->data, '\'', text->length) != NULL;
     bool has_double = memchr(text->data, '"', text->length) != NULL;
     char quote[2] = {has_single && !has_double ? '"' : '\'', 0};
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length / 2);
     builder_puts(r, b, quote);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
@@ -65,7 +72,7 @@ static void repr_text(struct render *r, struct builder *b, const struct text *te
     builder_puts(r, b, quote);
 }
 
-/* ---- repr of containers ---------------------------------------------------------------------------------------------- */
+/* ---- repr of containers ------------------------------------------------------------------- */
 
 static void print_items(struct render *r, struct builder *b, const struct list *list) {
     for (size_t i = 0; i < list->n; i++) {
@@ -86,12 +93,15 @@ static void print_range(struct render *r, struct builder *b, const struct list *
 }
 
 static void print_list(struct render *r, struct builder *b, const struct list *list) {
-    static const char *const opening[] = {
-        [LIST_PLAIN] = "[", [LIST_TUPLE] = "(", [LIST_GROUP] = "(", [LIST_KEYS] = "dict_keys([",
-        [LIST_VALUES] = "dict_values([", [LIST_ITEMS] = "dict_items(["};
-    static const char *const closing[] = {[LIST_PLAIN] = "]",   [LIST_TUPLE] = ")",
-                                          [LIST_GROUP] = ")",   [LIST_KEYS] = "])",
-                                          [LIST_VALUES] = "])", [LIST_ITEMS] = "])"};
+    static const char *const opening[] = {[LIST_PLAIN] = "[",
+                                          [LIST_TUPLE] = "(",
+                                          [LIST_GROUP] = "(",
+                                          [LIST_KEYS] = "dict_keys([",
+                                          [LIST_VALUES] = "dict_values([",
+                                          [LIST_ITEMS] = "dict_items(["};
+    static const char *const closing[] = {
+        [LIST_PLAIN] = "]", [LIST_TUPLE] = ")",   [LIST_GROUP] = ")",
+        [LIST_KEYS] = "])", [LIST_VALUES] = "])", [LIST_ITEMS] = "])"};
     if (list->flavour == LIST_RANGE) {
         print_range(r, b, list);
     } else if (list->flavour == LIST_GENERATOR) {

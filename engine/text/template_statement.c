@@ -16,9 +16,10 @@ static bool sees_any(const struct parser *p, const char *const *names) {
     return false;
 }
 
-/* The statements up to one of the tags `ends` (at most three), which is left to read. A tag's own "%}", or ":" before it, stands
- * in front. */
-static struct node *parse_block(struct parser *p, const char *end, const char *or, const char *or2) {
+/* The statements up to one of the tags `ends` (at most three), which is left to read. A tag's
+ * own "%}", or ":" before it, stands in front. */
+static struct node *parse_block(struct parser *p, const char *end, const char * or,
+                                const char *or2) {
     const char *const ends[] = {end, or, or2, NULL};
     parser_skip(p, ':');
     expect_block_end(p);
@@ -38,7 +39,8 @@ static struct node *parse_block_to(struct parser *p, const char *end) {
     return body;
 }
 
-static struct node *parse_branch(struct parser *p, struct node *test, const char *or, const char *or2) {
+static struct node *parse_branch(struct parser *p, struct node *test, const char * or,
+                                 const char *or2) {
     struct node *branch = parser_node(p, NODE_BRANCH);
     branch->a = test;
     branch->b = parse_block(p, "endif", or, or2);
@@ -56,7 +58,8 @@ static struct node *parse_if(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* What a for loop walks over: a tuple or an expression without inline if, since "if" begins the loop's own condition. */
+/* What a for loop walks over: a tuple or an expression without inline if, since "if" begins the
+ * loop's own condition. */
 static struct node *parse_for(struct parser *p) {
     struct node *node = parser_node(p, NODE_FOR);
     node->a = parse_target(p, false);
@@ -103,7 +106,19 @@ static struct node *parse_with(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* ---- macros and what is like them -------------------------------------------------------------------------------- */
+/* ---- macros and what is like them --------------------------------------------------------- */
+
+static void check_parameter(struct parser *p, const struct node *list,
+                            const struct node *parameter) {
+    for (; list; list = list->next) {
+        guard_charge(p->guard, 1);
+        if (text_equal(list->name, parameter->name))
+            guard_fail(p->guard, "two parameters have one name");
+    }
+    if (text_is(parameter->name, "caller") && !parameter->a) {
+        guard_fail(p->guard, "the parameter 'caller' needs a default");
+    }
+}
 
 static struct node *parse_parameters(struct parser *p) {
     struct node *list = NULL, **last = &list;
@@ -119,6 +134,7 @@ static struct node *parse_parameters(struct parser *p) {
             guard_fail(p->guard, "a parameter without a default follows one that has one");
         }
         has_default |= parameter->a != NULL;
+        check_parameter(p, list, parameter);
         *last = parser_close(p, parameter);
         last = &parameter->next;
     }
@@ -178,7 +194,7 @@ static struct node *parse_named_block(struct parser *p) {
     const struct text *name = parser_expect_name(p);
     parser_skip_name(p, "scoped");
     parse_function_body(p, node, "endblock");
-    if (p->token->kind == TEMPLATE_NAME && text_equal(p->token->text, name)) p->token++;
+    if (p->token->kind == TEMPLATE_NAME && text_equal(p->token->text, name)) parser_next(p);
     return parser_close(p, node);
 }
 
@@ -208,7 +224,7 @@ static struct node *parse_continue(struct parser *p) {
     return parse_jump(p, NODE_CONTINUE);
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------------ */
+/* ---- statements --------------------------------------------------------------------------- */
 
 static struct node *parse_statement(struct parser *p) {
     static const struct {
@@ -248,7 +264,8 @@ static struct node *parse_data(struct parser *p) {
     return node;
 }
 
-/* Reads statements until the end of the template or a tag of `ends`, of which the opening "{%" is read. */
+/* Reads statements until the end of the template or a tag of `ends`, of which the opening "{%"
+ * is read. */
 static struct node *parse_body(struct parser *p, const char *const *ends) {
     struct node *list = NULL, **last = &list;
     while (p->token->kind != TEMPLATE_END) {

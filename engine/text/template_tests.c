@@ -2,7 +2,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- tests of kind ------------------------------------------------------------------------------------------------------------ */
+/* ---- tests of kind ------------------------------------------------------------------------ */
 
 #define TEST(name, condition)                                                                      \
     static struct value name(struct render *r, struct value self, const struct args *args) {       \
@@ -23,7 +23,8 @@ TEST(is_string, self.kind == VALUE_TEXT)
 TEST(is_mapping, self.kind == VALUE_DICT)
 TEST(is_iterable, value_is_iterable(self) || self.kind == VALUE_LOOP)
 TEST(is_escaped, false)
-TEST(is_sequence, self.kind == VALUE_TEXT || self.kind == VALUE_DICT || self.kind == VALUE_UNDEFINED ||
+TEST(is_sequence, self.kind == VALUE_TEXT || self.kind == VALUE_DICT ||
+                      self.kind == VALUE_UNDEFINED ||
                       (self.kind == VALUE_LIST && self.list->flavour <= LIST_RANGE))
 TEST(is_callable, self.kind == VALUE_UNDEFINED || self.kind == VALUE_FUNCTION ||
                       self.kind == VALUE_METHOD || self.kind == VALUE_MACRO ||
@@ -31,7 +32,7 @@ TEST(is_callable, self.kind == VALUE_UNDEFINED || self.kind == VALUE_FUNCTION ||
 TEST(is_filter, self.kind == VALUE_TEXT && builtin_filter(self.text->data, self.text->length))
 TEST(is_test, self.kind == VALUE_TEXT && builtin_test(self.text->data, self.text->length))
 
-/* ---- tests of comparison -------------------------------------------------------------------------------------------------------- */
+/* ---- tests of comparison ------------------------------------------------------------------ */
 
 TEST(is_equal, value_equal(r, self, args->position[0]))
 TEST(is_unequal, !value_equal(r, self, args->position[0]))
@@ -49,7 +50,8 @@ static struct value is_at_least(struct render *r, struct value self, const struc
     return VALUE_OF_BOOL(order == 1 || order == 0);
 }
 
-/* Identity: constants and small numbers are one object in Python, others where they are one object here. */
+/* Identity: constants and small numbers are one object in Python, others where they are one
+ * object here. */
 static struct value is_same(struct render *r, struct value self, const struct args *args) {
     struct value other = args->position[0];
     if (self.kind != other.kind) return VALUE_OF_BOOL(false);
@@ -70,7 +72,7 @@ TEST(is_odd, value_equal(r, value_binary(r, '%', self, VALUE_OF_INT(2)), VALUE_O
 static bool is_case(struct render *r, struct value self, int32_t (*how)(int32_t, int32_t)) {
     const struct text *text = value_text(r, self);
     bool has_cased = false;
-    render_charge(r, text->length / 8);
+    render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
         int32_t point = text_point(text, at, next);

@@ -1,11 +1,12 @@
-/* Strings: bytes of UTF-8 of which each knows whose it is. A character here is what starts at a byte that continues no
- * other, so that text which is no UTF-8 still has a length and can be cut. */
+/* Strings: bytes of UTF-8 of which each knows whose it is. A character here is what starts at a
+ * byte that continues no other, so that text which is no UTF-8 still has a length and can be
+ * cut. */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "engine/text/template.h"
 
-/* ---- builder ------------------------------------------------------------------------------------------------ */
+/* ---- builder ------------------------------------------------------------------------------ */
 
 struct builder *builder_new(struct render *r) {
     struct builder *b = render_alloc(r, sizeof *b);
@@ -13,7 +14,8 @@ struct builder *builder_new(struct render *r) {
     return b;
 }
 
-/* Makes room for `more` bytes. What earlier texts point at stays where it is: the arena frees nothing. */
+/* Makes room for `more` bytes. What earlier texts point at stays where it is: the arena frees
+ * nothing. */
 static void reserve(struct render *r, struct builder *b, size_t more) {
     if (more > SIZE_MAX / 4 - b->length) render_fail(r, "a string is too long");
     if (b->limit && b->length + more > b->limit) {
@@ -82,13 +84,13 @@ static struct text *text_new(struct render *r) {
 struct value builder_value(struct render *r, struct builder *b) {
     struct text *text = text_new(r);
     if (b->length) {
-        *text = (struct text){.data = b->data, .mask = b->mask, .length = b->length,
-                              .user = b->user, .home = b};
+        *text = (struct text){
+            .data = b->data, .mask = b->mask, .length = b->length, .user = b->user, .home = b};
     }
     return VALUE_OF_TEXT(text);
 }
 
-/* ---- making texts ------------------------------------------------------------------------------------------- */
+/* ---- making texts ------------------------------------------------------------------------- */
 
 struct value text_of(struct render *r, const char *literal) {
     struct text *text = text_new(r);
@@ -126,7 +128,7 @@ struct value text_append(struct render *r, const struct text *left, const struct
     return builder_value(r, b);
 }
 
-/* ---- looking at texts ----------------------------------------------------------------------------------------- */
+/* ---- looking at texts --------------------------------------------------------------------- */
 
 bool text_is_user(const struct text *text, size_t at) {
     return text->mask ? text->mask[at] : text->user;
@@ -148,12 +150,13 @@ int text_compare(const struct text *a, const struct text *b) {
     return a->length < b->length ? -1 : a->length > b->length;
 }
 
-ptrdiff_t text_find(struct render *r, const struct text *text, const struct text *part, size_t from) {
+ptrdiff_t text_find(struct render *r, const struct text *text, const struct text *part,
+                    size_t from) {
     if (from > text->length) return -1;
     if (part->length == 0) return (ptrdiff_t)from;
     const char *found = memmem(text->data + from, text->length - from, part->data, part->length);
     size_t looked = found ? (size_t)(found - text->data) - from : text->length - from;
-    render_charge(r, (looked + part->length) / 64 + 1);
+    render_charge(r, (looked + part->length) / 8 + 1);
     return found ? found - text->data : -1;
 }
 
@@ -181,7 +184,7 @@ size_t text_next(const struct text *text, size_t at) {
 size_t text_points(struct render *r, const struct text *text) {
     size_t n = text->length > 0;
     for (size_t at = 1; at < text->length; at++) n += starts_character(text, at);
-    render_charge(r, text->length / 64);
+    render_charge(r, text->length / 16);
     return n;
 }
 
@@ -237,18 +240,19 @@ int32_t point_lower(int32_t point, int32_t previous) {
     return utf8proc_tolower(point);
 }
 
-/* ---- changing texts --------------------------------------------------------------------------------------------- */
+/* ---- changing texts ----------------------------------------------------------------------- */
 
 struct value text_map(struct render *r, const struct text *text,
                       int32_t (*how)(int32_t point, int32_t previous)) {
     struct builder *b = builder_new(r);
     int32_t previous = -1;
-    render_charge(r, text->length / 4);
+    render_charge(r, text->length);
     for (size_t at = 0, next; at < text->length; at = next) {
         next = text_next(text, at);
-        int32_t point = text_point(text, at, next), changed = point < 0 ? point : how(point, previous);
+        int32_t point = text_point(text, at, next),
+                changed = point < 0 ? point : how(point, previous);
         bool user = text_is_user(text, at);
-        if (changed == 0xDF && how == point_upper) {
+        if (point == 0xDF && how == point_upper) {
             builder_add(r, b, "SS", 2, user); /* the one common letter whose capital is two */
         } else if (changed == point) {
             builder_add(r, b, text->data + at, next - at, user);
@@ -270,8 +274,8 @@ static bool is_stripped(struct render *r, const struct text *text, size_t at, si
     return text_find(r, set, &one, 0) >= 0;
 }
 
-struct value text_strip(struct render *r, const struct text *text, const struct text *set, bool left,
-                        bool right) {
+struct value text_strip(struct render *r, const struct text *text, const struct text *set,
+                        bool left, bool right) {
     size_t start = 0, end = text->length;
     while (left && start < end) {
         size_t next = text_next(text, start);
@@ -284,6 +288,6 @@ struct value text_strip(struct render *r, const struct text *text, const struct 
         if (!is_stripped(r, text, last, end, set)) break;
         end = last;
     }
-    render_charge(r, (text->length - (end - start)) / 16);
+    render_charge(r, (text->length - (end - start)) / 2);
     return text_part(r, text, start, end - start);
 }

@@ -1,10 +1,11 @@
-/* What values are: lists, dicts, truth, equality, order, membership, and walking over them, each as Python has it. */
+/* What values are: lists, dicts, truth, equality, order, membership, and walking over them, each
+ * as Python has it. */
 #include <assert.h>
 #include <string.h>
 
 #include "engine/text/template.h"
 
-/* ---- lists ---------------------------------------------------------------------------------------------------- */
+/* ---- lists -------------------------------------------------------------------------------- */
 
 struct list_store {
     struct value *items;
@@ -42,7 +43,8 @@ void list_push(struct render *r, struct list *list, struct value value) {
     list->n = store->n;
 }
 
-/* Like text_append: a list that is still the whole of its store grows there, so that building one by `+` is linear. */
+/* Like text_append: a list that is still the whole of its store grows there, so that building
+ * one by `+` is linear. */
 struct list *list_concat(struct render *r, struct list *left, struct list *right) {
     struct list *sum = list_open(r, left->flavour == LIST_GROUP ? LIST_TUPLE : left->flavour);
     if (left->store && left->store->n == left->n) {
@@ -64,7 +66,7 @@ struct value list_pair(struct render *r, struct value a, struct value b) {
     return VALUE_OF_LIST(pair);
 }
 
-/* ---- numbers and types ------------------------------------------------------------------------------------------ */
+/* ---- numbers and types -------------------------------------------------------------------- */
 
 bool value_is_integral(struct value value) {
     return value.kind == VALUE_BOOL || value.kind == VALUE_INT;
@@ -85,23 +87,26 @@ double value_real(struct value value) {
 
 const char *value_type(struct value value) {
     static const char *const names[] = {
-        [VALUE_MISSING] = "nothing",      [VALUE_UNDEFINED] = "Undefined", [VALUE_NONE] = "NoneType",
-        [VALUE_BOOL] = "bool",            [VALUE_INT] = "int",             [VALUE_FLOAT] = "float",
-        [VALUE_TEXT] = "str",             [VALUE_LIST] = "list",           [VALUE_DICT] = "dict",
-        [VALUE_NAMESPACE] = "Namespace",  [VALUE_FUNCTION] = "function",   [VALUE_METHOD] = "method",
-        [VALUE_MACRO] = "Macro",          [VALUE_LOOP] = "LoopContext",    [VALUE_CYCLER] = "Cycler",
-        [VALUE_JOINER] = "Joiner"};
+        [VALUE_MISSING] = "nothing",   [VALUE_UNDEFINED] = "Undefined",
+        [VALUE_NONE] = "NoneType",     [VALUE_BOOL] = "bool",
+        [VALUE_INT] = "int",           [VALUE_FLOAT] = "float",
+        [VALUE_TEXT] = "str",          [VALUE_LIST] = "list",
+        [VALUE_DICT] = "dict",         [VALUE_NAMESPACE] = "Namespace",
+        [VALUE_FUNCTION] = "function", [VALUE_METHOD] = "method",
+        [VALUE_MACRO] = "Macro",       [VALUE_LOOP] = "LoopContext",
+        [VALUE_CYCLER] = "Cycler",     [VALUE_JOINER] = "Joiner"};
     static const char *const flavours[] = {
-        [LIST_PLAIN] = "list",     [LIST_TUPLE] = "tuple",         [LIST_GROUP] = "tuple",
-        [LIST_RANGE] = "range",    [LIST_KEYS] = "dict_keys",      [LIST_VALUES] = "dict_values",
+        [LIST_PLAIN] = "list",       [LIST_TUPLE] = "tuple",        [LIST_GROUP] = "tuple",
+        [LIST_RANGE] = "range",      [LIST_KEYS] = "dict_keys",     [LIST_VALUES] = "dict_values",
         [LIST_ITEMS] = "dict_items", [LIST_GENERATOR] = "generator"};
-    return value.kind == VALUE_LIST ? flavours[value.list->flavour] : names[value.kind];
+    return value.kind == VALUE_LIST && value.list ? flavours[value.list->flavour]
+                                                  : names[value.kind];
 }
 
 _Noreturn void value_undefined_fail(struct render *r, struct value value) {
     const struct text *name = value.text;
     if (!name) render_fail(r, "a value is undefined");
-    int length = (int)(name->length > 100 ? 100 : name->length);
+    int length = text_shown(name);
     if (value.holder == VALUE_MISSING) render_fail(r, "'%.*s' is undefined", length, name->data);
     render_fail(r, "'%s' has no attribute '%.*s'", value_type((struct value){.kind = value.holder}),
                 length, name->data);
@@ -144,7 +149,7 @@ bool value_truth(struct value value) {
     }
 }
 
-/* ---- equality and order ------------------------------------------------------------------------------------------ */
+/* ---- equality and order ------------------------------------------------------------------- */
 
 static bool lists_equal(struct render *r, const struct list *a, const struct list *b) {
     bool a_tuple = a->flavour == LIST_TUPLE || a->flavour == LIST_GROUP;
@@ -191,7 +196,8 @@ bool value_equal(struct render *r, struct value a, struct value b) {
     } else if (a.kind == VALUE_UNDEFINED || a.kind == VALUE_NONE) {
         equal = true;
     } else {
-        equal = a.dict == b.dict; /* namespaces, functions and the like are equal only to themselves */
+        equal =
+            a.dict == b.dict; /* namespaces, functions and the like are equal only to themselves */
     }
     guard_leave(&r->guard);
     return equal;
@@ -238,7 +244,7 @@ int value_compare(struct render *r, struct value a, struct value b) {
     return order;
 }
 
-/* ---- walking ------------------------------------------------------------------------------------------------------ */
+/* ---- walking ------------------------------------------------------------------------------ */
 
 /* A string's characters, each a string. */
 static struct list *characters(struct render *r, const struct text *text) {
@@ -288,8 +294,8 @@ size_t value_length(struct render *r, struct value value) {
 
 bool value_contains(struct render *r, struct value container, struct value item) {
     if (container.kind == VALUE_TEXT) {
-        return text_find(r, container.text, value_need_text(r, item, "what is looked for in a string"),
-                         0) >= 0;
+        return text_find(r, container.text,
+                         value_need_text(r, item, "what is looked for in a string"), 0) >= 0;
     }
     if (container.kind == VALUE_DICT) return dict_get(r, container.dict, item) != NULL;
     const struct list *list = value_iterate(r, container);

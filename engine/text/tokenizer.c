@@ -4,7 +4,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- building ------------------------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static enum status check_spec(const struct tokenizer_spec *spec, struct err *err) {
     if (spec->n_tokens <= 0 || spec->n_merges < 0) {
@@ -69,25 +69,26 @@ void tokenizer_free(struct tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-/* ---- encoding -------------------------------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 bool encoder_push(struct encoder *encoder, int32_t id) {
     if (encoder->n >= encoder->limit) return false;
     if (encoder->n == encoder->capacity) {
-        encoder->capacity = encoder->capacity < INT32_MAX / 2 ? 2 * encoder->capacity : INT32_MAX;
+        encoder->capacity =
+            encoder->capacity < encoder->limit / 2 ? 2 * encoder->capacity : encoder->limit;
         encoder->id = mem_realloc(encoder->id, (size_t)encoder->capacity * sizeof *encoder->id);
     }
     encoder->id[encoder->n++] = id;
     return true;
 }
 
-bool encoder_may_fit(const struct encoder *encoder, size_t length) {
+bool encoder_may_fit(const struct encoder *encoder, const char *text, size_t length) {
     const struct vocabulary *vocabulary = &encoder->tokenizer->vocabulary;
-    for (int byte = 0; byte < 256; byte++) {
-        if (vocabulary->byte_id[byte] < 0) return true; /* bytes may vanish or run together */
-    }
-    size_t longest = vocabulary->longest ? vocabulary->longest : 1;
-    return length / longest <= (size_t)(encoder->limit - encoder->n);
+    size_t left = (size_t)(encoder->limit - encoder->n);
+    if (length <= left) return true;
+    size_t n = 0;
+    for (size_t i = 0; i < length; i++) n += vocabulary->byte_id[(uint8_t)text[i]] >= 0;
+    return n / (vocabulary->longest ? vocabulary->longest : 1) <= left;
 }
 
 static bool encode_text(struct encoder *encoder, const char *text, size_t length) {
@@ -101,8 +102,8 @@ static bool encode_all(struct encoder *encoder, const char *text, size_t length,
     while (length > 0) {
         int32_t id = -1;
         size_t token_length = 0;
-        size_t before = special_next(&encoder->tokenizer->special, rule, text, length, &id,
-                                     &token_length);
+        size_t before =
+            special_next(&encoder->tokenizer->special, rule, text, length, &id, &token_length);
         if (!encode_text(encoder, text, before)) return false;
         if (before < length && !encoder_push(encoder, id)) return false;
         encoder->at_start = before < length && tokenizer_is_special(encoder->tokenizer, id);
@@ -128,8 +129,8 @@ static bool encoder_begin(struct encoder *encoder, const struct tokenizer *token
                           int limit) {
     if (length >= INT32_MAX || limit < 0) return false;
     *encoder = (struct encoder){.tokenizer = tokenizer, .limit = limit, .at_start = true};
-    encoder->capacity = 16 + (int)(length / 4);
-    encoder->id = mem_alloc((size_t)encoder->capacity * sizeof *encoder->id);
+    encoder->capacity = length / 4 < (size_t)limit ? 1 + (int)(length / 4) : limit;
+    encoder->id = mem_alloc(((size_t)encoder->capacity + 1) * sizeof *encoder->id);
     return true;
 }
 
@@ -161,7 +162,8 @@ static size_t run_end(const struct chat_piece *pieces, int n, int first, int *ne
     return pieces[last].start + pieces[last].length;
 }
 
-/* Special tokens are looked for in each run by its own rule; the text between two of them may span runs. */
+/* Special tokens are looked for in each run by its own rule; the text between two of them may span
+ * runs. */
 static bool encode_runs(struct encoder *encoder, const char *text, size_t length,
                         const struct chat_piece *pieces, int n_pieces) {
     const struct special *special = &encoder->tokenizer->special;
@@ -185,7 +187,8 @@ static bool encode_runs(struct encoder *encoder, const char *text, size_t length
 }
 
 int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
-                            const struct chat_piece *pieces, int n_pieces, int limit, int32_t **ids) {
+                            const struct chat_piece *pieces, int n_pieces, int limit,
+                            int32_t **ids) {
     struct encoder encoder;
     *ids = NULL;
     if (!encoder_begin(&encoder, tokenizer, length, limit)) return -1;
@@ -193,7 +196,7 @@ int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text,
     return encoder_end(&encoder, fits, ids);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static bool in_range(const struct tokenizer *tokenizer, int32_t id) {
     return id >= 0 && id < tokenizer->vocabulary.n;

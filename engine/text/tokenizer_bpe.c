@@ -1,8 +1,9 @@
 /* Byte-level BPE: each piece is its bytes, merged by rank.
  *
- * Most pieces are one token, and looking the piece up is far quicker than merging it. Whether merging would give that
- * same token is found out once per token and noted in `whole`: every thread finds the same answer, so the notes are
- * relaxed atomics and nothing else of the tokenizer ever changes.
+ * Most pieces are one token, and looking the piece up is far quicker than merging it. Whether
+ * merging would give that same token is found out once per token and noted in `whole`: every thread
+ * finds the same answer, so the notes are relaxed atomics and nothing else of the tokenizer ever
+ * changes.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- building ----------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static enum status bad_merge(int i, const char *merge, uint32_t length, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.merges",
@@ -55,7 +56,7 @@ void bpe_free(struct tokenizer *tokenizer) {
     free((void *)tokenizer->bpe.whole);
 }
 
-/* ---- short pieces: a row of symbols, searched anew for each merge --------------------------------------------- */
+/* ---- short pieces: a row of symbols, searched anew for each merge ---------------------------- */
 
 #define SHORT_PIECE 40 /* bytes up to which the search costs less than a heap */
 
@@ -69,8 +70,8 @@ struct row {
 static void row_rank(const struct tokenizer *tokenizer, struct row *row, int i) {
     const struct pair *pair = NULL;
     if (i + 1 < row->n) {
-        pair = pair_table_find(&tokenizer->bpe.merges, (uint32_t)row->id[i],
-                               (uint32_t)row->id[i + 1]);
+        pair =
+            pair_table_find(&tokenizer->bpe.merges, (uint32_t)row->id[i], (uint32_t)row->id[i + 1]);
     }
     row->rank[i] = pair ? pair->rank : UINT32_MAX;
     row->merged[i] = pair ? pair->value : -1;
@@ -114,18 +115,20 @@ static bool encode_short(struct encoder *encoder, const char *text, size_t lengt
     return true;
 }
 
-/* ---- long pieces ------------------------------------------------------------------------------------------------ */
+/* ---- long pieces ----------------------------------------------------------------------------- */
 
 /* A byte for which the model has no token leaves no trace, as in the models' own tokenizers. */
-static size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol,
-                         const char *text, size_t length) {
+static size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
+                         size_t length) {
     size_t n = 0;
     for (size_t i = 0; i < length; i++) {
         int32_t id = tokenizer->vocabulary.byte_id[(uint8_t)text[i]];
         if (id < 0) continue;
-        symbol[n] = (struct symbol){
-            .id = id, .start = (uint32_t)i, .length = 1, .next = (int32_t)n + 1,
-            .previous = (int32_t)n - 1};
+        symbol[n] = (struct symbol){.id = id,
+                                    .start = (uint32_t)i,
+                                    .length = 1,
+                                    .next = (int32_t)n + 1,
+                                    .previous = (int32_t)n - 1};
         n++;
     }
     if (n > 0) symbol[n - 1].next = -1;
@@ -133,7 +136,7 @@ static size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbo
 }
 
 static bool encode_long(struct encoder *encoder, const char *text, size_t length) {
-    if (!encoder_may_fit(encoder, length)) return false;
+    if (!encoder_may_fit(encoder, text, length)) return false;
     struct symbol *symbol = merge_symbols(&encoder->memory, length);
     size_t n = link_bytes(encoder->tokenizer, symbol, text, length);
     merge_run(encoder->tokenizer, &encoder->memory, text, n);
@@ -143,7 +146,7 @@ static bool encode_long(struct encoder *encoder, const char *text, size_t length
     return true;
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 static bool encode_merged(struct encoder *encoder, const char *text, size_t length) {
     return length <= SHORT_PIECE ? encode_short(encoder, text, length)

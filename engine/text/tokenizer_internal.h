@@ -1,16 +1,16 @@
-/* What the tokenizer's files share: the vocabulary and its tables, the special tokens' trie, the pre-tokenizer, the
- * merging of symbols, and UTF-8. No file outside engine/text/tokenizer*, vocabulary, special, pretokenizer, merge,
- * normalize and detokenizer includes it.
+/* What the tokenizer's files share: the vocabulary and its tables, the special tokens' trie, the
+ * pre-tokenizer, the merging of symbols, and UTF-8. No file outside engine/text/tokenizer*,
+ * vocabulary, special, pretokenizer, merge, normalize and detokenizer includes it.
  *
- * Everything here is written once by tokenizer_new and then only read, but for `struct encoder`, which belongs to one
- * call of tokenizer_encode, and `bpe.whole`, a memo of atomic bytes.
+ * Everything here is written once by tokenizer_new and then only read, but for `struct encoder`,
+ * which belongs to one call of tokenizer_encode, and `bpe.whole`, a memo of atomic bytes.
  */
 #ifndef PENSTOCK_TOKENIZER_INTERNAL_H
 #define PENSTOCK_TOKENIZER_INTERNAL_H
 
 #include "engine/text/text.h"
 
-/* ---- tables (vocabulary.c) -------------------------------------------------------------------------- */
+/* ---- tables (vocabulary.c) ------------------------------------------------------------------- */
 
 /* n byte strings, one after another, each followed by a NUL. */
 struct strings {
@@ -23,20 +23,27 @@ static inline const char *strings_get(const struct strings *strings, int32_t id,
     return strings->data + strings->start[id];
 }
 
+struct string_slot {
+    int32_t id;   /* index of the string, or -1: empty */
+    uint32_t tag; /* high half of its hash: spares most looks at strings that are others */
+};
+
 /* From the bytes of a string to its index: open addressing, at most half full. */
 struct string_table {
     const struct strings *strings;
-    int32_t *slot; /* [mask + 1] index, or -1 */
+    struct string_slot *slot; /* [mask + 1] */
     size_t mask;
 };
 
 void string_table_init(struct string_table *table, const struct strings *strings, int capacity);
-/* Adds string `id` unless an equal one is there; returns the one that is there, or -1 when it was added. */
+/* Adds string `id` unless an equal one is there; returns the one that is there, or -1 when it was
+ * added. */
 int32_t string_table_add(struct string_table *table, int32_t id);
 /* The index of the string, or -1. */
 int32_t string_table_find(const struct string_table *table, const char *text, size_t length);
 
-/* From a pair of numbers to what they become: merges (left id, right id -> rank, id), edges of the trie. */
+/* From a pair of numbers to what they become: merges (left id, right id -> rank, id), edges of the
+ * trie. */
 struct pair {
     uint64_t key; /* left << 32 | right; UINT64_MAX: empty */
     uint32_t rank;
@@ -56,14 +63,14 @@ void pair_table_put(struct pair_table *table, uint32_t left, uint32_t right, uin
 const struct pair *pair_table_find(const struct pair_table *table, uint32_t left, uint32_t right);
 
 struct vocabulary {
-    int n;                    /* V */
-    struct strings name;      /* as the file spells them */
-    struct strings raw;       /* the bytes they stand for */
-    uint8_t *type;            /* [V] enum token_type */
+    int n;               /* V */
+    struct strings name; /* as the file spells them */
+    struct strings raw;  /* the bytes they stand for */
+    uint8_t *type;       /* [V] enum token_type */
     struct string_table by_name;
     struct string_table by_raw; /* only tokens that plain text can become */
-    size_t longest;           /* bytes of the longest token in by_raw */
-    int32_t byte_id[256];     /* the token of each single byte, or -1 */
+    size_t longest;             /* bytes of the longest token in by_raw */
+    int32_t byte_id[256];       /* the token of each single byte, or -1 */
 };
 
 enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
@@ -74,7 +81,7 @@ static inline bool type_is_special(int type) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
 }
 
-/* ---- special and added tokens (special.c) ------------------------------------------------------------ */
+/* ---- special and added tokens (special.c) ---------------------------------------------------- */
 
 struct special {
     struct pair_table edges; /* (node, byte) -> node; node 0 is the root */
@@ -86,12 +93,12 @@ struct special {
 
 void special_init(struct special *special, const struct vocabulary *vocabulary);
 void special_free(struct special *special);
-/* The first special token in the text, the longest of those that begin there. Returns its offset and sets *id and
- * *token_length; returns `length` when there is none. */
+/* The first special token in the text, the longest of those that begin there. Returns its offset
+ * and sets *id and *token_length; returns `length` when there is none. */
 size_t special_next(const struct special *special, enum special_rule rule, const char *text,
                     size_t length, int32_t *id, size_t *token_length);
 
-/* ---- the pre-tokenizer (pretokenizer.c, normalize.c) --------------------------------------------------- */
+/* ---- the pre-tokenizer (pretokenizer.c, normalize.c) ----------------------------------------- */
 
 #define PRETOKENIZER_STAGES 6
 
@@ -103,7 +110,8 @@ struct pretokenizer {
     bool nfc;           /* text is put into Unicode's normal form C first */
 };
 
-/* Compiles the patterns that a GGUF file's name stands for; NULL is GPT-2's. Fails with STATUS_BAD_FILE. */
+/* Compiles the patterns that a GGUF file's name stands for; NULL is GPT-2's. Fails with
+ * STATUS_BAD_FILE. */
 enum status pretokenizer_init(struct pretokenizer *pretokenizer, const char *name, struct err *err);
 void pretokenizer_free(struct pretokenizer *pretokenizer);
 
@@ -113,8 +121,8 @@ struct piece_sink {
     void *context;
 };
 
-/* Hands the pieces of a text to the sink, in order; together they are the text. Bytes that are no UTF-8 are
- * pieces of their own. Returns false when the sink stopped it. */
+/* Hands the pieces of a text to the sink, in order; together they are the text. Bytes that are no
+ * UTF-8 are pieces of their own. Returns false when the sink stopped it. */
 bool pretokenizer_split(const struct pretokenizer *pretokenizer, const char *text, size_t length,
                         struct piece_sink sink);
 
@@ -123,9 +131,10 @@ void normalize_nfc(const char *text, size_t length, struct buf *out);
 /* False when the text is surely in normal form C already. */
 bool normalize_needed(const char *text, size_t length);
 
-/* ---- merging (merge.c) ---------------------------------------------------------------------------------- */
+/* ---- merging (merge.c) ----------------------------------------------------------------------- */
 
-/* A run of bytes that is, or may become, one token. Symbols of a piece are a linked list by index. */
+/* A run of bytes that is, or may become, one token. Symbols of a piece are a linked list by index.
+ */
 struct symbol {
     int32_t id;       /* -1: not in the vocabulary */
     uint32_t start;   /* first byte in the piece's text */
@@ -155,7 +164,7 @@ void merge_memory_free(struct merge_memory *memory);
 void merge_run(const struct tokenizer *tokenizer, struct merge_memory *memory, const char *text,
                size_t n);
 
-/* ---- the tokenizer and one call of it -------------------------------------------------------------------- */
+/* ---- the tokenizer and one call of it -------------------------------------------------------- */
 
 struct tokenizer {
     enum tokenizer_kind kind;
@@ -173,26 +182,31 @@ struct tokenizer {
     } sentencepiece;
 };
 
-/* What is known of a token's own bytes when they are a piece: found out when first needed, the same for all threads. */
+/* What is known of a token's own bytes when they are a piece: found out when first needed, the same
+ * for all threads. */
 enum whole { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };
 
 struct encoder {
     const struct tokenizer *tokenizer;
     int32_t *id;
     int n, capacity, limit;
-    bool at_start; /* at the text's start or behind a special token: here SentencePiece puts its space */
+    bool at_start; /* at the text's start or behind a special token: here SentencePiece puts its
+                      space */
     struct merge_memory memory;
     struct buf text; /* a segment that had to be rewritten before it was split */
 };
 
 /* Appends an id; false when there are already `limit`. */
 bool encoder_push(struct encoder *encoder, int32_t id);
-/* False when `length` bytes cannot fit in the ids that are left, whatever they are. */
-bool encoder_may_fit(const struct encoder *encoder, size_t length);
+/* False when the text needs more ids than are left, however well it merges: the work, and the
+ * memory for it, is then not begun. Bytes that have no token of their own are not counted: they may
+ * vanish. */
+bool encoder_may_fit(const struct encoder *encoder, const char *text, size_t length);
 
-/* What tokenizer_new does for one kind, and what tokenizer_encode does with text between special tokens. The latter
- * return false when the limit is passed. */
-enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, struct err *err);
+/* What tokenizer_new does for one kind, and what tokenizer_encode does with text between special
+ * tokens. The latter return false when the limit is passed. */
+enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                     struct err *err);
 void bpe_free(struct tokenizer *tokenizer);
 bool bpe_encode(struct encoder *encoder, const char *text, size_t length);
 enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
@@ -200,7 +214,7 @@ enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokeniz
 void sentencepiece_free(struct tokenizer *tokenizer);
 bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t length);
 
-/* ---- alphabets (alphabet.c) ------------------------------------------------------------------------------ */
+/* ---- alphabets (alphabet.c) ------------------------------------------------------------------ */
 
 /* Appends the bytes that a token's spelling stands for, in the alphabet of its kind. */
 void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
@@ -208,13 +222,15 @@ void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_
 /* The byte of a name such as "<0x0A>", or -1. */
 int alphabet_byte_token(const char *name, size_t length);
 
-/* ---- UTF-8 (utf8.c) --------------------------------------------------------------------------------------- */
+/* ---- UTF-8 (utf8.c) -------------------------------------------------------------------------- */
 
-/* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and surrogates are not). */
+/* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and
+ * surrogates are not). */
 size_t utf8_character(const char *text, size_t length);
 /* Bytes of the longest valid text from the start on. */
 size_t utf8_valid_prefix(const char *text, size_t length);
-/* Bytes of the broken character at `text`, where no valid one begins: what one U+FFFD stands for. At least 1. */
+/* Bytes of the broken character at `text`, where no valid one begins: what one U+FFFD stands for.
+ * At least 1. */
 size_t utf8_maximal_subpart(const char *text, size_t length);
 /* Bytes at the start that begin a character which `length` bytes leave unfinished, or 0. */
 size_t utf8_partial(const char *text, size_t length);

@@ -1,5 +1,6 @@
-/* SentencePiece's BPE: the characters of a text, merged wherever two neighbours together are a token, best score first.
- * There are no pieces: a token may hold several words. What is no token in the end is written byte by byte.
+/* SentencePiece's BPE: the characters of a text, merged wherever two neighbours together are a
+ * token, best score first. There are no pieces: a token may hold several words. What is no token in
+ * the end is written byte by byte.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,8 @@ void sentencepiece_free(struct tokenizer *tokenizer) {
     free(tokenizer->sentencepiece.rank);
 }
 
-/* The text as its tokens know it: U+2581 is a space, and the first word may get one. After an added token there is none
- * put in, so that the text comes back as it was. */
+/* The text as its tokens know it: U+2581 is a space, and the first word may get one. After an added
+ * token there is none put in, so that the text comes back as it was. */
 static void rewrite(struct encoder *encoder, const char *text, size_t length) {
     struct buf *out = &encoder->text;
     buf_clear(out);
@@ -52,10 +53,12 @@ static size_t link_characters(const struct tokenizer *tokenizer, struct symbol *
     for (size_t at = 0, size; at < length; at += size) {
         size = utf8_character(text + at, length - at);
         if (size == 0) size = 1;
-        symbol[n] = (struct symbol){
-            .id = string_table_find(&tokenizer->vocabulary.by_raw, text + at, size),
-            .start = (uint32_t)at, .length = (uint32_t)size, .next = (int32_t)n + 1,
-            .previous = (int32_t)n - 1};
+        symbol[n] =
+            (struct symbol){.id = string_table_find(&tokenizer->vocabulary.by_raw, text + at, size),
+                            .start = (uint32_t)at,
+                            .length = (uint32_t)size,
+                            .next = (int32_t)n + 1,
+                            .previous = (int32_t)n - 1};
         n++;
     }
     symbol[n - 1].next = -1;
@@ -69,7 +72,8 @@ static bool has_bytes(const struct tokenizer *tokenizer, const char *text, size_
     return true;
 }
 
-/* A character that is no token: its bytes, or else one unknown token for a run of such characters. */
+/* A character that is no token: its bytes, or else one unknown token for a run of such characters.
+ */
 static bool push_character(struct encoder *encoder, const char *text, size_t length,
                            bool *in_unknown) {
     const struct tokenizer *tokenizer = encoder->tokenizer;
@@ -105,12 +109,12 @@ static bool push_symbols(struct encoder *encoder, const char *text) {
 
 bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t length) {
     if (length == 0) return true;
-    if (!encoder_may_fit(encoder, length)) return false;
+    if (!encoder_may_fit(encoder, text, length)) return false;
     rewrite(encoder, text, length);
     text = encoder->text.data;
     length = encoder->text.length;
-    size_t n = link_characters(encoder->tokenizer, merge_symbols(&encoder->memory, length), text,
-                               length);
+    size_t n =
+        link_characters(encoder->tokenizer, merge_symbols(&encoder->memory, length), text, length);
     merge_run(encoder->tokenizer, &encoder->memory, text, n);
     return push_symbols(encoder, text);
 }

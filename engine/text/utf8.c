@@ -1,7 +1,7 @@
 #include "engine/text/tokenizer_internal.h"
 
-/* The range that a character's second byte must lie in, after Unicode's table 3-7: it is what keeps overlong forms,
- * surrogates and code points above U+10FFFF out. */
+/* The range that a character's second byte must lie in, after Unicode's table 3-7: it is what keeps
+ * overlong forms, surrogates and code points above U+10FFFF out. */
 static void second_range(uint8_t lead, uint8_t *low, uint8_t *high) {
     *low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     *high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;

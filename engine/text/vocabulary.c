@@ -1,14 +1,14 @@
 /* The tokens of a model and the two kinds of hash table that the tokenizer is made of.
  *
- * Both tables are open addressing with linear probing, filled once and at most half full, so that a look-up touches
- * about one cache line.
+ * Both tables are open addressing with linear probing, filled once and at most half full, so that a
+ * look-up touches about one cache line.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- tables ------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
     x ^= x >> 32;
@@ -44,27 +44,34 @@ void string_table_init(struct string_table *table, const struct strings *strings
     memset(table->slot, -1, (table->mask + 1) * sizeof *table->slot);
 }
 
-static int32_t *slot_of(const struct string_table *table, const char *text, size_t length) {
-    size_t at = hash_bytes(text, length) & table->mask;
-    while (table->slot[at] >= 0) {
+/* The slot that holds the string, or the empty one where it would be. */
+static struct string_slot *slot_of(const struct string_table *table, const char *text,
+                                   size_t length, uint32_t *tag) {
+    uint64_t hash = hash_bytes(text, length);
+    *tag = (uint32_t)(hash >> 32);
+    for (size_t at = hash & table->mask;; at = (at + 1) & table->mask) {
+        struct string_slot *slot = &table->slot[at];
+        if (slot->id < 0) return slot;
+        if (slot->tag != *tag) continue;
         size_t n;
-        const char *other = strings_get(table->strings, table->slot[at], &n);
-        if (n == length && memcmp(other, text, n) == 0) break;
-        at = (at + 1) & table->mask;
+        const char *other = strings_get(table->strings, slot->id, &n);
+        if (n == length && memcmp(other, text, n) == 0) return slot;
     }
-    return &table->slot[at];
 }
 
 int32_t string_table_add(struct string_table *table, int32_t id) {
     size_t length;
+    uint32_t tag;
     const char *text = strings_get(table->strings, id, &length);
-    int32_t *slot = slot_of(table, text, length), found = *slot;
-    if (found < 0) *slot = id;
+    struct string_slot *slot = slot_of(table, text, length, &tag);
+    int32_t found = slot->id;
+    if (found < 0) *slot = (struct string_slot){id, tag};
     return found;
 }
 
 int32_t string_table_find(const struct string_table *table, const char *text, size_t length) {
-    return *slot_of(table, text, length);
+    uint32_t tag;
+    return slot_of(table, text, length, &tag)->id;
 }
 
 void pair_table_init(struct pair_table *table, size_t capacity) {
@@ -95,7 +102,7 @@ const struct pair *pair_table_find(const struct pair_table *table, uint32_t left
     return pair->key == UINT64_MAX ? NULL : pair;
 }
 
-/* ---- the tokens ------------------------------------------------------------------------------------------ */
+/* ---- the tokens ------------------------------------------------------------------------------ */
 
 static enum status types_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                               struct err *err) {

@@ -83,8 +83,7 @@ static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dt
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
-    (void)b;
-    matrix_drop(matrix);
+    matrix_drop(cpu_of(b), matrix);
 }
 
 static size_t op_matrix_bytes(const struct matrix *matrix) {
@@ -158,6 +157,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
 void backend_close(struct backend *b) {
     if (!b) return;
     struct cpu *cpu = cpu_of(b);
+    assert(!cpu->slabs); /* every matrix was freed */
     pool_free(cpu->pool);
     cpu_drop_heads(cpu);
     mem_large_free(cpu->memory, cpu->memory_bytes);

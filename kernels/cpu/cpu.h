@@ -12,6 +12,7 @@
 #define PENSTOCK_KERNELS_CPU_H
 
 #include <assert.h>
+#include <pthread.h>
 
 #include "kernels/kernels.h"
 
@@ -95,11 +96,12 @@ struct matrix {
     size_t scale_bytes;   /* of one block, or of 8 blocks for K types */
     size_t panel_bytes, bytes;
     uint8_t *panels;
+    struct slab *slab; /* whose memory it is */
 };
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K, const void *rows,
                         bool as_float, struct err *err);
-void matrix_drop(struct matrix *matrix);
+void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
 /* out[K] = row `row`, dequantised. */
@@ -117,15 +119,26 @@ static inline const uint8_t *matrix_scales(const struct matrix *w, int panel, in
 
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
-/* The input of a product in tiles of 16 rows: a row's place in its tile is the last index but the inputs'. */
+/* The input of a product in tiles of 16 rows, or in one tile of M rows when M is less: then a block's rows stand closer
+ * together (`width` of them), and a single row is one run of bytes. */
 struct activations {
-    int M, K;
-    int8_t *q;           /* [tile][K/32][16][32] codes -127..127 */
-    float *scale;        /* [tile][K/32][16] an input is scale * q */
-    float *sum;          /* [tile][K/32][16] scale * sum of the block's q */
-    int32_t *minus_sum;  /* [tile][K/32][3][16] minus the sum of q: all 32, the first 16, the last 16 */
-    float *x;            /* [tile][K][16] inputs unquantised, for float weights */
+    int M, K, width;
+    int8_t *q;           /* [tile][K/32][width][32] codes -127..127 */
+    float *scale;        /* [tile][K/32][width] an input is scale * q */
+    float *sum;          /* [tile][K/32][width] scale * sum of the block's q */
+    int32_t *minus_sum;  /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, the last 16 */
+    float *x;            /* [tile][K][width] inputs unquantised, for float weights */
 };
+
+/* Where block i of a row of a tile stands; times BLOCK in q. */
+static inline size_t activation_at(const struct activations *a, int tile, int i, int row) {
+    return ((size_t)tile * (size_t)(a->K / BLOCK) + (size_t)i) * (size_t)a->width + (size_t)row;
+}
+
+/* The three sums of that block, `width` apart. */
+static inline int32_t *activation_minus_sum(const struct activations *a, int tile, int i, int row) {
+    return a->minus_sum + 3 * activation_at(a, tile, i, 0) + row;
+}
 
 /* ---- the key-value cache -------------------------------------------------------------------------------------- */
 
@@ -139,6 +152,7 @@ struct kv_cache {
     size_t keys_bytes, values_bytes;
     uint8_t *keys;        /* [L][n_blocks][G][D][B] */
     uint8_t *values;      /* [L][n_blocks][G][B][D_padded] */
+    pthread_t toucher;    /* has the memory given, then ends; joined when the cache goes */
 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
@@ -248,6 +262,7 @@ struct cpu {
     struct pool *pool;
     int max_rows, max_k;
     const struct step *step; /* since step_begin */
+    struct slab *slabs;      /* memory of the matrices, the newest first */
     struct activations act;
     /* planned when the cache is made, for the largest D seen */
     int max_d;

@@ -1,4 +1,5 @@
 /* The paged key-value cache: making it, copying blocks, writing a step's keys and values. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,15 @@ static bool plan(struct kv_cache *cache) {
            cache->keys_bytes < SIZE_MAX / 4 && cache->values_bytes < SIZE_MAX / 4;
 }
 
+/* Has the system give the planned memory now, beside the start, instead of at each block's first use: what the process
+ * takes is then the same after an hour as after a second. The contents are not changed, so steps may run meanwhile. */
+static void *touch(void *arg) {
+    const struct kv_cache *cache = arg;
+    mem_large_populate(cache->keys, cache->keys_bytes + PAST_THE_END);
+    mem_large_populate(cache->values, cache->values_bytes);
+    return NULL;
+}
+
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err) {
     if (config->dtype != DTYPE_F16 && config->dtype != DTYPE_F32)
@@ -43,6 +53,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
     *cache = plain;
     cache->keys = mem_large(cache->keys_bytes + PAST_THE_END);
     cache->values = mem_large(cache->values_bytes);
+    pthread_create(&cache->toucher, NULL, touch, cache);
     cpu_plan_heads(cpu_of(b), config->D);
     *out = cache;
     return STATUS_OK;
@@ -51,6 +62,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
 void op_kv_free(struct backend *b, struct kv_cache *cache) {
     (void)b;
     if (!cache) return;
+    pthread_join(cache->toucher, NULL);
     mem_large_free(cache->keys, cache->keys_bytes + PAST_THE_END);
     mem_large_free(cache->values, cache->values_bytes);
     free(cache);

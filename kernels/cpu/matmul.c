@@ -8,6 +8,7 @@
 enum {
     GROUP = 16,                /* tiles that pass by a panel together: 256 rows */
     PIECES_A_THREAD = 6,       /* so that a late thread is not waited for long */
+    SLACK = 3 * LANES,         /* blocks after the last, for kernels that compute more rows than they are asked */
     PIECE_PRODUCTS = 4 << 20,  /* multiply-adds of the largest piece of several panels: 20 to 40 microseconds */
 };
 
@@ -31,10 +32,11 @@ static int rows_of(const struct matmul_job *job, int tile) {
     return left < LANES ? left : LANES;
 }
 
-/* Puts one row's inputs side by side with those of its tile: [K][16]. */
+/* Puts one row's inputs side by side with those of its tile: [K][width]. */
 static void pack_row(struct activations *a, int row, const float *x) {
-    float *to = a->x + (size_t)(row / LANES) * (size_t)a->K * LANES + row % LANES;
-    for (int k = 0; k < a->K; k++) to[(size_t)k * LANES] = x[k];
+    size_t width = (size_t)a->width;
+    float *to = a->x + (size_t)(row / LANES) * (size_t)a->K * width + row % LANES;
+    for (size_t k = 0; k < (size_t)a->K; k++) to[k * width] = x[k];
 }
 
 static void ready_tile(void *arg, int tile, int thread) {
@@ -90,6 +92,7 @@ void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix
     }
     cpu->act.M = M;
     cpu->act.K = job.K;
+    cpu->act.width = M < LANES ? M : LANES;
     pool_run(cpu->pool, ready_tile, &job, tiles(M));
     job.piece_panels = choose_piece(&job);
     job.pieces = (job.panels + job.piece_panels - 1) / job.piece_panels;
@@ -100,7 +103,7 @@ void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix
 /* Lays the scratch of the largest call out in one piece of memory. Pages that are not used are not taken. */
 void cpu_plan_activations(struct cpu *cpu) {
     size_t rows = round_up((size_t)cpu->max_rows, LANES), K = round_up((size_t)cpu->max_k, BLOCK);
-    size_t n = rows * K, blocks = n / BLOCK;
+    size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
     cpu->memory_bytes = n * sizeof(float) + blocks * (5 * sizeof(float)) + n;
     float *memory = cpu->memory = mem_large(cpu->memory_bytes);
     struct activations *a = &cpu->act;

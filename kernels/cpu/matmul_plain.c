@@ -22,9 +22,9 @@ static float largest(const float *x) {
 /* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0; one that holds an infinity or a NaN has
  * that as its scale and no codes, so that the outputs are NaN and not something plausible. */
 static void quantise_block(struct activations *a, int row, int i, const float *x) {
-    size_t at = (size_t)(row / LANES) * (size_t)(a->K / BLOCK) + (size_t)i;
-    int place = row % LANES, half_sum[2] = {0, 0};
-    int8_t *q = a->q + (at * LANES + (size_t)place) * BLOCK;
+    size_t at = activation_at(a, row / LANES, i, row % LANES);
+    int half_sum[2] = {0, 0};
+    int8_t *q = a->q + at * BLOCK;
     float most = largest(x);
     bool usable = most >= TINY && most <= FLT_MAX;
     float inverse = usable ? 127.0f / most : 0.0f;
@@ -34,12 +34,12 @@ static void quantise_block(struct activations *a, int row, int i, const float *x
     }
     int sum = half_sum[0] + half_sum[1];
     float scale = usable ? most / 127.0f : most < TINY ? 0.0f : most;
-    a->scale[at * LANES + (size_t)place] = scale;
-    a->sum[at * LANES + (size_t)place] = scale * (float)sum;
-    int32_t *minus = a->minus_sum + at * 3 * LANES + place;
+    a->scale[at] = scale;
+    a->sum[at] = scale * (float)sum;
+    int32_t *minus = activation_minus_sum(a, row / LANES, i, row % LANES);
     minus[0] = -sum;
-    minus[LANES] = -half_sum[0];
-    minus[2 * LANES] = -half_sum[1];
+    minus[a->width] = -half_sum[0];
+    minus[2 * a->width] = -half_sum[1];
 }
 
 void plain_quantise(struct activations *a, int row, const float *x) {
@@ -70,7 +70,7 @@ static void quantised_lane(const struct matrix *w, int output, const struct acti
     for (int i = 0; i < w->n_blocks; i++) {
         struct block block;
         matrix_block(w, &block, output, i);
-        size_t at = ((size_t)tile * (size_t)w->n_blocks + (size_t)i) * LANES;
+        size_t at = activation_at(a, tile, i, 0);
         for (int r = 0; r < rows; r++, at++)
             acc[r] = add_block(acc[r], w->format, &block, a->q + at * BLOCK, a->scale[at], a->sum[at]);
     }
@@ -86,9 +86,9 @@ static float weight(const struct matrix *w, int output, int k) {
 
 static void float_lane(const struct matrix *w, int output, const struct activations *a, int tile,
                        int rows, float *acc) {
-    const float *x = a->x + (size_t)tile * (size_t)a->K * LANES;
+    const float *x = a->x + (size_t)tile * (size_t)a->K * (size_t)a->width;
     for (int r = 0; r < rows; r++) acc[r] = 0;
-    for (int k = 0; k < w->K; k++, x += LANES) {
+    for (int k = 0; k < w->K; k++, x += a->width) {
         float value = weight(w, output, k);
         for (int r = 0; r < rows; r++) acc[r] = fmaf(x[r], value, acc[r]);
     }

@@ -107,6 +107,46 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
     if (format->has_min) block->min = -small[LANES];
 }
 
+/* ---- memory: matrices stand one after the other in slabs of large pages. A small matrix alone would lie in small pages,
+ * and a token that streams all weights would spend most of its time on their addresses. --------------------- */
+
+enum { SLAB_BYTES = 64 << 20 };
+
+struct slab {
+    struct slab *next;
+    uint8_t *memory;
+    size_t bytes, used;
+    int matrices; /* that live here; the last one to go takes the slab along */
+};
+
+static struct slab *slab_with_room(struct cpu *cpu, size_t bytes) {
+    struct slab *slab = cpu->slabs;
+    if (slab && slab->bytes - slab->used >= bytes) return slab;
+    slab = mem_calloc(1, sizeof *slab);
+    slab->bytes = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+    slab->memory = mem_large(slab->bytes);
+    slab->next = cpu->slabs;
+    cpu->slabs = slab;
+    return slab;
+}
+
+/* Zeroed memory for w's panels; `bytes` is a multiple of 64. */
+static void slab_take(struct cpu *cpu, struct matrix *w) {
+    w->slab = slab_with_room(cpu, w->bytes);
+    w->panels = w->slab->memory + w->slab->used;
+    w->slab->used += w->bytes;
+    w->slab->matrices++;
+}
+
+static void slab_give_back(struct cpu *cpu, struct slab *slab) {
+    if (--slab->matrices > 0) return;
+    struct slab **link = &cpu->slabs;
+    while (*link != slab) link = &(*link)->next;
+    *link = slab->next;
+    mem_large_free(slab->memory, slab->bytes);
+    free(slab);
+}
+
 /* ---- a matrix --------------------------------------------------------------------------------------------------- */
 
 /* Sets the sizes of w's panels; false when they do not fit the machine. */
@@ -189,16 +229,16 @@ enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, i
         return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
     struct matrix *w = mem_alloc(sizeof *w);
     *w = plain;
-    w->panels = mem_large(w->bytes);
+    slab_take(cpu, w);
     struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K)};
     pool_run(cpu->pool, relay_panel, &job, w->n_panels);
     *out = w;
     return STATUS_OK;
 }
 
-void matrix_drop(struct matrix *w) {
+void matrix_drop(struct cpu *cpu, struct matrix *w) {
     if (!w) return;
-    mem_large_free(w->panels, w->bytes);
+    slab_give_back(cpu, w->slab);
     free(w);
 }
 

@@ -130,10 +130,10 @@ struct call {
 
 /* Adds block i's share to acc[row][16], of the outputs half * 8 and on. */
 INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half, const struct kind kind) {
-    size_t block = (size_t)c->tile * (size_t)c->w->n_blocks + (size_t)i;
-    const int8_t *q = c->a->q + block * LANES * BLOCK;
-    const float *scale = c->a->scale + block * LANES, *sum = c->a->sum + block * LANES;
-    const int32_t *minus_sum = c->a->minus_sum + block * 3 * LANES;
+    size_t at = activation_at(c->a, c->tile, i, 0), width = (size_t)c->a->width;
+    const int8_t *q = c->a->q + at * BLOCK;
+    const float *scale = c->a->scale + at, *sum = c->a->sum + at;
+    const int32_t *minus_sum = activation_minus_sum(c->a, c->tile, i, 0);
     __m256i v[8];
     __m256 d[2], m = _mm256_setzero_ps();
     unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, kind.bits);
@@ -141,8 +141,8 @@ INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half
     for (int r = 0; r < c->rows; r++, q += BLOCK) {
         __m256 s = _mm256_loadu_ps(acc[r] + half * EIGHT);
         if (kind.bits == 6) {
-            s = add_scaled(s, dot(v, q, minus_sum[LANES + r], 0, 4, kind), d[0], scale[r]);
-            s = add_scaled(s, dot(v, q, minus_sum[2 * LANES + r], 4, 8, kind), d[1], scale[r]);
+            s = add_scaled(s, dot(v, q, minus_sum[width + (size_t)r], 0, 4, kind), d[0], scale[r]);
+            s = add_scaled(s, dot(v, q, minus_sum[2 * width + (size_t)r], 4, 8, kind), d[1], scale[r]);
         } else {
             s = add_scaled(s, dot(v, q, minus_sum[r], 0, 8, kind), d[0], scale[r]);
             if (kind.has_min) s = _mm256_fmadd_ps(m, _mm256_set1_ps(sum[r]), s);
@@ -152,7 +152,10 @@ INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half
 }
 
 INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct kind kind) {
-    for (int i = 0; i < c->w->n_blocks; i++) {
+    size_t share = fetch_share(c->w);
+    const uint8_t *ahead = matrix_codes(c->w, c->panel, 0) + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, ahead += share) {
+        if (c->rows <= 2) fetch(ahead, share);
         add_block(c, acc, i, 0, kind);
         add_block(c, acc, i, 1, kind);
     }

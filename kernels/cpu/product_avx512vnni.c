@@ -78,6 +78,7 @@ struct inputs {
     const int8_t *q;
     const float *scale, *sum;
     const int32_t *minus_sum;
+    int width;
 };
 
 /* Sum of code * activation over groups from..to-1, less what the codes are too large by. */
@@ -103,9 +104,9 @@ INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, 
     UNROLL for (int r = 0; r < n; r++) {
         const int8_t *q = in.q + r * BLOCK;
         if (kind.bits == 6) {
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + LANES + r, 0, 4, kind.zero_shift), d[0],
+            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + in.width + r, 0, 4, kind.zero_shift), d[0],
                                 in.scale[r]);
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + 2 * LANES + r, 4, 8, kind.zero_shift),
+            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + 2 * in.width + r, 4, 8, kind.zero_shift),
                                 d[1], in.scale[r]);
         } else {
             acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + r, 0, 8, kind.zero_shift), d[0],
@@ -113,12 +114,6 @@ INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, 
             if (kind.has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(in.sum[r]), acc[r]);
         }
     }
-}
-
-enum { AHEAD = 4096 }; /* bytes: what a core reads while it waits for memory */
-
-INLINE void fetch_ahead(const uint8_t *codes, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)codes + AHEAD + i, _MM_HINT_T0);
 }
 
 /* What the kernels are given: a panel, a tile and its rows, and where the results go. */
@@ -131,9 +126,9 @@ struct call {
 };
 
 INLINE struct inputs inputs_at(const struct call *c, int i) {
-    size_t block = (size_t)c->tile * (size_t)c->w->n_blocks + (size_t)i;
-    return (struct inputs){c->a->q + block * LANES * BLOCK, c->a->scale + block * LANES,
-                           c->a->sum + block * LANES, c->a->minus_sum + block * 3 * LANES};
+    size_t at = activation_at(c->a, c->tile, i, 0);
+    return (struct inputs){c->a->q + at * BLOCK, c->a->scale + at, c->a->sum + at,
+                           activation_minus_sum(c->a, c->tile, i, 0), c->a->width};
 }
 
 INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
@@ -148,11 +143,12 @@ INLINE void product_rows(const struct call *c, const int n, const struct kind ki
     __m512 acc[LANES];
     UNROLL for (int r = 0; r < n; r++) acc[r] = _mm512_setzero_ps();
     const uint8_t *codes = matrix_codes(c->w, c->panel, 0);
-    size_t step = c->w->code_bytes;
-    for (int i = 0; i < c->w->n_blocks; i++, codes += step) {
+    size_t step = c->w->code_bytes, share = fetch_share(c->w);
+    const uint8_t *ahead = codes + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share) {
         __m512i v[8];
         __m512 d[2], m = _mm512_setzero_ps();
-        if (n <= 2) fetch_ahead(codes, step);
+        if (n <= 2) fetch(ahead, share);
         unpack(v, codes, kind.bits);
         unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, kind);
         add_block(acc, v, d, m, inputs_at(c, i), n, kind);
@@ -193,8 +189,8 @@ static rows_fn *const *rows_of(enum dtype type) {
     }
 }
 
-/* The kernel of the least number of rows that is enough. Rows that are computed without being asked for read the tile's
- * old activations and are not stored. */
+/* The kernel of the least number of rows that is enough. Rows that are computed without being asked for read what comes
+ * next in the activations and are not stored. */
 void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
                         float *y, size_t stride) {
     static const uint8_t kernel[LANES + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5};

@@ -105,8 +105,12 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+                raise AssertionError(f"the server did not end after SIGTERM\n{self.log_tail()}") from None
+            finally:
+                running.remove(self)
+        else:
+            running.remove(self)
         self.log.close()
-        running.remove(self)
 
 
 @pytest.fixture(scope="session")

@@ -96,6 +96,18 @@ def test_the_drain_has_an_end(start):
     assert time.monotonic() - begun < 8
 
 
+def test_clients_that_left_hold_no_server(start):
+    server = start()
+    for _ in range(10):
+        with contextlib.suppress(httpx.TimeoutException):
+            httpx.post(server.url + "/v1/completions", json={**STREAM, "stream": False, "max_tokens": 800}, timeout=0.1)
+        with httpx.stream("POST", server.url + "/v1/completions", json={**STREAM, "max_tokens": 800}) as response:
+            next(response.iter_raw())
+    server.wait_until_idle()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5) == 0
+
+
 def test_idle_servers_end_at_once(start):
     server = start()
     server.process.send_signal(signal.SIGTERM)

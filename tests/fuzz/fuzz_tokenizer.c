@@ -1,5 +1,6 @@
-/* The tokenizer's door. The first byte chooses the vocabulary and how special tokens are taken, the rest is the text.
- * Whatever it is: ids are in range, their bytes are the text again, and a stream of them decodes as the whole does.
+/* The tokenizer's door. The first byte chooses the vocabulary and how special tokens are taken, the
+ * rest is the text. Whatever it is: ids are in range, their bytes are the text again, and a stream
+ * of them decodes as the whole does.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -9,8 +10,10 @@
 
 #define N_VOCABULARIES 6
 
-/* Vocabularies whose tokens hold every byte and whose text is not normalised: what goes in must come out. */
-static const char *const names[N_VOCABULARIES] = {"gpt-2", "llama-bpe", "gpt-4o", "deepseek-llm", "llama", "gemma"};
+/* Vocabularies whose tokens hold every byte and whose text is not normalised: what goes in must
+ * come out. */
+static const char *const names[N_VOCABULARIES] = {"gpt-2",        "llama-bpe", "gpt-4o",
+                                                  "deepseek-llm", "llama",     "gemma"};
 
 static const struct tokenizer *vocabulary(int i) {
     static struct tokenizer *tokenizer[N_VOCABULARIES];

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- numbers ------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -37,8 +37,8 @@ static bool listed(const int32_t *ids, int n, int32_t id) {
 
 static int32_t choose(uint64_t logits, uint64_t seed, int position, int choice, int32_t last,
                       const int32_t *banned, int n_banned) {
-    uint64_t key = mix(seed + 3) + (uint64_t)position * 131 + (uint64_t)choice * 8191 +
-                   (uint64_t)last * 7;
+    uint64_t key =
+        mix(seed + 3) + (uint64_t)position * 131 + (uint64_t)choice * 8191 + (uint64_t)last * 7;
     int32_t id = (int32_t)(mix(logits ^ key) % FAKE_V);
     while (listed(banned, n_banned, id)) id = (id + 1) % FAKE_V;
     return id;
@@ -48,7 +48,7 @@ static float score(uint64_t logits, int32_t id, int n_top) {
     return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
 static uint64_t *slot_at(struct fake_engine *engine, const int32_t *table, int position) {
     int block = table[position / engine->block_size];
@@ -153,9 +153,9 @@ static void sample_one(struct sample_job *job) {
         return;
     }
     assert(job->position == job->n_prompt + job->n_output);
-    job->out.id = choose(logits, job->sampling->seed, job->position, job->choice,
-                         job->history[job->position - 1], job->sampling->banned,
-                         job->sampling->n_banned);
+    job->out.id =
+        choose(logits, job->sampling->seed, job->position, job->choice,
+               job->history[job->position - 1], job->sampling->banned, job->sampling->n_banned);
     if (!job->shared) memset(job->logits, 0xff, sizeof logits);
 }
 
@@ -200,7 +200,7 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine);
 }
 
-/* ---- the client ---------------------------------------------------------------------------------------- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static void choice_add(struct fake_choice *choice, int32_t token, int position) {
     choice->sum += word_of(token, position, choice->sum);

@@ -1,9 +1,11 @@
-/* fake_engine: an engine without a model, for tests of the scheduler, and the client that knows what must come out of it.
+/* fake_engine: an engine without a model, for tests of the scheduler, and the client that knows
+ * what must come out of it.
  *
- * Its KV store holds in each slot a word made of the token, its position and the sum of all words before it, which it reads
- * through the block table like attention would. The logits of a row are a hash of the sum of all words up to it.
- * So each token that is sampled depends on the whole content of the sequence's slots, and what a request must
- * give is a pure function of the request: any wrong block, copy, position or share comes out as a wrong token.
+ * Its KV store holds in each slot a word made of the token, its position and the sum of all words
+ * before it, which it reads through the block table like attention would. The logits of a row are
+ * a hash of the sum of all words up to it. So each token that is sampled depends on the whole
+ * content of the sequence's slots, and what a request must give is a pure function of the
+ * request: any wrong block, copy, position or share comes out as a wrong token.
  */
 #ifndef PENSTOCK_TESTS_FAKE_ENGINE_H
 #define PENSTOCK_TESTS_FAKE_ENGINE_H
@@ -19,16 +21,16 @@ struct fake_engine {
     uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
     int *writer;          /* [n_blocks] and which of its sequences did */
     uint64_t n_steps, n_rows, n_copies;
-    int most_seqs;        /* in one step so far */
+    int most_seqs; /* in one step so far */
     const struct step *step;
-    float *logits;        /* [max_logit_rows][FAKE_V] */
+    float *logits; /* [max_logit_rows][FAKE_V] */
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);
 void fake_engine_free(struct fake_engine *engine); /* after the scheduler */
 struct engine_port fake_engine_port(struct fake_engine *engine);
 
-/* ---- what must come out -------------------------------------------------------------------------------- */
+/* ---- what must come out ---------------------------------------------------------------------- */
 
 /* One choice as its events have shown it so far. */
 struct fake_choice {

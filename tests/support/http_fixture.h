@@ -1,4 +1,5 @@
-/* A server with a small application, and clients on raw sockets, all in one thread: the test turns the loop while it waits. */
+/* A server with a small application, and clients on raw sockets, all in one thread: the test turns
+ * the loop while it waits. */
 #ifndef PENSTOCK_TESTS_HTTP_FIXTURE_H
 #define PENSTOCK_TESTS_HTTP_FIXTURE_H
 

@@ -52,7 +52,7 @@ struct buf fixture_text(const struct cJSON *line) {
     return out;
 }
 
-/* ---- vocabularies ------------------------------------------------------------------------------------------- */
+/* ---- vocabularies ---------------------------------------------------------------------------- */
 
 static const char **strings_of(const cJSON *array, uint32_t **lengths) {
     size_t n = (size_t)cJSON_GetArraySize(array), i = 0;
@@ -82,7 +82,8 @@ static void fill_numbers(const cJSON *json, int32_t *types, float *scores) {
 }
 
 static struct tokenizer *tokenizer_of(const cJSON *json, const char *path) {
-    const cJSON *tokens = cJSON_GetObjectItem(json, "tokens"), *pre = cJSON_GetObjectItem(json, "pre");
+    const cJSON *tokens = cJSON_GetObjectItem(json, "tokens"),
+                *pre = cJSON_GetObjectItem(json, "pre");
     const cJSON *merges = cJSON_GetObjectItem(json, "merges");
     size_t n = (size_t)cJSON_GetArraySize(tokens);
     uint32_t *token_length, *merge_length;
@@ -146,7 +147,7 @@ struct tokenizer *fixture_model_tokenizer(void) {
     return tokenizer;
 }
 
-/* ---- random texts ---------------------------------------------------------------------------------------------- */
+/* ---- random texts ---------------------------------------------------------------------------- */
 
 uint32_t fixture_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -154,8 +155,10 @@ uint32_t fixture_random(uint64_t *state) {
 }
 
 static uint32_t random_code_point(uint64_t *state) {
-    static const uint32_t first[] = {0x20, 0x20, 0x20, 0x09, 0xA0, 0x300, 0x400, 0x600, 0x2000, 0x3000, 0x4E00, 0xAC00, 0x1F300, 0x10000, 0x01};
-    static const uint32_t last[] = {0x7E, 0x7E, 0x40, 0x20, 0x24F, 0x36F, 0x52F, 0x6FF, 0x206F, 0x30FF, 0x9FFF, 0xD7A3, 0x1FAFF, 0x10FFFF, 0xD7FF};
+    static const uint32_t first[] = {0x20,   0x20,   0x20,   0x09,   0xA0,    0x300,   0x400, 0x600,
+                                     0x2000, 0x3000, 0x4E00, 0xAC00, 0x1F300, 0x10000, 0x01};
+    static const uint32_t last[] = {0x7E,   0x7E,   0x40,   0x20,   0x24F,   0x36F,    0x52F, 0x6FF,
+                                    0x206F, 0x30FF, 0x9FFF, 0xD7A3, 0x1FAFF, 0x10FFFF, 0xD7FF};
     uint32_t block = fixture_random(state) % (sizeof first / sizeof first[0]);
     return first[block] + fixture_random(state) % (last[block] - first[block] + 1);
 }
@@ -171,7 +174,7 @@ void fixture_random_text(uint64_t *state, int n, struct buf *out) {
     }
 }
 
-/* ---- vectors --------------------------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 struct comparison {
     const struct tokenizer *tokenizer;

@@ -1,5 +1,5 @@
-/* Vocabularies and golden vectors for the tests of text. Every function ends the program when a file is not as it should
- * be: a test cannot go on without it.
+/* Vocabularies and golden vectors for the tests of text. Every function ends the program when a
+ * file is not as it should be: a test cannot go on without it.
  */
 #ifndef PENSTOCK_TESTS_TOKENIZER_FIXTURE_H
 #define PENSTOCK_TESTS_TOKENIZER_FIXTURE_H
@@ -27,11 +27,12 @@ struct buf fixture_text(const struct cJSON *line);
 /* A generator of random numbers, the same in every run; *state is the seed. */
 uint32_t fixture_random(uint64_t *state);
 
-/* n random characters, any that UTF-8 can write but NUL, the likely ones more often, appended to `out`. */
+/* n random characters, any that UTF-8 can write but NUL, the likely ones more often, appended to
+ * `out`. */
 void fixture_random_text(uint64_t *state, int n, struct buf *out);
 
-/* Encodes the texts of tests/vectors/tokenizer_<name>.jsonl under both rules, prints what differs, and returns how many
- * texts differ. Sets *n to the number of texts. */
+/* Encodes the texts of tests/vectors/tokenizer_<name>.jsonl under both rules, prints what differs,
+ * and returns how many texts differ. Sets *n to the number of texts. */
 int fixture_compare(const struct tokenizer *tokenizer, const char *name, int *n);
 
 #endif

@@ -1,0 +1,63 @@
+/* Fuzzes the chat template interpreter: the input is a template's text, rendered for a fixed
+ * conversation. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "engine/text/text.h"
+
+static const char conversation[] =
+    "{\"messages\": [{\"role\": \"system\", \"content\": \" Be br\\u00efef.\\n\"},"
+    "{\"role\": \"user\", \"content\": \"Z\\u00fcrich <|im_end|> 'q' \\\"d\\\" 42\"},"
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"call12345\","
+    "\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": [1.5, true]}}}]},"
+    "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}]}],"
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {}}}],"
+    "\"extra\": {\"s\": \"Hello, World\", \"i\": 42, \"f\": 2.5, \"t\": true, \"n\": null,"
+    "\"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": 2}, \"people\": [{\"name\": \"Bob\", \"age\": "
+    "30}]}}";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void render(const struct chat_template *chat_template, const struct chat_input *input) {
+    struct buf out = {0};
+    struct chat_piece *pieces = NULL;
+    int n_pieces = 0;
+    struct err err = {0};
+    if (chat_template_render(chat_template, input, 1 << 20, &out, &pieces, &n_pieces, &err) ==
+        STATUS_OK) {
+        size_t at = 0;
+        for (int i = 0; i < n_pieces; i++) {
+            assert(pieces[i].start == at && pieces[i].length > 0);
+            at += pieces[i].length;
+        }
+        assert(at == out.length && at <= 1 << 20);
+    } else {
+        assert(err.status == STATUS_INVALID_REQUEST && strstr(err.message, "line "));
+    }
+    free(pieces);
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static cJSON *json;
+    if (!json) json = cJSON_Parse(conversation);
+    struct chat_input input = {
+        .messages = cJSON_GetObjectItem(json, "messages"),
+        .tools = cJSON_GetObjectItem(json, "tools"),
+        .extra = cJSON_GetObjectItem(json, "extra"),
+        .bos_token = "<s>",
+        .add_generation_prompt = true,
+    };
+    struct chat_template *chat_template;
+    struct err err = {0};
+    if (chat_template_new(&chat_template, (const char *)data, size, &err) == STATUS_OK) {
+        render(chat_template, &input);
+        chat_template_free(chat_template);
+    } else {
+        assert(err.status == STATUS_BAD_FILE && strstr(err.message, "line "));
+    }
+    return 0;
+}

@@ -1,0 +1,107 @@
+/* Types: reading GGUF blocks against the vectors that tests/vectors/make_dequantise.py made with the gguf package, and half
+ * precision in full. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/kernel_data.h"
+
+START_TEST(names_and_sizes) {
+    ck_assert_str_eq(dtype_name(DTYPE_Q4_1), "q4_1");
+    ck_assert_str_eq(dtype_name(DTYPE_BF16), "bf16");
+    ck_assert_int_eq(dtype_block_elements(DTYPE_Q6_K), 256);
+    ck_assert_int_eq(dtype_block_bytes(DTYPE_Q6_K), 210);
+    ck_assert_uint_eq(dtype_bytes(DTYPE_Q4_0, 64), 36);
+    ck_assert_uint_eq(dtype_bytes(DTYPE_F16, 3), 6);
+    static const int unknown[] = {-1, 4, 5, 9, 10, 11, 15, 29, 31, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        ck_assert_ptr_null(dtype_name(unknown[i]));
+        ck_assert_int_eq(dtype_block_elements(unknown[i]), 0);
+        ck_assert_int_eq(dtype_block_bytes(unknown[i]), 0);
+    }
+}
+END_TEST
+
+/* One type of the file of vectors; false at its end. */
+static bool check_vector(FILE *file) {
+    int32_t head[3];
+    if (fread(head, sizeof head, 1, file) != 1) return false;
+    size_t n = (size_t)head[1], bytes = (size_t)head[2];
+    ck_assert_uint_eq(dtype_bytes((enum dtype)head[0], n), bytes);
+    uint8_t *data = mem_alloc(bytes);
+    float *right = mem_alloc(n * sizeof *right), *got = mem_alloc(n * sizeof *got);
+    ck_assert_uint_eq(fread(data, 1, bytes, file), bytes);
+    ck_assert_uint_eq(fread(right, sizeof *right, n, file), n);
+    dequantise((enum dtype)head[0], data, got, n);
+    for (size_t i = 0; i < n; i++) /* equal as numbers: the sign of a zero is not the format's */
+        ck_assert_msg(got[i] == right[i], "%s: weight %zu is %a, not %a", dtype_name(head[0]), i,
+                      (double)got[i], (double)right[i]);
+    free(data), free(right), free(got);
+    return true;
+}
+
+START_TEST(every_type_is_read_as_gguf_reads_it) {
+    FILE *file = fopen("tests/vectors/dequantise.bin", "rb");
+    ck_assert_ptr_nonnull(file);
+    int types = 0;
+    while (check_vector(file)) types++;
+    ck_assert_int_eq(types, N_TYPES);
+    fclose(file);
+}
+END_TEST
+
+/* What a half stands for, by its definition. */
+static double half_value(int half) {
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    double value = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return half & 0x8000 ? -value : value;
+}
+
+START_TEST(every_half_is_read_and_written_back) {
+    for (int half = 0; half < 65536; half++) {
+        float value = half_to_float((uint16_t)half);
+        int exponent = half >> 10 & 31, fraction = half & 1023;
+        if (exponent == 31 && fraction) {
+            ck_assert(isnan(value));
+            ck_assert_int_eq(float_to_half(value), half | 0x200); /* made quiet */
+        } else {
+            if (exponent == 31) ck_assert(isinf(value) && !signbit(value) == !(half >> 15));
+            else ck_assert(value == (float)half_value(half) && !signbit(value) == !(half >> 15));
+            ck_assert_int_eq(float_to_half(value), half);
+        }
+    }
+}
+END_TEST
+
+/* Between every two neighbours: just below the middle goes down, just above goes up, the middle to the even one. */
+START_TEST(floats_are_rounded_to_the_nearest_half) {
+    for (int half = 0; half < 0x7c00; half++) {
+        double low = half_value(half), high = half == 0x7bff ? 65536 : half_value(half + 1);
+        float middle = (float)((low + high) / 2);
+        ck_assert_int_eq(float_to_half(middle), half + (half & 1));
+        ck_assert_int_eq(float_to_half(nextafterf(middle, 0)), half);
+        ck_assert_int_eq(float_to_half(nextafterf(middle, INFINITY)), half + 1);
+        ck_assert_int_eq(float_to_half(-middle), 0x8000 | (half + (half & 1)));
+    }
+    ck_assert_int_eq(float_to_half(1e30f), 0x7c00);
+    ck_assert_int_eq(float_to_half(-INFINITY), 0xfc00);
+    ck_assert_int_eq(float_to_half(0x1p-149f), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kernels_dtype");
+    TCase *core = tcase_create("types");
+    tcase_add_test(core, names_and_sizes);
+    tcase_add_test(core, every_type_is_read_as_gguf_reads_it);
+    tcase_add_test(core, every_half_is_read_and_written_back);
+    tcase_add_test(core, floats_are_rounded_to_the_nearest_half);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,166 @@
+/* The port to the real engine, over stand-ins for the functions of engine.h that it calls:
+ * whatever thread a task runs on, each job is done once, with a sampler that no other task uses,
+ * and shared logits stay as they were. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/internal.h"
+
+enum { V = 32, N_JOBS = 500 };
+
+struct engine {
+    struct model_info info;
+    const struct step *step;
+    float logits[V];
+};
+
+struct sampler {
+    _Atomic bool busy;
+};
+
+static _Atomic int n_samplers;
+
+const struct model_info *engine_model(const struct engine *engine) {
+    return &engine->info;
+}
+
+void engine_submit(struct engine *engine, const struct step *step) {
+    engine->step = step;
+}
+
+float *engine_wait(struct engine *engine) {
+    return engine->logits;
+}
+
+struct task {
+    void (*fn)(void *arg, int i);
+    void *arg;
+    int i;
+};
+
+static void *run_task(void *arg) {
+    struct task *task = arg;
+    task->fn(task->arg, task->i);
+    return NULL;
+}
+
+void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {
+    pthread_t threads[64];
+    struct task tasks[64];
+    (void)engine;
+    ck_assert(n >= 1 && n <= 64);
+    for (int i = 0; i < n; i++) {
+        tasks[i] = (struct task){fn, arg, i};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_task, &tasks[i]), 0);
+    }
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+}
+
+struct sampler *sampler_new(int size) {
+    ck_assert_int_eq(size, V);
+    atomic_fetch_add(&n_samplers, 1);
+    return mem_calloc(1, sizeof(struct sampler));
+}
+
+void sampler_free(struct sampler *sampler) {
+    atomic_fetch_sub(&n_samplers, 1);
+    free(sampler);
+}
+
+void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
+                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                    struct sampled *out) {
+    (void)sampling, (void)history;
+    ck_assert(!atomic_exchange(&sampler->busy, true));
+    ck_assert_int_eq(n_prompt + n_output, position);
+    out->id = (int32_t)logits[0] + choice;
+    out->rank++;
+    memset(logits, 0, V * sizeof *logits);
+    atomic_store(&sampler->busy, false);
+}
+
+void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+                   struct sampled *out) {
+    ck_assert(!atomic_exchange(&sampler->busy, true));
+    *out = (struct sampled){.id = id, .rank = 1, .logprob = logits[0] + (float)n_top};
+    atomic_store(&sampler->busy, false);
+}
+
+static void no_events(void *arg, const struct event *events, int n) {
+    (void)arg, (void)events, (void)n;
+}
+
+static struct scheduler *scheduler_on(struct engine *engine) {
+    struct scheduler_config config = {.max_num_seqs = 16,
+                                      .max_num_batched_tokens = 16,
+                                      .max_model_len = 16,
+                                      .max_queued_requests = 4,
+                                      .max_queued_tokens = 64,
+                                      .n_blocks = 16,
+                                      .block_size = 4,
+                                      .max_logit_rows = 16,
+                                      .on_events = no_events};
+    engine->info.V = V;
+    return scheduler_new(&config, engine);
+}
+
+START_TEST(each_job_is_done_once) {
+    static struct engine engine;
+    static float rows[N_JOBS][V], shared[V];
+    static struct sample_job jobs[N_JOBS];
+    struct scheduler *scheduler = scheduler_on(&engine);
+    const int32_t history[4] = {9, 8, 7, 6};
+    memset(jobs, 0, sizeof jobs);
+    for (int i = 0; i < V; i++) shared[i] = 5;
+    for (int i = 0; i < N_JOBS; i++) {
+        rows[i][0] = (float)i;
+        jobs[i] = (struct sample_job){.logits = i % 3 ? rows[i] : shared,
+                                      .shared = i % 3 == 0,
+                                      .score = i % 3 == 1,
+                                      .history = history,
+                                      .n_top = 2,
+                                      .n_prompt = 2,
+                                      .n_output = i % 3 == 1 ? 0 : 1,
+                                      .position = 3,
+                                      .choice = i};
+    }
+    scheduler->port.sample(scheduler->port.self, jobs, N_JOBS);
+    for (int i = 0; i < N_JOBS; i++) {
+        ck_assert_int_eq(jobs[i].out.rank, 1);
+        if (i % 3 == 0) ck_assert_int_eq(jobs[i].out.id, 5 + i);
+        if (i % 3 == 1) ck_assert(jobs[i].out.id == 6 && jobs[i].out.logprob == (float)(i + 2));
+        if (i % 3 == 2) ck_assert_int_eq(jobs[i].out.id, 2 * i);
+    }
+    for (int i = 0; i < V; i++) ck_assert(shared[i] == 5);
+    ck_assert_int_gt(atomic_load(&n_samplers), 0);
+    scheduler_free(scheduler);
+    ck_assert_int_eq(atomic_load(&n_samplers), 0);
+}
+END_TEST
+
+START_TEST(steps_go_to_the_engine) {
+    static struct engine engine;
+    struct scheduler *scheduler = scheduler_on(&engine);
+    const int32_t prompt[3] = {1, 2, 3};
+    struct generation generation = {
+        .prompt = prompt, .n_prompt = 3, .n = 1, .max_tokens = 2, .prompt_logprobs = -1};
+    ck_assert_int_eq(scheduler_submit(scheduler, &generation, NULL), STATUS_OK);
+    while (scheduler_step(scheduler)) ck_assert_int_ge(engine.step->M, 1);
+    ck_assert_int_eq((int)scheduler->stats.generated_tokens, 2);
+    scheduler_free(scheduler);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler_engine_port");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, each_job_is_done_once);
+    tcase_add_test(core, steps_go_to_the_engine);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

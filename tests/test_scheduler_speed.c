@@ -1,0 +1,121 @@
+/* What the scheduler itself costs in a step: plan, apply, commit and events over an engine that
+ * does nothing. The goal is 20 us and 0.1 us for each running sequence; the bound that is
+ * asserted leaves room for a busy machine. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/fake_engine.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOWER 50
+#else
+#define SLOWER 1
+#endif
+
+#define N_STEPS 300
+
+#define MAX_SEQS 1024
+
+static float no_logits[MAX_SEQS * FAKE_V];
+static _Atomic uint64_t n_events;
+
+static void no_submit(void *self, const struct step *step) {
+    (void)self, (void)step;
+}
+
+static float *no_wait(void *self) {
+    (void)self;
+    return no_logits;
+}
+
+static void no_sample(void *self, struct sample_job *jobs, int n) {
+    (void)self;
+    for (int i = 0; i < n; i++) {
+        jobs[i].out.id = 1 + (jobs[i].position & 7);
+        jobs[i].out.n_top = 0;
+    }
+}
+
+static void no_close(void *self) {
+    (void)self;
+}
+
+static void count_events(void *arg, const struct event *events, int n) {
+    (void)arg, (void)events;
+    n_events += (uint64_t)n;
+}
+
+static struct scheduler *busy_scheduler(int n_seqs, int n_prompt, int n_output) {
+    struct scheduler_config config = {.max_num_seqs = n_seqs,
+                                      .max_num_batched_tokens = n_seqs * n_prompt,
+                                      .max_model_len = n_prompt + n_output,
+                                      .max_queued_requests = n_seqs,
+                                      .max_queued_tokens = n_seqs * n_prompt,
+                                      .n_blocks = n_seqs * ((n_prompt + n_output) / 16 + 2),
+                                      .block_size = 16,
+                                      .max_logit_rows = n_seqs,
+                                      .prefix_caching = true,
+                                      .on_events = count_events};
+    struct engine_port port = {
+        .V = FAKE_V, .submit = no_submit, .wait = no_wait, .sample = no_sample, .close = no_close};
+    return scheduler_new_on(&config, &port);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Microseconds of the median step in which n_seqs sequences decode after n_prompt tokens. */
+static double median_step_us(int n_seqs, int n_prompt) {
+    struct scheduler *scheduler = busy_scheduler(n_seqs, n_prompt, N_STEPS + 64);
+    struct generation *generations = mem_calloc((size_t)n_seqs, sizeof *generations);
+    int32_t *prompts = mem_calloc((size_t)n_seqs * (size_t)n_prompt, sizeof *prompts);
+    static double us[N_STEPS];
+    for (int i = 0; i < n_seqs; i++) {
+        int32_t *prompt = prompts + (size_t)i * (size_t)n_prompt;
+        prompt[0] = i;
+        generations[i] = (struct generation){.prompt = prompt,
+                                             .n_prompt = n_prompt,
+                                             .n = 1,
+                                             .max_tokens = N_STEPS + 64,
+                                             .prompt_logprobs = -1};
+        ck_assert_int_eq(scheduler_submit(scheduler, &generations[i], NULL), STATUS_OK);
+    }
+    for (int i = 0; i < 4; i++) scheduler_step(scheduler);
+    ck_assert_int_eq(scheduler->running.n, n_seqs);
+    for (int i = 0; i < N_STEPS; i++) {
+        uint64_t began = now_ns();
+        scheduler_step(scheduler);
+        us[i] = (double)(now_ns() - began) * 1e-3;
+    }
+    scheduler_free(scheduler);
+    free(generations);
+    free(prompts);
+    qsort(us, N_STEPS, sizeof *us, by_value);
+    return us[N_STEPS / 2];
+}
+
+START_TEST(a_step_costs_little) {
+    static const int seqs[] = {1, 16, 64, 256, MAX_SEQS};
+    for (int i = 0; i < 5; i++) {
+        double us = median_step_us(seqs[i], 200), goal = 20 + 0.1 * seqs[i];
+        printf("%5d sequences: %.1f us a step (goal %.1f)\n", seqs[i], us, goal);
+        ck_assert_double_lt(us, 10 * SLOWER * goal);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler_speed");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 120);
+    tcase_add_test(core, a_step_costs_little);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

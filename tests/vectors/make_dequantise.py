@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Makes dequantise.bin: blocks of every weight type and what the `gguf` package (0.10 or later) reads in them.
+
+    python3 tests/vectors/make_dequantise.py > tests/vectors/dequantise.bin
+
+Little-endian, for each type: int32 type number, int32 number of weights, int32 bytes, the bytes, the float32 weights.
+Bytes are random but for the halves (scales), which are drawn as finite numbers, subnormals among them.
+"""
+import sys
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Type
+from gguf.quants import dequantize
+
+BLOCKS = {Type.F32: 64, Type.F16: 64, Type.BF16: 64, Type.Q4_0: 6, Type.Q4_1: 6, Type.Q5_0: 6,
+          Type.Q5_1: 6, Type.Q8_0: 6, Type.Q4_K: 3, Type.Q5_K: 3, Type.Q6_K: 3}
+HALVES = {Type.F16: [0], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2],
+          Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
+
+random = np.random.default_rng(20260101)
+for kind, count in BLOCKS.items():
+    elements, size = GGML_QUANT_SIZES[kind]
+    data = random.integers(0, 256, (count, size), dtype=np.uint8)
+    for at in HALVES.get(kind, []):
+        halves = random.normal(0, 0.1, count).astype(np.float16)
+        halves[0] = 6e-8 * random.integers(1, 900)  # a subnormal
+        data[:, at:at + 2] = halves.view(np.uint8).reshape(count, 2)
+    if kind in (Type.F32, Type.BF16):
+        data = (random.normal(0, 1, count).astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.uint8)
+        data = data.reshape(count, 4)[:, 4 - size:].copy()
+    weights = dequantize(data.reshape(-1), kind).astype(np.float32).reshape(-1)
+    assert np.isfinite(weights).all() and weights.size == count * elements
+    head = np.array([int(kind), weights.size, data.size], dtype="<i4")
+    sys.stdout.buffer.write(head.tobytes() + data.tobytes() + weights.astype("<f4").tobytes())
