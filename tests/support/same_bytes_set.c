@@ -14,11 +14,14 @@ bool drawn_chance(uint64_t *random, int percent) {
     return fake_between(random, 1, 100) <= percent;
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------- */
+/* ---- drawing -----------------------------------------------------------------------------------
+ */
 
-/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance would. */
+/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance
+ * would. */
 static int draw_length(uint64_t *random, int most) {
-    static const int edges[] = {1, 4, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 64, 128, 250, 255, 256, 257, 510, 513};
+    static const int edges[] = {1,  4,  7,  8,   9,   15,  16,  17,  24,  31,
+                                32, 33, 64, 128, 250, 255, 256, 257, 510, 513};
     int kind = drawn_between(random, 1, 100), length;
     if (kind <= 25) {
         length = edges[drawn_between(random, 0, (int)(sizeof edges / sizeof *edges) - 1)];
@@ -28,7 +31,8 @@ static int draw_length(uint64_t *random, int most) {
     return length < most ? length : most;
 }
 
-/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared. */
+/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared.
+ */
 static const int32_t *draw_prompt(const struct request_set *set, uint64_t *random, int n) {
     int32_t *prompt = mem_calloc((size_t)n, sizeof *prompt);
     memcpy(prompt, set->theme[drawn_between(random, 0, N_THEMES - 1)], (size_t)n * sizeof *prompt);
@@ -88,10 +92,13 @@ static void draw_themes(struct request_set *set, uint64_t *random) {
 
 /* What only the opened model tells. */
 static void ask_model(struct request_set *set) {
-    struct engine_config config = {.model = set->model.file, .threads = 1,
+    struct engine_config config = {.model = set->model.file,
+                                   .threads = 1,
                                    .float32 = set->model.float32,
-                                   .kv_dtype = set->model.kv_dtype, .max_model_len = 16,
-                                   .max_num_seqs = 1, .max_num_batched_tokens = 1,
+                                   .kv_dtype = set->model.kv_dtype,
+                                   .max_model_len = 16,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 1,
                                    .block_size = 16};
     struct engine *engine;
     struct err err = {0};
@@ -141,7 +148,8 @@ int asked_slots(const struct request_set *set, const struct asked *asked) {
     return generation_max_slots(&asked->generation, set->model.max_model_len);
 }
 
-/* ---- learning ------------------------------------------------------------------------------------------ */
+/* ---- learning ----------------------------------------------------------------------------------
+ */
 
 static void answer_prepare(struct asked *asked) {
     size_t most = (size_t)asked->generation.max_tokens;
@@ -154,8 +162,12 @@ static void answer_prepare(struct asked *asked) {
 int request_set_learn(struct request_set *set) {
     struct run *run = mem_calloc(1, sizeof *run);
     int length = set->model.max_model_len, tokens = 0;
-    struct setting alone = {.path = set->reference_path, .threads = 1, .max_rows = length,
-                            .max_seqs = MOST_CHOICES, .max_logit_rows = length, .block_size = 16,
+    struct setting alone = {.path = set->reference_path,
+                            .threads = 1,
+                            .max_rows = length,
+                            .max_seqs = MOST_CHOICES,
+                            .max_logit_rows = length,
+                            .block_size = 16,
                             .n_blocks = (length / 16 + 1) * (MOST_CHOICES + 1)};
     run_open(run, set, &alone);
     for (int i = 0; i < set->n_asked; i++) {
