@@ -1,9 +1,11 @@
-/* same_bytes: requests, what each gives when it runs alone, and a run that holds many of them to it.
+/* same_bytes: requests, what each gives when it runs alone, and a run that holds many of them to
+ * it.
  *
- * A `struct request_set` is a model and a set of requests drawn from a seed, with beginnings in common. What a request gives is
- * learnt once, by running it alone on the plainest settings: one thread, no prefix cache, all its rows in one step. A
- * `struct run` is an engine and a scheduler with any settings; its clients submit requests of the set, and each event
- * is compared bit by bit with what had to come.
+ * A `struct request_set` is a model and a set of requests drawn from a seed, with beginnings in
+ * common. What a request gives is learnt once, by running it alone on the plainest settings: one
+ * thread, no prefix cache, all its rows in one step. A `struct run` is an engine and a scheduler
+ * with any settings; its clients submit requests of the set, and each event is compared bit by bit
+ * with what had to come.
  */
 #ifndef PENSTOCK_TESTS_SAME_BYTES_H
 #define PENSTOCK_TESTS_SAME_BYTES_H
@@ -14,8 +16,10 @@
 #define MOST_CLIENTS 12
 #define N_THEMES 3      /* texts that prompts begin with */
 #define MOST_ASKED 48   /* requests of a set */
+#define LONG_PROMPT 600 /* tokens: two chunks of attention and more */
 
-/* ---- requests and their answers ------------------------------------------------------------------------ */
+/* ---- requests and their answers ----------------------------------------------------------------
+ */
 
 struct answer {
     int n_scored;
@@ -34,7 +38,8 @@ struct asked {
     struct answer answer;
 };
 
-/* ---- settings ------------------------------------------------------------------------------------------ */
+/* ---- settings ----------------------------------------------------------------------------------
+ */
 
 /* All that may change nothing. */
 struct setting {
@@ -44,7 +49,7 @@ struct setting {
     bool caching;
 };
 
-/* The model's side of a set. */
+/* What of the settings belongs to the model, and may change the bytes. */
 struct model_choice {
     const char *file;
     const char *kv_dtype;
@@ -55,6 +60,7 @@ struct model_choice {
 struct request_set {
     struct model_choice model;
     const char *reference_path;
+    int longest; /* prompt of all but the first request */
     int V;
     int64_t kv_bytes_per_token;
     int n_asked, n_theme;
@@ -63,10 +69,11 @@ struct request_set {
     struct asked asked[MOST_ASKED];
 };
 
-/* Draws `n_asked` requests. With `text`, prompts are stretches of its n tokens; without, of random ids. Long ones have
- * more than 240 tokens. */
-void request_set_init(struct request_set *set, const struct model_choice *model, uint64_t seed, int n_asked,
-               const int32_t *text, int n_text);
+/* Draws `n_asked` requests for the model, reference path and longest prompt that are set. The first
+ * prompt has LONG_PROMPT tokens. With `text`, prompts are stretches of its n tokens, which must
+ * outlive the set; without, of random ids. */
+void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const int32_t *text,
+                      int n_text);
 void request_set_free(struct request_set *set);
 
 /* Runs the requests alone. Returns the tokens that they gave. */
@@ -75,7 +82,8 @@ int request_set_learn(struct request_set *set);
 /* KV slots that the largest of a request's choices takes. */
 int asked_slots(const struct request_set *set, const struct asked *asked);
 
-/* ---- a run --------------------------------------------------------------------------------------------- */
+/* ---- a run -------------------------------------------------------------------------------------
+ */
 
 struct client {
     struct generation generation; /* a copy, with flags of its own */
@@ -89,7 +97,7 @@ struct client {
 };
 
 struct tally {
-    uint64_t tokens, scores;  /* compared */
+    uint64_t tokens, scores; /* compared */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
     uint64_t differences;
 };
@@ -113,8 +121,9 @@ void run_close(struct run *run); /* leaves the tally */
 /* A client for a request; its submit_at and cancel are the caller's to set. */
 struct client *run_add(struct run *run, const struct asked *asked);
 
-/* Lets all clients run to their ends, step by step on this thread, or on the scheduler's own. The second takes submit_at
- * and cancel_at as an order only, and ends the run's life for stepping. Then no client is left. */
+/* Lets all clients run to their ends, step by step on this thread, or on the scheduler's own. The
+ * second takes submit_at and cancel_at as an order only, and ends the run's life for stepping. Then
+ * no client is left. */
 void run_stepped(struct run *run);
 void run_threaded(struct run *run);
 

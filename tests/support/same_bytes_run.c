@@ -1,7 +1,8 @@
 /* A run: an engine and a scheduler under some settings, and clients that compare what comes.
  *
- * DESIGN. In a stepped run all happens on the test's thread. In a threaded one events come on the scheduler's thread, which
- * alone touches clients between their submit and their last event; only n_live crosses, under the mutex. */
+ * DESIGN. In a stepped run all happens on the test's thread. In a threaded one events come on the
+ * scheduler's thread, which alone touches clients between their submit and their last event; only
+ * n_live crosses, under the mutex. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 
 #define MOST_STEPS 200000
 
-/* ---- comparing ----------------------------------------------------------------------------------------- */
+/* ---- comparing ---------------------------------------------------------------------------------
+ */
 
 static bool same_float(float a, float b) {
     return memcmp(&a, &b, sizeof a) == 0;
@@ -30,16 +32,18 @@ static void differ(struct client *client, const struct event *event, int at,
     struct run *run = client->run;
     if (run->tally.differences++ > 0) return;
     const struct sampled *got = &event->sampled;
-    snprintf(run->first_difference, sizeof run->first_difference,
-             "request %d (%d tokens, n %d), choice %d, kind %d, token %d: id %d logprob %a rank %d, "
-             "finish %d; alone: id %d logprob %a rank %d",
-             (int)(client->asked - run->set->asked), client->generation.n_prompt,
-             client->generation.n, event->choice, (int)event->kind, at, (int)got->id,
-             (double)got->logprob, got->rank, (int)event->finish, wanted ? (int)wanted->id : -1,
-             wanted ? (double)wanted->logprob : 0.0, wanted ? wanted->rank : 0);
+    snprintf(
+        run->first_difference, sizeof run->first_difference,
+        "request %d (%d tokens, n %d), choice %d, kind %d, token %d: id %d logprob %a rank %d, "
+        "finish %d; alone: id %d logprob %a rank %d",
+        (int)(client->asked - run->set->asked), client->generation.n_prompt, client->generation.n,
+        event->choice, (int)event->kind, at, (int)got->id, (double)got->logprob, got->rank,
+        (int)event->finish, wanted ? (int)wanted->id : -1, wanted ? (double)wanted->logprob : 0.0,
+        wanted ? wanted->rank : 0);
 }
 
-/* ---- events -------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------
+ */
 
 static void learn_event(struct client *client, const struct event *event) {
     struct answer *into = client->into;
@@ -72,8 +76,7 @@ static void compare_token(struct client *client, const struct event *event) {
 }
 
 static bool may_be_cancelled(const struct client *client, int choice) {
-    return client->cancel_at >= 0 &&
-           (client->cancel_choice < 0 || client->cancel_choice == choice);
+    return client->cancel_at >= 0 && (client->cancel_choice < 0 || client->cancel_choice == choice);
 }
 
 /* A choice that ends has given all that it gives alone, or was cancelled. */
@@ -116,16 +119,22 @@ static void on_events(void *arg, const struct event *events, int n) {
     pthread_mutex_unlock(&run->mutex);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------- */
+/* ---- opening -----------------------------------------------------------------------------------
+ */
 
 /* The set gets exactly the blocks that were asked for. */
 static struct engine *open_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
-    struct engine_config config = {.model = m->file, .threads = s->threads, .float32 = m->float32,
-                                   .kv_dtype = m->kv_dtype, .max_model_len = s->block_size,
-                                   .max_num_seqs = s->max_seqs, .max_num_batched_tokens = s->max_rows,
-                                   .max_logit_rows = s->max_logit_rows, .block_size = s->block_size,
+    struct engine_config config = {.model = m->file,
+                                   .threads = s->threads,
+                                   .float32 = m->float32,
+                                   .kv_dtype = m->kv_dtype,
+                                   .max_model_len = s->block_size,
+                                   .max_num_seqs = s->max_seqs,
+                                   .max_num_batched_tokens = s->max_rows,
+                                   .max_logit_rows = s->max_logit_rows,
+                                   .block_size = s->block_size,
                                    .cpu_path = s->path};
     config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
     struct engine *engine;
@@ -176,7 +185,8 @@ void run_close(struct run *run) {
     pthread_cond_destroy(&run->all_ended);
 }
 
-/* ---- clients ------------------------------------------------------------------------------------------- */
+/* ---- clients -----------------------------------------------------------------------------------
+ */
 
 static void copy_generation(struct generation *to, const struct generation *from) {
     memcpy(to, from, sizeof *to);
@@ -214,7 +224,8 @@ static void cancel(struct client *client) {
     scheduler_cancel(client->run->scheduler, g);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------- */
+/* ---- running -----------------------------------------------------------------------------------
+ */
 
 static void forget_clients(struct run *run) {
     for (int i = 0; i < run->n_clients; i++) assert(run->client[i].last);

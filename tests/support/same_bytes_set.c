@@ -14,23 +14,25 @@ bool drawn_chance(uint64_t *random, int percent) {
     return fake_between(random, 1, 100) <= percent;
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------- */
+/* ---- drawing -----------------------------------------------------------------------------------
+ */
 
-/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance would. */
+/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance
+ * would. */
 static int draw_length(uint64_t *random, int most) {
-    static const int edges[] = {1, 8, 15, 16, 17, 31, 32, 33, 64, 255, 256, 257, 250, 510, 513, 600};
+    static const int edges[] = {1,  4,  7,  8,   9,   15,  16,  17,  24,  31,
+                                32, 33, 64, 128, 250, 255, 256, 257, 510, 513};
     int kind = drawn_between(random, 1, 100), length;
     if (kind <= 25) {
         length = edges[drawn_between(random, 0, (int)(sizeof edges / sizeof *edges) - 1)];
-    } else if (kind <= 92) {
-        length = drawn_between(random, 1, kind <= 60 ? 40 : 200);
     } else {
-        length = drawn_between(random, 240, 600);
+        length = drawn_between(random, 1, kind <= 60 ? 40 : 200);
     }
     return length < most ? length : most;
 }
 
-/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared. */
+/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared.
+ */
 static const int32_t *draw_prompt(const struct request_set *set, uint64_t *random, int n) {
     int32_t *prompt = mem_calloc((size_t)n, sizeof *prompt);
     memcpy(prompt, set->theme[drawn_between(random, 0, N_THEMES - 1)], (size_t)n * sizeof *prompt);
@@ -60,10 +62,10 @@ static void draw_sampling(const struct request_set *set, struct asked *asked, ui
                                              (float)drawn_between(random, -40, 40) / 8};
 }
 
-static void draw_asked(const struct request_set *set, struct asked *asked, uint64_t *random) {
+static void draw_asked(const struct request_set *set, struct asked *asked, int length,
+                       uint64_t *random) {
     struct generation *g = &asked->generation;
-    int room = set->model.max_model_len - 1;
-    g->n_prompt = draw_length(random, room < set->n_theme ? room : set->n_theme);
+    g->n_prompt = length;
     g->prompt = draw_prompt(set, random, g->n_prompt);
     g->n = drawn_chance(random, 65) ? 1 : drawn_between(random, 2, MOST_CHOICES);
     g->max_tokens = drawn_between(random, 1, drawn_chance(random, 60) ? 12 : 40);
@@ -90,10 +92,13 @@ static void draw_themes(struct request_set *set, uint64_t *random) {
 
 /* What only the opened model tells. */
 static void ask_model(struct request_set *set) {
-    struct engine_config config = {.model = set->model.file, .threads = 1,
+    struct engine_config config = {.model = set->model.file,
+                                   .threads = 1,
                                    .float32 = set->model.float32,
-                                   .kv_dtype = set->model.kv_dtype, .max_model_len = 16,
-                                   .max_num_seqs = 1, .max_num_batched_tokens = 1,
+                                   .kv_dtype = set->model.kv_dtype,
+                                   .max_model_len = 16,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 1,
                                    .block_size = 16};
     struct engine *engine;
     struct err err = {0};
@@ -106,19 +111,27 @@ static void ask_model(struct request_set *set) {
     engine_close(engine);
 }
 
-void request_set_init(struct request_set *set, const struct model_choice *model, uint64_t seed, int n_asked,
-               const int32_t *text, int n_text) {
+static void cut_themes(struct request_set *set, const int32_t *text, int n) {
+    set->n_theme = n * 3 / 4;
+    for (int t = 0; t < N_THEMES; t++) set->theme[t] = text + n / 8 * t;
+}
+
+void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const int32_t *text,
+                      int n_text) {
     uint64_t random = seed * 1000003;
     assert(n_asked <= MOST_ASKED);
-    *set = (struct request_set){.model = *model, .reference_path = "plain", .n_asked = n_asked};
     ask_model(set);
     if (text) {
-        set->n_theme = n_text * 3 / 4;
-        for (int t = 0; t < N_THEMES; t++) set->theme[t] = text + n_text / 8 * t;
+        cut_themes(set, text, n_text);
     } else {
         draw_themes(set, &random);
     }
-    for (int i = 0; i < n_asked; i++) draw_asked(set, &set->asked[i], &random);
+    assert(set->n_theme >= LONG_PROMPT && set->model.max_model_len > LONG_PROMPT);
+    set->n_asked = n_asked;
+    for (int i = 0; i < n_asked; i++) {
+        int length = draw_length(&random, set->longest);
+        draw_asked(set, &set->asked[i], i == 0 ? LONG_PROMPT : length, &random);
+    }
 }
 
 void request_set_free(struct request_set *set) {
@@ -135,7 +148,8 @@ int asked_slots(const struct request_set *set, const struct asked *asked) {
     return generation_max_slots(&asked->generation, set->model.max_model_len);
 }
 
-/* ---- learning ------------------------------------------------------------------------------------------ */
+/* ---- learning ----------------------------------------------------------------------------------
+ */
 
 static void answer_prepare(struct asked *asked) {
     size_t most = (size_t)asked->generation.max_tokens;
@@ -148,8 +162,12 @@ static void answer_prepare(struct asked *asked) {
 int request_set_learn(struct request_set *set) {
     struct run *run = mem_calloc(1, sizeof *run);
     int length = set->model.max_model_len, tokens = 0;
-    struct setting alone = {.path = set->reference_path, .threads = 1, .max_rows = length,
-                            .max_seqs = MOST_CHOICES, .max_logit_rows = length, .block_size = 16,
+    struct setting alone = {.path = set->reference_path,
+                            .threads = 1,
+                            .max_rows = length,
+                            .max_seqs = MOST_CHOICES,
+                            .max_logit_rows = length,
+                            .block_size = 16,
                             .n_blocks = (length / 16 + 1) * (MOST_CHOICES + 1)};
     run_open(run, set, &alone);
     for (int i = 0; i < set->n_asked; i++) {
