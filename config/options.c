@@ -195,7 +195,7 @@ static enum status apply(struct parse *parse) {
     return STATUS_OK;
 }
 
-/* Is there a model where one is needed, and an argument where one is? */
+/* Is there a model where one is needed? */
 static enum status check_whole(struct parse *parse) {
     struct options *options = parse->options;
     const struct command *command = parse->command;
@@ -207,15 +207,11 @@ static enum status check_whole(struct parse *parse) {
         }
         options->model = options->arguments[0];
     }
-    if (command->needs_argument && options->n_arguments == 0) {
-        return err_set(parse->err, STATUS_USAGE, NULL, "%s needs %s after the flags", command->name,
-                       command->arguments);
-    }
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit == COMMAND_VERSION) return STATUS_OK;
     return err_set(
         parse->err, STATUS_USAGE, "model",
-        "%s needs a model: %sPATH of a .gguf file or of a folder in the Hugging Face layout",
+        "%s needs a model: %sPATH of a .gguf file",
         command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
 }
 

@@ -37,7 +37,6 @@ struct command {
     unsigned bit;
     const char *arguments; /* as shown after the flags, e.g. "[PROMPT]" */
     int max_arguments;
-    bool needs_argument;    /* one argument at least */
     bool argument_is_model; /* a bare PATH stands for --model PATH */
     const char *summary;
 };

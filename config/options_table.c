@@ -8,14 +8,14 @@
 #define TIB ((int64_t)1 << 40)
 
 const struct command command_table[] = {
-    {"serve", COMMAND_SERVE, "[PATH]", 1, false, true, "serve a model over HTTP"},
-    {"run", COMMAND_RUN, "[PROMPT]", 1, false, false,
+    {"serve", COMMAND_SERVE, "[PATH]", 1, true, "serve a model over HTTP"},
+    {"run", COMMAND_RUN, "[PROMPT]", 1, false,
      "complete one prompt, or chat, in the terminal"},
-    {"bench", COMMAND_BENCH, "[PATH]", 1, false, true,
+    {"bench", COMMAND_BENCH, "[PATH]", 1, true,
      "measure prefill and decode on this machine"},
-    {"inspect", COMMAND_INSPECT, "PATH", 1, false, true, "show what a model file holds"},
-    {"tokenize", COMMAND_TOKENIZE, "TEXT", 1, true, false, "show a text's token ids"},
-    {"version", COMMAND_VERSION, "", 0, false, false, "show version, commit, build and CPU path"},
+    {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds"},
+    {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids"},
+    {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path"},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
@@ -23,7 +23,7 @@ const int command_count = sizeof command_table / sizeof *command_table;
  * their types. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
-     "a .gguf file, or a folder in the Hugging Face layout"},
+     "a .gguf file"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL, SERVE,
      "Model", "the model's name in the API; without it, the name of its file"},
     {"load-format", NULL, OPTION_CHOICE, AT(load_format), "auto", 0, 0, "auto|dummy", ENGINE,
@@ -34,7 +34,7 @@ const struct option option_table[] = {
      "float32: weights and arithmetic in full precision, slow; to compare with"},
 
     {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
-     "what computes; auto takes a GPU where there is one"},
+     "what computes; this version has the CPU only"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
      "compute threads; 0: as many as this process may use"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,

@@ -91,6 +91,14 @@ static enum status refuse_small_pool(const struct engine_memory *plan, int64_t g
                    given, plan->max_model_len, need, plan->kv_bytes_per_token, way_out);
 }
 
+/* All of the pool is taken at the start, so it has to be there. */
+static enum status refuse_large_pool(int64_t given, int64_t left, struct err *err) {
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "--kv-cache-memory of %" PRId64 " MiB is more than this machine has free beside "
+                   "weights and scratch: %" PRId64 " MiB",
+                   given / MIB, left / MIB);
+}
+
 static enum status refuse_small_machine(const struct engine_memory *plan, int64_t left,
                                         int64_t need, struct err *err) {
     int64_t length = left / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
@@ -118,16 +126,15 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
                              const struct machine_memory *machine, struct err *err) {
     int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
     int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
-    int64_t blocks, need = chain * block_bytes;
+    int64_t blocks, need = chain * block_bytes, left = left_for_kv(plan, machine);
     if (config->kv_memory > 0) {
-        blocks = config->kv_memory / block_bytes;
+        blocks = at_most(config->kv_memory / block_bytes, most_blocks(plan));
         if (blocks < chain) return refuse_small_pool(plan, config->kv_memory, need, err);
+        if (blocks * block_bytes > left) return refuse_large_pool(config->kv_memory, left, err);
     } else {
-        int64_t left = left_for_kv(plan, machine);
-        blocks = default_blocks(plan, config, machine, chain);
+        blocks = at_most(default_blocks(plan, config, machine, chain), most_blocks(plan));
         if (need > left) return refuse_small_machine(plan, left, need, err);
     }
-    blocks = at_most(blocks, most_blocks(plan));
     assert(blocks >= chain);
     plan->n_blocks = (int)blocks;
     plan->kv_cache = blocks * block_bytes;

@@ -104,7 +104,7 @@ static const struct field fields[] = {
     {"chat_template_kwargs", CHAT, FIELD_OBJECT, IN(template_kwargs)},
     {"add_generation_prompt", CHAT, FIELD_BOOL, IN(add_generation_prompt), 1},
     {"continue_final_message", CHAT, FIELD_BOOL, IN(continue_final_message)},
-    {"n", BOTH, FIELD_INT, IN(n), 1, 1, MAX_CHOICES, .check = check_n},
+    {"n", BOTH, FIELD_INT, IN(n), 1, 1, INT32_MAX, .check = check_n},
     {"best_of", COMPLETION, FIELD_INT, IN_DRAFT(best_of), 0, 1, INT32_MAX},
     {"echo", COMPLETION, FIELD_BOOL, IN(echo)},
     {"max_tokens", COMPLETION, FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},

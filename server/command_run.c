@@ -145,10 +145,8 @@ static int complete(struct session *session, const char *prompt, size_t length) 
 
 static int complete_from_options(struct session *session) {
     const struct options *options = session->options;
-    int first = options->model ? 0 : 1; /* without --model the first argument is the model */
-    if (options->n_arguments > first) {
-        const char *prompt = options->arguments[first];
-        return complete(session, prompt, strlen(prompt));
+    if (options->n_arguments > 0) {
+        return complete(session, options->arguments[0], strlen(options->arguments[0]));
     }
     struct buf input = {0};
     char part[4096];
@@ -189,6 +187,10 @@ static int converse(struct session *session) {
     char *line = NULL;
     size_t capacity = 0;
     int code = 0;
+    if (session->options->n_arguments > 0) { /* the first question came with the command */
+        add_message(messages, "user", session->options->arguments[0]);
+        code = chat_turn(session, messages);
+    }
     while (code == 0) {
         if (terminal) fprintf(stderr, "> ");
         ssize_t n = getline(&line, &capacity, stdin);

@@ -7,7 +7,6 @@
 #include "server/commands.h"
 
 int command_inspect(const struct options *options) {
-    if (!model_path(options)) return 2;
     struct engine_config config = engine_config_from(options);
     struct err err;
     return engine_inspect(&config, stdout, &err) ? print_error(&err) : 0;
@@ -36,15 +35,13 @@ static void print_tokens(const struct tokenizer *tokenizer, const int32_t *ids, 
 }
 
 int command_tokenize(const struct options *options) {
-    if (!model_path(options)) return 2;
-    int first = options->model ? 0 : 1; /* without --model the first argument is the model */
     struct buf text = {0};
-    if (options->n_arguments > first) buf_puts(&text, options->arguments[first]);
+    if (options->n_arguments > 0) buf_puts(&text, options->arguments[0]);
     else read_input(&text);
     struct tokenizer *tokenizer;
     struct err err;
     int code = 0;
-    if (engine_open_tokenizer(&tokenizer, model_path(options), &err)) {
+    if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
         code = print_error(&err);
     } else {
         int32_t *ids;

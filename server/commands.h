@@ -20,9 +20,6 @@ int command_version(const struct options *options);
 /* The engine's settings from the options; the progress bar is drawn on a terminal when something takes over a second. */
 struct engine_config engine_config_from(const struct options *options);
 
-/* The model's path: --model, or the first argument. NULL and a sentence on standard error when neither is there. */
-const char *model_path(const struct options *options);
-
 /* Opens the engine, or prints why not. Returns the exit code. */
 int open_engine(struct engine **engine, const struct options *options);
 

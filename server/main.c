@@ -60,6 +60,16 @@ static int run(const struct command *command, int argc, char **argv) {
     return code;
 }
 
+/* The option parser knows all commands, and which one was meant. */
+static int refuse_command(const char *name) {
+    struct options options;
+    struct err err;
+    bool help;
+    options_parse(&options, name, 0, NULL, environ, &help, &err);
+    fprintf(stderr, "penstock: %s\n", err.message);
+    return 2;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error of its write, not our end */
     if (argc < 2) return print_help(NULL, stderr);
@@ -69,13 +79,6 @@ int main(int argc, char **argv) {
     }
     if (strcmp(name, "--version") == 0) name = "version";
     const struct command *command = find(name);
-    if (!command) {
-        fprintf(stderr, "penstock: there is no command \"%s\"; the commands are:", name);
-        for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-            fprintf(stderr, " %s", commands[i].name);
-        }
-        fprintf(stderr, "\n");
-        return 2;
-    }
+    if (!command) return refuse_command(name);
     return run(command, argc - 2, argv + 2);
 }

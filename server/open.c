@@ -34,16 +34,9 @@ static void end_progress(void) {
 
 /* ---- options to settings ---------------------------------------------------------------------------------------- */
 
-const char *model_path(const struct options *options) {
-    if (options->model) return options->model;
-    if (options->n_arguments > 0) return options->arguments[0];
-    fprintf(stderr, "penstock: which model? Give --model PATH, a .gguf file (make model fetches one)\n");
-    return NULL;
-}
-
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
-        .model = options->model ? options->model : options->n_arguments > 0 ? options->arguments[0] : NULL,
+        .model = options->model,
         .threads = options->threads,
         .float32 = strcmp(options->dtype, "float32") == 0,
         .dummy = strcmp(options->load_format, "dummy") == 0,
@@ -81,7 +74,6 @@ static enum status check_device(const struct options *options, struct err *err) 
 int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
     if (check_device(options, &err)) return print_error(&err);
-    if (!model_path(options)) return 2;
     struct engine_config config = engine_config_from(options);
     progress_start = now_ns();
     progress_shown = false;

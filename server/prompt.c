@@ -15,8 +15,8 @@
 
 static enum status too_long(const struct engine *engine, struct err *err, int limit) {
     enum status status = err_set(err, STATUS_INVALID_REQUEST, "prompt",
-                                 "This model's maximum context length is %d tokens, and the prompt "
-                                 "has more than %d. Please shorten it.",
+                                 "The model's context holds %d tokens, and the prompt has more than "
+                                 "%d.",
                                  engine_memory(engine)->max_model_len, limit);
     snprintf(err->code, sizeof err->code, "context_length_exceeded");
     return status;

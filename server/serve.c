@@ -62,7 +62,7 @@ static uint64_t system_seed(void) {
 /* The name that clients use: --served-model-name, or the file's name without its ending. */
 static void name_model(struct app *app, char *name, size_t size) {
     const char *served = app->options->served_model_name;
-    const char *path = model_path(app->options), *slash = strrchr(path, '/');
+    const char *path = app->options->model, *slash = strrchr(path, '/');
     snprintf(name, size, "%s", served ? served : slash ? slash + 1 : path);
     size_t n = strlen(name);
     if (!served && n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) name[n - 5] = 0;

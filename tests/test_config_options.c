@@ -211,7 +211,6 @@ START_TEST(arguments) {
     refused("serve --model a b", "two models");
     refused("serve", "serve needs a model: --model PATH");
     refused("inspect", "inspect needs a model: PATH");
-    refused("tokenize --model m", "tokenize needs TEXT");
     refused("tokenize text", "needs a model");
     refused("serve --model=", "needs a model");
 }

@@ -110,7 +110,9 @@ START_TEST(given_memory_is_taken_in_whole_blocks) {
     config.kv_memory = CHAIN * BLOCK_BYTES;
     ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, CHAIN);
     config.kv_memory = INT64_MAX;
-    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, INT32_MAX / 16);
+    ck_assert_int_eq(planned(&config, 64 * 1024 * GIB).n_blocks, INT32_MAX / 16);
+    config.kv_memory = 65 * GIB;
+    expect_refused(&config, 64 * GIB, "kv-cache-memory", "more than this machine has free");
 }
 END_TEST
 
