@@ -51,7 +51,7 @@ struct err {
     char param[64];     /* the field, key, tensor or option that is at fault; empty when none is */
     /* machine-readable cause, e.g. "context_length_exceeded"; empty when none */
     char code[48];
-    char message[512];  /* one sentence for a person */
+    char message[512]; /* one sentence for a person */
 };
 
 /* Fills `err` (which may be NULL) and returns `status`, so that callers write `return
@@ -74,8 +74,9 @@ char *mem_strdup(const char *text);
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
-/* Has the system give all pages of such memory now, without changing a byte. May run beside other use of
- * the memory. Where the system cannot (Linux before 5.14), pages come at their first use as ever. */
+/* Has the system give all pages of such memory now, without changing a byte. May run beside other
+ * use of the memory. Where the system cannot (Linux before 5.14), pages come at their first use as
+ * ever. */
 void mem_large_populate(void *memory, size_t bytes);
 
 /* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a
@@ -112,7 +113,7 @@ struct build_info {
     const char *version; /* "0.1.0" */
     /* "6438910", with "-dirty" behind it where files had changed; or "unknown" */
     const char *commit;
-    const char *build;   /* "Release", with the sanitizers where there are some */
+    const char *build; /* "Release", with the sanitizers where there are some */
 };
 struct build_info build_info(void);
 
@@ -162,28 +163,28 @@ struct options {
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
     const char *kv_cache_dtype;    /* auto | float16 | float32 */
     bool enable_prefix_caching;
-    int threads;                   /* compute threads; 0: as many as the process may use */
-    const char *device;            /* auto | cpu | cuda */
-    const char *dtype;             /* auto | float32 (the oracle mode) */
-    const char *load_format;       /* auto | dummy */
-    int64_t seed;                  /* for requests without a seed: -1 takes one from the system */
+    int threads;             /* compute threads; 0: as many as the process may use */
+    const char *device;      /* auto | cpu | cuda */
+    const char *dtype;       /* auto | float32 (the oracle mode) */
+    const char *load_format; /* auto | dummy */
+    int64_t seed;            /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;
     int max_queued_tokens;
-    int64_t max_body_size;         /* bytes */
-    int request_timeout_s;         /* seconds for headers and body to be whole */
-    int drain_timeout_s;           /* seconds that a SIGTERM waits for running requests */
+    int64_t max_body_size; /* bytes */
+    int request_timeout_s; /* seconds for headers and body to be whole */
+    int drain_timeout_s;   /* seconds that a SIGTERM waits for running requests */
     int max_connections;
-    const char *log_level;         /* debug | info | warning | error */
-    const char *log_format;        /* text | json */
-    const char *config;            /* YAML file */
+    const char *log_level;  /* debug | info | warning | error */
+    const char *log_format; /* text | json */
+    const char *config;     /* YAML file */
     /* run, bench, tokenize */
-    bool chat;                     /* run: a conversation from the terminal */
-    int max_tokens;                /* run */
-    double temperature;            /* run */
-    const char *bench_prompt;      /* bench: prompt lengths, e.g. "128,512" */
-    const char *bench_batch;       /* bench: batch sizes, e.g. "1,2,4,8,16" */
-    int bench_generate;            /* bench: tokens decoded by each sequence */
-    int bench_repeats;             /* bench: runs of which the median is reported */
+    bool chat;                /* run: a conversation from the terminal */
+    int max_tokens;           /* run */
+    double temperature;       /* run */
+    const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */
+    const char *bench_batch;  /* bench: batch sizes, e.g. "1,2,4,8,16" */
+    int bench_generate;       /* bench: tokens decoded by each sequence */
+    int bench_repeats;        /* bench: runs of which the median is reported */
     /* what is left after the flags */
     int n_arguments;
     const char **arguments;

@@ -9,10 +9,8 @@
 
 const struct command command_table[] = {
     {"serve", COMMAND_SERVE, "[PATH]", 1, true, "serve a model over HTTP"},
-    {"run", COMMAND_RUN, "[PROMPT]", 1, false,
-     "complete one prompt, or chat, in the terminal"},
-    {"bench", COMMAND_BENCH, "[PATH]", 1, true,
-     "measure prefill and decode on this machine"},
+    {"run", COMMAND_RUN, "[PROMPT]", 1, false, "complete one prompt, or chat, in the terminal"},
+    {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine"},
     {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds"},
     {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path"},
@@ -22,8 +20,7 @@ const int command_count = sizeof command_table / sizeof *command_table;
 /* The largest counts are far above what is sensible; they keep sums and products of sizes inside
  * their types. */
 const struct option option_table[] = {
-    {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
-     "a .gguf file"},
+    {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model", "a .gguf file"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL, SERVE,
      "Model", "the model's name in the API; without it, the name of its file"},
     {"load-format", NULL, OPTION_CHOICE, AT(load_format), "auto", 0, 0, "auto|dummy", ENGINE,

@@ -1,5 +1,6 @@
-/* Weights without a file's data: random, small and of the right form, so that speed and memory can be measured
- * with a model's shapes alone. Every type's scales are set to a small finite number; the rest is random bytes. */
+/* Weights without a file's data: random, small and of the right form, so that speed and memory can
+ * be measured with a model's shapes alone. Every type's scales are set to a small finite number;
+ * the rest is random bytes. */
 #include <string.h>
 
 #include "engine/model.h"
@@ -13,7 +14,8 @@ static uint64_t next(uint64_t *state) {
 
 /* Where a block's half-precision scales stand; -1: none. */
 static void scale_offsets(enum dtype type, int *first, int *second) {
-    bool pair = type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+    bool pair =
+        type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
     *first = type == DTYPE_Q6_K ? 208 : 0;
     *second = pair ? 2 : -1;
 }
@@ -25,8 +27,10 @@ static void fill_floats(enum dtype type, void *data, size_t n, uint64_t *state) 
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
         uint16_t brain = (uint16_t)(bits >> 16);
-        if (type == DTYPE_F32) memcpy((char *)data + i * 4, &value, 4);
-        else memcpy((char *)data + i * 2, type == DTYPE_F16 ? &half : &brain, 2);
+        if (type == DTYPE_F32)
+            memcpy((char *)data + i * 4, &value, 4);
+        else
+            memcpy((char *)data + i * 2, type == DTYPE_F16 ? &half : &brain, 2);
     }
 }
 

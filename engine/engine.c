@@ -1,9 +1,10 @@
 /* DESIGN: opening a model and running its passes.
  *
- * Order at start-up: the file is mapped and checked; the model's shape, tokenizer, template and end ids are read; memory is
- * planned; the backend starts its threads; weights go into the backend's layout; cache and activations are made. After
- * that the file is let go: nothing points into it. On the CPU a pass runs in engine_submit, on the caller's thread
- * and the backend's; engine_wait only hands over the logits. Backends that run beside the host make use of the split.
+ * Order at start-up: the file is mapped and checked; the model's shape, tokenizer, template and end
+ * ids are read; memory is planned; the backend starts its threads; weights go into the backend's
+ * layout; cache and activations are made. After that the file is let go: nothing points into it. On
+ * the CPU a pass runs in engine_submit, on the caller's thread and the backend's; engine_wait only
+ * hands over the logits. Backends that run beside the host make use of the split.
  */
 #include "engine/engine.h"
 
@@ -30,7 +31,7 @@ struct engine {
     float *host_logits; /* [max_logit_rows][V]; NULL where the backend's memory is the host's */
 };
 
-/* ---- text ----------------------------------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
 static enum status read_tokenizer(struct engine *engine, const struct gguf *gguf, struct err *err) {
     struct tokenizer_spec spec = {0};
@@ -60,9 +61,10 @@ enum status engine_open_tokenizer(struct tokenizer **out, const char *path, stru
     return status;
 }
 
-/* ---- memory and backend ----------------------------------------------------------------------------------------- */
+/* ---- memory and backend --------------------------------------------------------------------- */
 
-static enum status open_backend(struct engine *engine, const struct engine_config *config, struct err *err) {
+static enum status open_backend(struct engine *engine, const struct engine_config *config,
+                                struct err *err) {
     const struct model_info *m = &engine->model.info;
     int widest = m->K > m->F ? m->K : m->F;
     if (m->H * m->D > widest) widest = m->H * m->D;
@@ -75,14 +77,19 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
     enum status status = backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
-    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s", engine->backend->name,
-             engine->backend->path, engine->backend->n_threads, engine->backend->n_threads == 1 ? "" : "s");
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",
+             engine->backend->name, engine->backend->path, engine->backend->n_threads,
+             engine->backend->n_threads == 1 ? "" : "s");
     return STATUS_OK;
 }
 
-static enum status open_cache(struct engine *engine, const struct engine_config *config, struct err *err) {
+static enum status open_cache(struct engine *engine, const struct engine_config *config,
+                              struct err *err) {
     const struct model_info *m = &engine->model.info;
-    struct kv_config wanted = {.L = m->L, .G = m->G, .D = m->D, .n_blocks = engine->memory.n_blocks,
+    struct kv_config wanted = {.L = m->L,
+                               .G = m->G,
+                               .D = m->D,
+                               .n_blocks = engine->memory.n_blocks,
                                .block_size = engine->memory.block_size};
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
     if (status) return status;
@@ -100,10 +107,10 @@ static void finish_memory(struct engine *engine) {
     engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------ */
+/* ---- opening -------------------------------------------------------------------------------- */
 
-static enum status open_from(struct engine *engine, const struct gguf *gguf, const struct engine_config *config,
-                             struct err *err) {
+static enum status open_from(struct engine *engine, const struct gguf *gguf,
+                             const struct engine_config *config, struct err *err) {
     struct machine_memory machine;
     struct model_info *info = &engine->model.info;
     enum status status = model_info_read(info, gguf, config->model, err);
@@ -148,7 +155,7 @@ void engine_close(struct engine *engine) {
     free(engine);
 }
 
-/* ---- what it is ------------------------------------------------------------------------------------------------------ */
+/* ---- what it is ----------------------------------------------------------------------------- */
 
 const struct model_info *engine_model(const struct engine *engine) {
     return &engine->model.info;
@@ -175,7 +182,7 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n) {
     return engine->end_ids;
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void check_step(const struct engine *engine, const struct step *step) {
     const struct activations *a = &engine->model.act;

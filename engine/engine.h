@@ -17,18 +17,18 @@
 /* ---- opening -------------------------------------------------------------------------------- */
 
 struct engine_config {
-    const char *model;          /* path of a .gguf file */
-    int threads;                /* 0: as many as suit */
-    bool float32;               /* oracle mode: weights and KV in float32 */
-    bool dummy;                 /* random weights of the file's shapes, made from a fixed seed */
-    const char *kv_dtype;       /* "auto", "float16", "float32" */
-    int max_model_len;          /* 0: the model's own */
+    const char *model;    /* path of a .gguf file */
+    int threads;          /* 0: as many as suit */
+    bool float32;         /* oracle mode: weights and KV in float32 */
+    bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
+    const char *kv_dtype; /* "auto", "float16", "float32" */
+    int max_model_len;    /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */
     int block_size;
-    int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
-    const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
+    int64_t kv_memory;    /* bytes for KV blocks; 0: chosen from the machine's memory */
+    const char *cpu_path; /* NULL: the best; or a path's name, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -54,7 +54,7 @@ struct model_info {
     int context_length;      /* tokens the model was trained for */
     float rope_base, rms_epsilon;
     int64_t n_parameters;
-    int64_t file_bytes;      /* size of the file */
+    int64_t file_bytes; /* size of the file */
 };
 
 /* Memory by purpose, in bytes, and what it can hold. */
@@ -62,7 +62,7 @@ struct engine_memory {
     int64_t weights, kv_cache, scratch;
     int64_t kv_bytes_per_token;
     int n_blocks, block_size;
-    int max_model_len;       /* tokens of one sequence, prompt and output */
+    int max_model_len; /* tokens of one sequence, prompt and output */
 };
 
 /* The next five: any thread; what they return lives as long as the engine. */
@@ -102,17 +102,17 @@ struct logit_bias {
 /* How one sequence's next token is chosen. The order of operations is documented in
  * engine/sampling.c. */
 struct sampling {
-    float temperature;        /* 0: greedy */
-    float top_p, min_p;       /* 1 and 0: off */
-    int top_k;                /* 0: off */
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off */
+    int top_k;                                 /* 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
-    float repetition_penalty; /* over prompt and generated tokens; 1: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
     uint64_t seed;
     /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
     int n_logprobs;
     int n_bias;
     const struct logit_bias *bias; /* [n_bias], the request's */
-    int n_banned;             /* ids that may not be chosen (end tokens before min_tokens) */
+    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
     const int32_t *banned;
 };
 

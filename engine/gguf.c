@@ -22,7 +22,7 @@
 #define LEAST_TENSOR                                                                               \
     33 /* bytes of the shortest tensor entry: length, one letter, n, one dim, type, offset */
 
-/* ---- reading forwards ------------------------------------------------------------------------ */
+/* ---- reading forwards ----------------------------------------------------------------------- */
 
 /* Where reading stands. */
 struct cursor {
@@ -55,8 +55,8 @@ static enum status cut_short(const struct cursor *cursor, const char *what, stru
                    cursor->at - cursor->begin, cursor->end - cursor->begin);
 }
 
-/* Names go into messages and terminals as they are, so they must be letters that do no harm there.
- */
+/* Names go into messages and terminals as they are, so they must be letters that do no harm
+ * there. */
 static bool printable(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (text[i] <= ' ' || text[i] > '~') return false;
@@ -64,7 +64,7 @@ static bool printable(const char *text, size_t length) {
     return length > 0;
 }
 
-/* ---- key-values ------------------------------------------------------------------------------ */
+/* ---- key-values ----------------------------------------------------------------------------- */
 
 static const char *skip_elements(struct cursor *cursor, uint32_t type, uint64_t count, int depth);
 
@@ -150,7 +150,7 @@ static enum status read_value(struct gguf *gguf, struct cursor *cursor, struct e
     return STATUS_OK;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 static enum status read_tensor_name(struct cursor *cursor, struct weight *weight, int number,
                                     struct err *err) {
@@ -236,7 +236,7 @@ static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n,
     return status != STATUS_OK ? status : weights_check_apart(&gguf->weights, err);
 }
 
-/* ---- the whole file -------------------------------------------------------------------------- */
+/* ---- the whole file ------------------------------------------------------------------------- */
 
 struct head {
     uint32_t version;

@@ -52,7 +52,7 @@ struct gguf {
     struct weights weights; /* the tensors; their data lives as long as this struct */
 };
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 /* Maps the file at `path` and checks all of it but the tensors' data. Fails with STATUS_BAD_FILE
  * and a sentence that names the key or tensor and the place. gguf_close frees it. */
@@ -62,7 +62,7 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err);
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *err);
 void gguf_close(struct gguf *gguf);
 
-/* ---- values by key --------------------------------------------------------------------------- */
+/* ---- values by key -------------------------------------------------------------------------- */
 
 /* A type's name as the specification spells it ("uint32"), or NULL for a number that is no type. */
 const char *gguf_type_name(uint32_t type);
@@ -92,7 +92,7 @@ enum status gguf_string_or(const struct gguf *gguf, const char *key, const char 
 enum status gguf_array(const struct gguf *gguf, const char *key, enum gguf_type element,
                        const struct gguf_value **out, struct err *err);
 
-/* ---- what is in a value ---------------------------------------------------------------------- */
+/* ---- what is in a value --------------------------------------------------------------------- */
 
 /* The integer, or floating-point number, that stands at `data` as `type`; the type must be one of
  * those. An unsigned 64-bit number above INT64_MAX is given as INT64_MAX. */

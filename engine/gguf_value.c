@@ -5,7 +5,7 @@
 
 #include "engine/gguf.h"
 
-/* ---- types ----------------------------------------------------------------------------------- */
+/* ---- types ---------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -34,7 +34,7 @@ bool gguf_is_integer(enum gguf_type type) {
     return gguf_type_bytes(type) > 0 && type != GGUF_BOOL && !gguf_is_float(type);
 }
 
-/* ---- payloads -------------------------------------------------------------------------------- */
+/* ---- payloads ------------------------------------------------------------------------------- */
 
 int64_t gguf_integer_at(enum gguf_type type, const uint8_t *data) {
     assert(gguf_is_integer(type));
@@ -68,7 +68,7 @@ const char *gguf_next_string(const uint8_t **at, size_t *length) {
     return text;
 }
 
-/* ---- getters --------------------------------------------------------------------------------- */
+/* ---- getters -------------------------------------------------------------------------------- */
 
 const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key) {
     int number = name_index_find(&gguf->index, key, strlen(key));

@@ -7,7 +7,7 @@
 #define SHOWN_ELEMENTS 4 /* of an array */
 #define SHOWN_BYTES 60   /* of a string */
 
-/* ---- key-values ------------------------------------------------------------------------------ */
+/* ---- key-values ----------------------------------------------------------------------------- */
 
 /* Prints one character, or an escape for one byte, and returns how many bytes that was. */
 static size_t print_character(FILE *out, const char *text, size_t length) {
@@ -84,7 +84,7 @@ static void print_values(FILE *out, const struct gguf *gguf) {
     for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 static void print_tensors(FILE *out, const struct weights *weights) {
     struct buf shape = {0};
@@ -117,7 +117,7 @@ static void print_totals(FILE *out, const struct weights *weights) {
     }
 }
 
-/* ---- model and tokenizer --------------------------------------------------------------------- */
+/* ---- model and tokenizer -------------------------------------------------------------------- */
 
 static void print_model(FILE *out, const struct model_info *info) {
     fprintf(out,
@@ -183,7 +183,7 @@ static enum status print_tokenizer(FILE *out, const struct gguf *gguf,
     return STATUS_OK;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void print_bytes(FILE *out, const char *what, int64_t bytes, const char *note) {
     fprintf(out, "  %-16s %14" PRId64 " bytes %10.1f MiB%s\n", what, bytes,
@@ -205,7 +205,7 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
             slots / memory->max_model_len, memory->max_model_len);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static enum status inspect_text(const struct gguf *gguf, FILE *out, struct err *err) {
     struct tokenizer_spec spec;

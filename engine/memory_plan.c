@@ -28,7 +28,7 @@ enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype 
     return STATUS_OK;
 }
 
-/* ---- settings -------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 static enum status check_range(const char *option, int value, int least, int most,
                                struct err *err) {
@@ -61,7 +61,7 @@ static enum status plan_length(struct engine_memory *plan, const struct model_in
                    config->max_model_len, info->context_length);
 }
 
-/* ---- the KV pool ----------------------------------------------------------------------------- */
+/* ---- the KV pool ---------------------------------------------------------------------------- */
 
 static int64_t at_most(int64_t value, int64_t most) {
     return value < most ? value : most;
@@ -141,7 +141,7 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
     return STATUS_OK;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32: the residual stream, its normed copy and a block's output; q and the
  * attention's output; k and v; gate and up; and the logits of the rows that want them. */

@@ -1,7 +1,7 @@
 /* memory_plan: how much memory serving a model takes and what it holds, decided before any of it is
  * taken. The plan is a pure function of the model, the settings and the machine; reading the
- * machine is apart from it. Folder-internal.
- */
+ * machine is apart from it.
+ * Folder-internal. */
 #ifndef PENSTOCK_ENGINE_MEMORY_PLAN_H
 #define PENSTOCK_ENGINE_MEMORY_PLAN_H
 

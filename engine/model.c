@@ -1,4 +1,5 @@
-/* What all families share: taking tensors into the backend, the activation buffers, and letting go of both. */
+/* What all families share: taking tensors into the backend, the activation buffers, and letting go
+ * of both. */
 #include "engine/model.h"
 
 #include <assert.h>
@@ -14,7 +15,7 @@ const struct model_family *model_family_find(const char *architecture) {
     return NULL;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 /* A seed of the tensor's own, from its name (FNV-1a). */
 static uint64_t name_seed(const char *name) {
@@ -54,9 +55,10 @@ enum status model_take_vector(struct model *model, const struct weights *weights
     return STATUS_OK;
 }
 
-/* ---- activations -------------------------------------------------------------------------------------------- */
+/* ---- activations ---------------------------------------------------------------------------- */
 
-/* One buffer of the activations: rows of `width` floats, for every row or only for those that want logits. */
+/* One buffer of the activations: rows of `width` floats, for every row or only for those that want
+ * logits. */
 struct field {
     float **buffer;
     int width;
@@ -68,10 +70,10 @@ struct field {
 static void activation_fields(struct activations *a, const struct model_info *m,
                               struct field fields[N_FIELDS]) {
     const struct field all[N_FIELDS] = {
-        {&a->x, m->K, false},           {&a->norm, m->K, false},  {&a->q, m->H * m->D, false},
-        {&a->k, m->G * m->D, false},    {&a->v, m->G * m->D, false},
-        {&a->mixed, m->H * m->D, false}, {&a->out, m->K, false},   {&a->gate, m->F, false},
-        {&a->up, m->F, false},          {&a->rows, m->K, true},   {&a->logits, m->V, true},
+        {&a->x, m->K, false},        {&a->norm, m->K, false},     {&a->q, m->H * m->D, false},
+        {&a->k, m->G * m->D, false}, {&a->v, m->G * m->D, false}, {&a->mixed, m->H * m->D, false},
+        {&a->out, m->K, false},      {&a->gate, m->F, false},     {&a->up, m->F, false},
+        {&a->rows, m->K, true},      {&a->logits, m->V, true},
     };
     memcpy(fields, all, sizeof all);
 }
@@ -102,7 +104,7 @@ static void make_activations(struct model *model, const struct engine_config *co
     }
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *config, struct err *err) {
@@ -124,7 +126,7 @@ static void free_buffer(struct backend *b, float *buffer, size_t n) {
 
 static void free_layer(struct model *model, struct layer *layer) {
     struct backend *b = model->backend;
-    struct matrix *const all[] = {layer->wq, layer->wk, layer->wv,  layer->wo,
+    struct matrix *const all[] = {layer->wq,   layer->wk, layer->wv,  layer->wo,
                                   layer->gate, layer->up, layer->down};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i]) b->ops->matrix_free(b, all[i]);

@@ -1,7 +1,8 @@
 /* A model: its weights in the backend's layout and its forward pass. Internal to engine/.
  *
- * One `struct model_family` stands for each architecture, in a file of its own (model_llama.c, ...): it takes its tensors
- * from the weights view and writes the forward pass once over the op table. Shapes use the letters of kernels.h.
+ * One `struct model_family` stands for each architecture, in a file of its own (model_llama.c,
+ * ...): it takes its tensors from the weights view and writes the forward pass once over the op
+ * table. Shapes use the letters of kernels.h.
  */
 #ifndef PENSTOCK_ENGINE_MODEL_H
 #define PENSTOCK_ENGINE_MODEL_H
@@ -11,35 +12,35 @@
 
 /* One transformer block. Norm gains are [K] float32 device memory. */
 struct layer {
-    float *attention_norm;            /* [K] */
-    struct matrix *wq, *wk, *wv;      /* [H*D][K], [G*D][K], [G*D][K] */
-    struct matrix *wo;                /* [K][H*D] */
-    float *mlp_norm;                  /* [K] */
-    struct matrix *gate, *up, *down;  /* [F][K], [F][K], [K][F] */
+    float *attention_norm;           /* [K] */
+    struct matrix *wq, *wk, *wv;     /* [H*D][K], [G*D][K], [G*D][K] */
+    struct matrix *wo;               /* [K][H*D] */
+    float *mlp_norm;                 /* [K] */
+    struct matrix *gate, *up, *down; /* [F][K], [F][K], [K][F] */
 };
 
 /* Buffers that a pass works in, device memory for max_rows rows. Made once. */
 struct activations {
     int max_rows, max_logit_rows;
-    float *x;               /* [M][K] the residual stream */
-    float *norm;            /* [M][K] */
-    float *q, *k, *v;       /* [M][H*D], [M][G*D], [M][G*D] */
-    float *mixed;           /* [M][H*D] what attention gives */
-    float *out;             /* [M][K] what a block adds to the stream */
-    float *gate, *up;       /* [M][F] */
-    float *rows;            /* [R][K] */
-    float *logits;          /* [R][V] */
+    float *x;         /* [M][K] the residual stream */
+    float *norm;      /* [M][K] */
+    float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
+    float *mixed;     /* [M][H*D] what attention gives */
+    float *out;       /* [M][K] what a block adds to the stream */
+    float *gate, *up; /* [M][F] */
+    float *rows;      /* [R][K] */
+    float *logits;    /* [R][V] */
 };
 
 struct model {
     struct model_info info;
     struct backend *backend;
     const struct model_family *family;
-    struct matrix *embedding;   /* [V][K] */
-    struct matrix *head;        /* [V][K]; the embedding itself where the two are tied */
-    float *final_norm;          /* [K] */
-    float *inv_freq;            /* [D_rope / 2] */
-    struct layer *layers;       /* [L] */
+    struct matrix *embedding; /* [V][K] */
+    struct matrix *head;      /* [V][K]; the embedding itself where the two are tied */
+    float *final_norm;        /* [K] */
+    float *inv_freq;          /* [D_rope / 2] */
+    struct layer *layers;     /* [L] */
     struct activations act;
     int64_t weight_bytes;
 };
@@ -57,8 +58,8 @@ struct model_family {
 /* The family of an architecture's name, or NULL. */
 const struct model_family *model_family_find(const char *architecture);
 
-/* Loads all weights of info's architecture and makes the activation buffers. `model` is all zero but for info and backend. On failure
- * the caller still closes it. */
+/* Loads all weights of info's architecture and makes the activation buffers. `model` is all zero
+ * but for info and backend. On failure the caller still closes it. */
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *config, struct err *err);
 void model_close(struct model *model);
@@ -75,8 +76,8 @@ enum status model_take_vector(struct model *model, const struct weights *weights
 /* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
 int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows);
 
-/* Fills `n` elements of a tensor of `type` with random data of the right form, for loading without reading weights.
- * The same seed gives the same bytes. */
+/* Fills `n` elements of a tensor of `type` with random data of the right form, for loading without
+ * reading weights. The same seed gives the same bytes. */
 void dummy_fill(enum dtype type, void *data, size_t n, uint64_t seed);
 
 extern const struct model_family model_llama;

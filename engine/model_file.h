@@ -1,7 +1,7 @@
 /* model_file: what the rest of the program needs to know of a GGUF file, read from its keys: the
  * model's shape, its vocabulary, the ids that end a generation. Folder-internal; the functions keep
- * nothing and may be called by any thread.
- */
+ * nothing and may be called by any
+ * thread. */
 #ifndef PENSTOCK_ENGINE_MODEL_FILE_H
 #define PENSTOCK_ENGINE_MODEL_FILE_H
 

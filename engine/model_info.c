@@ -12,7 +12,7 @@
 #define MAX_HEADS 65536
 #define MAX_CONTEXT (1 << 28)
 
-/* ---- what the file is called ----------------------------------------------------------------- */
+/* ---- what the file is called ---------------------------------------------------------------- */
 
 size_t showable_bytes(const char *text, size_t length) {
     utf8proc_int32_t point;
@@ -74,7 +74,7 @@ static enum status read_architecture(struct model_info *info, const struct gguf 
                    show ? (int)length : 0, text);
 }
 
-/* ---- the letters ----------------------------------------------------------------------------- */
+/* ---- the letters ---------------------------------------------------------------------------- */
 
 static enum status read_int(const struct gguf *gguf, const char *key, int most, int *out,
                             struct err *err) {
@@ -141,7 +141,7 @@ static enum status check_heads(const struct model_info *info, struct err *err) {
     return STATUS_OK;
 }
 
-/* ---- rotary positions ------------------------------------------------------------------------ */
+/* ---- rotary positions ----------------------------------------------------------------------- */
 
 /* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
  * without. */
@@ -186,7 +186,7 @@ static enum status read_epsilon(struct model_info *info, const struct gguf *gguf
                    key, epsilon);
 }
 
-/* ---- vocabulary, features, tensors ----------------------------------------------------------- */
+/* ---- vocabulary, features, tensors ---------------------------------------------------------- */
 
 static enum status read_vocabulary(struct model_info *info, const struct gguf *gguf,
                                    struct err *err) {

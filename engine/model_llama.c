@@ -1,5 +1,6 @@
-/* The llama family: pre-norm blocks of grouped-query attention with rotary positions and a SiLU-gated MLP
- * (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2, Llama 1 to 3 and Mistral are of this shape. */
+/* The llama family: pre-norm blocks of grouped-query attention with rotary positions and a
+ * SiLU-gated MLP (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2, Llama 1 to 3 and Mistral are
+ * of this shape. */
 #include <math.h>
 #include <stdio.h>
 
@@ -18,8 +19,8 @@ static enum status load_layer(struct model *model, const struct weights *weights
     struct layer *layer = &model->layers[index];
     int q = m->H * m->D, kv = m->G * m->D;
     const struct slot slots[] = {
-        {"attn_q", q, m->K, &layer->wq},       {"attn_k", kv, m->K, &layer->wk},
-        {"attn_v", kv, m->K, &layer->wv},      {"attn_output", m->K, q, &layer->wo},
+        {"attn_q", q, m->K, &layer->wq},        {"attn_k", kv, m->K, &layer->wk},
+        {"attn_v", kv, m->K, &layer->wv},       {"attn_output", m->K, q, &layer->wo},
         {"ffn_gate", m->F, m->K, &layer->gate}, {"ffn_up", m->F, m->K, &layer->up},
         {"ffn_down", m->K, m->F, &layer->down},
     };
@@ -37,14 +38,16 @@ static enum status load_layer(struct model *model, const struct weights *weights
     return model_take_vector(model, weights, name, m->K, &layer->mlp_norm, err);
 }
 
-/* inv_freq[i] = base^(-2i / D_rope), divided by the file's own factors where it has some (Llama 3.1's long
- * contexts are made so). */
-static enum status load_frequencies(struct model *model, const struct weights *weights, struct err *err) {
+/* inv_freq[i] = base^(-2i / D_rope), divided by the file's own factors where it has some
+ * (Llama 3.1's long contexts are made so). */
+static enum status load_frequencies(struct model *model, const struct weights *weights,
+                                    struct err *err) {
     const struct model_info *m = &model->info;
     int n = m->D_rope / 2;
     float *factors = NULL;
     if (weights_lookup(weights, "rope_freqs.weight")) {
-        enum status status = model_take_vector(model, weights, "rope_freqs.weight", n, &factors, err);
+        enum status status =
+            model_take_vector(model, weights, "rope_freqs.weight", n, &factors, err);
         if (status) return status;
     }
     struct backend *b = model->backend;
@@ -67,7 +70,8 @@ static enum status load(struct model *model, const struct weights *weights,
     if (status) return status;
     model->head = model->embedding;
     if (weights_lookup(weights, "output.weight")) {
-        status = model_take_matrix(model, weights, config, "output.weight", m->V, m->K, &model->head, err);
+        status = model_take_matrix(model, weights, config, "output.weight", m->V, m->K,
+                                   &model->head, err);
         if (status) return status;
     }
     status = load_frequencies(model, weights, err);
@@ -79,7 +83,8 @@ static enum status load(struct model *model, const struct weights *weights,
 }
 
 /* x += attention(norm(x)) */
-static void attend(struct model *model, int index, const struct step *step, struct kv_cache *cache) {
+static void attend(struct model *model, int index, const struct step *step,
+                   struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;

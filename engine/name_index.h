@@ -1,6 +1,6 @@
 /* name_index: from a name to a number, for the directories of a model file. Names are counted bytes
- * that live elsewhere. Folder-internal; one thread fills it, then any thread may look.
- */
+ * that live elsewhere. Folder-internal; one thread fills it, then any thread may
+ * look. */
 #ifndef PENSTOCK_ENGINE_NAME_INDEX_H
 #define PENSTOCK_ENGINE_NAME_INDEX_H
 

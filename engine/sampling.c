@@ -1,7 +1,9 @@
 /* Sampling: one row of logits in, one token out.
  *
- * The order of operations, which is part of the contract (the same as vLLM's, so that its users see what they expect):
- *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched logits
+ * The order of operations, which is part of the contract (the same as vLLM's, so that its users see
+ * what they expect):
+ *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched
+ * logits
  *   2. logit_bias is added; banned ids (end tokens before min_tokens) become -inf
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output
@@ -10,10 +12,12 @@
  *        min_p: those with e >= min_p (the best one has e = 1)
  *        top_k: the k largest, ties to the lower id
  *        top_p: in descending order the shortest run whose sum reaches top_p of what is left
- *   6. one uniform number from Philox, keyed by the seed, at counter (position, choice), picks from the running sum
+ *   6. one uniform number from Philox, keyed by the seed, at counter (position, choice), picks from
+ * the running sum
  *
- * Nothing here calls a function of libm: exp and log are made of additions and products in a written order, so
- * every machine gives the same token. Sums run in double precision over 16 lanes that are added as a tree.
+ * Nothing here calls a function of libm: exp and log are made of additions and products in a
+ * written order, so every machine gives the same token. Sums run in double precision over 16 lanes
+ * that are added as a tree.
  */
 #include "engine/sampling_math.h"
 
@@ -56,7 +60,7 @@ void sampler_free(struct sampler *sampler) {
     free(sampler);
 }
 
-/* ---- whole rows ----------------------------------------------------------------------------------------- */
+/* ---- whole rows ----------------------------------------------------------------------------- */
 
 #define LANES 16
 
@@ -95,14 +99,15 @@ static int32_t argmax(const float *x, int n) {
     return 0; /* a row of NaN: any id is as good, and the request goes on */
 }
 
-/* ---- logprobs --------------------------------------------------------------------------------------------- */
+/* ---- logprobs ------------------------------------------------------------------------------- */
 
 /* Is a better than b? Ties go to the lower id. */
 static bool better(float a, int32_t a_id, float b, int32_t b_id) {
     return a > b || (a == b && a_id < b_id);
 }
 
-/* The n best of x in order, by insertion: n is at most 20 and almost every id fails the first comparison. */
+/* The n best of x in order, by insertion: n is at most 20 and almost every id fails the first
+ * comparison. */
 static int best_of_row(const float *x, int V, int n, struct token_logprob *top) {
     int found = 0;
     for (int32_t id = 0; id < V && n > 0; id++) {
@@ -142,7 +147,7 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
     score_top(logits, sampler->V, lse, n_top, out);
 }
 
-/* ---- changes to the logits -------------------------------------------------------------------------------- */
+/* ---- changes to the logits ------------------------------------------------------------------ */
 
 static bool has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
@@ -152,12 +157,14 @@ static void penalise_repetition(float *logit, float penalty) {
     *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
 }
 
-/* Each id once: the count is taken back to zero as it is dealt with; -1 marks one that only the prompt has. */
+/* Each id once: the count is taken back to zero as it is dealt with; -1 marks one that only the
+ * prompt has. */
 static void apply_penalties(struct sampler *sampler, const struct sampling *s, float *logits,
                             const int32_t *history, int n_prompt, int n_output) {
     int32_t *count = sampler->count;
     for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
-    for (int i = 0; i < n_prompt; i++) count[history[i]] = count[history[i]] ? count[history[i]] : -1;
+    for (int i = 0; i < n_prompt; i++)
+        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
     for (int i = 0; i < n_prompt + n_output; i++) {
         int32_t id = history[i], n = count[id];
         if (n == 0) continue;
@@ -174,7 +181,7 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
     if (has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
 }
 
-/* ---- the draw ---------------------------------------------------------------------------------------------- */
+/* ---- the draw ------------------------------------------------------------------------------- */
 
 /* The first id whose running sum of weights passes u * total, in ids' order, 256 at a time. */
 static int32_t pick_from_all(const float *weight, int V, double total, double u) {
@@ -240,7 +247,8 @@ static double pop_heaviest(struct candidate *heap, int n, int k) {
 }
 
 /* With top_k the kept run is sorted as a whole; without it only as far as top_p reaches. */
-static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s, double all, double u) {
+static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s, double all,
+                              double u) {
     struct candidate *heap = sampler->candidate;
     int n = collect(heap, sampler->weight, sampler->V, s->min_p);
     if (n == 0) return argmax(sampler->weight, sampler->V);
@@ -263,8 +271,8 @@ static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
     return heap[n - kept].id;
 }
 
-static int32_t draw(struct sampler *sampler, const struct sampling *s, const float *logits, int position,
-                    int choice) {
+static int32_t draw(struct sampler *sampler, const struct sampling *s, const float *logits,
+                    int position, int choice) {
     float max = largest(logits, sampler->V);
     if (!isfinite(max)) return argmax(logits, sampler->V);
     double total = exponentials(sampler->weight, logits, sampler->V, max, 1.0f / s->temperature);

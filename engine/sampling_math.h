@@ -1,7 +1,9 @@
-/* exp, log and random numbers for sampling, with the same bits on every machine. Internal to engine/.
+/* exp, log and random numbers for sampling, with the same bits on every machine. Internal to
+ * engine/.
  *
- * They are written in additions, products and bit operations only, each rounded as IEEE 754 says, so the compiler
- * may vectorise the loops over them without changing a result (the build forbids contraction to fma).
+ * They are written in additions, products and bit operations only, each rounded as IEEE 754 says,
+ * so the compiler may vectorise the loops over them without changing a result (the build forbids
+ * contraction to fma).
  */
 #ifndef PENSTOCK_ENGINE_SAMPLING_MATH_H
 #define PENSTOCK_ENGINE_SAMPLING_MATH_H
@@ -9,8 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87. x = n ln 2 + r, |r| <= ln 2 / 2, and exp(r) is its Taylor
- * polynomial of degree 7; ln 2 is split in two so that n ln 2 is exact in its first part. */
+/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87. x = n ln 2 + r, |r| <= ln 2 / 2, and
+ * exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is exact in its
+ * first part. */
 static inline float exp_nonpositive(float x) {
     float clamped = x < -87.0f ? -87.0f : x;
     float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are n */
@@ -32,8 +35,9 @@ static inline float exp_nonpositive(float x) {
     return x < -87.0f ? 0.0f : y;
 }
 
-/* Natural logarithm of a positive, finite, normal number, error below 4e-16 + 4e-16 |log x|. x = 2^e m with m in [sqrt 1/2, sqrt 2),
- * log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^19. */
+/* Natural logarithm of a positive, finite, normal number, error below 4e-16 + 4e-16 |log x|. x =
+ * 2^e m with m in [sqrt 1/2, sqrt 2), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.1716, as
+ * its series up to s^19. */
 static inline double log_positive(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -50,7 +54,8 @@ static inline double log_positive(double x) {
     return (double)e * 0.69314718055994531 + 2 * s * sum;
 }
 
-/* One round of Philox 4x32 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011). */
+/* One round of Philox 4x32 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2,
+ * 3; 2011). */
 static inline void philox_round(uint32_t c[4], const uint32_t key[2]) {
     uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
     uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,

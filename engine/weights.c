@@ -18,7 +18,7 @@ void weights_free(struct weights *weights) {
     *weights = (struct weights){0};
 }
 
-/* ---- measuring ------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------ */
 
 static enum status refuse_type(const struct weight *weight, struct err *err) {
     struct buf names = {0};
@@ -79,7 +79,7 @@ enum status weight_measure(struct weight *weight, struct err *err) {
     return STATUS_OK;
 }
 
-/* ---- the directory --------------------------------------------------------------------------- */
+/* ---- the directory -------------------------------------------------------------------------- */
 
 enum status weights_add(struct weights *weights, const struct weight *weight, struct err *err) {
     assert(weights->n < weights->capacity && weight->bytes > 0);
@@ -120,7 +120,7 @@ const struct weight *weights_lookup(const struct weights *weights, const char *n
     return number < 0 ? NULL : &weights->tensor[number];
 }
 
-/* ---- finding what a model needs -------------------------------------------------------------- */
+/* ---- finding what a model needs ------------------------------------------------------------- */
 
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim) {
     buf_puts(out, "[");

@@ -64,8 +64,8 @@ uint16_t float_to_half(float value);
  * until the step has ended. Rows of one sequence stand together, in the order of their
  * positions. */
 struct step {
-    int M;                    /* rows */
-    const int32_t *token;     /* [M] token ids */
+    int M;                /* rows */
+    const int32_t *token; /* [M] token ids */
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
     const int32_t *slot;      /* [M] where its key and value go: block * B + offset */
@@ -91,14 +91,14 @@ struct backend;
 enum rope_layout {
     /* (0,1), (2,3), ... : GGUF's llama files, whose query and key rows were permuted for it */
     ROPE_ADJACENT,
-    ROPE_HALVES,   /* (0,D/2), (1,D/2+1), ... : GPT-NeoX order: qwen2, gemma, ... */
+    ROPE_HALVES, /* (0,D/2), (1,D/2+1), ... : GPT-NeoX order: qwen2, gemma, ... */
 };
 
 struct kv_config {
-    int L, G, D;       /* layers, key-value heads, size of a head */
-    int n_blocks;      /* blocks of every layer */
-    int block_size;    /* B */
-    enum dtype dtype;  /* DTYPE_F16 or DTYPE_F32 */
+    int L, G, D;      /* layers, key-value heads, size of a head */
+    int n_blocks;     /* blocks of every layer */
+    int block_size;   /* B */
+    enum dtype dtype; /* DTYPE_F16 or DTYPE_F32 */
 };
 
 /* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without
@@ -163,24 +163,26 @@ struct backend_ops {
 /* The head of every backend; a backend's own struct begins with it. */
 struct backend {
     const struct backend_ops *ops;
-    const char *name;   /* "cpu" */
-    const char *path;   /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
-    int n_threads;      /* compute threads, the caller's included */
-    bool host_memory;   /* buffers are the host's own memory: what is in them needs no download */
+    const char *name; /* "cpu" */
+    const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
+    int n_threads;    /* compute threads, the caller's included */
+    bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
 };
 
 struct backend_config {
-    int threads;        /* 0: as many as the process's affinity mask and cgroup quota allow */
+    int threads; /* 0: as many as the process's affinity mask and cgroup quota allow */
     /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
     const char *path;
-    int max_rows;       /* the largest M of any call: scratch is planned for it */
-    int max_k;          /* the largest K of any matrix */
+    int max_rows; /* the largest M of any call: scratch is planned for it */
+    int max_k;    /* the largest K of any matrix */
 };
 
-/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is unknown or this
- * machine lacks it. The caller's thread is one of the compute threads. Close it on the thread that opened it, after
- * its matrices and caches were freed; closing NULL does nothing. */
-enum status backend_cpu_open(struct backend **out, const struct backend_config *config, struct err *err);
+/* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
+ * unknown or this machine lacks it. The caller's thread is one of the compute threads. Close it on
+ * the thread that opened it, after its matrices and caches were freed; closing NULL does
+ * nothing. */
+enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
+                             struct err *err);
 void backend_close(struct backend *b);
 
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always

@@ -49,7 +49,7 @@ void batch_free(struct batch *batch) {
     free(batch->copy_to);
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- lanes ---------------------------------------------------------------------------------- */
 
 static int32_t *lane_table(const struct batch *batch, int lane) {
     return batch->table + (size_t)lane * (size_t)batch->stride;
@@ -101,7 +101,7 @@ static int arrange(struct batch *batch) {
     }
 }
 
-/* ---- the step -------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------- */
 
 void batch_copy(struct batch *batch, int32_t from, int32_t to) {
     assert(from != to && batch->step.n_copies < batch->max_seqs);

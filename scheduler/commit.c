@@ -4,7 +4,7 @@
 
 #include "scheduler/internal.h"
 
-/* ---- computed rows --------------------------------------------------------------------------- */
+/* ---- computed rows -------------------------------------------------------------------------- */
 
 /* Makes the blocks known that the step has filled; where an equal one was known, the sequence
  * goes over to it. */
@@ -35,7 +35,7 @@ static bool advance_all(struct scheduler *s) {
     return ends;
 }
 
-/* ---- sampling -------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------------- */
 
 static int n_output(const struct sequence *sequence) {
     return sequence->n_tokens - sequence->request->n_prompt;
@@ -100,7 +100,7 @@ static int sample_rows(struct scheduler *s, float *logits) {
     return n;
 }
 
-/* ---- forks ----------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 /* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding
  * nothing, and comes to its prompt through the prefix cache or by computing it. */
@@ -133,7 +133,7 @@ static void fork_choices(struct scheduler *s, struct sequence *leader) {
     assert(request->n_unforked == 0);
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 static bool stops(const struct generation *generation, int32_t token) {
     for (int i = 0; i < generation->n_stop_ids; i++)
@@ -192,7 +192,7 @@ static void take_jobs(struct scheduler *s, int n) {
     }
 }
 
-/* ---- prompts without output ------------------------------------------------------------------ */
+/* ---- prompts without output ----------------------------------------------------------------- */
 
 static void end_choices(struct scheduler *s, struct request *request) {
     for (int i = 0, left = request->n_live; left > 0; i++) {

@@ -4,7 +4,7 @@
 
 #include "scheduler/internal.h"
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 /* Events are handed over once a step; earlier only when a mass of cancels fills the array. Of the
  * sampled token's alternatives only those that exist are written: most events have none. */
@@ -27,7 +27,7 @@ void events_deliver(struct scheduler *s) {
     if (n > 0) s->config.on_events(s->config.arg, s->events, n);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 void request_unqueue(struct scheduler *s, struct request *request) {
     if (!request->queued) return;
@@ -61,7 +61,7 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
     if (event->last) request_end(s, request);
 }
 
-/* ---- cancels --------------------------------------------------------------------------------- */
+/* ---- cancels -------------------------------------------------------------------------------- */
 
 static bool flagged(const struct generation *generation, int choice) {
     const _Atomic uint64_t *flags = &generation->cancelled_choices[choice / 64];

@@ -1,7 +1,7 @@
 /* engine_port: the little of an engine that the scheduler needs, so that a simulation can stand
  * in for it. The engine's own port is in engine_port.c, which is the only file here that calls
- * engine.h's functions.
- */
+ * engine.h's
+ * functions. */
 #ifndef PENSTOCK_ENGINE_PORT_H
 #define PENSTOCK_ENGINE_PORT_H
 

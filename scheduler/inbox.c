@@ -23,7 +23,7 @@ void inbox_free(struct scheduler *s) {
     pthread_cond_destroy(&s->inbox.changed);
 }
 
-/* ---- from any thread ------------------------------------------------------------------------- */
+/* ---- from any thread ------------------------------------------------------------------------ */
 
 /* One request always has room in an empty queue, however long it is: otherwise it could never be
  * served. */
@@ -124,7 +124,7 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
     out->stepping = atomic_load(&s->inbox.stepping);
 }
 
-/* ---- from the engine thread ------------------------------------------------------------------ */
+/* ---- from the engine thread ----------------------------------------------------------------- */
 
 static void welcome(struct scheduler *s, struct request *request) {
     queue_push(&s->requests, &request->node);

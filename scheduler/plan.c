@@ -25,7 +25,7 @@ static int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-/* ---- counting references without touching them ----------------------------------------------- */
+/* ---- counting references without touching them ---------------------------------------------- */
 
 static int references(const struct plan *plan, const struct plan_view *view, int32_t block) {
     int change = plan->stamp[block] == plan->epoch ? plan->change[block] : 0;
@@ -44,7 +44,7 @@ static void count_reference(struct plan *plan, const struct plan_view *view, int
     plan->available += (before + by == 0) - (before == 0);
 }
 
-/* ---- one sequence's rows --------------------------------------------------------------------- */
+/* ---- one sequence's rows -------------------------------------------------------------------- */
 
 static int32_t *partial_block(const struct block_pool *pool, const struct sequence *sequence) {
     int i = sequence->n_computed / pool->block_size;
@@ -133,7 +133,7 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
     plan->short_of_blocks = true;
 }
 
-/* ---- the step -------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------- */
 
 static void collect_running(struct plan *plan, const struct plan_view *view) {
     plan->n_items = 0;

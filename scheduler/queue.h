@@ -1,7 +1,7 @@
 /* queue: an intrusive doubly linked list. What is queued holds a struct queue_node and is in one
  * queue at a time; joining and leaving cost nothing and take no memory. The head is a node that
- * closes the ring.
- */
+ * closes the
+ * ring. */
 #ifndef PENSTOCK_QUEUE_H
 #define PENSTOCK_QUEUE_H
 

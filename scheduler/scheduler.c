@@ -49,7 +49,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     return s;
 }
 
-/* ---- the step -------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------- */
 
 /* Returns whether there is anything to compute. */
 static bool make_plan(struct scheduler *s, uint64_t now) {
@@ -85,7 +85,7 @@ bool scheduler_step(struct scheduler *s) {
     return s->requests.n > 0;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- the thread ----------------------------------------------------------------------------- */
 
 static void *engine_thread(void *arg) {
     struct scheduler *s = arg;

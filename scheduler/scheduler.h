@@ -19,23 +19,23 @@
  * unchanged and alive from submit until the last choice's final event was handed over; the
  * scheduler never frees it. */
 struct generation {
-    const int32_t *prompt;      /* [n_prompt], at least one token */
+    const int32_t *prompt; /* [n_prompt], at least one token */
     int n_prompt;
     /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
     int n;
-    int max_tokens;             /* of each choice; 0: only the prompt's logprobs */
+    int max_tokens; /* of each choice; 0: only the prompt's logprobs */
     int min_tokens;
-    struct sampling sampling;   /* banned is the scheduler's to fill */
+    struct sampling sampling; /* banned is the scheduler's to fill */
     int n_stop_ids;
     /* end the choice; with the model's end ids unless ignore_eos, already merged in */
     int32_t stop_ids[MAX_STOP_IDS];
     /* -1: none; otherwise an event for each prompt token, with that many best */
     int prompt_logprobs;
-    int priority;               /* lower first */
+    int priority; /* lower first */
     /* prefixes are shared only under the same salt; 0 is the common one */
     uint64_t cache_salt[2];
-    uint64_t received_ns;       /* now_ns() at which the request came in */
-    void *owner;                /* the server's */
+    uint64_t received_ns; /* now_ns() at which the request came in */
+    void *owner;          /* the server's */
     /* set by any thread: all choices end with FINISH_CANCELLED within a step */
     _Atomic bool cancelled;
     /* bit i set: choice i is not wanted any more (a stop string was met) */
@@ -53,10 +53,10 @@ enum finish {
 };
 
 enum event_kind {
-    EVENT_TOKEN,         /* a generated token; `finish` may be set with it */
+    EVENT_TOKEN, /* a generated token; `finish` may be set with it */
     /* logprobs of one prompt token, in order, before the first EVENT_TOKEN of choice 0 */
     EVENT_PROMPT_TOKEN,
-    EVENT_END,           /* an end without a token: cancelled, max_tokens 0, error */
+    EVENT_END, /* an end without a token: cancelled, max_tokens 0, error */
 };
 
 struct event {
@@ -64,11 +64,11 @@ struct event {
     enum event_kind kind;
     int choice;
     enum finish finish;
-    bool last;                /* no event of this generation follows: it is the server's again */
-    int position;             /* EVENT_PROMPT_TOKEN: index in the prompt */
-    int n_cached;             /* prompt tokens that came from the prefix cache */
+    bool last;                   /* no event of this generation follows: it is the server's again */
+    int position;                /* EVENT_PROMPT_TOKEN: index in the prompt */
+    int n_cached;                /* prompt tokens that came from the prefix cache */
     uint64_t first_scheduled_ns; /* when its first row entered a step */
-    struct sampled sampled;   /* id; logprobs where asked for */
+    struct sampled sampled;      /* id; logprobs where asked for */
 };
 
 /* ---- the scheduler -------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ struct scheduler_config {
     int max_queued_requests;    /* generations that wait, inbox included */
     int max_queued_tokens;      /* their prompt tokens */
     int n_blocks, block_size;
-    int max_logit_rows;         /* R of a step: bounds how many prompt-logprob rows it may hold */
+    int max_logit_rows; /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
@@ -112,15 +112,15 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 
 /* Numbers for /metrics and the health checks. Counters only grow. */
 struct scheduler_stats {
-    int running, waiting;            /* sequences that run; sequences that wait (inbox included) */
-    int queued_tokens;               /* prompt tokens that wait */
+    int running, waiting; /* sequences that run; sequences that wait (inbox included) */
+    int queued_tokens;    /* prompt tokens that wait */
     /* used: referenced; cached: unreferenced but known by hash */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
-    uint64_t last_step_ns;           /* now_ns() when the last step ended */
-    uint64_t step_ns;                /* total time of all steps */
-    bool stepping;                   /* a step is running now */
+    uint64_t last_step_ns;                /* now_ns() when the last step ended */
+    uint64_t step_ns;                     /* total time of all steps */
+    bool stepping;                        /* a step is running now */
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */
 

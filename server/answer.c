@@ -13,7 +13,8 @@ static void push(struct job *job) {
 }
 
 void answer_begin_stream(struct job *job) {
-    static const struct http_field fields[] = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    static const struct http_field fields[] = {{"Cache-Control", "no-cache"},
+                                               {"X-Accel-Buffering", "no"}};
     struct http_field all[3] = {fields[0], fields[1], {"X-Request-Id", job->id}};
     http_stream_begin(job->http, 200, "text/event-stream", all, 3);
     job->streaming = true;
@@ -29,8 +30,9 @@ void answer_chunk(struct job *job, struct job_prompt *prompt, struct choice *cho
     struct api_usage usage = usage_of(job);
     choice_describe(choice, prompt, index, !choice->announced, &described);
     choice->announced = true;
-    api_write_chunk(&job->out, job->request, job->app->model_name, engine_tokenizer(job->app->engine),
-                    &described, job->request->continuous_usage_stats ? &usage : NULL);
+    api_write_chunk(&job->out, job->request, job->app->model_name,
+                    engine_tokenizer(job->app->engine), &described,
+                    job->request->continuous_usage_stats ? &usage : NULL);
     choice_clear(choice);
     push(job);
 }

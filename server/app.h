@@ -1,7 +1,8 @@
 /* server/app: the application behind the HTTP front end. Internal to server/.
  *
- * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct job` is one generation request, from its
- * whole body to its last byte. Both belong to the loop thread, except where a comment says otherwise.
+ * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct job` is one
+ * generation request, from its whole body to its last byte. Both belong to the loop thread, except
+ * where a comment says otherwise.
  */
 #ifndef PENSTOCK_SERVER_APP_H
 #define PENSTOCK_SERVER_APP_H
@@ -12,15 +13,16 @@
 #include "server/api.h"
 #include "server/http.h"
 
-/* What http_request.app points to while somebody works on the request: the head of a job or of a text's work. NULL: nobody
- * does yet. */
+/* What http_request.app points to while somebody works on the request: the head of a job or of a
+ * text's work. NULL: nobody does yet. */
 struct owner {
     enum { OWNER_JOB, OWNER_TEXT } kind;
 };
 
-/* ---- the process ---------------------------------------------------------------------------------------- */
+/* ---- the process ---------------------------------------------------------------------------- */
 
-/* Events on their way from the engine thread to the loop: the one adds at the back, the other takes the whole vector. */
+/* Events on their way from the engine thread to the loop: the one adds at the back, the other takes
+ * the whole vector. */
 struct event_vector {
     struct event *events;
     int n, capacity;
@@ -35,25 +37,25 @@ struct app {
     struct http_server *http;
     struct api_limits limits;
     struct metrics metrics;
-    struct buf keys;        /* accepted API keys, each NUL-terminated; empty: no key is asked for */
+    struct buf keys; /* accepted API keys, each NUL-terminated; empty: no key is asked for */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
-    int n_jobs;             /* jobs that exist */
-    int n_preparing;        /* jobs that a worker has */
-    int n_texts;            /* /tokenize and /detokenize requests that a worker has */
-    struct job *jobs;       /* list of all, through job->next */
-    bool draining, aborted; /* the first signal came; the time for finishing is over */
-    bool http_closed;       /* drained, and no connection is left */
+    int n_jobs;               /* jobs that exist */
+    int n_preparing;          /* jobs that a worker has */
+    int n_texts;              /* /tokenize and /detokenize requests that a worker has */
+    struct job *jobs;         /* list of all, through job->next */
+    bool draining, aborted;   /* the first signal came; the time for finishing is over */
+    bool http_closed;         /* drained, and no connection is left */
 
     uv_loop_t loop;
-    uv_async_t wake;          /* the engine thread has events */
-    uv_signal_t signals[2];   /* SIGTERM, SIGINT */
+    uv_async_t wake;        /* the engine thread has events */
+    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
     uv_timer_t drain_timer;
-    pthread_mutex_t mutex;    /* guards `arrived` */
+    pthread_mutex_t mutex; /* guards `arrived` */
     struct event_vector arrived;
     struct event_vector taken; /* the loop's */
 };
 
-/* ---- routes.c: which path does what ----------------------------------------------------------------------- */
+/* ---- routes.c: which path does what --------------------------------------------------------- */
 
 /* The callbacks of http_config; `app` is the struct app. */
 void routes_on_headers(void *app, struct http_request *http);
@@ -61,13 +63,14 @@ void routes_on_request(void *app, struct http_request *http);
 void routes_on_gone(void *app, struct http_request *http);
 void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
 
-/* Answers with an error body, with Retry-After or Allow where the status wants them, and nothing else. */
+/* Answers with an error body, with Retry-After or Allow where the status wants them, and nothing
+ * else. */
 void respond_error(struct http_request *http, const struct err *err, const char *allow);
 
 /* Answers 200 with a JSON body. */
 void respond_json(struct http_request *http, const struct buf *body);
 
-/* ---- auth.c ------------------------------------------------------------------------------------------------- */
+/* ---- auth.c --------------------------------------------------------------------------------- */
 
 /* Collects the keys of --api-key and --api-key-file into app->keys. */
 enum status auth_load(struct app *app, struct err *err);
@@ -75,7 +78,7 @@ enum status auth_load(struct app *app, struct err *err);
 /* Does the request carry one of the keys? Takes the same time for every wrong key of one length. */
 bool auth_accepts(const struct app *app, const struct http_request *http);
 
-/* ---- health.c: what the process says of itself ------------------------------------------------------------------ */
+/* ---- health.c: what the process says of itself ---------------------------------------------- */
 
 void health_live(struct app *app, struct http_request *http);
 void health_ready(struct app *app, struct http_request *http);
@@ -86,17 +89,18 @@ void health_version(struct app *app, struct http_request *http);
 void version_write(struct buf *out);
 void version_write_json(struct buf *out, const char *backend);
 
-/* ---- text_route.c: /tokenize and /detokenize ---------------------------------------------------------------------- */
+/* ---- text_route.c: /tokenize and /detokenize ------------------------------------------------ */
 
 void text_tokenize(struct app *app, struct http_request *http);
 void text_detokenize(struct app *app, struct http_request *http);
 
-/* ---- job.c: one generation request ------------------------------------------------------------------------------------ */
+/* ---- job.c: one generation request ---------------------------------------------------------- */
 
 /* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */
 void job_start(struct app *app, struct http_request *http, enum api_kind kind);
 
-/* Its client has gone: everything that runs for it is cancelled. The request's owner is a job, here and below. */
+/* Its client has gone: everything that runs for it is cancelled. The request's owner is a job, here
+ * and below. */
 void job_gone(struct http_request *http);
 
 /* HTTP has reported the request done: its last reference to the job goes. */
@@ -108,7 +112,7 @@ int job_log_fields(const struct http_request *http, struct log_field *fields);
 /* Ends every job with an error of status 503; the loop frees them as the engine lets go. */
 void jobs_abort(struct app *app);
 
-/* ---- bridge.c: events from the engine thread to the loop --------------------------------------------------------------- */
+/* ---- bridge.c: events from the engine thread to the loop ------------------------------------ */
 
 void bridge_init(struct app *app);
 void bridge_close(struct app *app);
@@ -116,9 +120,10 @@ void bridge_close(struct app *app);
 /* The scheduler's on_events. Engine thread. */
 void bridge_on_events(void *app, const struct event *events, int n);
 
-/* ---- lifecycle.c: signals and the orderly end ---------------------------------------------------------------------------- */
+/* ---- lifecycle.c: signals and the orderly end ----------------------------------------------- */
 
-/* First SIGTERM or SIGINT: no new connections, running requests finish within --drain-timeout. Second: they are cut off. */
+/* First SIGTERM or SIGINT: no new connections, running requests finish within --drain-timeout.
+ * Second: they are cut off. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* closes its handles once the loop has stopped */
 

@@ -1,4 +1,5 @@
-/* API keys: "Authorization: Bearer <key>". Keys are compared in constant time, all of them each time. */
+/* API keys: "Authorization: Bearer <key>". Keys are compared in constant time, all of them each
+ * time. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +25,8 @@ static void add_list(struct app *app, const char *list) {
 static enum status add_file(struct app *app, const char *path, struct err *err) {
     FILE *file = fopen(path, "r");
     if (!file) {
-        return err_set(err, STATUS_BAD_FILE, "api-key-file", "--api-key-file %s cannot be read: %s", path,
-                       strerror(errno));
+        return err_set(err, STATUS_BAD_FILE, "api-key-file", "--api-key-file %s cannot be read: %s",
+                       path, strerror(errno));
     }
     char line[1024];
     while (fgets(line, sizeof line, file)) {
@@ -33,8 +34,8 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
     }
     fclose(file);
     if (app->keys.length > 0) return STATUS_OK;
-    return err_set(err, STATUS_BAD_FILE, "api-key-file", "--api-key-file %s holds no key; write one a line",
-                   path);
+    return err_set(err, STATUS_BAD_FILE, "api-key-file",
+                   "--api-key-file %s holds no key; write one a line", path);
 }
 
 enum status auth_load(struct app *app, struct err *err) {

@@ -1,9 +1,10 @@
 /* DESIGN: from the engine thread to the loop.
  *
- * The engine thread appends a step's events to `arrived` under the mutex and wakes the loop once. The loop swaps the vector
- * with its own empty one, so the mutex is held for a swap or a copy only, hands each event to its job, and then flushes
- * the HTTP side once: all chunks of a step leave together. Events of one choice stay in their order. Vectors grow
- * to the largest step seen and are then reused.
+ * The engine thread appends a step's events to `arrived` under the mutex and wakes the loop once.
+ * The loop swaps the vector with its own empty one, so the mutex is held for a swap or a copy only,
+ * hands each event to its job, and then flushes the HTTP side once: all chunks of a step leave
+ * together. Events of one choice stay in their order. Vectors grow to the largest step seen and are
+ * then reused.
  */
 #include <stdlib.h>
 #include <string.h>

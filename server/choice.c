@@ -34,7 +34,8 @@ static int characters(const char *text, size_t length) {
     return n;
 }
 
-static void add_logprob(struct choice *choice, const struct sampled *sampled, int offset, bool has) {
+static void add_logprob(struct choice *choice, const struct sampled *sampled, int offset,
+                        bool has) {
     choice->logprobs = room_for_one(choice->logprobs, choice->n_logprobs, &choice->logprob_capacity,
                                     sizeof *choice->logprobs);
     choice->logprobs[choice->n_logprobs++] =
@@ -42,7 +43,8 @@ static void add_logprob(struct choice *choice, const struct sampled *sampled, in
 }
 
 static void add_id(struct choice *choice, int32_t id) {
-    choice->ids = room_for_one(choice->ids, choice->n_ids, &choice->id_capacity, sizeof *choice->ids);
+    choice->ids =
+        room_for_one(choice->ids, choice->n_ids, &choice->id_capacity, sizeof *choice->ids);
     choice->ids[choice->n_ids++] = id;
 }
 

@@ -1,10 +1,12 @@
-/* `penstock bench`: speed of prefill and decode over batch sizes, and what share of the machine's memory bandwidth decoding
- * makes use of. The engine is driven directly, without scheduler and HTTP: this is what the model can do.
+/* `penstock bench`: speed of prefill and decode over batch sizes, and what share of the machine's
+ * memory bandwidth decoding makes use of. The engine is driven directly, without scheduler and
+ * HTTP: this is what the model can do.
  *
- * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side by side, each from its own
- * context of 16 tokens. Each figure is the median of --bench-repeats runs. The bandwidth is measured in the same run, reading
- * more memory than the caches hold with as many threads as the model uses; the bytes of a decode step are the weights
- * once and the keys and values of every sequence.
+ * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side
+ * by side, each from its own context of 16 tokens. Each figure is the median of --bench-repeats
+ * runs. The bandwidth is measured in the same run, reading more memory than the caches hold with as
+ * many threads as the model uses; the bytes of a decode step are the weights once and the keys and
+ * values of every sequence.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +38,12 @@ static void driver_init(struct driver *d, struct engine *engine, int max_rows, i
     d->logit_row = mem_calloc(seqs, sizeof(int32_t));
     d->table = mem_calloc(seqs * (size_t)d->blocks_each, sizeof(int32_t));
     for (size_t i = 0; i < seqs * (size_t)d->blocks_each; i++) d->table[i] = (int32_t)i;
-    d->step = (struct step){.token = d->token, .position = d->position, .slot = d->slot,
-                            .row_start = d->row_start, .table = d->table, .logit_row = d->logit_row,
+    d->step = (struct step){.token = d->token,
+                            .position = d->position,
+                            .slot = d->slot,
+                            .row_start = d->row_start,
+                            .table = d->table,
+                            .logit_row = d->logit_row,
                             .table_stride = d->blocks_each};
 }
 
@@ -50,7 +56,8 @@ static void driver_free(struct driver *d) {
     free(d->table);
 }
 
-/* Runs `rows` tokens of each of S sequences from `position` on; the last row of each wants logits. */
+/* Runs `rows` tokens of each of S sequences from `position` on; the last row of each wants
+ * logits. */
 static void run_step(struct driver *d, int S, int rows, int position) {
     int M = 0;
     for (int s = 0; s < S; s++) {
@@ -59,7 +66,8 @@ static void run_step(struct driver *d, int S, int rows, int position) {
             int at = position + i;
             d->token[M] = (at * 131 + s * 7919) % engine_model(d->engine)->V;
             d->position[M] = at;
-            d->slot[M] = d->table[s * d->blocks_each + at / d->block_size] * d->block_size + at % d->block_size;
+            d->slot[M] = d->table[s * d->blocks_each + at / d->block_size] * d->block_size +
+                         at % d->block_size;
         }
         d->logit_row[s] = M - 1;
     }
@@ -71,7 +79,7 @@ static void run_step(struct driver *d, int S, int rows, int position) {
     engine_wait(d->engine);
 }
 
-/* ---- one figure ------------------------------------------------------------------------------------------------ */
+/* ---- one figure ----------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -97,7 +105,7 @@ static double decode_once(struct driver *d, int batch, int n) {
     return (double)(now_ns() - start) * 1e-9;
 }
 
-/* ---- the machine's limit ------------------------------------------------------------------------------------------ */
+/* ---- the machine's limit -------------------------------------------------------------------- */
 
 struct reading {
     const uint64_t *data;
@@ -132,7 +140,7 @@ static double read_bandwidth(struct engine *engine) {
     return best;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 /* Reads "1,2,4"; returns how many numbers, or -1 when one is no number in 1..most. */
 static int read_list(const char *text, int most, int *out) {
@@ -158,7 +166,8 @@ static void bench_prefill(struct driver *d, const struct options *options, int n
     free(seconds);
 }
 
-static void bench_decode(struct driver *d, const struct options *options, int batch, double bandwidth) {
+static void bench_decode(struct driver *d, const struct options *options, int batch,
+                         double bandwidth) {
     int n = options->bench_generate;
     double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
     for (int i = 0; i < options->bench_repeats; i++) seconds[i] = decode_once(d, batch, n);
@@ -177,8 +186,8 @@ static int largest(const int *list, int n) {
     return most;
 }
 
-static int bench(struct engine *engine, const struct options *options, const int *prompts, int n_prompts,
-                 const int *batches, int n_batches) {
+static int bench(struct engine *engine, const struct options *options, const int *prompts,
+                 int n_prompts, const int *batches, int n_batches) {
     struct driver driver;
     double bandwidth = read_bandwidth(engine);
     printf("%s, %s, %s\nmemory read: %.1f GB/s\n\n", engine_model(engine)->name,
@@ -195,17 +204,20 @@ static int bench(struct engine *engine, const struct options *options, const int
 }
 
 /* Do the lists fit the memory that was planned? */
-static int check_fits(const struct engine *engine, const struct options *options, int longest, int most) {
+static int check_fits(const struct engine *engine, const struct options *options, int longest,
+                      int most) {
     const struct engine_memory *memory = engine_memory(engine);
     int64_t each = memory->n_blocks / most * (int64_t)memory->block_size;
     if (longest > memory->max_model_len) {
-        fprintf(stderr, "penstock: a prompt of %d tokens is longer than the context of %d\n", longest,
-                memory->max_model_len);
+        fprintf(stderr, "penstock: a prompt of %d tokens is longer than the context of %d\n",
+                longest, memory->max_model_len);
         return 2;
     }
-    if (CONTEXT + options->bench_generate > each || CONTEXT + options->bench_generate > memory->max_model_len) {
-        fprintf(stderr, "penstock: %d sequences of %d tokens do not fit; give more --kv-cache-memory\n", most,
-                CONTEXT + options->bench_generate);
+    if (CONTEXT + options->bench_generate > each ||
+        CONTEXT + options->bench_generate > memory->max_model_len) {
+        fprintf(stderr,
+                "penstock: %d sequences of %d tokens do not fit; give more --kv-cache-memory\n",
+                most, CONTEXT + options->bench_generate);
         return 2;
     }
     return 0;
@@ -216,8 +228,9 @@ int command_bench(const struct options *options) {
     int n_prompts = read_list(options->bench_prompt, 1 << 20, prompts);
     int n_batches = read_list(options->bench_batch, options->max_num_seqs, batches);
     if (n_prompts < 0 || n_batches < 0) {
-        fprintf(stderr, "penstock: bench takes lists like 128,512 (prompts) and 1,2,4 (batches, each at "
-                        "most --max-num-seqs)\n");
+        fprintf(stderr,
+                "penstock: bench takes lists like 128,512 (prompts) and 1,2,4 (batches, each at "
+                "most --max-num-seqs)\n");
         return 2;
     }
     struct engine *engine;

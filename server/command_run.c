@@ -1,7 +1,7 @@
 /* DESIGN: `penstock run`: one completion or a conversation, streamed to standard output.
  *
- * The scheduler runs as in the server, with its own thread; this thread sleeps until a step has brought tokens and prints them.
- * Ctrl-C ends the answer, and at the prompt the program.
+ * The scheduler runs as in the server, with its own thread; this thread sleeps until a step has
+ * brought tokens and prints them. Ctrl-C ends the answer, and at the prompt the program.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "server/commands.h"
 #include "server/prompt.h"
 
-/* Tokens on their way from the engine thread to this one. `text` is guarded by the mutex; the detokenizer is the
- * engine thread's while a generation runs. */
+/* Tokens on their way from the engine thread to this one. `text` is guarded by the mutex; the
+ * detokenizer is the engine thread's while a generation runs. */
 struct printer {
     pthread_mutex_t mutex;
     pthread_cond_t arrived;
@@ -87,7 +87,9 @@ static struct generation generation_of(const struct options *options, const stru
         .max_tokens = room > 1 && options->max_tokens > room ? room : options->max_tokens,
         .prompt_logprobs = -1,
         .received_ns = now_ns(),
-        .sampling = {.temperature = (float)options->temperature, .top_p = 1, .repetition_penalty = 1,
+        .sampling = {.temperature = (float)options->temperature,
+                     .top_p = 1,
+                     .repetition_penalty = 1,
                      .n_logprobs = -1,
                      .seed = options->seed >= 0 ? (uint64_t)options->seed : now_ns()},
     };
@@ -108,19 +110,21 @@ static int answer(struct session *session, int32_t *ids, int n, struct buf *text
     struct generation g = generation_of(session->options, session->engine, ids, n);
     struct printer *printer = &session->printer;
     struct err err;
-    printer->detokenizer =
-        (struct detokenizer){.tokenizer = engine_tokenizer(session->engine), .skip_special = true, .started = true};
+    printer->detokenizer = (struct detokenizer){
+        .tokenizer = engine_tokenizer(session->engine), .skip_special = true, .started = true};
     printer->ended = false;
     printer->n_tokens = 0;
     interrupted = 0;
     int code = 0;
-    if (scheduler_submit(session->scheduler, &g, &err)) code = print_error(&err);
-    else print_answer(printer, session->scheduler, &g, text);
+    if (scheduler_submit(session->scheduler, &g, &err))
+        code = print_error(&err);
+    else
+        print_answer(printer, session->scheduler, &g, text);
     free(ids);
     return code;
 }
 
-/* ---- one completion -------------------------------------------------------------------------------------------- */
+/* ---- one completion ------------------------------------------------------------------------- */
 
 static int complete(struct session *session, const char *prompt, size_t length) {
     struct api_prompt asked = {.text = prompt, .length = length};
@@ -138,7 +142,8 @@ static int complete(struct session *session, const char *prompt, size_t length) 
     int code = answer(session, ids, n, &text);
     double seconds = (double)(now_ns() - start) * 1e-9;
     printf("\n");
-    fprintf(stderr, "%d tokens after %d of the prompt in %.2f s\n", session->printer.n_tokens, n, seconds);
+    fprintf(stderr, "%d tokens after %d of the prompt in %.2f s\n", session->printer.n_tokens, n,
+            seconds);
     buf_free(&text);
     return code;
 }
@@ -156,7 +161,7 @@ static int complete_from_options(struct session *session) {
     return code;
 }
 
-/* ---- a conversation -------------------------------------------------------------------------------------------- */
+/* ---- a conversation ------------------------------------------------------------------------- */
 
 static void add_message(cJSON *messages, const char *role, const char *content) {
     cJSON *message = cJSON_CreateObject();

@@ -30,14 +30,17 @@ static void read_input(struct buf *text) {
 }
 
 static void print_tokens(const struct tokenizer *tokenizer, const int32_t *ids, int n) {
-    for (int i = 0; i < n; i++) printf("%6d  %s\n", ids[i], tokenizer_token_name(tokenizer, ids[i]));
+    for (int i = 0; i < n; i++)
+        printf("%6d  %s\n", ids[i], tokenizer_token_name(tokenizer, ids[i]));
     printf("%d tokens\n", n);
 }
 
 int command_tokenize(const struct options *options) {
     struct buf text = {0};
-    if (options->n_arguments > 0) buf_puts(&text, options->arguments[0]);
-    else read_input(&text);
+    if (options->n_arguments > 0)
+        buf_puts(&text, options->arguments[0]);
+    else
+        read_input(&text);
     struct tokenizer *tokenizer;
     struct err err;
     int code = 0;
@@ -45,8 +48,8 @@ int command_tokenize(const struct options *options) {
         code = print_error(&err);
     } else {
         int32_t *ids;
-        int n = tokenizer_encode(tokenizer, text.data ? text.data : "", text.length, SPECIAL_PARSED, true,
-                                 INT32_MAX, &ids);
+        int n = tokenizer_encode(tokenizer, text.data ? text.data : "", text.length, SPECIAL_PARSED,
+                                 true, INT32_MAX, &ids);
         print_tokens(tokenizer, ids, n);
         free(ids);
         tokenizer_free(tokenizer);

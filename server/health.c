@@ -20,11 +20,13 @@ void health_live(struct app *app, struct http_request *http) {
 static enum status readiness(struct app *app, struct err *err) {
     struct scheduler_stats stats;
     scheduler_stats(app->scheduler, &stats);
-    if (app->draining) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
+    if (app->draining)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     bool working = stats.running + stats.waiting > 0;
     uint64_t now = now_ns();
     if (working && now > stats.last_step_ns && now - stats.last_step_ns > STUCK_S * 1000000000ull) {
-        return err_set(err, STATUS_UNAVAILABLE, NULL, "The engine has not finished a step for %d s.", STUCK_S);
+        return err_set(err, STATUS_UNAVAILABLE, NULL,
+                       "The engine has not finished a step for %d s.", STUCK_S);
     }
     return STATUS_OK;
 }
@@ -46,7 +48,8 @@ void health_metrics(struct app *app, struct http_request *http) {
     scheduler_stats(app->scheduler, &stats);
     http_stats(app->http, &connections);
     metrics_write(&body, &app->metrics, &stats, app->model_name, connections.connections);
-    http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", body.data, body.length, NULL, 0);
+    http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", body.data, body.length,
+                 NULL, 0);
     buf_free(&body);
     http_release(http);
 }

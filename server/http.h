@@ -18,14 +18,14 @@ struct http_server;
 
 /* One request. The fields are read-only for the application except `app`. */
 struct http_request {
-    const char *method;      /* "GET", "POST", ... */
-    const char *path;        /* without the query, percent-decoded */
+    const char *method; /* "GET", "POST", ... */
+    const char *path;   /* without the query, percent-decoded */
     /* whole, NUL-terminated; "" without one. Valid until the request is released */
     const char *body;
     size_t body_length;
-    uint64_t received_ns;    /* now_ns() when the headers were in */
-    char client[64];         /* address of the peer */
-    void *app;               /* the application's own, NULL at first */
+    uint64_t received_ns; /* now_ns() when the headers were in */
+    char client[64];      /* address of the peer */
+    void *app;            /* the application's own, NULL at first */
 };
 
 struct http_config {
@@ -103,11 +103,11 @@ void http_release(struct http_request *request);
 bool http_is_gone(const struct http_request *request);
 
 struct http_stats {
-    int connections;             /* open now */
-    int requests;                /* not yet done */
-    uint64_t accepted, refused;  /* connections */
-    uint64_t slow_readers;       /* streams cut off */
-    uint64_t timeouts;           /* 408s */
+    int connections;            /* open now */
+    int requests;               /* not yet done */
+    uint64_t accepted, refused; /* connections */
+    uint64_t slow_readers;      /* streams cut off */
+    uint64_t timeouts;          /* 408s */
 };
 void http_stats(const struct http_server *server, struct http_stats *out);
 

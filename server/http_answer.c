@@ -5,7 +5,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- as bytes -------------------------------------------------------------------------------- */
+/* ---- as bytes ------------------------------------------------------------------------------- */
 
 void http_answer_format(struct buf *out, int status, const char *content_type, const void *body,
                         size_t length, const struct http_field *fields, int n) {
@@ -27,7 +27,7 @@ void http_answer_error(struct buf *out, enum status status, const char *code, co
         buf_puts(out, "null}}");
 }
 
-/* ---- through MHD ----------------------------------------------------------------------------- */
+/* ---- through MHD ---------------------------------------------------------------------------- */
 
 /* MHD refuses line breaks and tabs. A value may echo something that a client sent, so such a field
  * is left out. */
@@ -81,7 +81,7 @@ void http_respond(struct http_request *request, int status, const char *content_
     answer(exchange, ANSWER_WHOLE, status, response);
 }
 
-/* ---- streams: how they begin; the rest is in http_stream.c ----------------------------------- */
+/* ---- streams: how they begin; the rest is in http_stream.c ---------------------------------- */
 
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
                        const struct http_field *fields, int n) {

@@ -23,7 +23,7 @@
 
 #include "server/http.h"
 
-/* ---- intrusive lists ------------------------------------------------------------------------- */
+/* ---- intrusive lists ------------------------------------------------------------------------ */
 
 /* A node of a circular list, or its head. A node that is in no list points to itself. */
 struct link {
@@ -55,7 +55,7 @@ static inline void link_append(struct link *list, struct link *node) {
     list->prev = node;
 }
 
-/* ---- deadlines ------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------ */
 
 /* Deadlines of one length are reached in the order they were set, so a list keeps them sorted. */
 struct span {
@@ -68,7 +68,7 @@ struct due {
     uint64_t at_ms; /* in uv_now's time */
 };
 
-/* ---- objects --------------------------------------------------------------------------------- */
+/* ---- objects -------------------------------------------------------------------------------- */
 
 /* Connections above max_connections that still are told so with a whole answer; those above that
  * are turned away. */
@@ -164,13 +164,13 @@ struct http_server {
     struct http_stats stats;
 };
 
-/* ---- http_server.c --------------------------------------------------------------------------- */
+/* ---- http_server.c -------------------------------------------------------------------------- */
 
 /* Lets MHD work until nothing is left to do now, then sets the timer. Inside a turn it only asks
  * for one more round. */
 void http_drive(struct http_server *server);
 
-/* ---- http_listen.c --------------------------------------------------------------------------- */
+/* ---- http_listen.c -------------------------------------------------------------------------- */
 
 /* Opens a listening socket for every address of the configured host. Fails with a sentence. */
 enum status http_listen_open(struct http_server *server, struct err *err);
@@ -184,7 +184,7 @@ void http_listen_close(struct http_server *server);
 /* Accepts again after a pause, when it is over. */
 void http_listen_retry(struct http_server *server, uint64_t now_ms);
 
-/* ---- http_connection.c ----------------------------------------------------------------------- */
+/* ---- http_connection.c ---------------------------------------------------------------------- */
 
 /* Hands an accepted socket to MHD, or refuses it when there are too many. Owns fd from here on. */
 void http_connection_add(struct http_server *server, int fd, const struct sockaddr *address,
@@ -197,8 +197,8 @@ void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **contex
 /* The connection of an MHD connection. */
 struct connection *http_connection_of(struct MHD_Connection *mhd);
 
-/* Writes `answer` (a whole HTTP answer) past MHD, which is reading, and swallows what still comes.
- */
+/* Writes `answer` (a whole HTTP answer) past MHD, which is reading, and swallows what still
+ * comes. */
 void http_connection_cut(struct connection *connection, int status, const struct buf *answer);
 
 /* The same with the error document of `status`. */
@@ -212,7 +212,7 @@ bool http_connection_suspend(struct connection *connection);
 /* Closes a connection between two requests. What the client has sent already is still answered. */
 void http_connection_close_idle(struct connection *connection);
 
-/* ---- http_request.c -------------------------------------------------------------------------- */
+/* ---- http_request.c ------------------------------------------------------------------------- */
 
 /* MHD's callbacks: the request line, the request in its parts, its end. */
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd);
@@ -231,7 +231,7 @@ void http_exchange_tell_gone(struct exchange *exchange);
 /* Asks for the exchange to be told or resumed by the next turn. */
 void http_exchange_wake(struct exchange *exchange);
 
-/* ---- http_answer.c --------------------------------------------------------------------------- */
+/* ---- http_answer.c -------------------------------------------------------------------------- */
 
 /* Gives MHD the answer that was made. Call it in the access handler only. */
 enum MHD_Result http_answer_queue(struct exchange *exchange);
@@ -240,11 +240,11 @@ enum MHD_Result http_answer_queue(struct exchange *exchange);
 void http_answer_format(struct buf *out, int status, const char *content_type, const void *body,
                         size_t length, const struct http_field *fields, int n);
 
-/* Appends the error document `{"error":{...}}`. `code` may be NULL; neither text may need escapes.
- */
+/* Appends the error document `{"error":{...}}`. `code` may be NULL; neither text may need
+ * escapes. */
 void http_answer_error(struct buf *out, enum status status, const char *code, const char *message);
 
-/* ---- http_stream.c --------------------------------------------------------------------------- */
+/* ---- http_stream.c -------------------------------------------------------------------------- */
 
 /* The response through which MHD reads a stream, or NULL when there is no memory. */
 struct MHD_Response *http_stream_response(struct exchange *exchange);
@@ -255,13 +255,13 @@ void http_stream_keep_alive(struct exchange *exchange);
 /* Resumes a slice of the exchanges that are ready. */
 void http_stream_resume(struct http_server *server);
 
-/* ---- http_watch.c ---------------------------------------------------------------------------- */
+/* ---- http_watch.c --------------------------------------------------------------------------- */
 
 enum status http_watch_open(struct http_server *server, struct err *err);
 bool http_watch_add(struct connection *connection);
 void http_watch_remove(struct connection *connection);
 
-/* ---- http_limits.c --------------------------------------------------------------------------- */
+/* ---- http_limits.c -------------------------------------------------------------------------- */
 
 void http_limits_init(struct http_server *server);
 

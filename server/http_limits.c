@@ -24,7 +24,7 @@ enum {
     PARTIAL_CHECKS = 4 /* connections with incomplete headers looked at in one round */
 };
 
-/* ---- deadlines ------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------ */
 
 static void span_init(struct span *span, int ms) {
     link_init(&span->items);
@@ -72,8 +72,8 @@ uint64_t http_limits_next(const struct http_server *server) {
     return at;
 }
 
-/* Headers or body were not whole in time. A client that has not begun to ask is not owed an answer.
- */
+/* Headers or body were not whole in time. A client that has not begun to ask is not owed an
+ * answer. */
 static void reading_expired(struct connection *connection) {
     if (connection->state == CONNECTION_FRESH && http_kernel_bytes_read(connection->fd) == 0) {
         shutdown(connection->fd, SHUT_RDWR);
@@ -102,7 +102,7 @@ void http_limits_expire(struct http_server *server) {
     }
 }
 
-/* ---- headers --------------------------------------------------------------------------------- */
+/* ---- headers -------------------------------------------------------------------------------- */
 
 /* Is what MHD took of these headers already more than they may be? On a connection that was used
  * before, what MHD had taken is only known from the first look on; so the check errs in the

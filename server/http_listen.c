@@ -26,7 +26,7 @@ enum {
     VANISHED_MS = 30000           /* a peer that acknowledges nothing for so long is gone */
 };
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static const char *bind_cause(int error) {
     switch (error) {
@@ -41,8 +41,8 @@ static const char *bind_cause(int error) {
     }
 }
 
-/* Options that accepted sockets inherit. A failure leaves the kernel's default, which serves too.
- */
+/* Options that accepted sockets inherit. A failure leaves the kernel's default, which serves
+ * too. */
 static void set_options(int fd) {
     int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
     unsigned vanished_ms = VANISHED_MS;
@@ -139,7 +139,7 @@ enum status http_listen_open(struct http_server *server, struct err *err) {
     return status;
 }
 
-/* ---- accepting ------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------ */
 
 static void on_acceptable(uv_poll_t *poll, int status, int events);
 

@@ -14,7 +14,7 @@
 
 #include "server/http_internal.h"
 
-/* ---- lifetime -------------------------------------------------------------------------------- */
+/* ---- lifetime ------------------------------------------------------------------------------- */
 
 static struct exchange *exchange_make(struct connection *connection, const char *method,
                                       const char *path) {
@@ -68,7 +68,7 @@ const char *http_header(const struct http_request *request, const char *name) {
     return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
 }
 
-/* ---- waking and losing ----------------------------------------------------------------------- */
+/* ---- waking and losing ---------------------------------------------------------------------- */
 
 void http_exchange_wake(struct exchange *exchange) {
     assert(exchange->connection);
@@ -95,7 +95,7 @@ void http_exchange_tell_gone(struct exchange *exchange) {
     exchange->server->config.on_gone(exchange->server->config.app, &exchange->request);
 }
 
-/* ---- the request comes in -------------------------------------------------------------------- */
+/* ---- the request comes in ------------------------------------------------------------------- */
 
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
     struct http_server *server = cls;
@@ -190,7 +190,7 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
     return http_connection_suspend(connection) ? MHD_YES : MHD_NO;
 }
 
-/* ---- the answer has left, or never will ------------------------------------------------------ */
+/* ---- the answer has left, or never will ----------------------------------------------------- */
 
 /* Tells the application how it ended. */
 static void tell_done(struct exchange *exchange, bool is_sent) {

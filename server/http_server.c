@@ -21,7 +21,7 @@ enum {
     POOL_EXTRA_BYTES = 16 << 10 /* MHD's records of the headers and the head of the answer */
 };
 
-/* ---- turning --------------------------------------------------------------------------------- */
+/* ---- turning -------------------------------------------------------------------------------- */
 
 /* Milliseconds until MHD wants to run, or -1. */
 static long long mhd_timeout_ms(struct http_server *server) {
@@ -97,7 +97,7 @@ static void on_mhd_ready(uv_poll_t *poll, int status, int events) {
     http_drive(poll->data);
 }
 
-/* ---- starting -------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------- */
 
 /* MHD's own timeout only catches answers that nobody reads; all other deadlines are shorter and
  * ours. */
@@ -215,7 +215,7 @@ void http_stats(const struct http_server *server, struct http_stats *out) {
     *out = server->stats;
 }
 
-/* ---- stopping -------------------------------------------------------------------------------- */
+/* ---- stopping ------------------------------------------------------------------------------- */
 
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);

@@ -4,11 +4,13 @@
  *   job_prepare    worker   JSON, template, tokens; the job is the worker's alone
  *   on_prepared    loop     submit each prompt, begin the stream
  *   job_event      loop     one token of one choice: text, chunk, end
- *   settle         loop     nothing is open any more: answer, release HTTP; the last reference frees the job
+ *   settle         loop     nothing is open any more: answer, release HTTP; the last reference
+ * frees the job
  *
- * A reference each is held by the worker, by HTTP twice (until we release the request, and until it reports the request done,
- * in whatever order), and by every generation that the scheduler has not yet given back. When the client goes, or an error
- * ends the job, its generations are cancelled and the job waits for their last events.
+ * A reference each is held by the worker, by HTTP twice (until we release the request, and until it
+ * reports the request done, in whatever order), and by every generation that the scheduler has not
+ * yet given back. When the client goes, or an error ends the job, its generations are cancelled and
+ * the job waits for their last events.
  */
 #include <assert.h>
 #include <stdatomic.h>
@@ -17,7 +19,7 @@
 
 #include "server/job.h"
 
-/* ---- life ------------------------------------------------------------------------------------------------------ */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void free_prompt(struct job *job, struct job_prompt *prompt) {
     for (int i = 0; prompt->choices && i < job->request->n; i++) choice_free(&prompt->choices[i]);
@@ -31,8 +33,10 @@ static void unref(struct job *job) {
     assert(job->references > 0);
     if (--job->references > 0) return;
     struct app *app = job->app;
-    if (job->previous) job->previous->next = job->next;
-    else app->jobs = job->next;
+    if (job->previous)
+        job->previous->next = job->next;
+    else
+        app->jobs = job->next;
     if (job->next) job->next->previous = job->previous;
     for (int i = 0; i < job->n_prompts; i++) free_prompt(job, &job->prompts[i]);
     free(job->prompts);
@@ -71,7 +75,7 @@ static void fail(struct job *job, const struct err *err) {
     release_http(job);
 }
 
-/* ---- tokens come ------------------------------------------------------------------------------------------------ */
+/* ---- tokens come ---------------------------------------------------------------------------- */
 
 static void note_times(struct job *job, struct choice *choice, const struct event *event) {
     uint64_t now = now_ns();
@@ -90,9 +94,12 @@ static void note_times(struct job *job, struct choice *choice, const struct even
 
 static void count_finish(struct job *job, const struct choice *choice) {
     struct metrics *metrics = &job->app->metrics;
-    if (strcmp(choice->finish_reason, "stop") == 0) metrics->finished_stop++;
-    else if (strcmp(choice->finish_reason, "length") == 0) metrics->finished_length++;
-    else metrics->finished_abort++;
+    if (strcmp(choice->finish_reason, "stop") == 0)
+        metrics->finished_stop++;
+    else if (strcmp(choice->finish_reason, "length") == 0)
+        metrics->finished_length++;
+    else
+        metrics->finished_abort++;
 }
 
 /* A stop string has ended a choice that the scheduler still runs. */
@@ -104,8 +111,10 @@ static void stop_choice(struct job *job, struct generation *g, int choice) {
 static void settle(struct job *job) {
     uint64_t received = job->prompts[0].generation.received_ns;
     histogram_add(&job->app->metrics.e2e, (double)(now_ns() - received) * 1e-9);
-    if (job->request->stream) answer_end_stream(job);
-    else answer_whole(job);
+    if (job->request->stream)
+        answer_end_stream(job);
+    else
+        answer_whole(job);
     release_http(job);
 }
 
@@ -155,7 +164,7 @@ void job_event(struct job *job, struct job_prompt *prompt, const struct event *e
     if (last) unref(job);
 }
 
-/* ---- beginning -------------------------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------ */
 
 static enum status submit_all(struct job *job, struct err *err) {
     for (int i = 0; i < job->n_prompts; i++) {
@@ -190,8 +199,10 @@ static void on_prepared(uv_work_t *work, int status) {
     (void)status;
     job->preparing = false;
     job->app->n_preparing--;
-    if (job->gone) release_http(job);
-    else begin(job);
+    if (job->gone)
+        release_http(job);
+    else
+        begin(job);
     http_flush(job->app->http);
     unref(job);
 }
@@ -203,7 +214,12 @@ static void prepare_work(uv_work_t *work) {
 
 void job_start(struct app *app, struct http_request *http, enum api_kind kind) {
     struct job *job = mem_calloc(1, sizeof *job);
-    *job = (struct job){.owner = {OWNER_JOB}, .app = app, .http = http, .kind = kind, .references = 3, .next = app->jobs};
+    *job = (struct job){.owner = {OWNER_JOB},
+                        .app = app,
+                        .http = http,
+                        .kind = kind,
+                        .references = 3,
+                        .next = app->jobs};
     if (app->jobs) app->jobs->previous = job;
     app->jobs = job;
     app->n_jobs++;
@@ -214,7 +230,7 @@ void job_start(struct app *app, struct http_request *http, enum api_kind kind) {
     uv_queue_work(&app->loop, &job->work, prepare_work, on_prepared);
 }
 
-/* ---- ending early ------------------------------------------------------------------------------------------------- */
+/* ---- ending early --------------------------------------------------------------------------- */
 
 void job_gone(struct http_request *http) {
     struct job *job = http->app;
@@ -235,7 +251,7 @@ void jobs_abort(struct app *app) {
     http_flush(app->http);
 }
 
-/* ---- log ------------------------------------------------------------------------------------------------------------ */
+/* ---- log ------------------------------------------------------------------------------------ */
 
 int job_log_fields(const struct http_request *http, struct log_field *fields) {
     const struct job *job = http->app;

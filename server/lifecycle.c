@@ -1,9 +1,10 @@
 /* DESIGN: the orderly end.
  *
- * The first SIGTERM or SIGINT drains: the port is closed, readiness says no, idle connections go, running requests finish. When
- * the last connection is closed and the last job is freed, the loop is stopped; exit code 0. After
- * --drain-timeout, or at a second signal, what still runs ends with an error of status 503 (a stream gets it as its last
- * event), and connections that do not take it within a second are cut.
+ * The first SIGTERM or SIGINT drains: the port is closed, readiness says no, idle connections go,
+ * running requests finish. When the last connection is closed and the last job is freed, the loop
+ * is stopped; exit code 0. After
+ * --drain-timeout, or at a second signal, what still runs ends with an error of status 503 (a
+ * stream gets it as its last event), and connections that do not take it within a second are cut.
  */
 #include "server/app.h"
 
@@ -52,8 +53,10 @@ static void drain(struct app *app, int signal) {
 
 static void on_signal(uv_signal_t *handle, int signal) {
     struct app *app = handle->data;
-    if (app->draining) abort_all(app, "second signal");
-    else drain(app, signal);
+    if (app->draining)
+        abort_all(app, "second signal");
+    else
+        drain(app, signal);
 }
 
 void lifecycle_init(struct app *app) {

@@ -39,7 +39,8 @@ static void setup_log(const struct options *options) {
     for (int i = 0; i < 4; i++) {
         if (strcmp(options->log_level, names[i]) == 0) level = i;
     }
-    log_setup((enum log_level)level, strcmp(options->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
+    log_setup((enum log_level)level,
+              strcmp(options->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
 }
 
 static int run(const struct command *command, int argc, char **argv) {

@@ -10,7 +10,7 @@ int print_error(const struct err *err) {
     return err->status == STATUS_USAGE ? 2 : 1;
 }
 
-/* ---- a progress bar that only the patient see ---------------------------------------------------------------- */
+/* ---- a progress bar that only the patient see ----------------------------------------------- */
 
 static uint64_t progress_start;
 static bool progress_shown;
@@ -32,7 +32,7 @@ static void end_progress(void) {
     if (progress_shown) fprintf(stderr, "\r\033[K");
 }
 
-/* ---- options to settings ---------------------------------------------------------------------------------------- */
+/* ---- options to settings -------------------------------------------------------------------- */
 
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
@@ -50,7 +50,8 @@ struct engine_config engine_config_from(const struct options *options) {
     };
 }
 
-struct scheduler_config scheduler_config_from(const struct options *options, const struct engine *engine) {
+struct scheduler_config scheduler_config_from(const struct options *options,
+                                              const struct engine *engine) {
     const struct engine_memory *memory = engine_memory(engine);
     return (struct scheduler_config){
         .max_num_seqs = options->max_num_seqs,

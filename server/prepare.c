@@ -24,7 +24,8 @@ static enum status prepare_chat(struct job *job, struct job_prompt *prompt, stru
 }
 
 /* What echo gives back: the client's own text, or the text of its ids. */
-static void prepare_echo(struct job *job, struct job_prompt *prompt, const struct api_prompt *asked) {
+static void prepare_echo(struct job *job, struct job_prompt *prompt,
+                         const struct api_prompt *asked) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
     prompt->text = asked->text;
     prompt->text_length = asked->length;
@@ -45,8 +46,8 @@ static void prepare_echo(struct job *job, struct job_prompt *prompt, const struc
     buf_free(&text);
 }
 
-/* A seed for a prompt that came without one: from --seed and a count, so that a server started again with the same
- * seed draws the same for the same sequence of requests, or from the system. */
+/* A seed for a prompt that came without one: from --seed and a count, so that a server started
+ * again with the same seed draws the same for the same sequence of requests, or from the system. */
 static uint64_t fresh_seed(struct app *app) {
     uint64_t count = atomic_fetch_add(&app->n_seeds, 1);
     return app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
@@ -96,7 +97,8 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
 }
 
 void job_prepare(struct job *job, const char *body, size_t length) {
-    if (api_request_parse(&job->request, job->kind, body, length, &job->app->limits, &job->err)) return;
+    if (api_request_parse(&job->request, job->kind, body, length, &job->app->limits, &job->err))
+        return;
     const struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     job->n_prompts = job->kind == API_CHAT ? 1 : request->n_prompts;

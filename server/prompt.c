@@ -1,4 +1,5 @@
-/* From what a client sent to token ids. Worker threads; the model's tokenizer and template are read-only. */
+/* From what a client sent to token ids. Worker threads; the model's tokenizer and template are
+ * read-only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,11 @@
 #define MAX_PROMPT_BYTES ((size_t)64 << 20)
 
 static enum status too_long(const struct engine *engine, struct err *err, int limit) {
-    enum status status = err_set(err, STATUS_INVALID_REQUEST, "prompt",
-                                 "The model's context holds %d tokens, and the prompt has more than "
-                                 "%d.",
-                                 engine_memory(engine)->max_model_len, limit);
+    enum status status =
+        err_set(err, STATUS_INVALID_REQUEST, "prompt",
+                "The model's context holds %d tokens, and the prompt has more than "
+                "%d.",
+                engine_memory(engine)->max_model_len, limit);
     snprintf(err->code, sizeof err->code, "context_length_exceeded");
     return status;
 }
@@ -26,8 +28,8 @@ static int token_limit(const struct engine *engine) {
     return engine_memory(engine)->max_model_len * GIVE_UP_FACTOR;
 }
 
-enum status prompt_from_text(const struct engine *engine, const struct api_prompt *prompt, bool add_special,
-                             int32_t **ids, int *n, struct err *err) {
+enum status prompt_from_text(const struct engine *engine, const struct api_prompt *prompt,
+                             bool add_special, int32_t **ids, int *n, struct err *err) {
     int limit = token_limit(engine);
     if (prompt->ids) {
         if (prompt->n_ids > limit) return too_long(engine, err, limit);
@@ -37,8 +39,8 @@ enum status prompt_from_text(const struct engine *engine, const struct api_promp
         return STATUS_OK;
     }
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
-    *n = tokenizer_encode(tokenizer, prompt->text, prompt->length, SPECIAL_PARSED, add_special, limit,
-                          ids);
+    *n = tokenizer_encode(tokenizer, prompt->text, prompt->length, SPECIAL_PARSED, add_special,
+                          limit, ids);
     return *n < 0 ? too_long(engine, err, limit) : STATUS_OK;
 }
 
@@ -52,8 +54,8 @@ struct chat_input prompt_chat_input(const struct engine *engine) {
     };
 }
 
-enum status prompt_from_messages(const struct engine *engine, const struct chat_input *input, int32_t **ids,
-                                 int *n, struct err *err) {
+enum status prompt_from_messages(const struct engine *engine, const struct chat_input *input,
+                                 int32_t **ids, int *n, struct err *err) {
     const struct chat_template *chat = engine_chat_template(engine);
     if (!chat) {
         return err_set(err, STATUS_INVALID_REQUEST, "messages",
@@ -65,9 +67,10 @@ enum status prompt_from_messages(const struct engine *engine, const struct chat_
     enum status status =
         chat_template_render(chat, input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
     if (!status) {
-        *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "", text.length,
-                                     pieces, n_pieces, limit, ids);
-        if (*n < 0) status = too_long(engine, err, limit);
+        *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",
+                                     text.length, pieces, n_pieces, limit, ids);
+        if (*n < 0)
+            status = too_long(engine, err, limit);
         else if (*n == 0) {
             free(*ids);
             status = err_set(err, STATUS_INVALID_REQUEST, "messages",

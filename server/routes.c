@@ -55,14 +55,17 @@ static bool method_fits(const struct route *route, const char *method) {
     return strcmp(route->method, "GET") == 0 && strcmp(method, "HEAD") == 0;
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
     struct buf body = {0};
     struct http_field field = {NULL, NULL};
-    if (allow) field = (struct http_field){"Allow", allow};
-    else if (err->status == STATUS_OVERLOADED) field = (struct http_field){"Retry-After", "1"};
-    else if (err->status == STATUS_UNAVAILABLE) field = (struct http_field){"Retry-After", "5"};
+    if (allow)
+        field = (struct http_field){"Allow", allow};
+    else if (err->status == STATUS_OVERLOADED)
+        field = (struct http_field){"Retry-After", "1"};
+    else if (err->status == STATUS_UNAVAILABLE)
+        field = (struct http_field){"Retry-After", "5"};
     else if (err->status == STATUS_AUTHENTICATION) {
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }
@@ -82,7 +85,8 @@ static void on_models(struct app *app, struct http_request *http) {
     struct buf body = {0};
     if (!list && strcmp(http->path + strlen(prefix), app->model_name) != 0) {
         struct err err;
-        err_set(&err, STATUS_NOT_FOUND, "model", "The model `%.100s` does not exist; this server has `%.100s`.",
+        err_set(&err, STATUS_NOT_FOUND, "model",
+                "The model `%.100s` does not exist; this server has `%.100s`.",
                 http->path + strlen(prefix), app->model_name);
         snprintf(err.code, sizeof err.code, "model_not_found");
         respond_error(http, &err, NULL);
@@ -94,7 +98,7 @@ static void on_models(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
-/* ---- early refusal ------------------------------------------------------------------------------------------ */
+/* ---- early refusal -------------------------------------------------------------------------- */
 
 static bool says_other_than_json(const struct http_request *http) {
     const char *type = http_header(http, "Content-Type");
@@ -115,8 +119,8 @@ static enum status refuse_generation(struct app *app, struct err *err) {
                    app->options->max_queued_requests);
 }
 
-static enum status check_headers(struct app *app, const struct http_request *http, const char **allow,
-                                 struct err *err) {
+static enum status check_headers(struct app *app, const struct http_request *http,
+                                 const char **allow, struct err *err) {
     const struct route *route = route_find(http->path);
     if (!(route && route->open) && !auth_accepts(app, http)) {
         return err_set(err, STATUS_AUTHENTICATION, NULL,
@@ -131,7 +135,8 @@ static enum status check_headers(struct app *app, const struct http_request *htt
                        *allow, http->method);
     }
     if (says_other_than_json(http)) {
-        return err_set(err, STATUS_MEDIA_TYPE, NULL, "The body must be JSON: Content-Type: application/json.");
+        return err_set(err, STATUS_MEDIA_TYPE, NULL,
+                       "The body must be JSON: Content-Type: application/json.");
     }
     return route->generates ? refuse_generation(app, err) : STATUS_OK;
 }
@@ -153,12 +158,14 @@ void routes_on_request(void *arg, struct http_request *http) {
 void routes_on_gone(void *arg, struct http_request *http) {
     const struct owner *owner = http->app;
     (void)arg;
-    if (!owner) http_release(http); /* its body never came */
-    else if (owner->kind == OWNER_JOB) job_gone(http);
+    if (!owner)
+        http_release(http); /* its body never came */
+    else if (owner->kind == OWNER_JOB)
+        job_gone(http);
     /* a text's worker reads the body still, and releases the request when it is done */
 }
 
-/* ---- access log ------------------------------------------------------------------------------------------------ */
+/* ---- access log ----------------------------------------------------------------------------- */
 
 void routes_on_done(void *arg, struct http_request *http, int status, uint64_t bytes) {
     struct app *app = arg;

@@ -1,8 +1,9 @@
 /* DESIGN: `penstock serve`, from options to the last byte.
  *
- * Opened in this order, closed in the other: engine (model, memory), scheduler (its thread), loop, HTTP. The port is bound last,
- * so whoever can connect is answered. The loop runs until lifecycle.c stops it; then no job is left, so the scheduler
- * has no event to give and its thread can end before the loop's handles are closed.
+ * Opened in this order, closed in the other: engine (model, memory), scheduler (its thread), loop,
+ * HTTP. The port is bound last, so whoever can connect is answered. The loop runs until lifecycle.c
+ * stops it; then no job is left, so the scheduler has no event to give and its thread can end
+ * before the loop's handles are closed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define SILENCE_MS 15000
 #define MAX_PROMPTS 256
 
-/* ---- start-up report ---------------------------------------------------------------------------------------- */
+/* ---- start-up report ------------------------------------------------------------------------ */
 
 static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
@@ -31,19 +32,20 @@ static void report(const struct app *app, double seconds) {
     const struct engine_memory *memory = engine_memory(app->engine);
     int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
     log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
-             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation, memory->max_model_len,
-             app->model_name);
+             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
+             memory->max_model_len, app->model_name);
     log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
-    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB", mib(memory->weights),
-             mib(memory->kv_cache), mib(memory->scratch));
-    log_line(LOG_INFO, "KV cache: %lld tokens in %d blocks of %d, %.1f requests of full length at once",
+    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
+             mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
+    log_line(LOG_INFO,
+             "KV cache: %lld tokens in %d blocks of %d, %.1f requests of full length at once",
              (long long)tokens, memory->n_blocks, memory->block_size,
              (double)tokens / memory->max_model_len);
     log_line(LOG_INFO, "ready on http://%s:%d after %.0f ms", app->options->host,
              http_server_port(app->http), seconds * 1e3);
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------ */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 /* Connections are files: asks for as many as the system lets us have. */
 static void raise_file_limit(void) {
@@ -122,7 +124,7 @@ static void close_all(struct app *app) {
     buf_free(&app->keys);
 }
 
-/* ---- the command -------------------------------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static int serve(struct app *app, uint64_t started_ns) {
     struct err err;

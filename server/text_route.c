@@ -15,8 +15,8 @@ struct text_work {
     struct err err;
 };
 
-static enum status tokenize_messages(struct app *app, const struct api_tokenize *asked, int32_t **ids,
-                                     int *n, struct err *err) {
+static enum status tokenize_messages(struct app *app, const struct api_tokenize *asked,
+                                     int32_t **ids, int *n, struct err *err) {
     struct chat_input input = prompt_chat_input(app->engine);
     input.messages = asked->messages;
     input.extra = asked->template_kwargs;
@@ -30,16 +30,17 @@ static void tokenize(struct text_work *text) {
     struct api_tokenize *asked;
     int32_t *ids = NULL;
     int n = 0;
-    if (api_tokenize_parse(&asked, text->http->body, text->http->body_length, &app->limits, &text->err)) {
+    if (api_tokenize_parse(&asked, text->http->body, text->http->body_length, &app->limits,
+                           &text->err)) {
         return;
     }
-    enum status status =
-        asked->messages
-            ? tokenize_messages(app, asked, &ids, &n, &text->err)
-            : prompt_from_text(app->engine, &asked->prompt, asked->add_special_tokens, &ids, &n, &text->err);
+    enum status status = asked->messages
+                             ? tokenize_messages(app, asked, &ids, &n, &text->err)
+                             : prompt_from_text(app->engine, &asked->prompt,
+                                                asked->add_special_tokens, &ids, &n, &text->err);
     if (!status) {
-        api_write_tokens(&text->body, engine_tokenizer(app->engine), ids, n, app->limits.max_model_len,
-                         asked->return_token_strs);
+        api_write_tokens(&text->body, engine_tokenizer(app->engine), ids, n,
+                         app->limits.max_model_len, asked->return_token_strs);
         free(ids);
     }
     api_tokenize_free(asked);
@@ -48,8 +49,8 @@ static void tokenize(struct text_work *text) {
 static void detokenize_ids(struct text_work *text) {
     int32_t *ids;
     int n;
-    if (api_detokenize_parse(&ids, &n, text->http->body, text->http->body_length, &text->app->limits,
-                             &text->err)) {
+    if (api_detokenize_parse(&ids, &n, text->http->body, text->http->body_length,
+                             &text->app->limits, &text->err)) {
         return;
     }
     struct buf out = {0};
@@ -61,15 +62,19 @@ static void detokenize_ids(struct text_work *text) {
 
 static void work(uv_work_t *work) {
     struct text_work *text = work->data;
-    if (text->detokenize) detokenize_ids(text);
-    else tokenize(text);
+    if (text->detokenize)
+        detokenize_ids(text);
+    else
+        tokenize(text);
 }
 
 static void after_work(uv_work_t *work, int status) {
     struct text_work *text = work->data;
     (void)status; /* only uv_cancel gives one, which is not used */
-    if (text->err.status) respond_error(text->http, &text->err, NULL);
-    else respond_json(text->http, &text->body);
+    if (text->err.status)
+        respond_error(text->http, &text->err, NULL);
+    else
+        respond_json(text->http, &text->body);
     text->http->app = NULL; /* on_done may come when this is freed */
     http_release(text->http);
     http_flush(text->app->http);
@@ -81,7 +86,8 @@ static void after_work(uv_work_t *work, int status) {
 
 static void start(struct app *app, struct http_request *http, bool detokenize) {
     struct text_work *text = mem_calloc(1, sizeof *text);
-    *text = (struct text_work){.owner = {OWNER_TEXT}, .app = app, .http = http, .detokenize = detokenize};
+    *text = (struct text_work){
+        .owner = {OWNER_TEXT}, .app = app, .http = http, .detokenize = detokenize};
     text->work.data = text;
     http->app = text;
     app->n_texts++;

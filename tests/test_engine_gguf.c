@@ -12,7 +12,7 @@
 #define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define VECTORS "tests/vectors/gguf_smollm2.txt" /* made by tests/vectors/make_gguf.py */
 
-/* ---- helpers --------------------------------------------------------------------------------- */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
 struct opened {
     struct gguf *gguf;
@@ -35,7 +35,7 @@ static void close_opened(struct opened *opened) {
     buf_free(&opened->file);
 }
 
-/* ---- right files ----------------------------------------------------------------------------- */
+/* ---- right files ---------------------------------------------------------------------------- */
 
 static void check_integer(const struct gguf *gguf, const char *key, int64_t expected) {
     struct err err = {0};
@@ -235,7 +235,7 @@ START_TEST(many_names_are_told_apart) {
 }
 END_TEST
 
-/* ---- the real model against the reference reader --------------------------------------------- */
+/* ---- the real model against the reference reader -------------------------------------------- */
 
 static void check_key_line(const struct gguf *gguf, const char *line) {
     char name[256];
@@ -295,7 +295,7 @@ START_TEST(the_model_is_read_as_the_reference_reads_it) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

@@ -11,10 +11,10 @@
 #include "support/gguf_sample.h"
 #include "support/gguf_writer.h"
 
-/* ---- helpers --------------------------------------------------------------------------------- */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Opens a copy of data[size] of exactly that size; *copy is to be freed after the file is closed.
- */
+/* Opens a copy of data[size] of exactly that size; *copy is to be freed after the file is
+ * closed. */
 static enum status open_copy(struct gguf **out, const void *data, size_t size, void **copy,
                              struct err *err) {
     *copy = mem_alloc(size);
@@ -44,7 +44,7 @@ static void expect_written_broken(struct gguf_writer *writer, const char *messag
     gguf_writer_free(writer);
 }
 
-/* ---- broken heads ---------------------------------------------------------------------------- */
+/* ---- broken heads --------------------------------------------------------------------------- */
 
 START_TEST(what_is_no_gguf_is_refused) {
     expect_broken("", 0, "the file ends", NULL);
@@ -90,7 +90,7 @@ START_TEST(files_that_cannot_be_opened_are_named) {
 }
 END_TEST
 
-/* ---- broken keys ----------------------------------------------------------------------------- */
+/* ---- broken keys ---------------------------------------------------------------------------- */
 
 /* Appends an array's head with a count that nothing backs. */
 static void write_forged_array(struct gguf_writer *writer, uint32_t element, uint64_t count) {
@@ -204,7 +204,7 @@ START_TEST(odd_alignments_are_refused) {
 }
 END_TEST
 
-/* ---- broken tensors -------------------------------------------------------------------------- */
+/* ---- broken tensors ------------------------------------------------------------------------- */
 
 /* A file whose only tensor is called "t" and has 128 bytes of data behind it. */
 static void expect_broken_entry(uint32_t type, uint32_t n_dims, const int64_t *dim, uint64_t offset,
@@ -269,7 +269,7 @@ START_TEST(overlaps_and_duplicates_are_refused) {
 }
 END_TEST
 
-/* ---- every truncation, every flipped bit ----------------------------------------------------- */
+/* ---- every truncation, every flipped bit ---------------------------------------------------- */
 
 START_TEST(every_truncation_is_refused) {
     struct gguf_writer writer = {0};
@@ -328,7 +328,7 @@ START_TEST(no_flipped_bit_does_harm) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

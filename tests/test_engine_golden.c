@@ -1,8 +1,9 @@
-/* The default model against the reference (tests/vectors/golden.json): in the oracle mode every greedy token is equal and
- * the logits are within 2e-3; in the default mode the first difference may only fall where the two best logits are close,
- * and the mean KL divergence from the oracle mode is bounded. */
-#include <cjson/cJSON.h>
+/* The default model against the reference (tests/vectors/golden.json): in the oracle mode every
+ * greedy token is equal and the logits are within 2e-3; in the default mode the first difference
+ * may only fall where the two best logits are close, and the mean KL divergence from the oracle
+ * mode is bounded. */
 #include <check.h>
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,8 @@ static double worst_difference(const float *row, const cJSON *position, int V) {
     const cJSON *ids = cJSON_GetObjectItem(position, "ids");
     const cJSON *logits = cJSON_GetObjectItem(position, "logits");
     const cJSON *id = ids->child, *logit = logits->child;
-    double worst = fabs(runner_logsumexp(row, V) - cJSON_GetObjectItem(position, "logsumexp")->valuedouble);
+    double worst =
+        fabs(runner_logsumexp(row, V) - cJSON_GetObjectItem(position, "logsumexp")->valuedouble);
     for (; id && logit; id = id->next, logit = logit->next) {
         worst = fmax(worst, fabs((double)row[id->valueint] - logit->valuedouble));
     }
@@ -65,8 +67,8 @@ static const cJSON *position_of(const cJSON *prompt, int position) {
 }
 
 /* Goes through prompt + greedy in chunks of `chunk` and counts what differs. */
-static void check_prompt(struct engine *engine, const cJSON *prompt, int chunk, int *tokens, int *rows,
-                         double *worst) {
+static void check_prompt(struct engine *engine, const cJSON *prompt, int chunk, int *tokens,
+                         int *rows, double *worst) {
     int32_t ids[MOST];
     int V = engine_model(engine)->V;
     int n_prompt = append_ids(cJSON_GetObjectItem(prompt, "prompt"), ids, 0);
@@ -96,7 +98,8 @@ START_TEST(oracle_mode_equals_the_reference) {
     cJSON_ArrayForEach(prompt, cJSON_GetObjectItem(golden, "prompts")) {
         check_prompt(engine, prompt, 37, &tokens, &rows, &worst);
     }
-    printf("oracle mode: %d greedy tokens equal, %d rows of logits within %.2g\n", tokens, rows, worst);
+    printf("oracle mode: %d greedy tokens equal, %d rows of logits within %.2g\n", tokens, rows,
+           worst);
     ck_assert_int_ge(tokens, 14 * 64);
     ck_assert_double_lt(worst, 2e-3);
     engine_close(engine);
@@ -126,7 +129,8 @@ static void compare_prompt(struct engine *oracle, struct engine *fast, const cJS
     n = append_ids(cJSON_GetObjectItem(prompt, "greedy"), ids, n);
     for (int at = 0; at < n - 1; at += 64) {
         int size = n - 1 - at < 64 ? n - 1 - at : 64;
-        const float *p = runner_logits(oracle, ids, at, size), *q = runner_logits(fast, ids, at, size);
+        const float *p = runner_logits(oracle, ids, at, size),
+                    *q = runner_logits(fast, ids, at, size);
         for (int i = 0; i < size; i++, p += V, q += V, c->rows++) {
             c->kl += divergence(p, q, V);
             int best = runner_argmax(p, V), other = runner_argmax(q, V);
@@ -138,13 +142,15 @@ static void compare_prompt(struct engine *oracle, struct engine *fast, const cJS
 }
 
 START_TEST(default_mode_is_close_to_the_oracle) {
-    struct engine *oracle = runner_open(MODEL, true, NULL, 2), *fast = runner_open(MODEL, false, NULL, 2);
+    struct engine *oracle = runner_open(MODEL, true, NULL, 2),
+                  *fast = runner_open(MODEL, false, NULL, 2);
     struct closeness c = {0};
     const cJSON *prompt;
     cJSON_ArrayForEach(prompt, cJSON_GetObjectItem(golden, "prompts")) {
         compare_prompt(oracle, fast, prompt, &c);
     }
-    printf("default mode: mean KL %.2g over %d rows; best token differs in %d, at gaps of up to %.2f\n",
+    printf("default mode: mean KL %.2g over %d rows; best token differs in %d, at gaps of up to "
+           "%.2f\n",
            c.kl / c.rows, c.rows, c.differing, c.worst_gap);
     ck_assert_double_lt(c.kl / c.rows, 5e-3);
     ck_assert_double_lt(c.worst_gap, 1.0);

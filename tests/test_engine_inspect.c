@@ -129,7 +129,7 @@ START_TEST(settings_that_cannot_work_are_told) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

@@ -56,7 +56,7 @@ static void expect_refused(const struct engine_config *config, int64_t available
     ck_assert_int_eq(memory.n_blocks, -1);
 }
 
-/* ---- the pool -------------------------------------------------------------------------------- */
+/* ---- the pool ------------------------------------------------------------------------------- */
 
 START_TEST(the_default_is_a_gibibyte_where_there_is_plenty) {
     struct engine_config config = usual();
@@ -174,7 +174,7 @@ START_TEST(settings_out_of_range_are_refused) {
 }
 END_TEST
 
-/* ---- the machine ----------------------------------------------------------------------------- */
+/* ---- the machine ---------------------------------------------------------------------------- */
 
 static char root[] = "/tmp/test-memory-XXXXXX";
 
@@ -282,7 +282,7 @@ START_TEST(this_machine_has_memory) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

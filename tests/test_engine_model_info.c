@@ -1,5 +1,5 @@
-/* What is read from a llama model's keys, and the sentence for each way in which they can be wrong.
- */
+/* What is read from a llama model's keys, and the sentence for each way in which they can be
+ * wrong. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
-/* ---- helpers --------------------------------------------------------------------------------- */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
 struct number_key {
     const char *key;
@@ -110,7 +110,7 @@ static void expect_text_refused(const char *key, const char *text, const char *m
     expect_refused(&writer, key, message);
 }
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 START_TEST(the_real_model_is_understood) {
     struct gguf *gguf = NULL;
@@ -268,7 +268,7 @@ START_TEST(names_are_fit_to_show) {
 }
 END_TEST
 
-/* ---- the tokenizer --------------------------------------------------------------------------- */
+/* ---- the tokenizer -------------------------------------------------------------------------- */
 
 static void expect_spec_refused(struct gguf_writer *writer, const char *param,
                                 const char *message) {
@@ -364,7 +364,7 @@ START_TEST(overlong_tokens_are_refused) {
 }
 END_TEST
 
-/* ---- the ends of a generation ---------------------------------------------------------------- */
+/* ---- the ends of a generation --------------------------------------------------------------- */
 
 static void check_end_ids(struct gguf_writer *writer, const int32_t *expected, int n_expected) {
     struct buf file = {0};
@@ -415,7 +415,7 @@ START_TEST(an_end_id_outside_the_vocabulary_is_refused) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

@@ -1,4 +1,5 @@
-/* Sampling: the numbers underneath, greedy and drawn tokens, each knob, logprobs, and the same bits again. */
+/* Sampling: the numbers underneath, greedy and drawn tokens, each knob, logprobs, and the same bits
+ * again. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static void teardown(void) {
 }
 
 static struct sampling neutral(void) {
-    return (struct sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    return (struct sampling){
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
 }
 
 static struct sampled sample_at(const struct sampling *s, int position) {
@@ -96,19 +98,22 @@ START_TEST(a_seed_decides_and_positions_differ) {
 }
 END_TEST
 
-/* Draws follow the distribution: chi-square of the 40 most likely ids against their probabilities. */
+/* Draws follow the distribution: chi-square of the 40 most likely ids against their
+ * probabilities. */
 static void check_distribution(const struct sampling *s, int n_kept) {
     int order[V], count[V] = {0}, draws = 40000;
     ranking(order);
     double total = 0, chi = 0;
-    for (int i = 0; i < n_kept; i++) total += exp((double)(logits[order[i]] - logits[order[0]]) / (double)s->temperature);
+    for (int i = 0; i < n_kept; i++)
+        total += exp((double)(logits[order[i]] - logits[order[0]]) / (double)s->temperature);
     for (int i = 0; i < draws; i++) count[sample_at(s, i).id]++;
     int seen = 0;
     for (int i = 0; i < n_kept; i++) seen += count[order[i]];
     ck_assert_int_eq(seen, draws);
     int bins = n_kept < 40 ? n_kept : 40;
     for (int i = 0; i < bins; i++) {
-        double p = exp((double)(logits[order[i]] - logits[order[0]]) / (double)s->temperature) / total;
+        double p =
+            exp((double)(logits[order[i]] - logits[order[0]]) / (double)s->temperature) / total;
         double off = count[order[i]] - p * draws;
         chi += off * off / (p * draws);
     }
@@ -198,7 +203,7 @@ START_TEST(penalties_follow_their_formulas) {
     s.repetition_penalty = 2;
     struct sampled out;
     sampler_sample(sampler, &s, row, history, 2, 3, 5, 0, &out);
-    ck_assert_float_eq(row[10], 1.0f);                  /* only in the prompt */
+    ck_assert_float_eq(row[10], 1.0f); /* only in the prompt */
     ck_assert_float_eq(row[20], 1.5f - 2 * 0.25f - 0.5f);
     ck_assert_float_eq(row[30], -2.0f - 0.25f - 0.5f);
     ck_assert_int_eq(out.id, 10);
@@ -224,7 +229,8 @@ START_TEST(logprobs_are_of_the_models_own_distribution) {
     ck_assert_double_eq_tol((double)out.logprob, (double)logits[out.id] - log(sum), 1e-5);
     for (int i = 0; i < 20; i++) {
         ck_assert_int_eq(out.top[i].id, order[i]);
-        ck_assert_double_eq_tol((double)out.top[i].logprob, (double)logits[order[i]] - log(sum), 1e-5);
+        ck_assert_double_eq_tol((double)out.top[i].logprob, (double)logits[order[i]] - log(sum),
+                                1e-5);
         if (order[i] == out.id) ck_assert_int_eq(out.rank, i + 1);
     }
     struct sampled scored = {0};

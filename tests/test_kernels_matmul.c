@@ -27,7 +27,7 @@ static float *product(struct backend *b, enum dtype type, int N, int K, const vo
     return y;
 }
 
-/* ---- accuracy -------------------------------------------------------------------------------- */
+/* ---- accuracy ------------------------------------------------------------------------------- */
 
 /* The error that rounding activations to 8 bits in blocks of 32 may make: half a step in each, all
  * to one side, is never seen; four standard deviations of a uniform error are the tolerance. With
@@ -78,7 +78,7 @@ START_TEST(every_type_is_accurate_as_float) {
 }
 END_TEST
 
-/* ---- the same bytes -------------------------------------------------------------------------- */
+/* ---- the same bytes ------------------------------------------------------------------------- */
 
 enum { MOST_ROWS = 70 };
 
@@ -203,7 +203,7 @@ START_TEST(what_is_not_finite_is_not_hidden) {
 }
 END_TEST
 
-/* ---- matrices -------------------------------------------------------------------------------- */
+/* ---- matrices ------------------------------------------------------------------------------- */
 
 START_TEST(embedding_reads_a_matrix_back) {
     enum { N = 37 };

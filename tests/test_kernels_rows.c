@@ -83,7 +83,7 @@ START_TEST(rows_are_accurate) {
 }
 END_TEST
 
-/* ---- the exponential ------------------------------------------------------------------------- */
+/* ---- the exponential ------------------------------------------------------------------------ */
 
 /* Below 1.1 units in the last place over the whole range (measured 1.01); order.md states it. */
 START_TEST(exponential_is_accurate) {
@@ -121,7 +121,7 @@ START_TEST(silu_of_extremes) {
 }
 END_TEST
 
-/* ---- rope ------------------------------------------------------------------------------------ */
+/* ---- rope ----------------------------------------------------------------------------------- */
 
 /* Turns x [n][heads][D] as rows at the given positions. */
 static void turn(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
@@ -208,7 +208,7 @@ START_TEST(rope_tables_are_of_this_step) {
 }
 END_TEST
 
-/* ---- moving rows, halves, work of the host --------------------------------------------------- */
+/* ---- moving rows, halves, work of the host -------------------------------------------------- */
 
 START_TEST(gather_and_download) {
     struct backend *b = open_backend(NULL, 2, 8, 32);
@@ -243,7 +243,7 @@ START_TEST(parallel_runs_each_once) {
 }
 END_TEST
 
-/* ---- choosing a path and threads ------------------------------------------------------------- */
+/* ---- choosing a path and threads ------------------------------------------------------------ */
 
 static enum status open_path(const char *path, int threads, char *opened, struct err *err) {
     struct backend_config config = {threads, path, 1, 32};

@@ -55,7 +55,7 @@ static bool chance(struct simulation *sim, int percent) {
     return between(sim, 1, 100) <= percent;
 }
 
-/* ---- the scenario ---------------------------------------------------------------------------- */
+/* ---- the scenario --------------------------------------------------------------------------- */
 
 static void on_events(void *arg, const struct event *events, int n);
 
@@ -101,7 +101,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     if (chance(sim, 20)) sim->scheduler->pool.known.hash_mask = chance(sim, 50) ? 0 : 3;
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static void draw_prompt(struct simulation *sim, struct fake_client *client, int n) {
     const int32_t *text = sim->template[between(sim, 0, N_TEMPLATES - 1)];
@@ -213,7 +213,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void check_flags_took_effect(const struct simulation *sim) {
     for (int i = 0; i < MAX_CLIENTS; i++) {

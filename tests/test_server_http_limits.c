@@ -38,7 +38,7 @@ static void expect_refusal(struct peer *client, const char *status, const char *
     ck_assert_int_eq(peer_count(client, "HTTP/1.1 "), 1);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
 static void say_header(size_t length, const char *end) {
     char *value = mem_alloc(length);
@@ -143,7 +143,7 @@ START_TEST(test_refused_chunks_without_end) {
 }
 END_TEST
 
-/* ---- framing --------------------------------------------------------------------------------- */
+/* ---- framing -------------------------------------------------------------------------------- */
 
 static const char *const bad_framing[] = {
     "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -199,7 +199,7 @@ START_TEST(test_noise) {
 }
 END_TEST
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 static void setup_hasty(void) {
     struct http_config config = fixture_config();
@@ -288,8 +288,8 @@ START_TEST(test_waiting_has_no_deadline) {
 }
 END_TEST
 
-/* With nothing to wait for the loop sleeps for ever; with deadlines only, until the next of them.
- */
+/* With nothing to wait for the loop sleeps for ever; with deadlines only, until the next of
+ * them. */
 START_TEST(test_loop_sleeps) {
     fixture_run(&fixture, 20);
     ck_assert_int_gt(uv_backend_timeout(&fixture.loop), 20);
@@ -304,7 +304,7 @@ START_TEST(test_loop_sleeps) {
 }
 END_TEST
 
-/* ---- connections ----------------------------------------------------------------------------- */
+/* ---- connections ---------------------------------------------------------------------------- */
 
 static void setup_small(void) {
     struct http_config config = fixture_config();
@@ -356,8 +356,8 @@ START_TEST(test_far_above_the_limit) {
 }
 END_TEST
 
-/* The process has no descriptor left when clients come; it turns them away and hears the next ones.
- */
+/* The process has no descriptor left when clients come; it turns them away and hears the next
+ * ones. */
 START_TEST(test_no_descriptors_left) {
     struct peer more[5];
     struct rlimit saved, low;

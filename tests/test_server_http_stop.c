@@ -28,7 +28,7 @@ static void on_closed(void *app) {
     closed->is_closed = true;
 }
 
-/* ---- draining -------------------------------------------------------------------------------- */
+/* ---- draining ------------------------------------------------------------------------------- */
 
 static bool can_connect(void) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -134,7 +134,7 @@ START_TEST(test_abort_cuts_everything) {
 }
 END_TEST
 
-/* ---- stopping from within -------------------------------------------------------------------- */
+/* ---- stopping from within ------------------------------------------------------------------- */
 
 static struct http_server *inner;
 
@@ -207,7 +207,7 @@ START_TEST(test_drain_and_free_from_callbacks) {
 }
 END_TEST
 
-/* ---- listening ------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------ */
 
 static bool answers_on(int family, const char *address, int port) {
     char got[16] = {0};

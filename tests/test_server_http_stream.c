@@ -146,7 +146,7 @@ START_TEST(test_three_hundred_streams) {
 }
 END_TEST
 
-/* ---- clients that go ------------------------------------------------------------------------- */
+/* ---- clients that go ------------------------------------------------------------------------ */
 
 static void expect_gone_soon(uint64_t since_ns) {
     UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
@@ -287,7 +287,7 @@ START_TEST(test_write_above_the_backlog) {
 }
 END_TEST
 
-/* ---- silence --------------------------------------------------------------------------------- */
+/* ---- silence -------------------------------------------------------------------------------- */
 
 static void setup_silence(void) {
     struct http_config config = fixture_config();

@@ -28,7 +28,7 @@ static void discard(struct made *made) {
     buf_free(&made->file);
 }
 
-/* ---- quantising ------------------------------------------------------------------------------ */
+/* ---- quantising ----------------------------------------------------------------------------- */
 
 /* The largest distance between what was quantised and what is read back. */
 static float worst_error(enum dtype type, const float *x, size_t n) {
@@ -64,7 +64,7 @@ START_TEST(blocks_of_zeros_stay_zeros) {
 }
 END_TEST
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 START_TEST(the_same_description_gives_the_same_bytes) {
     struct tiny_model tiny;
@@ -157,7 +157,7 @@ START_TEST(its_tokenizer_reads_and_writes_text) {
 }
 END_TEST
 
-/* ---- the suite ------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
     const TTest *const tests[] = {

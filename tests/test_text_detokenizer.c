@@ -1,6 +1,6 @@
 /* Decoding: bytes into whole characters as Python's decoder replaces them, in any portions; special
- * tokens; the first space.
- */
+ * tokens; the first
+ * space. */
 #include <check.h>
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "support/tokenizer_fixture.h"
 
-/* ---- Python's replacing decoder -------------------------------------------------------------- */
+/* ---- Python's replacing decoder ------------------------------------------------------------- */
 
 struct bytes_test {
     const struct tokenizer *tokenizer;
@@ -33,8 +33,8 @@ static struct buf unhex(const cJSON *line, const char *key) {
     return out;
 }
 
-/* What was given so far is always the beginning of the right text, and ends with a whole character.
- */
+/* What was given so far is always the beginning of the right text, and ends with a whole
+ * character. */
 static void check_beginning(const struct buf *out, const struct buf *expected) {
     ck_assert_uint_le(out->length, expected->length);
     ck_assert_mem_eq(out->data, expected->data, out->length);
@@ -70,7 +70,7 @@ START_TEST(bytes_become_what_python_makes_of_them) {
 }
 END_TEST
 
-/* ---- streaming ------------------------------------------------------------------------------- */
+/* ---- streaming ------------------------------------------------------------------------------ */
 
 static struct buf stream(const struct tokenizer *tokenizer, const int32_t *ids, int n,
                          const struct buf *whole) {
@@ -140,7 +140,7 @@ START_TEST(an_unfinished_character_ends_as_one_replacement) {
 }
 END_TEST
 
-/* ---- special tokens and the first space ------------------------------------------------------ */
+/* ---- special tokens and the first space ----------------------------------------------------- */
 
 static void shows(const struct tokenizer *tokenizer, const char *text, bool skip_special,
                   const char *expected) {

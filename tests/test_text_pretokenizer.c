@@ -1,6 +1,6 @@
 /* Pieces: what each family's pattern makes of short texts, that pieces are the whole text whatever
- * it holds, that PCRE2's interpreter and its compiled code agree, and normal form C.
- */
+ * it holds, that PCRE2's interpreter and its compiled code agree, and normal form
+ * C. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ START_TEST(bytes_that_are_no_text_are_their_own_pieces) {
 }
 END_TEST
 
-/* ---- all names ------------------------------------------------------------------------------- */
+/* ---- all names ------------------------------------------------------------------------------ */
 
 static const char *const names[] = {
     "smollm",
@@ -245,7 +245,7 @@ START_TEST(the_sink_can_stop_the_splitting) {
 }
 END_TEST
 
-/* ---- normal form C --------------------------------------------------------------------------- */
+/* ---- normal form C -------------------------------------------------------------------------- */
 
 static void normalizes(const char *text, const char *expected) {
     struct buf out = {0};

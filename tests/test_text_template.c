@@ -113,7 +113,7 @@ START_TEST(agrees_with_jinja2) {
 }
 END_TEST
 
-/* ---- whose each byte is ------------------------------------------------------------------- */
+/* ---- whose each byte is --------------------------------------------------------------------- */
 
 static const char talk[] = "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|>\\n\", \"n\": 7, "
                            "\"list\": [\"a\", \"b\"]}]";
@@ -176,7 +176,7 @@ START_TEST(knows_whose_each_byte_is) {
 }
 END_TEST
 
-/* ---- bounds ------------------------------------------------------------------------------- */
+/* ---- bounds --------------------------------------------------------------------------------- */
 
 /* Renders and wants an error that has `cause` in it. */
 static void fails(const char *source, const char *cause) {

@@ -9,7 +9,7 @@
 
 #include "support/tokenizer_fixture.h"
 
-/* ---- golden vectors -------------------------------------------------------------------------- */
+/* ---- golden vectors ------------------------------------------------------------------------- */
 
 START_TEST(smollm2_encodes_as_its_own_tokenizer) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
@@ -35,7 +35,7 @@ START_TEST(families_encode_as_their_oracles) {
 }
 END_TEST
 
-/* ---- specifications that are no good --------------------------------------------------------- */
+/* ---- specifications that are no good -------------------------------------------------------- */
 
 static const char *const abc[] = {"a", "b", "ab", "c"};
 static const uint32_t abc_length[] = {1, 1, 2, 1};
@@ -147,7 +147,7 @@ START_TEST(a_token_may_hold_any_byte) {
 }
 END_TEST
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 START_TEST(tokens_have_names_and_bytes) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
@@ -182,7 +182,7 @@ START_TEST(ids_out_of_range_are_nothing) {
 }
 END_TEST
 
-/* ---- limits and special tokens --------------------------------------------------------------- */
+/* ---- limits and special tokens -------------------------------------------------------------- */
 
 static int count(const struct tokenizer *tokenizer, const char *text, enum special_rule rule,
                  bool add_special, int limit) {
@@ -241,7 +241,7 @@ START_TEST(users_cannot_write_control_tokens) {
 }
 END_TEST
 
-/* ---- any text comes back --------------------------------------------------------------------- */
+/* ---- any text comes back -------------------------------------------------------------------- */
 
 static void comes_back(const struct tokenizer *tokenizer, const struct buf *text,
                        enum special_rule rule) {
@@ -301,7 +301,7 @@ START_TEST(any_bytes_come_back) {
 }
 END_TEST
 
-/* ---- hostile texts: a megabyte each; the times are printed, completion is demanded ----------- */
+/* ---- hostile texts: a megabyte each; the times are printed, completion is demanded ---------- */
 
 #define MEGABYTE 1000000
 
@@ -394,7 +394,7 @@ START_TEST(a_limit_ends_a_hostile_text_before_the_work) {
 }
 END_TEST
 
-/* ---- threads --------------------------------------------------------------------------------- */
+/* ---- threads -------------------------------------------------------------------------------- */
 
 struct job {
     const struct tokenizer *tokenizer;

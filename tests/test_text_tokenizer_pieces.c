@@ -8,8 +8,8 @@
 
 #define MAX_PARTS 4
 
-/* Encodes the parts as one prompt; a part that begins with '!' came from a user (without the '!').
- */
+/* Encodes the parts as one prompt; a part that begins with '!' came from a user (without the
+ * '!'). */
 static int encode_parts(const struct tokenizer *tokenizer, const char *const *parts,
                         struct buf *text, int32_t **ids) {
     struct chat_piece pieces[MAX_PARTS];

@@ -24,7 +24,7 @@ void merge_memory_free(struct merge_memory *memory) {
     free(memory->heap);
 }
 
-/* ---- the heap -------------------------------------------------------------------------------- */
+/* ---- the heap ------------------------------------------------------------------------------- */
 
 static void heap_push(struct merge_memory *memory, struct candidate candidate) {
     if (memory->n_heap == memory->heap_capacity) {
@@ -53,7 +53,7 @@ static struct candidate heap_pop(struct merge_memory *memory) {
     return top;
 }
 
-/* ---- pairs ----------------------------------------------------------------------------------- */
+/* ---- pairs ---------------------------------------------------------------------------------- */
 
 /* Byte-level BPE has a list of merges; SentencePiece merges whatever gives a token, by that token's
  * score. */

@@ -18,7 +18,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- the patterns ---------------------------------------------------------------------------- */
+/* ---- the patterns --------------------------------------------------------------------------- */
 
 #define SPACES                                                                                     \
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}" \
@@ -164,7 +164,7 @@ static const struct family *family_of(const char *name) {
     return NULL;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------ */
 
 static enum status compile(struct pretokenizer *pretokenizer, const char *pattern,
                            struct err *err) {
@@ -211,7 +211,7 @@ void pretokenizer_free(struct pretokenizer *pretokenizer) {
     pretokenizer->n_stages = 0;
 }
 
-/* ---- splitting ------------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------ */
 
 struct split {
     const struct pretokenizer *pretokenizer;

@@ -1,7 +1,7 @@
 /* Special and added tokens are found with a trie. From each byte that begins one, the walk goes at
  * most as deep as the longest special token is long, so the time stays linear in the text whatever
- * it holds.
- */
+ * it
+ * holds. */
 #include <stdlib.h>
 
 #include "engine/text/tokenizer_internal.h"

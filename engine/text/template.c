@@ -22,7 +22,7 @@ struct chat_template {
     bool names_content; /* the source speaks of "content" */
 };
 
-/* ---- compiling ---------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------ */
 
 static bool compile_guarded(struct guard *guard, struct chat_template *chat_template,
                             const char *source, size_t length) {
@@ -55,7 +55,7 @@ void chat_template_free(struct chat_template *chat_template) {
     free(chat_template);
 }
 
-/* ---- what a template sees ----------------------------------------------------------------- */
+/* ---- what a template sees ------------------------------------------------------------------- */
 
 static void set_global(struct render *r, const char *name, struct value value) {
     dict_set(r, r->globals, text_of(r, name), value);
@@ -107,7 +107,7 @@ static void set_globals(struct render *r, const struct chat_input *input, struct
     }
 }
 
-/* ---- continuing the final message --------------------------------------------------------- */
+/* ---- continuing the final message ----------------------------------------------------------- */
 
 #define TAG "CONTINUE_FINAL_MESSAGE_TAG"
 
@@ -154,7 +154,7 @@ static void cut_at_tag(struct render *r, const struct text *content) {
     r->out->length = is_whole ? head->length : text_strip(r, head, NULL, false, true).text->length;
 }
 
-/* ---- rendering ---------------------------------------------------------------------------- */
+/* ---- rendering ------------------------------------------------------------------------------ */
 
 static bool render_guarded(struct render *r, const struct chat_template *chat_template,
                            const struct chat_input *input, size_t max_bytes) {

@@ -13,7 +13,7 @@
 
 #include "engine/text/text.h"
 
-/* ---- guard: memory, bounds and the way out ------------------------------------------------ */
+/* ---- guard: memory, bounds and the way out -------------------------------------------------- */
 
 #define TEMPLATE_NESTING_MAX 200              /* height of the syntax tree */
 #define TEMPLATE_DEPTH_MAX 1000               /* nested evaluations, macros and values */
@@ -44,7 +44,7 @@ void guard_charge(struct guard *guard, size_t steps);
 void guard_enter(struct guard *guard); /* one call deeper; paired with guard_leave */
 void guard_leave(struct guard *guard);
 
-/* ---- values ------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
 
 enum value_kind {
     VALUE_MISSING, /* no value at all: an argument that was not given */
@@ -182,7 +182,7 @@ struct cycler {
 #define VALUE_OF_LIST(l) ((struct value){.kind = VALUE_LIST, .list = (l)})
 #define VALUE_OF_DICT(d) ((struct value){.kind = VALUE_DICT, .dict = (d)})
 
-/* ---- text (template_text.c) --------------------------------------------------------------- */
+/* ---- text (template_text.c) ----------------------------------------------------------------- */
 
 /* Text in the making. The mask appears with the first byte whose owner differs. */
 struct builder {
@@ -236,7 +236,7 @@ bool point_is_cased(int32_t point);
 struct value text_strip(struct render *r, const struct text *text, const struct text *set,
                         bool left, bool right);
 
-/* ---- values (template_value.c, template_print.c) ------------------------------------------ */
+/* ---- values (template_value.c, template_print.c) -------------------------------------------- */
 
 struct list *list_new(struct render *r, size_t n,
                       enum list_flavour flavour); /* items uninitialised */
@@ -277,13 +277,13 @@ void value_repr(struct render *r, struct builder *b, struct value value);
 const struct text *value_text(struct render *r, struct value value);
 void real_print(char out[32], double real); /* Python's repr of a float */
 
-/* ---- JSON (template_json.c) --------------------------------------------------------------- */
+/* ---- JSON (template_json.c) ----------------------------------------------------------------- */
 
 struct value value_from_json(struct render *r,
                              const struct cJSON *json); /* strings become the user's */
 struct value filter_tojson(struct render *r, struct value self, const struct args *args);
 
-/* ---- syntax tree (template_parser.c) ------------------------------------------------------ */
+/* ---- syntax tree (template_parser.c) -------------------------------------------------------- */
 
 enum node_kind {
     /* expressions */
@@ -345,7 +345,7 @@ struct node {
 /* Parses a whole template into the guard's arena. */
 struct node *template_parse(struct guard *guard, const char *source, size_t length);
 
-/* ---- running (template_eval.c, template_exec.c) ------------------------------------------- */
+/* ---- running (template_eval.c, template_exec.c) --------------------------------------------- */
 
 struct binding {
     struct binding *next;
@@ -396,7 +396,7 @@ enum flow exec(struct render *r, const struct node *list);
 struct value macro_call(struct render *r, const struct macro *macro, const struct args *args);
 void frame_set(struct render *r, struct frame *frame, const struct text *name, struct value value);
 
-/* ---- what templates can call (template_builtins.c and the files it lists) ----------------- */
+/* ---- what templates can call (template_builtins.c and the files it lists) ------------------- */
 
 const struct builtin *builtin_filter(const char *name, size_t length);
 const struct builtin *builtin_test(const char *name, size_t length);
@@ -422,7 +422,7 @@ static inline struct value arg_or(const struct args *args, size_t i, struct valu
     return args->position[i].kind == VALUE_MISSING ? otherwise : args->position[i];
 }
 
-/* ---- tokens (template_lexer.c) ------------------------------------------------------------ */
+/* ---- tokens (template_lexer.c) -------------------------------------------------------------- */
 
 enum token_kind {
     TEMPLATE_END,

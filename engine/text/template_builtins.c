@@ -43,7 +43,7 @@ const struct builtin *builtin_method(struct value self, const char *name, size_t
     }
 }
 
-/* ---- binding ------------------------------------------------------------------------------ */
+/* ---- binding -------------------------------------------------------------------------------- */
 
 /* The next name of "one,two,three": its length, and `rest` behind the comma. */
 static size_t next_param(const char *params, const char **rest) {

@@ -4,7 +4,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- names, literals ---------------------------------------------------------------------- */
+/* ---- names, literals ------------------------------------------------------------------------ */
 
 static struct value undefined(enum value_kind holder, const struct text *name) {
     return (struct value){.kind = VALUE_UNDEFINED, .holder = holder, .text = name};
@@ -45,7 +45,7 @@ static struct value eval_dict(struct render *r, const struct node *node) {
     return VALUE_OF_DICT(dict);
 }
 
-/* ---- attributes and items ----------------------------------------------------------------- */
+/* ---- attributes and items ------------------------------------------------------------------- */
 
 static struct value loop_neighbour(const struct loop *loop, size_t index) {
     return index < loop->list->n ? loop->list->items[index] : undefined(VALUE_MISSING, NULL);
@@ -145,7 +145,7 @@ static struct value eval_item(struct render *r, const struct node *node) {
     return value_slice(r, object, start, stop, step);
 }
 
-/* ---- calls, filters, tests ---------------------------------------------------------------- */
+/* ---- calls, filters, tests ------------------------------------------------------------------ */
 
 static size_t count(const struct node *list) {
     size_t n = 0;
@@ -249,7 +249,7 @@ static struct value eval_test(struct render *r, const struct node *node) {
     return builtin_run(r, node->builtin, self, &args);
 }
 
-/* ---- operators ---------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------ */
 
 static bool compare_one(struct render *r, int op, struct value a, struct value b) {
     if (op == TEMPLATE_EQ) return value_equal(r, a, b);

@@ -5,7 +5,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- scopes ------------------------------------------------------------------------------- */
+/* ---- scopes --------------------------------------------------------------------------------- */
 
 static struct frame *frame_push(struct render *r, struct frame *parent) {
     struct frame *frame = render_alloc(r, sizeof *frame);
@@ -50,7 +50,7 @@ static void frame_capture(struct frame *frame) {
     for (; frame && !frame->captured; frame = frame->parent) frame->captured = true;
 }
 
-/* ---- assignment --------------------------------------------------------------------------- */
+/* ---- assignment ----------------------------------------------------------------------------- */
 
 static void assign_member(struct render *r, const struct node *target, struct value value) {
     const struct node name = {.kind = NODE_NAME, .name = target->name, .line = target->line};
@@ -85,7 +85,7 @@ static void assign(struct render *r, const struct node *target, struct value val
     if (i < list->n) render_fail(r, "there are %zu values to unpack, not %zu", list->n, i);
 }
 
-/* ---- output that is kept ------------------------------------------------------------------ */
+/* ---- output that is kept -------------------------------------------------------------------- */
 
 /* Runs a body in a scope of its own and gives what it wrote. */
 static struct value capture(struct render *r, const struct node *body, enum flow *flow) {
@@ -115,7 +115,7 @@ static enum flow exec_filter_block(struct render *r, const struct node *node) {
     return flow;
 }
 
-/* ---- loops -------------------------------------------------------------------------------- */
+/* ---- loops ---------------------------------------------------------------------------------- */
 
 /* The items for which the loop's own condition holds, with the loop's variables set for it. */
 static struct list *filtered(struct render *r, const struct node *node, struct list *all) {
@@ -166,7 +166,7 @@ static enum flow exec_for(struct render *r, const struct node *node) {
     return flow;
 }
 
-/* ---- macros ------------------------------------------------------------------------------- */
+/* ---- macros --------------------------------------------------------------------------------- */
 
 static struct value *keyword_find(struct args *args, const struct text *name) {
     for (size_t i = 0; i < args->n_keywords; i++) {
@@ -277,7 +277,7 @@ static void exec_call_block(struct render *r, const struct node *node) {
     value_print(r, r->out, eval_call(r, callee, &args));
 }
 
-/* ---- the other statements ----------------------------------------------------------------- */
+/* ---- the other statements ------------------------------------------------------------------- */
 
 static enum flow exec_if(struct render *r, const struct node *node) {
     for (const struct node *branch = node->a; branch; branch = branch->next) {

@@ -11,7 +11,7 @@ static struct node **append(struct node **last, struct node *node) {
     return &node->next;
 }
 
-/* ---- literals and names ------------------------------------------------------------------- */
+/* ---- literals and names --------------------------------------------------------------------- */
 
 static struct node *constant(struct parser *p, struct value value) {
     struct node *node = parser_node(p, NODE_CONST);
@@ -152,7 +152,7 @@ struct node *parse_target(struct parser *p, bool member) {
     return parser_close(p, tuple);
 }
 
-/* ---- subscripts, calls, filters, tests ---------------------------------------------------- */
+/* ---- subscripts, calls, filters, tests ------------------------------------------------------ */
 
 static struct node *parse_attribute(struct parser *p, struct node *object) {
     struct node *node = parser_node(p, NODE_ATTRIBUTE);
@@ -307,7 +307,7 @@ static struct node *parse_test(struct parser *p, struct node *subject) {
     return parser_close(p, not );
 }
 
-/* ---- operators, the tightest first -------------------------------------------------------- */
+/* ---- operators, the tightest first ---------------------------------------------------------- */
 
 static struct node *parse_unary(struct parser *p, bool with_filters) {
     struct node *node;

@@ -13,7 +13,7 @@ static struct value lowered(struct render *r, struct value value) {
     return value.kind == VALUE_TEXT ? text_map(r, value.text, point_lower) : value;
 }
 
-/* ---- attributes by path ------------------------------------------------------------------- */
+/* ---- attributes by path --------------------------------------------------------------------- */
 
 /* One part of "a.b.0": digits are an index. */
 static struct value path_part(struct render *r, const struct text *path, size_t start,
@@ -66,7 +66,7 @@ static struct value sort_key(struct render *r, struct value item, struct value p
     return VALUE_OF_LIST(keys);
 }
 
-/* ---- sorting ------------------------------------------------------------------------------ */
+/* ---- sorting -------------------------------------------------------------------------------- */
 
 /* Merge sort, which keeps the order of what compares equal, in either direction. `spare` holds
  * as many pairs. */
@@ -196,7 +196,7 @@ static struct value filter_max(struct render *r, struct value self, const struct
     return extreme(r, self, args, 1);
 }
 
-/* ---- mapping and selecting ---------------------------------------------------------------- */
+/* ---- mapping and selecting ------------------------------------------------------------------ */
 
 static struct args without_first(const struct args *args, size_t n) {
     struct args rest = *args;
@@ -289,7 +289,7 @@ static struct value filter_rejectattr(struct render *r, struct value self,
     return choose(r, self, args, false, true);
 }
 
-/* ---- parts -------------------------------------------------------------------------------- */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 static struct value filter_list(struct render *r, struct value self, const struct args *args) {
     (void)args;

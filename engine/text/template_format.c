@@ -16,7 +16,7 @@ struct spec {
     char type;                /* 0: none */
 };
 
-/* ---- numbers ------------------------------------------------------------------------------ */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static size_t binary_digits(char *out, uint64_t size) {
     int n = 0;
@@ -133,7 +133,7 @@ static char look(const struct text *text, size_t at) {
     return at < text->length ? text->data[at] : 0;
 }
 
-/* ---- % ------------------------------------------------------------------------------------ */
+/* ---- % -------------------------------------------------------------------------------------- */
 
 struct percent {
     const struct text *format;
@@ -263,7 +263,7 @@ struct value text_percent(struct render *r, const struct text *format, struct va
     return builder_value(r, b);
 }
 
-/* ---- format ------------------------------------------------------------------------------- */
+/* ---- format --------------------------------------------------------------------------------- */
 
 struct format {
     const struct text *text;

@@ -126,7 +126,7 @@ const struct builtin template_functions[] = {
     {NULL, NULL, NULL, 0},
 };
 
-/* ---- methods of cyclers and loops --------------------------------------------------------- */
+/* ---- methods of cyclers and loops ----------------------------------------------------------- */
 
 static struct value cycler_next(struct render *r, struct value self, const struct args *args) {
     (void)r, (void)args;

@@ -7,7 +7,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- in ----------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------------------- */
 
 /* The string stays where cJSON has it: the caller keeps the tree until the render is over. */
 static struct value user_text(struct render *r, const char *data) {
@@ -52,7 +52,7 @@ struct value value_from_json(struct render *r, const struct cJSON *json) {
     return value;
 }
 
-/* ---- out ---------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------------------ */
 
 struct writer {
     struct render *r;

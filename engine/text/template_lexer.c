@@ -101,7 +101,7 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     advance(lexer, end);
 }
 
-/* ---- comments and raw blocks -------------------------------------------------------------- */
+/* ---- comments and raw blocks ---------------------------------------------------------------- */
 
 /* Where the next tag of any kind opens, at or after `at`; the length of the source when there is
  * none. */
@@ -176,7 +176,7 @@ static void lex_raw(struct lexer *lexer, size_t start) {
     fail(lexer, "a raw block is not closed with '{% endraw %}'");
 }
 
-/* ---- numbers, names, strings, operators --------------------------------------------------- */
+/* ---- numbers, names, strings, operators ----------------------------------------------------- */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -406,7 +406,7 @@ static void lex_operator(struct lexer *lexer) {
     advance(lexer, lexer->at + 1);
 }
 
-/* ---- tags --------------------------------------------------------------------------------- */
+/* ---- tags ----------------------------------------------------------------------------------- */
 
 /* Reads the end of the tag if it is here and no bracket is open. */
 static bool lex_tag_end(struct lexer *lexer, bool is_variable) {

@@ -4,7 +4,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- letters ------------------------------------------------------------------------------ */
+/* ---- letters -------------------------------------------------------------------------------- */
 
 static struct value by_filter(struct render *r, struct value self, const char *filter) {
     const struct args none = {.position = NULL};
@@ -104,7 +104,7 @@ static struct value text_islower(struct render *r, struct value self, const stru
     return by_test(r, self, "lower");
 }
 
-/* ---- ends --------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static struct value strip(struct render *r, struct value self, const struct args *args, bool left,
                           bool right) {
@@ -176,7 +176,7 @@ static struct value text_removesuffix(struct render *r, struct value self,
     return has_end(text, part, false) ? text_part(r, text, 0, text->length - part->length) : self;
 }
 
-/* ---- finding ------------------------------------------------------------------------------ */
+/* ---- finding -------------------------------------------------------------------------------- */
 
 /* The character position of a part in the whole string, or -1. */
 static int64_t find(struct render *r, struct value self, const struct args *args, bool from_right) {
@@ -256,7 +256,7 @@ static struct value text_replace(struct render *r, struct value self, const stru
     return builder_value(r, b);
 }
 
-/* ---- splitting ---------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------ */
 
 /* Words between white space, at most `limit` cuts, after which the rest stays whole. */
 static struct list *split_space(struct render *r, const struct text *text, int64_t limit) {
@@ -399,7 +399,7 @@ static struct value text_join(struct render *r, struct value self, const struct 
     return builder_value(r, b);
 }
 
-/* ---- padding ------------------------------------------------------------------------------ */
+/* ---- padding -------------------------------------------------------------------------------- */
 
 /* Adds `n` times the fill character. */
 static void pad(struct render *r, struct builder *b, const struct text *fill, int64_t n) {

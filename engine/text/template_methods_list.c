@@ -31,7 +31,7 @@ const struct builtin template_list_methods[] = {
     {NULL, NULL, NULL, 0},
 };
 
-/* ---- dicts -------------------------------------------------------------------------------- */
+/* ---- dicts ---------------------------------------------------------------------------------- */
 
 static struct value dict_get_method(struct render *r, struct value self, const struct args *args) {
     const struct value *found = dict_get(r, self.dict, args->position[0]);

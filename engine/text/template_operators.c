@@ -13,7 +13,7 @@ _Noreturn static void fail_operands(struct render *r, int op, struct value a, st
     render_fail(r, "'%s' is not defined for '%s' and '%s'", name, value_type(a), value_type(b));
 }
 
-/* ---- numbers ------------------------------------------------------------------------------ */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 /* Division that rounds down, and the remainder that goes with it. */
 static int64_t floor_div(int64_t a, int64_t b, int64_t *rest) {
@@ -106,7 +106,7 @@ static struct value reals(struct render *r, int op, double a, double b) {
     }
 }
 
-/* ---- strings and lists -------------------------------------------------------------------- */
+/* ---- strings and lists ---------------------------------------------------------------------- */
 
 static bool is_sequence(struct value value) {
     return value.kind == VALUE_TEXT ||
@@ -150,7 +150,7 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
     fail_operands(r, op, a, b);
 }
 
-/* ---- slices ------------------------------------------------------------------------------- */
+/* ---- slices --------------------------------------------------------------------------------- */
 
 struct slice {
     int64_t start, step, n; /* the first item, from one to the next, how many */

@@ -40,7 +40,7 @@ static void print_real(struct render *r, struct builder *b, double real) {
     builder_puts(r, b, text);
 }
 
-/* ---- repr of strings ---------------------------------------------------------------------- */
+/* ---- repr of strings ------------------------------------------------------------------------ */
 
 static void repr_point(struct render *r, struct builder *b, const struct text *text, size_t at,
                        size_t next, char quote) {
@@ -72,7 +72,7 @@ static void repr_text(struct render *r, struct builder *b, const struct text *te
     builder_puts(r, b, quote);
 }
 
-/* ---- repr of containers ------------------------------------------------------------------- */
+/* ---- repr of containers --------------------------------------------------------------------- */
 
 static void print_items(struct render *r, struct builder *b, const struct list *list) {
     for (size_t i = 0; i < list->n; i++) {

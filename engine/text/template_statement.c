@@ -106,7 +106,7 @@ static struct node *parse_with(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* ---- macros and what is like them --------------------------------------------------------- */
+/* ---- macros and what is like them ----------------------------------------------------------- */
 
 static void check_parameter(struct parser *p, const struct node *list,
                             const struct node *parameter) {
@@ -224,7 +224,7 @@ static struct node *parse_continue(struct parser *p) {
     return parse_jump(p, NODE_CONTINUE);
 }
 
-/* ---- statements --------------------------------------------------------------------------- */
+/* ---- statements ----------------------------------------------------------------------------- */
 
 static struct node *parse_statement(struct parser *p) {
     static const struct {

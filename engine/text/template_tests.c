@@ -2,7 +2,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- tests of kind ------------------------------------------------------------------------ */
+/* ---- tests of kind -------------------------------------------------------------------------- */
 
 #define TEST(name, condition)                                                                      \
     static struct value name(struct render *r, struct value self, const struct args *args) {       \
@@ -32,7 +32,7 @@ TEST(is_callable, self.kind == VALUE_UNDEFINED || self.kind == VALUE_FUNCTION ||
 TEST(is_filter, self.kind == VALUE_TEXT && builtin_filter(self.text->data, self.text->length))
 TEST(is_test, self.kind == VALUE_TEXT && builtin_test(self.text->data, self.text->length))
 
-/* ---- tests of comparison ------------------------------------------------------------------ */
+/* ---- tests of comparison -------------------------------------------------------------------- */
 
 TEST(is_equal, value_equal(r, self, args->position[0]))
 TEST(is_unequal, !value_equal(r, self, args->position[0]))

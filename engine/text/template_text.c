@@ -6,7 +6,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- builder ------------------------------------------------------------------------------ */
+/* ---- builder -------------------------------------------------------------------------------- */
 
 struct builder *builder_new(struct render *r) {
     struct builder *b = render_alloc(r, sizeof *b);
@@ -90,7 +90,7 @@ struct value builder_value(struct render *r, struct builder *b) {
     return VALUE_OF_TEXT(text);
 }
 
-/* ---- making texts ------------------------------------------------------------------------- */
+/* ---- making texts --------------------------------------------------------------------------- */
 
 struct value text_of(struct render *r, const char *literal) {
     struct text *text = text_new(r);
@@ -128,7 +128,7 @@ struct value text_append(struct render *r, const struct text *left, const struct
     return builder_value(r, b);
 }
 
-/* ---- looking at texts --------------------------------------------------------------------- */
+/* ---- looking at texts ----------------------------------------------------------------------- */
 
 bool text_is_user(const struct text *text, size_t at) {
     return text->mask ? text->mask[at] : text->user;
@@ -240,7 +240,7 @@ int32_t point_lower(int32_t point, int32_t previous) {
     return utf8proc_tolower(point);
 }
 
-/* ---- changing texts ----------------------------------------------------------------------- */
+/* ---- changing texts ------------------------------------------------------------------------- */
 
 /* Adds what a character has become. */
 static void add_point(struct render *r, struct builder *b, int32_t point, bool user) {

@@ -5,7 +5,7 @@
 
 #include "engine/text/template.h"
 
-/* ---- lists -------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------------- */
 
 struct list_store {
     struct value *items;
@@ -66,7 +66,7 @@ struct value list_pair(struct render *r, struct value a, struct value b) {
     return VALUE_OF_LIST(pair);
 }
 
-/* ---- numbers and types -------------------------------------------------------------------- */
+/* ---- numbers and types ---------------------------------------------------------------------- */
 
 bool value_is_integral(struct value value) {
     return value.kind == VALUE_BOOL || value.kind == VALUE_INT;
@@ -149,7 +149,7 @@ bool value_truth(struct value value) {
     }
 }
 
-/* ---- equality and order ------------------------------------------------------------------- */
+/* ---- equality and order --------------------------------------------------------------------- */
 
 static bool lists_equal(struct render *r, const struct list *a, const struct list *b) {
     bool a_tuple = a->flavour == LIST_TUPLE || a->flavour == LIST_GROUP;
@@ -244,7 +244,7 @@ int value_compare(struct render *r, struct value a, struct value b) {
     return order;
 }
 
-/* ---- walking ------------------------------------------------------------------------------ */
+/* ---- walking -------------------------------------------------------------------------------- */
 
 /* A string's characters, each a string. */
 static struct list *characters(struct render *r, const struct text *text) {

@@ -16,8 +16,8 @@ struct cJSON;
 /* One piece of a rendered prompt. What a template itself writes may name special tokens; what came
  * from a message may not (SPECIAL_AS_TEXT), so that a user cannot forge another turn. */
 struct chat_piece {
-    size_t start, length;  /* bytes in the rendered text */
-    bool from_user;        /* came from a string of `messages`, `tools`, `documents` or `extra` */
+    size_t start, length; /* bytes in the rendered text */
+    bool from_user;       /* came from a string of `messages`, `tools`, `documents` or `extra` */
 };
 
 /* ---- tokenizer ------------------------------------------------------------------------------ */
@@ -43,18 +43,18 @@ struct tokenizer_spec {
     enum tokenizer_kind kind;
     /* name of the pre-tokenizer pattern ("smollm", "llama-bpe", ...); NULL: gpt-2's */
     const char *pre;
-    int n_tokens;               /* V */
+    int n_tokens; /* V */
     /* [V] in the file's spelling (byte-level alphabet, or with U+2581) */
     const char *const *token;
     const uint32_t *token_length; /* [V] bytes of each token: a token may hold any byte, NUL too */
-    const int32_t *type;        /* [V] enum token_type; NULL: all normal */
-    const float *score;         /* [V] SentencePiece scores; NULL for byte-level BPE */
+    const int32_t *type;          /* [V] enum token_type; NULL: all normal */
+    const float *score;           /* [V] SentencePiece scores; NULL for byte-level BPE */
     int n_merges;
-    const char *const *merge;   /* [n_merges] "left right", best first; NULL for SentencePiece */
+    const char *const *merge;     /* [n_merges] "left right", best first; NULL for SentencePiece */
     const uint32_t *merge_length; /* [n_merges] */
     int32_t bos, eos, unknown;
-    bool add_bos, add_eos;      /* put around a text that is encoded with `add_special` */
-    bool add_space_prefix;      /* SentencePiece: a space before the first word */
+    bool add_bos, add_eos; /* put around a text that is encoded with `add_special` */
+    bool add_space_prefix; /* SentencePiece: a space before the first word */
 };
 
 struct tokenizer;
@@ -99,7 +99,7 @@ const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id);
 /* The id of a token spelt `name` in the file, or -1. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name, size_t length);
 
-int tokenizer_size(const struct tokenizer *tokenizer);                     /* V */
+int tokenizer_size(const struct tokenizer *tokenizer); /* V */
 /* type is control or unknown */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);
@@ -114,9 +114,9 @@ bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
  * decode(errors="replace") does. Plain data: no memory of its own. */
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool skip_special;   /* special tokens give no text */
-    bool started;        /* a token was given: SentencePiece's first space is behind us */
-    uint8_t n_held;      /* bytes held back */
+    bool skip_special; /* special tokens give no text */
+    bool started;      /* a token was given: SentencePiece's first space is behind us */
+    uint8_t n_held;    /* bytes held back */
     char held[4];
 };
 
@@ -140,17 +140,17 @@ void chat_template_free(struct chat_template *chat_template);
 
 /* What a template may see. The JSON values stay the caller's and are not changed. */
 struct chat_input {
-    const struct cJSON *messages;   /* array of messages as OpenAI's API has them */
-    const struct cJSON *tools;      /* array, or NULL */
-    const struct cJSON *documents;  /* array, or NULL */
+    const struct cJSON *messages;  /* array of messages as OpenAI's API has them */
+    const struct cJSON *tools;     /* array, or NULL */
+    const struct cJSON *documents; /* array, or NULL */
     /* object: chat_template_kwargs, each a variable of its own; or NULL */
     const struct cJSON *extra;
-    const char *bos_token;          /* text of the special tokens; NULL: undefined */
+    const char *bos_token; /* text of the special tokens; NULL: undefined */
     const char *eos_token;
     bool add_generation_prompt;
     /* cut the rendered text after the last message's content, as transformers does */
     bool continue_final_message;
-    int64_t time_s;                 /* for strftime_now, seconds since 1970 UTC */
+    int64_t time_s; /* for strftime_now, seconds since 1970 UTC */
 };
 
 /* Renders into `out` (appended). Fails with STATUS_INVALID_REQUEST, line and cause:

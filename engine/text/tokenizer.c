@@ -4,7 +4,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- building -------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------- */
 
 static enum status check_spec(const struct tokenizer_spec *spec, struct err *err) {
     if (spec->n_tokens <= 0 || spec->n_merges < 0) {
@@ -69,7 +69,7 @@ void tokenizer_free(struct tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-/* ---- encoding -------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------- */
 
 bool encoder_push(struct encoder *encoder, int32_t id) {
     if (encoder->n >= encoder->limit) return false;
@@ -196,7 +196,7 @@ int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text,
     return encoder_end(&encoder, fits, ids);
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 static bool in_range(const struct tokenizer *tokenizer, int32_t id) {
     return id >= 0 && id < tokenizer->vocabulary.n;

@@ -11,7 +11,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- building -------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------- */
 
 static enum status bad_merge(int i, const char *merge, uint32_t length, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.merges",
@@ -56,7 +56,7 @@ void bpe_free(struct tokenizer *tokenizer) {
     free((void *)tokenizer->bpe.whole);
 }
 
-/* ---- short pieces: a row of symbols, searched anew for each merge ---------------------------- */
+/* ---- short pieces: a row of symbols, searched anew for each merge --------------------------- */
 
 #define SHORT_PIECE 40 /* bytes up to which the search costs less than a heap */
 
@@ -115,7 +115,7 @@ static bool encode_short(struct encoder *encoder, const char *text, size_t lengt
     return true;
 }
 
-/* ---- long pieces ----------------------------------------------------------------------------- */
+/* ---- long pieces ---------------------------------------------------------------------------- */
 
 /* A byte for which the model has no token leaves no trace, as in the models' own tokenizers. */
 static size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
@@ -146,7 +146,7 @@ static bool encode_long(struct encoder *encoder, const char *text, size_t length
     return true;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces --------------------------------------------------------------------------------- */
 
 static bool encode_merged(struct encoder *encoder, const char *text, size_t length) {
     return length <= SHORT_PIECE ? encode_short(encoder, text, length)

@@ -10,7 +10,7 @@
 
 #include "engine/text/text.h"
 
-/* ---- tables (vocabulary.c) ------------------------------------------------------------------- */
+/* ---- tables (vocabulary.c) ------------------------------------------------------------------ */
 
 /* n byte strings, one after another, each followed by a NUL. */
 struct strings {
@@ -81,7 +81,7 @@ static inline bool type_is_special(int type) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
 }
 
-/* ---- special and added tokens (special.c) ---------------------------------------------------- */
+/* ---- special and added tokens (special.c) --------------------------------------------------- */
 
 struct special {
     struct pair_table edges; /* (node, byte) -> node; node 0 is the root */
@@ -98,7 +98,7 @@ void special_free(struct special *special);
 size_t special_next(const struct special *special, enum special_rule rule, const char *text,
                     size_t length, int32_t *id, size_t *token_length);
 
-/* ---- the pre-tokenizer (pretokenizer.c, normalize.c) ----------------------------------------- */
+/* ---- the pre-tokenizer (pretokenizer.c, normalize.c) ---------------------------------------- */
 
 #define PRETOKENIZER_STAGES 6
 
@@ -131,10 +131,10 @@ void normalize_nfc(const char *text, size_t length, struct buf *out);
 /* False when the text is surely in normal form C already. */
 bool normalize_needed(const char *text, size_t length);
 
-/* ---- merging (merge.c) ----------------------------------------------------------------------- */
+/* ---- merging (merge.c) ---------------------------------------------------------------------- */
 
-/* A run of bytes that is, or may become, one token. Symbols of a piece are a linked list by index.
- */
+/* A run of bytes that is, or may become, one token. Symbols of a piece are a linked list by
+ * index. */
 struct symbol {
     int32_t id;       /* -1: not in the vocabulary */
     uint32_t start;   /* first byte in the piece's text */
@@ -164,7 +164,7 @@ void merge_memory_free(struct merge_memory *memory);
 void merge_run(const struct tokenizer *tokenizer, struct merge_memory *memory, const char *text,
                size_t n);
 
-/* ---- the tokenizer and one call of it -------------------------------------------------------- */
+/* ---- the tokenizer and one call of it ------------------------------------------------------- */
 
 struct tokenizer {
     enum tokenizer_kind kind;
@@ -214,7 +214,7 @@ enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokeniz
 void sentencepiece_free(struct tokenizer *tokenizer);
 bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t length);
 
-/* ---- alphabets (alphabet.c) ------------------------------------------------------------------ */
+/* ---- alphabets (alphabet.c) ----------------------------------------------------------------- */
 
 /* Appends the bytes that a token's spelling stands for, in the alphabet of its kind. */
 void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
@@ -222,7 +222,7 @@ void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_
 /* The byte of a name such as "<0x0A>", or -1. */
 int alphabet_byte_token(const char *name, size_t length);
 
-/* ---- UTF-8 (utf8.c) -------------------------------------------------------------------------- */
+/* ---- UTF-8 (utf8.c) ------------------------------------------------------------------------- */
 
 /* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and
  * surrogates are not). */

@@ -1,7 +1,7 @@
 /* SentencePiece's BPE: the characters of a text, merged wherever two neighbours together are a
  * token, best score first. There are no pieces: a token may hold several words. What is no token in
- * the end is written byte by byte.
- */
+ * the end is written byte by
+ * byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +72,8 @@ static bool has_bytes(const struct tokenizer *tokenizer, const char *text, size_
     return true;
 }
 
-/* A character that is no token: its bytes, or else one unknown token for a run of such characters.
- */
+/* A character that is no token: its bytes, or else one unknown token for a run of such
+ * characters. */
 static bool push_character(struct encoder *encoder, const char *text, size_t length,
                            bool *in_unknown) {
     const struct tokenizer *tokenizer = encoder->tokenizer;

@@ -8,7 +8,7 @@
 
 #include "engine/text/tokenizer_internal.h"
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- tables --------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
     x ^= x >> 32;
@@ -102,7 +102,7 @@ const struct pair *pair_table_find(const struct pair_table *table, uint32_t left
     return pair->key == UINT64_MAX ? NULL : pair;
 }
 
-/* ---- the tokens ------------------------------------------------------------------------------ */
+/* ---- the tokens ----------------------------------------------------------------------------- */
 
 static enum status types_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                               struct err *err) {

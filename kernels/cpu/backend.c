@@ -1,5 +1,5 @@
-/* The CPU backend: opening and closing it, the paths that this machine can run, and the op table.
- */
+/* The CPU backend: opening and closing it, the paths that this machine can run, and the op
+ * table. */
 #include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* ---- paths ----------------------------------------------------------------------------------- */
+/* ---- paths ---------------------------------------------------------------------------------- */
 
 static bool has_plain(void) {
     return true;
@@ -73,7 +73,7 @@ static enum status choose_path(const struct path **out, const char *name, struct
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
 }
 
-/* ---- ops that are only memory ---------------------------------------------------------------- */
+/* ---- ops that are only memory --------------------------------------------------------------- */
 
 static void *op_buffer_new(struct backend *b, size_t bytes) {
     (void)b;
@@ -141,7 +141,7 @@ static const struct backend_ops cpu_ops = {
     .parallel = op_parallel,
 };
 
-/* ---- open and close -------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------------------- */
 
 enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
                              struct err *err) {

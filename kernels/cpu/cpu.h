@@ -17,7 +17,7 @@
 
 #include "kernels/kernels.h"
 
-/* ---- constants of the written order ---------------------------------------------------------- */
+/* ---- constants of the written order --------------------------------------------------------- */
 
 enum {
     LANES = 16,   /* partial sums of a reduction; outputs of a panel; rows of a tile */
@@ -51,7 +51,7 @@ static inline size_t round_up(size_t n, size_t multiple) {
 
 struct cpu;
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------------- */
 
 /* 32 consecutive weights of one row, as a file holds them: weight i is
  *   half(d) * scale[i / 16] * (code[i] - zero) + half(m) * min. */
@@ -123,7 +123,7 @@ static inline const uint8_t *matrix_scales(const struct matrix *w, int panel, in
            (size_t)(w->format->super ? i / 8 : i) * w->scale_bytes;
 }
 
-/* ---- activations ----------------------------------------------------------------------------- */
+/* ---- activations ---------------------------------------------------------------------------- */
 
 /* The input of a product in tiles of 16 rows, or in one tile of M rows when M is less: then a
  * block's rows stand closer together (`width` of them), and a single row is one run of bytes. */
@@ -132,9 +132,9 @@ struct activations {
     int8_t *q;    /* [tile][K/32][width][32] codes -127..127 */
     float *scale; /* [tile][K/32][width] an input is scale * q */
     float *sum;   /* [tile][K/32][width] scale * sum of the block's q */
-    int32_t *
-        minus_sum; /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, last 16 */
-    float *x;      /* [tile][K][width] inputs unquantised, for float weights */
+    int32_t
+        *minus_sum; /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, last 16 */
+    float *x;       /* [tile][K][width] inputs unquantised, for float weights */
 };
 
 /* Where block i of a row of a tile stands; times BLOCK in q. */
@@ -147,7 +147,7 @@ static inline int32_t *activation_minus_sum(const struct activations *a, int til
     return a->minus_sum + 3 * activation_at(a, tile, i, 0) + row;
 }
 
-/* ---- the key-value cache --------------------------------------------------------------------- */
+/* ---- the key-value cache -------------------------------------------------------------------- */
 
 /* Keys stand with their positions side by side, so that a lane is a position; values with a head's
  * numbers side by side. Elements are halves or floats. 64 bytes follow the keys, as a vector may
@@ -193,7 +193,7 @@ enum { SCORE_STRIDE = CHUNK + 2 * LANES };
  * aligned, the sum of values times those. */
 enum { PART_MAX = 0, PART_SUM = 1, PART_VALUES = LANES };
 
-/* ---- a path ---------------------------------------------------------------------------------- */
+/* ---- a path --------------------------------------------------------------------------------- */
 
 /* The functions that differ from one instruction set to another; all give the same bits. */
 struct path {
@@ -208,8 +208,8 @@ struct path {
     void (*to_halves)(uint16_t *out, const float *x, size_t n);
     /* Quantises row `row` of `a` from x[K]. */
     void (*quantise)(struct activations *a, int row, const float *x);
-    /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's outputs.
-     */
+    /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's
+     * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
                     int rows, float *y, size_t stride);
     void (*attend)(const struct attend *a);
@@ -242,7 +242,7 @@ void plain_attend(const struct attend *a);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
 
-/* ---- the threads ----------------------------------------------------------------------------- */
+/* ---- the threads ---------------------------------------------------------------------------- */
 
 struct pool;
 /* Starts n_threads - 1 workers; fewer when the system refuses. */
@@ -254,7 +254,7 @@ int pool_threads(const struct pool *pool);
  * and no two pieces with the same thread run at once. One caller at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
 
-/* ---- the backend ----------------------------------------------------------------------------- */
+/* ---- the backend ---------------------------------------------------------------------------- */
 
 enum { ROPE_TABLES = 4, MAX_THREADS = 1024 };
 

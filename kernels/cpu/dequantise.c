@@ -98,15 +98,32 @@ void block_read(struct block *block, enum dtype type, const void *row, size_t i)
     assert(per == 1 || per == 8);
     const uint8_t *p = (const uint8_t *)row + i / per * (size_t)dtype_block_bytes(type);
     switch (type) {
-    case DTYPE_Q4_0: read_q4_0(block, p); break;
-    case DTYPE_Q4_1: read_q4_1(block, p); break;
-    case DTYPE_Q5_0: read_q5_0(block, p); break;
-    case DTYPE_Q5_1: read_q5_1(block, p); break;
-    case DTYPE_Q8_0: read_q8_0(block, p); break;
-    case DTYPE_Q4_K: read_q4_k(block, p, (int)(i % 8)); break;
-    case DTYPE_Q5_K: read_q5_k(block, p, (int)(i % 8)); break;
-    case DTYPE_Q6_K: read_q6_k(block, p, (int)(i % 8)); break;
-    default: assert(!"a quantised type");
+    case DTYPE_Q4_0:
+        read_q4_0(block, p);
+        break;
+    case DTYPE_Q4_1:
+        read_q4_1(block, p);
+        break;
+    case DTYPE_Q5_0:
+        read_q5_0(block, p);
+        break;
+    case DTYPE_Q5_1:
+        read_q5_1(block, p);
+        break;
+    case DTYPE_Q8_0:
+        read_q8_0(block, p);
+        break;
+    case DTYPE_Q4_K:
+        read_q4_k(block, p, (int)(i % 8));
+        break;
+    case DTYPE_Q5_K:
+        read_q5_k(block, p, (int)(i % 8));
+        break;
+    case DTYPE_Q6_K:
+        read_q6_k(block, p, (int)(i % 8));
+        break;
+    default:
+        assert(!"a quantised type");
     }
 }
 

@@ -32,8 +32,9 @@ static bool plan(struct kv_cache *cache) {
            cache->values_bytes < SIZE_MAX / 4;
 }
 
-/* Has the system give the planned memory now, beside the start, instead of at each block's first use: what the process
- * takes is then the same after an hour as after a second. The contents are not changed, so steps may run meanwhile. */
+/* Has the system give the planned memory now, beside the start, instead of at each block's first
+ * use: what the process takes is then the same after an hour as after a second. The contents are
+ * not changed, so steps may run meanwhile. */
 static void *touch(void *arg) {
     const struct kv_cache *cache = arg;
     mem_large_populate(cache->keys, cache->keys_bytes + PAST_THE_END);
@@ -89,7 +90,7 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
     }
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 struct write_job {
     struct cpu *cpu;

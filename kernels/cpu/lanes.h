@@ -221,7 +221,7 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
 
 #endif
 
-/* ---- weights that few rows wait for are fetched ahead ---------------------------------------- */
+/* ---- weights that few rows wait for are fetched ahead --------------------------------------- */
 
 /* A kernel reads codes and scales as two streams; they are fetched as the one run of bytes that
  * all panels are, a share with each block, into the second cache: fetching to the first one halves
@@ -237,7 +237,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, _MM_HINT_T1);
 }
 
-/* ---- reductions and functions of lanes ------------------------------------------------------- */
+/* ---- reductions and functions of lanes ------------------------------------------------------ */
 
 INLINE float lanes_sum(lanes a) {
     __m256 eight = lanes_fold(a);

@@ -23,7 +23,7 @@ const struct format *format_of(enum dtype type) {
     return &formats[type];
 }
 
-/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------- */
+/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------ */
 
 enum { LINE = 4 * LANES };
 
@@ -70,7 +70,7 @@ static size_t code_bytes(int bits) {
     return lines[bits] * LINE;
 }
 
-/* ---- scales ---------------------------------------------------------------------------------- */
+/* ---- scales --------------------------------------------------------------------------------- */
 
 enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
 
@@ -108,7 +108,7 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
     if (format->has_min) block->min = -small[LANES];
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* Matrices stand one after the other in slabs of large pages. A small matrix alone would lie in
  * small pages, and a token that streams all weights would spend most of its time on their
@@ -151,7 +151,7 @@ static void slab_give_back(struct cpu *cpu, struct slab *slab) {
     free(slab);
 }
 
-/* ---- a matrix -------------------------------------------------------------------------------- */
+/* ---- a matrix ------------------------------------------------------------------------------- */
 
 /* Sets the sizes of w's panels; false when they do not fit the machine. */
 static bool plan(struct matrix *w) {

@@ -33,21 +33,21 @@ INLINE __m256i with_high(__m256i codes, __m256i high, const int left, const int 
 INLINE void unpack(__m256i *v, const uint8_t *codes, const int bits) {
     if (bits == 8) {
         const __m256i flip = _mm256_set1_epi8((char)0x80);
-        REPEAT (g, 8) v[g] = _mm256_xor_si256(bytes_32(codes + 64 * g), flip);
+        REPEAT(g, 8) v[g] = _mm256_xor_si256(bytes_32(codes + 64 * g), flip);
         return;
     }
     const __m256i nibble = _mm256_set1_epi8(15);
-    REPEAT (g, 4) {
+    REPEAT(g, 4) {
         __m256i both = bytes_32(codes + 64 * g);
         v[g] = _mm256_and_si256(both, nibble);
         v[g + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
     }
     if (bits == 5) {
-        REPEAT (g, 8) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
+        REPEAT(g, 8) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
     }
     if (bits == 6) {
-        REPEAT (g, 8)
-            v[g] = with_high(v[g], bytes_32(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
+        REPEAT(g, 8)
+        v[g] = with_high(v[g], bytes_32(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
     }
 }
 
@@ -105,7 +105,7 @@ INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, cons
 
 INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
     __m256i sum = _mm256_setzero_si256();
-    REPEAT (g, 8) {
+    REPEAT(g, 8) {
         __m256i inputs = _mm256_sign_epi8(four_inputs(q, g), v[g]);
         sum = _mm256_add_epi32(sum, widened(_mm256_maddubs_epi16(_mm256_abs_epi8(v[g]), inputs)));
     }
@@ -166,7 +166,7 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
     }
 }
 
-/* ---- one function for each type -------------------------------------------------------------- */
+/* ---- one function for each type ------------------------------------------------------------- */
 
 #define TYPE(type, ...)                                                                            \
     static void type##_rows(const struct call *c, float(*acc)[LANES]) {                            \
@@ -183,14 +183,30 @@ TYPE(q6_k, 6, 32, false, true)
 
 static void product_of(enum dtype type, const struct call *c, float (*acc)[LANES]) {
     switch (type) {
-    case DTYPE_Q4_0: q4_0_rows(c, acc); break;
-    case DTYPE_Q4_1: q4_1_rows(c, acc); break;
-    case DTYPE_Q5_0: q5_0_rows(c, acc); break;
-    case DTYPE_Q5_1: q5_1_rows(c, acc); break;
-    case DTYPE_Q8_0: q8_0_rows(c, acc); break;
-    case DTYPE_Q4_K: q4_k_rows(c, acc); break;
-    case DTYPE_Q5_K: q5_k_rows(c, acc); break;
-    default: assert(type == DTYPE_Q6_K); q6_k_rows(c, acc);
+    case DTYPE_Q4_0:
+        q4_0_rows(c, acc);
+        break;
+    case DTYPE_Q4_1:
+        q4_1_rows(c, acc);
+        break;
+    case DTYPE_Q5_0:
+        q5_0_rows(c, acc);
+        break;
+    case DTYPE_Q5_1:
+        q5_1_rows(c, acc);
+        break;
+    case DTYPE_Q8_0:
+        q8_0_rows(c, acc);
+        break;
+    case DTYPE_Q4_K:
+        q4_k_rows(c, acc);
+        break;
+    case DTYPE_Q5_K:
+        q5_k_rows(c, acc);
+        break;
+    default:
+        assert(type == DTYPE_Q6_K);
+        q6_k_rows(c, acc);
     }
 }
 

@@ -30,21 +30,21 @@ INLINE __m512i with_high(__m512i codes, __m512i high, const int left, const int 
 
 INLINE void unpack(__m512i *v, const uint8_t *codes, const int bits) {
     if (bits == 8) {
-        REPEAT (g, 8) v[g] = line(codes + 64 * g);
+        REPEAT(g, 8) v[g] = line(codes + 64 * g);
         return;
     }
     const __m512i nibble = _mm512_set1_epi8(15);
-    REPEAT (g, 4) {
+    REPEAT(g, 4) {
         __m512i both = line(codes + 64 * g);
         v[g] = _mm512_and_si512(both, nibble);
         v[g + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
     }
     if (bits == 5) {
         __m512i high = line(codes + 256);
-        REPEAT (g, 8) v[g] = with_high(v[g], high, 4 - g, 0x10);
+        REPEAT(g, 8) v[g] = with_high(v[g], high, 4 - g, 0x10);
     }
     if (bits == 6) {
-        REPEAT (g, 8) v[g] = with_high(v[g], line(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
+        REPEAT(g, 8) v[g] = with_high(v[g], line(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
     }
 }
 
@@ -105,7 +105,7 @@ INLINE __m512 add_scaled(__m512 acc, __m512i sum, __m512 d, float scale) {
 /* One block's share of n rows. */
 INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, struct inputs in,
                       const int n, const struct kind kind) {
-    REPEAT (r, n) {
+    REPEAT(r, n) {
         const int8_t *q = in.q + r * BLOCK;
         if (kind.bits == 6) {
             acc[r] =
@@ -139,7 +139,7 @@ INLINE struct inputs inputs_at(const struct call *c, int i) {
 
 INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
     size_t outputs = (size_t)(c->w->N - c->panel * LANES);
-    REPEAT (r, n) {
+    REPEAT(r, n) {
         if (r >= c->rows) return;
         lanes_store_first(c->y + (size_t)r * c->stride, acc[r], outputs < LANES ? outputs : LANES);
     }
@@ -147,7 +147,7 @@ INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
 
 INLINE void product_rows(const struct call *c, const int n, const struct kind kind) {
     __m512 acc[LANES];
-    REPEAT (r, n) acc[r] = _mm512_setzero_ps();
+    REPEAT(r, n) acc[r] = _mm512_setzero_ps();
     const uint8_t *codes = matrix_codes(c->w, c->panel, 0);
     size_t step = c->w->code_bytes, share = fetch_share(c->w);
     const uint8_t *ahead = codes + AHEAD;
@@ -162,7 +162,7 @@ INLINE void product_rows(const struct call *c, const int n, const struct kind ki
     store_rows(c, acc, n);
 }
 
-/* ---- one function for each type and number of rows ------------------------------------------- */
+/* ---- one function for each type and number of rows ------------------------------------------ */
 
 typedef void rows_fn(const struct call *);
 
@@ -189,14 +189,23 @@ TYPE(q6_k, 6, 5, false, true)
 
 static rows_fn *const *rows_of(enum dtype type) {
     switch (type) {
-    case DTYPE_Q4_0: return q4_0_rows;
-    case DTYPE_Q4_1: return q4_1_rows;
-    case DTYPE_Q5_0: return q5_0_rows;
-    case DTYPE_Q5_1: return q5_1_rows;
-    case DTYPE_Q8_0: return q8_0_rows;
-    case DTYPE_Q4_K: return q4_k_rows;
-    case DTYPE_Q5_K: return q5_k_rows;
-    default: assert(type == DTYPE_Q6_K); return q6_k_rows;
+    case DTYPE_Q4_0:
+        return q4_0_rows;
+    case DTYPE_Q4_1:
+        return q4_1_rows;
+    case DTYPE_Q5_0:
+        return q5_0_rows;
+    case DTYPE_Q5_1:
+        return q5_1_rows;
+    case DTYPE_Q8_0:
+        return q8_0_rows;
+    case DTYPE_Q4_K:
+        return q4_k_rows;
+    case DTYPE_Q5_K:
+        return q5_k_rows;
+    default:
+        assert(type == DTYPE_Q6_K);
+        return q6_k_rows;
     }
 }
 

@@ -106,7 +106,7 @@ void op_gather(struct backend *b, float *y, const float *x, int K) {
                (size_t)K * sizeof *y);
 }
 
-/* ---- RoPE ------------------------------------------------------------------------------------ */
+/* ---- RoPE ----------------------------------------------------------------------------------- */
 
 /* The angle is the float product of position and frequency; its cosine and sine are taken in
  * double and rounded once, so that they do not depend on a single-precision library. A step's

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -48,7 +48,7 @@ static float score(uint64_t logits, int32_t id, int n_top) {
     return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
 }
 
-/* ---- the engine ------------------------------------------------------------------------------ */
+/* ---- the engine ----------------------------------------------------------------------------- */
 
 static uint64_t *slot_at(struct fake_engine *engine, const int32_t *table, int position) {
     int block = table[position / engine->block_size];
@@ -200,7 +200,7 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine);
 }
 
-/* ---- the client ------------------------------------------------------------------------------ */
+/* ---- the client ----------------------------------------------------------------------------- */
 
 static void choice_add(struct fake_choice *choice, int32_t token, int position) {
     choice->sum += word_of(token, position, choice->sum);

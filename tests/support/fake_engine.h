@@ -30,7 +30,7 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config);
 void fake_engine_free(struct fake_engine *engine); /* after the scheduler */
 struct engine_port fake_engine_port(struct fake_engine *engine);
 
-/* ---- what must come out ---------------------------------------------------------------------- */
+/* ---- what must come out --------------------------------------------------------------------- */
 
 /* One choice as its events have shown it so far. */
 struct fake_choice {

@@ -1,7 +1,7 @@
 /* gguf_writer: builds GGUF files for tests, right ones and wrong ones. All zero is an empty writer
  * of version 3 with the default alignment of 32. Nothing is checked: what a test asks for is what
- * the file says.
- */
+ * the file
+ * says. */
 #ifndef PENSTOCK_TESTS_GGUF_WRITER_H
 #define PENSTOCK_TESTS_GGUF_WRITER_H
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ---- the application ------------------------------------------------------------------------- */
+/* ---- the application ------------------------------------------------------------------------ */
 
 static bool is_path(const struct http_request *request, const char *path) {
     return strcmp(request->path, path) == 0;
@@ -101,7 +101,7 @@ void fixture_answer(struct fixture *fixture) {
     http_flush(fixture->server);
 }
 
-/* ---- the server ------------------------------------------------------------------------------ */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 struct http_config fixture_config(void) {
     return (struct http_config){.host = "127.0.0.1",
@@ -161,7 +161,7 @@ void fixture_run(struct fixture *fixture, int ms) {
     while (now_ns() < until_ns) fixture_turn(fixture);
 }
 
-/* ---- the client ------------------------------------------------------------------------------ */
+/* ---- the client ----------------------------------------------------------------------------- */
 
 void peer_open(struct peer *peer, const struct fixture *fixture) {
     struct sockaddr_in address = {.sin_family = AF_INET,

@@ -44,12 +44,19 @@ static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
     if (random_below(state, 8) == 0) scale = -scale;
     if (random_below(state, 40) == 0) scale = 0;
     switch (type) {
-    case DTYPE_Q6_K: put_half(block + 208, scale / 64); break;
+    case DTYPE_Q6_K:
+        put_half(block + 208, scale / 64);
+        break;
     case DTYPE_Q4_K:
-    case DTYPE_Q5_K: put_half(block, scale / 16), put_half(block + 2, min / 32); break;
+    case DTYPE_Q5_K:
+        put_half(block, scale / 16), put_half(block + 2, min / 32);
+        break;
     case DTYPE_Q4_1:
-    case DTYPE_Q5_1: put_half(block, scale), put_half(block + 2, min); break;
-    default: put_half(block, scale);
+    case DTYPE_Q5_1:
+        put_half(block, scale), put_half(block + 2, min);
+        break;
+    default:
+        put_half(block, scale);
     }
 }
 

@@ -1,7 +1,7 @@
 /* quantise: from float32 to the block formats of GGUF, the plain way, for models that tests make.
  * The layouts follow the GGUF specification; a block's scale is chosen from its extremes, without a
- * search.
- */
+ *
+ * search. */
 #ifndef PENSTOCK_TESTS_QUANTISE_H
 #define PENSTOCK_TESTS_QUANTISE_H
 

@@ -14,8 +14,8 @@ bool drawn_chance(uint64_t *random, int percent) {
     return fake_between(random, 1, 100) <= percent;
 }
 
-/* ---- drawing -----------------------------------------------------------------------------------
- */
+/* ---- drawing
+ * ----------------------------------------------------------------------------------- */
 
 /* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance
  * would. */
@@ -31,8 +31,8 @@ static int draw_length(uint64_t *random, int most) {
     return length < most ? length : most;
 }
 
-/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are shared.
- */
+/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are
+ * shared. */
 static const int32_t *draw_prompt(const struct request_set *set, uint64_t *random, int n) {
     int32_t *prompt = mem_calloc((size_t)n, sizeof *prompt);
     memcpy(prompt, set->theme[drawn_between(random, 0, N_THEMES - 1)], (size_t)n * sizeof *prompt);
@@ -148,8 +148,8 @@ int asked_slots(const struct request_set *set, const struct asked *asked) {
     return generation_max_slots(&asked->generation, set->model.max_model_len);
 }
 
-/* ---- learning ----------------------------------------------------------------------------------
- */
+/* ---- learning
+ * ---------------------------------------------------------------------------------- */
 
 static void answer_prepare(struct asked *asked) {
     size_t most = (size_t)asked->generation.max_tokens;

@@ -32,8 +32,15 @@ float *runner_logits(struct engine *engine, const int32_t *tokens, int first, in
     int32_t start[2] = {0, n};
     for (int i = 0; i < 2048 / 16; i++) table[i] = i;
     for (int i = 0; i < n; i++) position[i] = slot[i] = first + i, row[i] = i;
-    struct step step = {.M = n, .token = tokens + first, .position = position, .slot = slot, .S = 1,
-                        .row_start = start, .table = table, .table_stride = 2048 / 16, .R = n,
+    struct step step = {.M = n,
+                        .token = tokens + first,
+                        .position = position,
+                        .slot = slot,
+                        .S = 1,
+                        .row_start = start,
+                        .table = table,
+                        .table_stride = 2048 / 16,
+                        .R = n,
                         .logit_row = row};
     engine_submit(engine, &step);
     return engine_wait(engine);

@@ -23,12 +23,12 @@ void tiny_model_defaults(struct tiny_model *model) {
     };
 }
 
-/* ---- vocabulary ------------------------------------------------------------------------------ */
+/* ---- vocabulary ----------------------------------------------------------------------------- */
 
 static const char *const specials[] = {"<|begin|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
-/* In the byte-level alphabet, where a space is U+0120. The product of each is a token of its own.
- */
+/* In the byte-level alphabet, where a space is U+0120. The product of each is a token of its
+ * own. */
 static const char *const merges[] = {
     "t h", "th e", "\u0120 the", "i n",  "a n",           "an d",  "\u0120 a", "e r",
     "o n", "r e",  "l l",        "e ll", "\u0120 \u0120", "h ell", "hell o",   "in g",
@@ -115,7 +115,7 @@ static void write_tokenizer(struct gguf_writer *writer, int V) {
     gguf_writer_string(writer, "tokenizer.chat_template", chat_template);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------------- */
 
 /* SplitMix64 (Steele, Lea and Flood 2014). */
 static uint64_t next_random(uint64_t *state) {
@@ -188,7 +188,7 @@ static void write_weights(struct maker *maker, int V) {
     if (maker->model->untied) write_matrix(maker, "output.weight", V, maker->model->K);
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------- */
 
 static void write_shape(struct gguf_writer *writer, const struct tiny_model *model, int V) {
     gguf_writer_string(writer, "general.architecture", "llama");

@@ -52,7 +52,7 @@ struct buf fixture_text(const struct cJSON *line) {
     return out;
 }
 
-/* ---- vocabularies ---------------------------------------------------------------------------- */
+/* ---- vocabularies --------------------------------------------------------------------------- */
 
 static const char **strings_of(const cJSON *array, uint32_t **lengths) {
     size_t n = (size_t)cJSON_GetArraySize(array), i = 0;
@@ -147,7 +147,7 @@ struct tokenizer *fixture_model_tokenizer(void) {
     return tokenizer;
 }
 
-/* ---- random texts ---------------------------------------------------------------------------- */
+/* ---- random texts --------------------------------------------------------------------------- */
 
 uint32_t fixture_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -174,7 +174,7 @@ void fixture_random_text(uint64_t *state, int n, struct buf *out) {
     }
 }
 
-/* ---- vectors --------------------------------------------------------------------------------- */
+/* ---- vectors -------------------------------------------------------------------------------- */
 
 struct comparison {
     const struct tokenizer *tokenizer;
