@@ -143,8 +143,7 @@ static void score_chosen(const float *logits, int V, double lse, int32_t id, str
 static void score_top(const float *logits, int V, double lse, int n_top, struct sampled *out) {
     assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
     out->n_top = best_of_row(logits, V, n_top, out->top);
-    for (int i = 0; i < out->n_top; i++)
-        out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
+    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
 }
 
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,

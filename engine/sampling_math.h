@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87 and for a NaN. x = n ln 2 + r, |r| <= ln 2 / 2, and
- * exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is exact in its
- * first part. */
+/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87 and for a NaN. x = n ln 2 + r, |r| <=
+ * ln 2 / 2, and exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is
+ * exact in its first part. */
 static inline float exp_nonpositive(float x) {
     float clamped = x >= -87.0f ? x : -87.0f;
     float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are n */

@@ -240,7 +240,8 @@ START_TEST(logprobs_are_of_the_models_own_distribution) {
 }
 END_TEST
 
-/* Large logits leave a float few digits behind the point; the sum's logarithm must not lose them. */
+/* Large logits leave a float few digits behind the point; the sum's logarithm must not lose
+ * them. */
 START_TEST(logprobs_keep_their_digits_beside_large_logits) {
     for (int i = 0; i < V; i++) logits[i] = 0;
     logits[7] = 1000;

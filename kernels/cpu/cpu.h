@@ -160,6 +160,7 @@ struct kv_cache {
     uint8_t *keys;     /* [L][n_blocks][G][D][B] */
     uint8_t *values;   /* [L][n_blocks][G][B][D_padded] */
     pthread_t toucher; /* has the memory given, then ends; joined when the cache goes */
+    bool touching;     /* false where the system refused the thread: pages come as they are used */
 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
