@@ -129,6 +129,25 @@ START_TEST(cases) {
 }
 END_TEST
 
+/* What ends while it sleeps is let pass; what began then and ends later is met. */
+START_TEST(asleep) {
+    const char *const stops[] = {"aba"};
+    struct api_request request = request_of(1, stops, false);
+    struct stop_matcher matcher;
+    struct buf out = {0};
+    stop_matcher_init(&matcher, &request);
+    matcher.asleep = true;
+    ck_assert(!stop_matcher_add(&matcher, "xababa", 6, &out));
+    ck_assert_str_eq(out.data, "xabab"); /* an "a" may still begin the next one */
+    ck_assert(!stop_matcher_add(&matcher, "b", 1, &out));
+    matcher.asleep = false;
+    ck_assert(stop_matcher_add(&matcher, "a!", 2, &out));
+    ck_assert_str_eq(out.data, "xabab");
+    stop_matcher_free(&matcher);
+    buf_free(&out);
+}
+END_TEST
+
 START_TEST(characters_stay_whole) {
     const char *const stops[] = {"\xF0\x9F\x98\x80!"};
     const char text[] = "\xC3\xA9\xF0\x9F\x98\x80?\xE2\x82\xAC";
@@ -175,6 +194,7 @@ int main(void) {
     tcase_set_timeout(core, 60);
     tcase_add_test(core, cases);
     tcase_add_test(core, splits_do_not_matter);
+    tcase_add_test(core, asleep);
     tcase_add_test(core, characters_stay_whole);
     tcase_add_test(core, hostile_texts_take_linear_time);
     suite_add_tcase(suite, core);
