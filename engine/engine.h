@@ -16,6 +16,8 @@
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+#define MAX_BLOCK_SIZE 256 /* slots of a KV block */
+
 struct engine_config {
     const char *model;    /* path of a .gguf file */
     int threads;          /* 0: as many as suit */
@@ -26,9 +28,9 @@ struct engine_config {
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */
-    int block_size;
-    int64_t kv_memory;    /* bytes for KV blocks; 0: chosen from the machine's memory */
-    const char *cpu_path; /* NULL: the best; or a path's name, for tests */
+    int block_size;             /* 1..MAX_BLOCK_SIZE */
+    int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
+    const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;

@@ -7,7 +7,7 @@
  *   2. logit_bias is added; banned ids (end tokens before min_tokens) become -inf
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output
- *   4. temperature 0: the largest logit; of equals the lowest id
+ *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
  *   5. otherwise e = exp((l - max) / temperature), and of the candidates are kept
  *        min_p: those with e >= min_p (the best one has e = 1)
  *        top_k: the k largest, ties to the lower id
@@ -122,27 +122,33 @@ static int best_of_row(const float *x, int V, int n, struct token_logprob *top) 
     return found;
 }
 
-/* log of the sum of the exponentials of a row. */
-static float log_sum(struct sampler *sampler, const float *logits, float max) {
-    return max + (float)log_positive(exponentials(sampler->weight, logits, sampler->V, max, 1.0f));
+/* log of the sum of the exponentials of a row. In double: a logprob is the small difference of two
+ * large numbers, and is rounded once. */
+static double log_sum(struct sampler *sampler, const float *logits) {
+    float max = largest(logits, sampler->V);
+    return (double)max + log_positive(exponentials(sampler->weight, logits, sampler->V, max, 1.0f));
 }
 
-static void score_chosen(const float *logits, int V, float lse, int32_t id, struct sampled *out) {
+static float logprob_of(float logit, double lse) {
+    return (float)((double)logit - lse);
+}
+
+static void score_chosen(const float *logits, int V, double lse, int32_t id, struct sampled *out) {
     out->id = id;
-    out->logprob = logits[id] - lse;
+    out->logprob = logprob_of(logits[id], lse);
     out->rank = 1;
     for (int i = 0; i < V; i++) out->rank += logits[i] > logits[id];
 }
 
-static void score_top(const float *logits, int V, float lse, int n_top, struct sampled *out) {
+static void score_top(const float *logits, int V, double lse, int n_top, struct sampled *out) {
     assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
     out->n_top = best_of_row(logits, V, n_top, out->top);
-    for (int i = 0; i < out->n_top; i++) out->top[i].logprob -= lse;
+    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
 }
 
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
                    struct sampled *out) {
-    float lse = log_sum(sampler, logits, largest(logits, sampler->V));
+    double lse = log_sum(sampler, logits);
     score_chosen(logits, sampler->V, lse, id, out);
     score_top(logits, sampler->V, lse, n_top, out);
 }
@@ -273,9 +279,9 @@ static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
 
 static int32_t draw(struct sampler *sampler, const struct sampling *s, const float *logits,
                     int position, int choice) {
-    float max = largest(logits, sampler->V);
-    if (!isfinite(max)) return argmax(logits, sampler->V);
-    double total = exponentials(sampler->weight, logits, sampler->V, max, 1.0f / s->temperature);
+    float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
+    if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
+    double total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
     double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
     if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0) {
         return pick_from_all(sampler->weight, sampler->V, total, u);
@@ -289,7 +295,7 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
     assert(s->temperature >= 0 && s->repetition_penalty > 0);
     bool scored = s->n_logprobs >= 0;
     bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
-    float lse = scored ? log_sum(sampler, logits, largest(logits, sampler->V)) : 0;
+    double lse = scored ? log_sum(sampler, logits) : 0;
     *out = (struct sampled){0};
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;

@@ -11,11 +11,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87. x = n ln 2 + r, |r| <= ln 2 / 2, and
- * exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is exact in its
- * first part. */
+/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87 and for a NaN. x = n ln 2 + r, |r| <=
+ * ln 2 / 2, and exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is
+ * exact in its first part. */
 static inline float exp_nonpositive(float x) {
-    float clamped = x < -87.0f ? -87.0f : x;
+    float clamped = x >= -87.0f ? x : -87.0f;
     float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are n */
     float n = shifted - 12582912.0f;
     float r = clamped - n * 0.693359375f;
@@ -32,7 +32,7 @@ static inline float exp_nonpositive(float x) {
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     float y = p * scale;
-    return x < -87.0f ? 0.0f : y;
+    return x >= -87.0f ? y : 0.0f;
 }
 
 /* Natural logarithm of a positive, finite, normal number, error below 4e-16 + 4e-16 |log x|. x =

@@ -186,7 +186,8 @@ static void take_jobs(struct scheduler *s, int n) {
             take_score(s, job);
             continue;
         }
-        if (job->n_output == 0) s->stats.prompt_tokens += (uint64_t)job->n_prompt * !job->shared;
+        bool leads = job->sequence->index == 0; /* the others have the prompt from it */
+        if (leads && job->n_output == 0) s->stats.prompt_tokens += (uint64_t)job->n_prompt;
         if (job->sequence->request->n_unforked > 0) fork_choices(s, job->sequence);
         take_token(s, job);
     }

@@ -17,10 +17,7 @@
 #ifndef PENSTOCK_PREFIX_CACHE_H
 #define PENSTOCK_PREFIX_CACHE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#define MAX_BLOCK_SIZE 256
+#include "engine/engine.h"
 
 struct block_hash {
     uint64_t low, high;

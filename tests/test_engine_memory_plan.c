@@ -159,7 +159,9 @@ END_TEST
 START_TEST(settings_out_of_range_are_refused) {
     struct engine_config config = usual();
     config.block_size = 0;
-    expect_refused(&config, GIB, "block-size", "--block-size 0 is out of range; 1 to 1024");
+    expect_refused(&config, GIB, "block-size", "--block-size 0 is out of range; 1 to 256");
+    config.block_size = 257;
+    expect_refused(&config, GIB, "block-size", "--block-size 257 is out of range; 1 to 256");
     config = usual();
     config.max_num_seqs = 0;
     expect_refused(&config, GIB, "max-num-seqs", "out of range");

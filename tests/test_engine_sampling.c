@@ -240,6 +240,43 @@ START_TEST(logprobs_are_of_the_models_own_distribution) {
 }
 END_TEST
 
+/* Large logits leave a float few digits behind the point; the sum's logarithm must not lose
+ * them. */
+START_TEST(logprobs_keep_their_digits_beside_large_logits) {
+    for (int i = 0; i < V; i++) logits[i] = 0;
+    logits[7] = 1000;
+    logits[8] = 990;
+    struct sampled scored = {0};
+    sampler_score(sampler, logits, 7, 2, &scored);
+    double best = -log1p(exp(-10));
+    ck_assert_double_eq_tol((double)scored.logprob, best, -1e-6 * best);
+    ck_assert_double_eq_tol((double)scored.top[0].logprob, best, -1e-6 * best);
+    ck_assert_double_eq_tol((double)scored.top[1].logprob, best - 10, 1e-6);
+}
+END_TEST
+
+START_TEST(a_temperature_too_small_to_divide_by_is_greedy) {
+    struct sampling s = neutral();
+    logits[345] = 9;
+    for (int path = 0; path < 2; path++) {
+        for (float t = 1e-2f; t > 0; t *= 0.01f) {
+            s.temperature = t;
+            ck_assert_int_eq(sample_at(&s, 3).id, 345);
+        }
+        s.top_p = 0.9f;
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_never_drawn) {
+    struct sampling s = neutral();
+    for (int i = 0; i < V; i += 2) logits[i] = NAN;
+    for (int i = 0; i < 200; i++) ck_assert_int_eq(sample_at(&s, i).id % 2, 1);
+    s.top_p = 0.9f;
+    for (int i = 0; i < 200; i++) ck_assert_int_eq(sample_at(&s, i).id % 2, 1);
+}
+END_TEST
+
 START_TEST(strange_rows_do_no_harm) {
     struct sampling s = neutral();
     for (int i = 0; i < V; i++) logits[i] = NAN;
@@ -277,6 +314,9 @@ int main(void) {
     tcase_add_test(t, bias_and_bans_move_the_choice);
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);
+    tcase_add_test(t, logprobs_keep_their_digits_beside_large_logits);
+    tcase_add_test(t, a_temperature_too_small_to_divide_by_is_greedy);
+    tcase_add_test(t, what_is_no_number_is_never_drawn);
     tcase_add_test(t, strange_rows_do_no_harm);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);

@@ -129,6 +129,19 @@ START_TEST(no_tokens_wanted_ends_each_choice_once) {
 }
 END_TEST
 
+START_TEST(choices_share_one_prompt_in_the_numbers) {
+    struct err err;
+    ck_assert_int_eq(put(ask(0, 10, 2, 3), &err), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    struct scheduler_stats stats;
+    scheduler_stats(scheduler, &stats);
+    ck_assert_int_eq((int)stats.prompt_tokens, 10);
+    ck_assert_int_eq((int)stats.generated_tokens, 6);
+    end();
+}
+END_TEST
+
 START_TEST(a_prompt_is_found_again) {
     struct err err;
     for (int k = 0; k < 2; k++) {
@@ -213,6 +226,7 @@ int main(void) {
     tcase_add_test(core, work_that_comes_restarts_the_clock_of_steps);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);
     tcase_add_test(core, no_tokens_wanted_ends_each_choice_once);
+    tcase_add_test(core, choices_share_one_prompt_in_the_numbers);
     tcase_add_test(core, a_prompt_is_found_again);
     tcase_add_test(core, choices_beyond_the_lanes_wait_their_turn);
     tcase_add_test(core, the_leader_may_be_cancelled_before_its_prompt_is_done);

@@ -129,12 +129,11 @@ static inline const uint8_t *matrix_scales(const struct matrix *w, int panel, in
  * block's rows stand closer together (`width` of them), and a single row is one run of bytes. */
 struct activations {
     int M, K, width;
-    int8_t *q;    /* [tile][K/32][width][32] codes -127..127 */
-    float *scale; /* [tile][K/32][width] an input is scale * q */
-    float *sum;   /* [tile][K/32][width] scale * sum of the block's q */
-    int32_t
-        *minus_sum; /* [tile][K/32][3][width] minus the sum of q: all 32, the first 16, last 16 */
-    float *x;       /* [tile][K][width] inputs unquantised, for float weights */
+    int8_t *q;          /* [tile][K/32][width][32] codes -127..127 */
+    float *scale;       /* [tile][K/32][width] an input is scale * q */
+    float *sum;         /* [tile][K/32][width] scale * sum of the block's q */
+    int32_t *minus_sum; /* [tile][K/32][3][width] minus the sum of q: all, first 16, last 16 */
+    float *x;           /* [tile][K][width] inputs unquantised, for float weights */
 };
 
 /* Where block i of a row of a tile stands; times BLOCK in q. */
@@ -161,6 +160,7 @@ struct kv_cache {
     uint8_t *keys;     /* [L][n_blocks][G][D][B] */
     uint8_t *values;   /* [L][n_blocks][G][B][D_padded] */
     pthread_t toucher; /* has the memory given, then ends; joined when the cache goes */
+    bool touching;     /* false where the system refused the thread: pages come as they are used */
 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {

@@ -58,7 +58,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
     *cache = plain;
     cache->keys = mem_large(cache->keys_bytes + PAST_THE_END);
     cache->values = mem_large(cache->values_bytes);
-    pthread_create(&cache->toucher, NULL, touch, cache);
+    cache->touching = pthread_create(&cache->toucher, NULL, touch, cache) == 0;
     cpu_plan_heads(cpu_of(b), config->D);
     *out = cache;
     return STATUS_OK;
@@ -67,7 +67,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
 void op_kv_free(struct backend *b, struct kv_cache *cache) {
     (void)b;
     if (!cache) return;
-    pthread_join(cache->toucher, NULL);
+    if (cache->touching) pthread_join(cache->toucher, NULL);
     mem_large_free(cache->keys, cache->keys_bytes + PAST_THE_END);
     mem_large_free(cache->values, cache->values_bytes);
     free(cache);
