@@ -69,8 +69,8 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
     while (!printer->ended || printer->text.length > 0) {
         if (printer->text.length == 0) wait_a_little(printer);
         if (interrupted && !atomic_exchange(&g->cancelled, true)) scheduler_cancel(scheduler, g);
-        fwrite(printer->text.data, 1, printer->text.length, stdout);
-        fflush(stdout);
+        if (printer->text.length > 0) fwrite(printer->text.data, 1, printer->text.length, stdout);
+        if (fflush(stdout) != 0) interrupted = 1; /* nobody reads: there is no use in going on */
         buf_add(answer, printer->text.data, printer->text.length);
         buf_clear(&printer->text);
     }
@@ -196,7 +196,7 @@ static int converse(struct session *session) {
         add_message(messages, "user", session->options->arguments[0]);
         code = chat_turn(session, messages);
     }
-    while (code == 0) {
+    while (code == 0 && !ferror(stdout)) {
         if (terminal) fprintf(stderr, "> ");
         ssize_t n = getline(&line, &capacity, stdin);
         if (n < 0) break; /* end of input, or Ctrl-C at the prompt */

@@ -43,6 +43,14 @@ static void setup_log(const struct options *options) {
               strcmp(options->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
 }
 
+/* What a command printed must have arrived: a full disk is not a success. */
+static int end_output(int code) {
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (!lost || code != 0) return code;
+    fprintf(stderr, "penstock: the output could not be written\n");
+    return 1;
+}
+
 static int run(const struct command *command, int argc, char **argv) {
     struct options options;
     struct err err;
@@ -76,10 +84,10 @@ int main(int argc, char **argv) {
     if (argc < 2) return print_help(NULL, stderr);
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        return print_help(NULL, stdout);
+        return end_output(print_help(NULL, stdout));
     }
     if (strcmp(name, "--version") == 0) name = "version";
     const struct command *command = find(name);
     if (!command) return refuse_command(name);
-    return run(command, argc - 2, argv + 2);
+    return end_output(run(command, argc - 2, argv + 2));
 }

@@ -160,6 +160,16 @@ def test_keys_that_are_none_open_no_server(flags, env):
     assert code == 2 and "--api-key" in text
 
 
+@pytest.mark.parametrize("command", [
+    ["--help"], ["serve", "--help"], ["version"], ["inspect", MODEL], ["tokenize", "--model", MODEL, "hello"],
+    ["run", "--model", MODEL, "--max-tokens", "5", "hello"]])
+def test_output_that_is_lost_is_a_failure(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30,
+                              env=environment())
+    assert done.returncode == 1 and "could not be written" in done.stderr
+
+
 def test_unusable_models(tmp_path):
     code, text = run("serve", "--model", "/nowhere/model.gguf")
     assert code == 1 and "/nowhere/model.gguf" in text
