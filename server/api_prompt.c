@@ -116,7 +116,7 @@ static enum status check_part(struct parse *parse, const char *path, const cJSON
 }
 
 /* Turns an array of text parts into one string, a line each, which is what templates that know only
- * strings expect. */
+ * strings expect. Null, which clients send with nothing to say, becomes the empty one. */
 static enum status join_parts(struct parse *parse, const char *path, cJSON *content) {
     struct buf joined = {0};
     int i = 0;
@@ -154,8 +154,11 @@ static enum status check_message(struct parse *parse, const char *path, const cJ
                        "'%s' must be a string such as \"user\".", name);
     }
     snprintf(name, sizeof name, "%s.content", path);
-    if (!content || cJSON_IsNull(content) || cJSON_IsString(content)) return STATUS_OK;
-    if (cJSON_IsArray(content)) return join_parts(parse, name, content);
+    if (cJSON_IsString(content)) return STATUS_OK;
+    if (cJSON_IsArray(content) || cJSON_IsNull(content)) return join_parts(parse, name, content);
+    if (!content && strcmp(role->valuestring, "assistant") == 0) return STATUS_OK; /* a mere call */
+    if (!content)
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
     return field_wrong_type(parse, name, "a string, null, or an array of parts", content);
 }
 

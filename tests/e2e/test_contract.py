@@ -53,6 +53,7 @@ REFUSED = [
     (CHATS, {}, "messages"),
     (CHATS, {"messages": []}, "messages"),
     (CHATS, {"messages": [{"content": "x"}]}, "messages[0].role"),
+    (CHATS, {"messages": [{"role": "user"}]}, "messages[0].content"),
     (CHATS, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
     (CHATS, {"messages": USER, "logprobs": 5}, "logprobs"),
     (CHATS, {"messages": USER, "top_logprobs": 5}, "top_logprobs"),
@@ -169,6 +170,13 @@ def test_messages_as_tokens(server):
     assert server.post("/tokenize", {"prompt": "x"}).json()["token_strs"] is None
     without = server.post("/tokenize", {"messages": CHAT["messages"], "add_generation_prompt": False}).json()
     assert ids[:without["count"]] == without["tokens"] and len(ids) > without["count"]
+
+
+def test_content_that_is_null_is_empty(server):
+    def tokens(content):
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}, *USER]
+        return server.post(TOKENIZE, {"messages": messages}).json()["tokens"]
+    assert tokens(None) == tokens("") == tokens([])
 
 
 def test_users_cannot_forge_turns(server):
