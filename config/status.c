@@ -26,14 +26,10 @@ int status_http(enum status status) {
     return 500;
 }
 
-/* Takes the bytes of an unfinished UTF-8 character off the end of a cut text. */
+/* Takes the bytes of an unfinished character off the end of a cut text. */
 static void cut_at_character(char *text) {
-    size_t n = strlen(text), back = 0;
-    while (back < n && back < 3 && ((unsigned char)text[n - 1 - back] & 0xC0) == 0x80) back++;
-    if (back >= n) return;
-    unsigned char lead = (unsigned char)text[n - 1 - back];
-    size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    if (need > back + 1) text[n - 1 - back] = 0;
+    size_t n = strlen(text);
+    text[n - utf8_unfinished(text, n)] = 0;
 }
 
 enum status err_set(struct err *err, enum status status, const char *param, const char *format,
