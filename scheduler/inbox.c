@@ -78,6 +78,7 @@ static enum status put(struct scheduler *s, struct request *request, struct err 
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
     if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
+    if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
     atomic_fetch_add(&inbox->queued_requests, 1);
     atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
@@ -117,6 +118,7 @@ void scheduler_cancel(struct scheduler *s, struct generation *generation) {
 void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
     pthread_mutex_lock(&s->inbox.mutex);
     *out = s->inbox.published;
+    if (out->last_step_ns < s->inbox.busy_since_ns) out->last_step_ns = s->inbox.busy_since_ns;
     pthread_mutex_unlock(&s->inbox.mutex);
     int waiting = atomic_load(&s->inbox.live_sequences) - out->running;
     out->waiting = waiting > 0 ? waiting : 0;

@@ -17,12 +17,13 @@
 
 /* What other threads may touch. */
 struct inbox {
-    pthread_mutex_t mutex; /* guards arrived, n_arrivals, stopping, published */
+    pthread_mutex_t mutex; /* guards what stands before `cancels` */
     pthread_cond_t changed;
     struct queue arrived; /* of requests */
     uint64_t n_arrivals;
     bool stopping;
     struct scheduler_stats published;
+    uint64_t busy_since_ns;      /* now_ns() when work last came where there was none */
     _Atomic bool cancels;        /* a flag was set since the engine thread last looked */
     _Atomic int queued_requests; /* requests that have never run, here and in waiting */
     _Atomic int queued_tokens;   /* their prompts' tokens */

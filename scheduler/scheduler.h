@@ -118,7 +118,8 @@ struct scheduler_stats {
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
-    uint64_t last_step_ns;                /* now_ns() when the last step ended */
+    uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was
+                                             later, when work came after there was none */
     uint64_t step_ns;                     /* total time of all steps */
     bool stepping;                        /* a step is running now */
 };

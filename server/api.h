@@ -108,6 +108,7 @@ struct stop_matcher {
     uint32_t *borders; /* memory of the tables that border[i] points into */
     const uint32_t *border[API_MAX_STOPS];
     uint32_t state[API_MAX_STOPS]; /* bytes of each stop string that the text so far ends with */
+    bool asleep;                   /* matches that end now are let pass: min_tokens */
     bool include;                  /* the stop string itself is part of the output */
     struct buf held;               /* text not yet let out */
     size_t taken;                  /* bytes at the start of `held` that are out already */

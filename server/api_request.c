@@ -55,7 +55,7 @@ static enum status check_suffix(struct parse *parse, const char *name, const cJS
 
 static enum status check_n(struct parse *parse, const char *name, const cJSON *value) {
     const struct api_request *request = parse->target;
-    if (request->n <= parse->limits->max_choices) return STATUS_OK;
+    if (request->n >= 1 && request->n <= parse->limits->max_choices) return STATUS_OK;
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                    "'%s' must be between 1 and %d, but it is %d.", name, parse->limits->max_choices,
                    value->valueint);
@@ -104,7 +104,7 @@ static const struct field fields[] = {
     {"chat_template_kwargs", CHAT, FIELD_OBJECT, IN(template_kwargs)},
     {"add_generation_prompt", CHAT, FIELD_BOOL, IN(add_generation_prompt), 1},
     {"continue_final_message", CHAT, FIELD_BOOL, IN(continue_final_message)},
-    {"n", BOTH, FIELD_INT, IN(n), 1, 1, INT32_MAX, .check = check_n},
+    {"n", BOTH, FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"best_of", COMPLETION, FIELD_INT, IN_DRAFT(best_of), 0, 1, INT32_MAX},
     {"echo", COMPLETION, FIELD_BOOL, IN(echo)},
     {"max_tokens", COMPLETION, FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},

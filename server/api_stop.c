@@ -51,8 +51,9 @@ static int step(struct stop_matcher *matcher, char c) {
         uint32_t k = matcher->state[i];
         while (k > 0 && matcher->text[i][k] != c) k = matcher->border[i][k - 1];
         if (matcher->text[i][k] == c) k++;
-        matcher->state[i] = k;
-        if (k < matcher->length[i]) continue;
+        bool whole = k == matcher->length[i];
+        matcher->state[i] = whole && matcher->asleep ? matcher->border[i][k - 1] : k;
+        if (!whole || matcher->asleep) continue;
         if (found < 0 || matcher->length[i] > matcher->length[found]) found = i;
     }
     return found;

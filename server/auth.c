@@ -40,6 +40,11 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
 
 enum status auth_load(struct app *app, struct err *err) {
     add_list(app, app->options->api_key);
+    if (app->options->api_key && app->keys.length == 0) {
+        return err_set(err, STATUS_USAGE, "api-key",
+                       "--api-key (PENSTOCK_API_KEY) is given but holds no key; leave it out to "
+                       "serve without one");
+    }
     if (!app->options->api_key_file) return STATUS_OK;
     return add_file(app, app->options->api_key_file, err);
 }

@@ -57,9 +57,10 @@ static void start(struct choice *choice, const struct job_prompt *prompt) {
     choice->offset = utf8_count(prompt->text, prompt->text_length);
 }
 
-/* Is the token one of the model's own ends (and so no stop_reason)? */
+/* Is the token an end of the model's own (and so no stop_reason)? Under ignore_eos it has none. */
 static bool is_end_id(const struct job *job, int32_t id) {
     int n;
+    if (job->request->ignore_eos) return false;
     const int32_t *ends = engine_end_ids(job->app->engine, &n);
     for (int i = 0; i < n; i++) {
         if (ends[i] == id) return true;
@@ -92,6 +93,7 @@ static void add_token(struct choice *choice, const struct job_prompt *prompt,
     if (request->sampling.n_logprobs >= 0) {
         add_logprob(choice, &event->sampled, choice->offset, true);
     }
+    choice->stops.asleep = choice->n_tokens <= request->min_tokens;
     if (add_text(choice, event, is_stop && !request->include_stop_str_in_output)) {
         choice->stop_string = choice->stops.text[choice->stops.matched];
         finish(choice, "stop");
@@ -110,8 +112,8 @@ void choice_add(struct choice *choice, const struct job_prompt *prompt, const st
         add_token(choice, prompt, event);
         return;
     }
-    detokenizer_finish(&choice->detokenizer, &choice->text);
     stop_matcher_finish(&choice->stops, &choice->text);
+    detokenizer_finish(&choice->detokenizer, &choice->text);
     finish(choice, event->finish == FINISH_LENGTH ? "length" : "abort");
 }
 

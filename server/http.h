@@ -30,14 +30,16 @@ struct http_request {
 
 struct http_config {
     const char *host;
-    int port;                  /* 0: any free one */
-    size_t max_header_bytes;   /* 431 above */
-    size_t max_body_bytes;     /* 413 above */
-    int request_timeout_ms;    /* headers and body whole within it, or 408 */
-    int keep_alive_ms;         /* idle connections are closed after it */
-    int max_connections;       /* 503 above */
-    size_t max_stream_backlog; /* bytes a stream's reader may leave unread before it is cut off */
-    int silence_ms;            /* a stream silent for that long gets the comment `: keep-alive` */
+    int port;                /* 0: any free one */
+    size_t max_header_bytes; /* 431 above */
+    size_t max_body_bytes;   /* 413 above */
+    int request_timeout_ms;  /* headers and body whole within it, or 408 */
+    int keep_alive_ms;       /* idle connections are closed after it */
+    int max_connections;     /* 503 above */
+    /* bytes a stream's reader may leave unread before it is cut off; the most that one turn of the
+     * loop brought comes on top, or a large event would cut off every reader */
+    size_t max_stream_backlog;
+    int silence_ms; /* a stream silent for that long gets the comment `: keep-alive` */
 
     /* Called when the headers are in, before the body is read. To refuse the request early (401,
      * 404, 405, 429, ...) answer it with http_respond; then on_request is not called and the body

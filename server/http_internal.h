@@ -124,6 +124,8 @@ struct exchange {
     struct buf refusal;            /* an early answer as bytes, for a body that does not end */
     struct buf out;                /* stream: bytes to be sent ... */
     size_t sent;                   /* ... of which MHD has so many */
+    uint64_t turn;                 /* stream: the turn of the last write, ... */
+    size_t turn_bytes, most_bytes; /* ... what it brought, and the most that any turn did */
     bool ended;                    /* stream: no more will be written */
     struct link ready;             /* in server->ready: to be told or resumed in the next turn */
     struct due silence;            /* in server->silence */
@@ -156,6 +158,7 @@ struct http_server {
     struct link partial; /* connections with incomplete headers */
     struct span reading, keep_alive, linger, silence;
     uint64_t timer_at_ms; /* what the timer is set to; 0: it is off */
+    uint64_t turns;       /* begun so far */
     bool driving;         /* a turn is under way */
     bool again;           /* something was asked for in this turn */
     bool draining;

@@ -71,6 +71,7 @@ void http_drive(struct http_server *server) {
         return;
     }
     server->driving = true;
+    server->turns++;
     long long timeout_ms;
     bool more;
     int round = 0;

@@ -85,12 +85,21 @@ static void cut_off(struct exchange *exchange) {
     http_exchange_lose(exchange);
 }
 
+/* Counts what this turn brings; returns how much a reader may leave unread. */
+static size_t count_write(struct exchange *exchange, size_t length) {
+    const struct http_server *server = exchange->server;
+    if (exchange->turn != server->turns) exchange->turn_bytes = 0;
+    exchange->turn = server->turns;
+    exchange->turn_bytes += length;
+    if (exchange->turn_bytes > exchange->most_bytes) exchange->most_bytes = exchange->turn_bytes;
+    return server->config.max_stream_backlog + exchange->most_bytes;
+}
+
 bool http_stream_write(struct http_request *request, const void *data, size_t length) {
     struct exchange *exchange = (struct exchange *)request;
     if (exchange->gone || !exchange->connection) return false;
     assert(exchange->answer == ANSWER_STREAM && !exchange->ended && !exchange->released);
-    size_t limit = exchange->server->config.max_stream_backlog, held = unread(exchange);
-    if (length > limit || held > limit - length) {
+    if (unread(exchange) + length > count_write(exchange, length)) {
         cut_off(exchange);
         return false;
     }

@@ -141,6 +141,13 @@ static void take_token(struct job *job, struct job_prompt *prompt, const struct 
     if (job->n_open == 0) settle(job);
 }
 
+/* A choice that nobody waits for any more has ended. */
+static void drop_choice(struct job *job, struct choice *choice) {
+    if (choice->done) return;
+    choice->done = true;
+    job->app->metrics.finished_abort++;
+}
+
 static void take_prompt_token(struct job_prompt *prompt, const struct event *event) {
     assert(prompt->prompt_logprobs && event->position < prompt->n_ids);
     struct api_logprob *logprob = &prompt->prompt_logprobs[event->position];
@@ -160,6 +167,8 @@ void job_event(struct job *job, struct job_prompt *prompt, const struct event *e
         take_prompt_token(prompt, event);
     } else if (wanted) {
         take_token(job, prompt, event);
+    } else if (event->finish != FINISH_NONE) {
+        drop_choice(job, &prompt->choices[event->choice]);
     }
     if (last) unref(job);
 }
@@ -255,7 +264,7 @@ void jobs_abort(struct app *app) {
 
 int job_log_fields(const struct http_request *http, struct log_field *fields) {
     const struct job *job = http->app;
-    if (!job->id[0]) return 0;
+    if (job->preparing || !job->id[0]) return 0; /* what a worker has is not ours to read */
     int n = 0;
     fields[n++] = LOG_S("request_id", job->id);
     fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);

@@ -73,12 +73,13 @@ static void name_model(struct app *app, char *name, size_t size) {
 
 static void set_limits(struct app *app) {
     const struct options *options = app->options;
+    int queue = options->max_queued_requests;
     app->limits = (struct api_limits){
         .model = app->model_name,
         .V = engine_model(app->engine)->V,
         .max_model_len = engine_memory(app->engine)->max_model_len,
         .max_choices = options->max_num_seqs < MAX_CHOICES ? options->max_num_seqs : MAX_CHOICES,
-        .max_prompts = MAX_PROMPTS,
+        .max_prompts = queue < MAX_PROMPTS ? queue : MAX_PROMPTS, /* or it could never be taken */
         .default_seed = options->seed >= 0 ? (uint64_t)options->seed : system_seed(),
         .has_chat_template = engine_chat_template(app->engine) != NULL,
     };

@@ -1,4 +1,5 @@
-/* The default model against the reference (tests/vectors/golden.json): in the oracle mode every
+/* ctest label: slow
+ * The default model against the reference (tests/vectors/golden.json): in the oracle mode every
  * greedy token is equal and the logits are within 2e-3; in the default mode the first difference
  * may only fall where the two best logits are close, and the mean KL divergence from the oracle
  * mode is bounded. */

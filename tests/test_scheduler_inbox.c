@@ -88,6 +88,20 @@ START_TEST(the_queue_is_bounded) {
 }
 END_TEST
 
+/* So that a health check does not take the time of idleness for a hanging step. */
+START_TEST(work_that_comes_restarts_the_clock_of_steps) {
+    struct err err;
+    struct scheduler_stats stats;
+    uint64_t before = now_ns();
+    ck_assert_int_eq(put(ask(0, 5, 1, 1), &err), STATUS_OK);
+    uint64_t after = now_ns();
+    ck_assert_int_eq(put(ask(1, 5, 1, 1), &err), STATUS_OK);
+    scheduler_stats(scheduler, &stats);
+    ck_assert(stats.last_step_ns >= before && stats.last_step_ns <= after);
+    end();
+}
+END_TEST
+
 START_TEST(a_stopping_scheduler_takes_nothing) {
     struct err err;
     inbox_stop(scheduler);
@@ -209,6 +223,7 @@ int main(void) {
     tcase_add_checked_fixture(core, begin, NULL);
     tcase_add_test(core, too_long_is_refused_with_both_numbers);
     tcase_add_test(core, the_queue_is_bounded);
+    tcase_add_test(core, work_that_comes_restarts_the_clock_of_steps);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);
     tcase_add_test(core, no_tokens_wanted_ends_each_choice_once);
     tcase_add_test(core, choices_share_one_prompt_in_the_numbers);

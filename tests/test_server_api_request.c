@@ -71,7 +71,7 @@ static const struct refused refused[] = {
     {API_COMPLETION, "{\"prompt\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}",
      "prompt", "at most 8 prompts, but it holds 9"},
     {C "\"model\":1}", "model", "must be a string, but it is a number"},
-    {C "\"n\":0}", "n", "must be at least 1, but it is 0"},
+    {C "\"n\":0}", "n", "between 1 and 16, but it is 0"},
     {C "\"n\":17}", "n", "between 1 and 16, but it is 17"},
     {C "\"n\":1.5}", "n", "must be an integer, but it is 1.5"},
     {C "\"n\":\"1\"}", "n", "must be an integer, but it is a string"},

@@ -221,6 +221,14 @@ def test_stop_token_ids_and_min_tokens(server):
     assert later["usage"]["completion_tokens"] >= ids.index(stop) + 2
 
 
+def test_min_tokens_lets_stop_strings_pass(server):
+    text = server.complete(STORY)["choices"][0]["text"]
+    stop = text[2:4]
+    assert server.complete(STORY, stop=stop)["choices"][0]["text"] == text[:text.index(stop)]
+    later = server.complete(STORY, stop=stop, min_tokens=16)
+    assert later["choices"][0]["text"] == text and later["usage"]["completion_tokens"] == 16
+
+
 def test_the_end_token(server):
     body = dict(logit_bias={str(END_ID): 100})
     ended = server.complete(STORY, **body)["choices"][0]
@@ -228,6 +236,8 @@ def test_the_end_token(server):
     ignored = server.complete(STORY, **body, ignore_eos=True, max_tokens=4, skip_special_tokens=False)
     assert ignored["usage"]["completion_tokens"] == 4
     assert ignored["choices"][0]["text"] == "<|im_end|>" * 4
+    asked = server.complete(STORY, **body, ignore_eos=True, stop_token_ids=[END_ID])["choices"][0]
+    assert asked["finish_reason"] == "stop" and asked["stop_reason"] == END_ID
     held = server.complete(STORY, **body, min_tokens=3)
     assert held["usage"]["completion_tokens"] >= 3
 
@@ -337,6 +347,13 @@ def test_streamed_echo_and_logprobs(server):
         assert [value for part in parts for value in part] == values
 
 
+def test_events_of_megabytes_are_no_slow_readers(server):
+    body = {**PLAIN, "prompt": "word " * 900, "echo": True, "logprobs": 20, "n": 8, "max_tokens": 2}
+    _, chunks = stream(server, COMPLETIONS, body)
+    assert len(json.dumps(chunks)) > 2 << 20
+    assert all(text.startswith(body["prompt"]) for text in texts(chunks).values()) and len(texts(chunks)) == 8
+
+
 # ---- metrics ----------------------------------------------------------------------------------------
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{([a-z_]+="([^"\\\n]|\\.)*"(,(?=[a-z])|(?=\})))*\})? (\S+)')
@@ -379,3 +396,15 @@ def test_metrics_count(server):
     for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time"):
         assert grown(f"vllm:{name}_seconds_count{label}") == 1
     assert grown(f"vllm:inter_token_latency_seconds_count{label}") == 4
+
+
+def test_metrics_count_choices_of_clients_that_left(server):
+    server.wait_until_idle()
+    before = server.metric("vllm:request_success_total")
+    with server.http.stream("POST", COMPLETIONS, json={**PLAIN, "n": 3, "max_tokens": 800, "ignore_eos": True,
+                                                       "stream": True}) as response:
+        next(response.iter_raw())
+    server.wait_until_idle()
+    label = f'finished_reason="abort",model_name="{NAME}"'
+    assert server.metric("vllm:request_success_total") == before + 3
+    assert server.metrics()["vllm:request_success_total{" + label + "}"] >= 3

@@ -117,6 +117,15 @@ def test_idle_servers_end_at_once(start):
     assert other.process.wait(5) == 0
 
 
+def test_work_after_idleness_is_not_a_hang(start):
+    """The first step of a server that has taken none for long, on a machine that is up for long."""
+    server = start()
+    slow = Stream(server, {**STREAM, "prompt": "word " * 900, "max_tokens": 1})
+    while slow.is_alive():
+        assert server.http.get("/health").status_code == 200
+    assert events(slow.raw)
+
+
 # ---- what cannot start --------------------------------------------------------------------------------
 
 
@@ -143,6 +152,12 @@ def test_wrong_commands():
 def test_wrong_environment():
     code, text = run("serve", "--model", MODEL, env={"PENSTOCK_PORT": "x"})
     assert code == 2 and "PENSTOCK_PORT" in text
+
+
+@pytest.mark.parametrize("flags, env", [(["--api-key", ""], {}), ([], {"PENSTOCK_API_KEY": " , "})])
+def test_keys_that_are_none_open_no_server(flags, env):
+    code, text = run("serve", "--model", MODEL, *flags, env=env)
+    assert code == 2 and "--api-key" in text
 
 
 def test_unusable_models(tmp_path):
@@ -184,6 +199,14 @@ def test_a_full_queue_refuses_and_keeps_its_promises(start):
             assert answer.json()["usage"]["completion_tokens"] == 40
     server.wait_until_idle()
     assert server.complete(max_tokens=2)
+
+
+def test_more_prompts_than_the_queue_holds(start):
+    """Trying again would not help, so it is the request that is at fault."""
+    server = start("--max-queued-requests", "2")
+    answer = ask(server, {"model": NAME, "prompt": ["a"] * 3, "max_tokens": 1})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
+    assert ask(server, {"model": NAME, "prompt": ["a"] * 2, "max_tokens": 1}).status_code == 200
 
 
 def test_a_key_file(start, tmp_path):
