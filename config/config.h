@@ -56,7 +56,7 @@ struct err {
 
 /* Fills `err` (which may be NULL) and returns `status`, so that callers write `return
  * err_set(...)`. `param` may be NULL. A message longer than the buffer is cut at a UTF-8
- * boundary. */
+ * boundary; control characters become spaces. */
 enum status err_set(struct err *err, enum status status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

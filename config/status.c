@@ -32,6 +32,15 @@ static void cut_at_character(char *text) {
     text[n - utf8_unfinished(text, n)] = 0;
 }
 
+/* Messages quote files and requests, and go to terminals: what would move a cursor there (C0, DEL
+ * and C1) becomes spaces. */
+static void make_harmless(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < 0x20 || *at == 0x7F) *at = ' ';
+        if (at[0] == 0xC2 && at[1] >= 0x80 && at[1] <= 0x9F) at[0] = at[1] = ' ';
+    }
+}
+
 enum status err_set(struct err *err, enum status status, const char *param, const char *format,
                     ...) {
     if (!err) return status;
@@ -44,5 +53,7 @@ enum status err_set(struct err *err, enum status status, const char *param, cons
     int n = vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
     if (n >= (int)sizeof err->message) cut_at_character(err->message);
+    make_harmless(err->param);
+    make_harmless(err->message);
     return status;
 }
