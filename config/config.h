@@ -1,9 +1,9 @@
 /* config: what every folder may use and that uses none of them.
  *
- * Here are the status codes, the error a user can act on, memory that is planned, the log, and the
- * options of the command line. Nothing in this folder knows of models, sequences or HTTP. Functions
- * are safe to call from any thread unless their comment says otherwise; the structs belong to
- * whoever made them.
+ * Here are the status codes, the error a user can act on, memory that is planned, UTF-8, the log,
+ * and the options of the command line. Nothing in this folder knows of models, sequences or HTTP.
+ * Functions are safe to call from any thread unless their comment says otherwise; the structs
+ * belong to whoever made them.
  */
 #ifndef PENSTOCK_CONFIG_H
 #define PENSTOCK_CONFIG_H
@@ -56,7 +56,7 @@ struct err {
 
 /* Fills `err` (which may be NULL) and returns `status`, so that callers write `return
  * err_set(...)`. `param` may be NULL. A message longer than the buffer is cut at a UTF-8
- * boundary. */
+ * boundary; control characters become spaces. */
 enum status err_set(struct err *err, enum status status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -100,6 +100,37 @@ void buf_puts(struct buf *buf, const char *text);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_clear(struct buf *buf); /* length 0, memory kept */
 void buf_free(struct buf *buf);  /* memory released, all zero again */
+
+/* ---- UTF-8 ---------------------------------------------------------------------------------- */
+
+/* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and
+ * surrogates are not). */
+size_t utf8_character(const char *text, size_t length);
+
+/* Bytes of the longest valid text from the start on. */
+size_t utf8_valid_prefix(const char *text, size_t length);
+
+/* Bytes of the broken character at `text`, where no valid one begins: what one U+FFFD stands for
+ * (the maximal subpart of Unicode 3.9). At least 1. */
+size_t utf8_maximal_subpart(const char *text, size_t length);
+
+/* Bytes at the start that begin a character which `length` bytes leave unfinished, or 0. */
+size_t utf8_partial(const char *text, size_t length);
+
+/* Bytes at the end that begin a character without ending it: 0 to 3. */
+size_t utf8_unfinished(const char *text, size_t length);
+
+/* Characters of a valid text. */
+int utf8_count(const char *text, size_t length);
+
+/* Bytes of the longest part of a valid text that has at most `limit` and splits no character. */
+int utf8_cut(const char *text, size_t length, int limit);
+
+/* The code point of the valid character of `size` bytes. */
+uint32_t utf8_code_point(const char *text, size_t size);
+
+/* Writes a code point's bytes and returns how many. */
+size_t utf8_write(uint32_t code_point, char out[4]);
 
 /* ---- time ----------------------------------------------------------------------------------- */
 

@@ -54,36 +54,20 @@ static bool line_add(struct line *line, const char *text, size_t length) {
 
 /* ---- escaping ------------------------------------------------------------------------------- */
 
-/* The length of the UTF-8 character at `text` and its code point; 0 where the bytes are none. */
-static size_t character_at(const unsigned char *text, unsigned *code) {
-    *code = text[0];
-    if (text[0] < 0x80) return 1;
-    size_t n = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
-    if (text[0] < 0xC2 || text[0] > 0xF4) return 0;
-    *code = text[0] & (0xFFu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0; /* also the terminating NUL */
-        *code = *code << 6 | (text[i] & 0x3F);
-    }
-    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    bool surrogate = *code >= 0xD800 && *code <= 0xDFFF;
-    return *code < smallest[n] || *code > 0x10FFFF || surrogate ? 0 : n;
-}
-
 /* Would this character move the cursor, end the line or turn the direction of the text around
  * it? */
-static bool is_unsafe(unsigned code) {
+static bool is_unsafe(uint32_t code) {
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
            (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F || code == 0xFEFF;
 }
 
 /* Writes the escaped form of one character into out[12] and returns its length; *used bytes of
  * `text` were taken. */
-static size_t escape_one(const unsigned char *text, bool quotes, char *out, size_t *used) {
-    unsigned code;
-    size_t n = character_at(text, &code);
+static size_t escape_one(const char *text, bool quotes, char *out, size_t *used) {
+    size_t n = utf8_character(text, strnlen(text, 4));
     *used = n ? n : 1;
     if (n == 0) return (size_t)sprintf(out, "\\ufffd");
+    uint32_t code = utf8_code_point(text, n);
     if (quotes && (code == '"' || code == '\\')) return (size_t)sprintf(out, "\\%c", (int)code);
     if (code == '\n') return (size_t)sprintf(out, "\\n");
     if (is_unsafe(code)) return (size_t)sprintf(out, "\\u%04x", code);
@@ -96,7 +80,7 @@ static size_t escape_one(const unsigned char *text, bool quotes, char *out, size
 static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
     static const char ellipsis[] = "\xE2\x80\xA6";
     size_t length = 0, used;
-    for (const unsigned char *at = (const unsigned char *)text; *at; at += used) {
+    for (const char *at = text; *at; at += used) {
         char one[12];
         size_t n = escape_one(at, quotes, one, &used);
         if (length + n + sizeof ellipsis > size) {

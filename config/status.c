@@ -26,14 +26,19 @@ int status_http(enum status status) {
     return 500;
 }
 
-/* Takes the bytes of an unfinished UTF-8 character off the end of a cut text. */
+/* Takes the bytes of an unfinished character off the end of a cut text. */
 static void cut_at_character(char *text) {
-    size_t n = strlen(text), back = 0;
-    while (back < n && back < 3 && ((unsigned char)text[n - 1 - back] & 0xC0) == 0x80) back++;
-    if (back >= n) return;
-    unsigned char lead = (unsigned char)text[n - 1 - back];
-    size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    if (need > back + 1) text[n - 1 - back] = 0;
+    size_t n = strlen(text);
+    text[n - utf8_unfinished(text, n)] = 0;
+}
+
+/* Messages quote files and requests, and go to terminals: what would move a cursor there (C0, DEL
+ * and C1) becomes spaces. */
+static void make_harmless(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < 0x20 || *at == 0x7F) *at = ' ';
+        if (at[0] == 0xC2 && at[1] >= 0x80 && at[1] <= 0x9F) at[0] = at[1] = ' ';
+    }
 }
 
 enum status err_set(struct err *err, enum status status, const char *param, const char *format,
@@ -48,5 +53,7 @@ enum status err_set(struct err *err, enum status status, const char *param, cons
     int n = vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
     if (n >= (int)sizeof err->message) cut_at_character(err->message);
+    make_harmless(err->param);
+    make_harmless(err->message);
     return status;
 }

@@ -28,7 +28,7 @@ enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype 
 /* Plans all memory. `weights` and `scratch` are estimates, from the file's size and the step's
  * widths; the engine puts what it took in their place. The KV pool is exact:
  * - config->kv_memory bytes where that is given, in whole blocks;
- * - otherwise the least of a quarter of the available memory, 1 GiB, and what max_num_seqs
+ * - otherwise the least of a quarter of the available memory, 512 MiB, and what max_num_seqs
  * sequences of full length take;
  * - in both cases at least one sequence of full length, so that what is admitted can always be
  * finished. The length is config->max_model_len, or the model's own where that is 0. Fails with

@@ -1,7 +1,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "engine/model_file.h"
 
@@ -15,11 +14,9 @@
 /* ---- what the file is called ---------------------------------------------------------------- */
 
 size_t showable_bytes(const char *text, size_t length) {
-    utf8proc_int32_t point;
-    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text,
-                                          (utf8proc_ssize_t)(length < 4 ? length : 4), &point);
-    if (n <= 0 || point < 0x20 || (point >= 0x7f && point < 0xa0)) return 0;
-    return (size_t)n;
+    size_t n = utf8_character(text, length);
+    uint32_t point = n ? utf8_code_point(text, n) : 0;
+    return point < 0x20 || (point >= 0x7f && point < 0xa0) ? 0 : n;
 }
 
 /* May this go into logs and JSON as it stands? */
@@ -33,10 +30,7 @@ static bool fit_to_show(const char *text, size_t length) {
 
 /* Copies as much as fits, cut between characters. */
 static void copy_cut(char *out, size_t size, const char *text, size_t length) {
-    if (length >= size) {
-        length = size - 1;
-        while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80) length--;
-    }
+    length = (size_t)utf8_cut(text, length, (int)size - 1);
     memcpy(out, text, length);
     out[length] = 0;
 }

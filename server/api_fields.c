@@ -177,7 +177,7 @@ enum status check_model(struct parse *parse, const char *name, const cJSON *valu
     bool same = json_string_length(value) == length &&
                 memcmp(value->valuestring, parse->limits->model, length) == 0;
     if (same) return STATUS_OK;
-    int shown = json_utf8_cut(value->valuestring, strlen(value->valuestring), 128);
+    int shown = utf8_cut(value->valuestring, strlen(value->valuestring), 128);
     err_set(parse->err, STATUS_NOT_FOUND, name,
             "The model '%.*s' does not exist: this server serves '%.128s'.", shown,
             value->valuestring, parse->limits->model);

@@ -33,15 +33,6 @@ const char *json_type_name(const cJSON *value);
 
 /* ---- writing JSON (api_text.c) -------------------------------------------------------------- */
 
-/* Bytes of the valid UTF-8 character at the start of text[0..length), length > 0; or 0 when it is
- * not valid, and then *bad is the number of bytes that one U+FFFD stands for (the maximal subpart
- * of Unicode 3.9). */
-size_t json_utf8_character(const char *text, size_t length, size_t *bad);
-bool json_utf8_is_valid(const char *text, size_t length);
-
-/* The longest part of text[0..length) that has at most `limit` bytes and splits no character. */
-int json_utf8_cut(const char *text, size_t length, size_t limit);
-
 /* Appends text as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD, so the result
  * always is. */
 void json_write_string(struct buf *out, const char *text, size_t length);

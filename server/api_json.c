@@ -73,25 +73,6 @@ static int hex4(const char *p, const char *end) {
     return value;
 }
 
-static char *put_utf8(char *to, unsigned c) {
-    if (c < 0x80) {
-        *to++ = (char)c;
-    } else if (c < 0x800) {
-        *to++ = (char)(0xC0 | c >> 6);
-        *to++ = (char)(0x80 | (c & 63));
-    } else if (c < 0x10000) {
-        *to++ = (char)(0xE0 | c >> 12);
-        *to++ = (char)(0x80 | (c >> 6 & 63));
-        *to++ = (char)(0x80 | (c & 63));
-    } else {
-        *to++ = (char)(0xF0 | c >> 18);
-        *to++ = (char)(0x80 | (c >> 12 & 63));
-        *to++ = (char)(0x80 | (c >> 6 & 63));
-        *to++ = (char)(0x80 | (c & 63));
-    }
-    return to;
-}
-
 /* Reads \uXXXX at reader->at (behind the 'u'), with its second half where it is one of a pair. */
 static bool read_unicode(struct reader *reader, char **to) {
     int first = hex4(reader->at, reader->end);
@@ -107,7 +88,7 @@ static bool read_unicode(struct reader *reader, char **to) {
         }
     }
     if (c >= 0xD800 && c < 0xE000) c = 0xFFFD;
-    *to = put_utf8(*to, c);
+    *to += utf8_write(c, *to);
     return true;
 }
 
@@ -145,8 +126,7 @@ static enum status read_characters(struct reader *reader, char *to, size_t *leng
         } else if (c < 0x20) {
             return fail_at(reader, at, "a control character that is not escaped");
         } else {
-            size_t bad,
-                n = c < 0x80 ? 1 : json_utf8_character(at, (size_t)(reader->end - at), &bad);
+            size_t n = c < 0x80 ? 1 : utf8_character(at, (size_t)(reader->end - at));
             if (n == 0) return fail_at(reader, at, "a byte that is not UTF-8");
             memcpy(to, at, n);
             to += n;

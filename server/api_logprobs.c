@@ -67,7 +67,7 @@ static void write_chat_logprobs(struct buf *out, const struct tokenizer *tokeniz
 static void write_token_text(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {
     size_t length;
     const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
-    if (json_utf8_is_valid(bytes, length)) {
+    if (utf8_valid_prefix(bytes, length) == length) {
         json_write_string(out, bytes, length);
         return;
     }

@@ -79,7 +79,7 @@ static int32_t bias_id(const char *key, int V) {
 static enum status bias_entry(struct parse *parse, const char *name, const cJSON *entry,
                               struct logit_bias *bias) {
     const int V = parse->limits->V;
-    int shown = json_utf8_cut(entry->string, strlen(entry->string), 32);
+    int shown = utf8_cut(entry->string, strlen(entry->string), 32);
     bias->id = bias_id(entry->string, V);
     if (bias->id < 0) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,

@@ -59,22 +59,9 @@ static int step(struct stop_matcher *matcher, char c) {
     return found;
 }
 
-/* Bytes at the end of text that begin a UTF-8 character without ending it: at most 3. */
-static size_t unfinished(const char *text, size_t length) {
-    size_t bad;
-    for (size_t back = 1; back <= 3 && back <= length; back++) {
-        const char *p = text + length - back;
-        if (((unsigned char)*p & 0xC0) == 0x80) continue;
-        return json_utf8_character(p, back, &bad) == 0 && bad == back && (unsigned char)*p >= 0xC2
-                   ? back
-                   : 0;
-    }
-    return 0;
-}
-
 static size_t must_hold(const struct stop_matcher *matcher) {
     const struct buf *held = &matcher->held;
-    size_t most = unfinished(held->data + matcher->taken, held->length - matcher->taken);
+    size_t most = utf8_unfinished(held->data + matcher->taken, held->length - matcher->taken);
     for (int i = 0; i < matcher->n; i++) {
         if (matcher->state[i] > most) most = matcher->state[i];
     }

@@ -28,12 +28,6 @@ static void *room_for_one(void *array, int n, int *capacity, size_t element) {
     return mem_realloc(array, (size_t)*capacity * element);
 }
 
-static int characters(const char *text, size_t length) {
-    int n = 0;
-    for (size_t i = 0; i < length; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return n;
-}
-
 static void add_logprob(struct choice *choice, const struct sampled *sampled, int offset,
                         bool has) {
     choice->logprobs = room_for_one(choice->logprobs, choice->n_logprobs, &choice->logprob_capacity,
@@ -60,7 +54,7 @@ static void start(struct choice *choice, const struct job_prompt *prompt) {
             add_logprob(choice, &logprob->sampled, logprob->text_offset, logprob->has_logprob);
         }
     }
-    choice->offset = characters(prompt->text, prompt->text_length);
+    choice->offset = utf8_count(prompt->text, prompt->text_length);
 }
 
 /* Is the token an end of the model's own (and so no stop_reason)? Under ignore_eos it has none. */
@@ -85,7 +79,7 @@ static bool add_text(struct choice *choice, const struct event *event, bool sile
     buf_clear(&choice->decoded);
     if (!silent) detokenizer_add(&choice->detokenizer, event->sampled.id, &choice->decoded);
     if (event->finish != FINISH_NONE) detokenizer_finish(&choice->detokenizer, &choice->decoded);
-    choice->offset += characters(choice->decoded.data, choice->decoded.length);
+    choice->offset += utf8_count(choice->decoded.data, choice->decoded.length);
     return stop_matcher_add(&choice->stops, choice->decoded.data ? choice->decoded.data : "",
                             choice->decoded.length, &choice->text);
 }

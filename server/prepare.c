@@ -6,12 +6,6 @@
 #include "server/job.h"
 #include "server/prompt.h"
 
-static int characters(const char *text, size_t length) {
-    int n = 0;
-    for (size_t i = 0; i < length; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return n;
-}
-
 static enum status prepare_chat(struct job *job, struct job_prompt *prompt, struct err *err) {
     const struct api_request *request = job->request;
     struct chat_input input = prompt_chat_input(job->app->engine);
@@ -38,10 +32,13 @@ static void prepare_echo(struct job *job, struct job_prompt *prompt,
     prompt->prompt_logprobs = mem_calloc((size_t)prompt->n_ids, sizeof *prompt->prompt_logprobs);
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
+    int offset = 0;
     for (int i = 0; i < prompt->n_ids; i++) {
-        prompt->prompt_logprobs[i].text_offset = characters(text.data, text.length);
+        prompt->prompt_logprobs[i].text_offset = offset;
         prompt->prompt_logprobs[i].sampled.id = prompt->ids[i];
+        buf_clear(&text);
         detokenizer_add(&detokenizer, prompt->ids[i], &text);
+        offset += utf8_count(text.data, text.length);
     }
     buf_free(&text);
 }

@@ -58,10 +58,10 @@ static void expect_refused(const struct engine_config *config, int64_t available
 
 /* ---- the pool ------------------------------------------------------------------------------- */
 
-START_TEST(the_default_is_a_gibibyte_where_there_is_plenty) {
+START_TEST(the_default_is_half_a_gibibyte_where_there_is_plenty) {
     struct engine_config config = usual();
     struct engine_memory memory = planned(&config, 64 * GIB);
-    ck_assert_int_eq(memory.n_blocks, GIB / BLOCK_BYTES);
+    ck_assert_int_eq(memory.n_blocks, 512 * MIB / BLOCK_BYTES);
     ck_assert_int_eq(memory.kv_bytes_per_token, TOKEN_BYTES);
     ck_assert_int_eq(memory.max_model_len, 8192);
     ck_assert_int_eq(memory.weights, 98362432);
@@ -70,7 +70,7 @@ END_TEST
 
 START_TEST(the_default_is_a_quarter_where_there_is_less) {
     struct engine_config config = usual();
-    ck_assert_int_eq(planned(&config, 2 * GIB).n_blocks, 512 * MIB / BLOCK_BYTES);
+    ck_assert_int_eq(planned(&config, 1 * GIB).n_blocks, 256 * MIB / BLOCK_BYTES);
 }
 END_TEST
 
@@ -288,7 +288,7 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        the_default_is_a_gibibyte_where_there_is_plenty,
+        the_default_is_half_a_gibibyte_where_there_is_plenty,
         the_default_is_a_quarter_where_there_is_less,
         the_default_is_no_more_than_all_sequences_can_use,
         one_full_sequence_always_fits,

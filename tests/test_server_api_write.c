@@ -282,7 +282,7 @@ START_TEST(any_bytes_give_valid_json) {
         }
         buf_clear(&out);
         json_write_string(&out, text, state % sizeof text);
-        ck_assert(json_utf8_is_valid(out.data, out.length));
+        ck_assert(utf8_valid_prefix(out.data, out.length) == out.length);
         ck_assert_int_eq(json_parse(&tree, out.data, out.length, &err), STATUS_OK);
         cJSON_Delete(tree);
     }

@@ -295,17 +295,6 @@ static void lex_name(struct lexer *lexer) {
     advance(lexer, end);
 }
 
-static size_t put_point(char *out, uint32_t point) {
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    size_t n = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; point >>= 6) out[i] = (char)(0x80 | (point & 0x3F));
-    out[0] = (char)((n == 2 ? 0xC0 : n == 3 ? 0xE0 : 0xF0) | point);
-    return n;
-}
-
 /* Reads exactly `n` hexadecimal digits of an escape. */
 static uint32_t hex_escape(struct lexer *lexer, const char *digits, const char *end, int n) {
     uint32_t point = 0;
@@ -334,7 +323,7 @@ static const char *unescape_one(struct lexer *lexer, const char *in, const char 
     if (*in == '\n') return in + 1;
     int n_hex = *in == 'x' ? 2 : *in == 'u' ? 4 : *in == 'U' ? 8 : 0;
     if (n_hex) {
-        *out += put_point(*out, hex_escape(lexer, in + 1, end, n_hex));
+        *out += utf8_write(hex_escape(lexer, in + 1, end, n_hex), *out);
         return in + 1 + n_hex;
     }
     if (*in >= '0' && *in <= '7') {
@@ -342,7 +331,7 @@ static const char *unescape_one(struct lexer *lexer, const char *in, const char 
         for (int i = 0; i < 3 && in < end && *in >= '0' && *in <= '7'; i++, in++) {
             point = point * 8 + (uint32_t)(*in - '0');
         }
-        *out += put_point(*out, point);
+        *out += utf8_write(point, *out);
         return in;
     }
     if (*in == 'N') fail(lexer, "escapes by a character's name are not supported");

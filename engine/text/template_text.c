@@ -194,11 +194,9 @@ size_t text_offset(const struct text *text, size_t from, size_t n_points) {
 }
 
 int32_t text_point(const struct text *text, size_t at, size_t end) {
-    utf8proc_int32_t point;
-    const unsigned char *data = (const unsigned char *)text->data + at;
-    if (data[0] < 0x80) return end - at == 1 ? data[0] : -1;
-    utf8proc_ssize_t n = utf8proc_iterate(data, (utf8proc_ssize_t)(end - at), &point);
-    return n == (utf8proc_ssize_t)(end - at) ? point : -1;
+    const char *data = text->data + at;
+    return utf8_character(data, end - at) == end - at ? (int32_t)utf8_code_point(data, end - at)
+                                                      : -1;
 }
 
 bool point_is_space(int32_t c) {
@@ -244,9 +242,8 @@ int32_t point_lower(int32_t point, int32_t previous) {
 
 /* Adds what a character has become. */
 static void add_point(struct render *r, struct builder *b, int32_t point, bool user) {
-    utf8proc_uint8_t bytes[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(point, bytes);
-    builder_add(r, b, (const char *)bytes, (size_t)n, user);
+    char bytes[4];
+    builder_add(r, b, bytes, utf8_write((uint32_t)point, bytes), user);
 }
 
 /* What stays as it is goes over in stretches, of which `kept` is where the current one began. */

@@ -1,5 +1,5 @@
 /* What the tokenizer's files share: the vocabulary and its tables, the special tokens' trie, the
- * pre-tokenizer, the merging of symbols, and UTF-8. No file outside engine/text/tokenizer*,
+ * pre-tokenizer and the merging of symbols. No file outside engine/text/tokenizer*,
  * vocabulary, special, pretokenizer, merge, normalize and detokenizer includes it.
  *
  * Everything here is written once by tokenizer_new and then only read, but for `struct encoder`,
@@ -221,22 +221,5 @@ void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_
                      struct buf *out);
 /* The byte of a name such as "<0x0A>", or -1. */
 int alphabet_byte_token(const char *name, size_t length);
-
-/* ---- UTF-8 (utf8.c) ------------------------------------------------------------------------- */
-
-/* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and
- * surrogates are not). */
-size_t utf8_character(const char *text, size_t length);
-/* Bytes of the longest valid text from the start on. */
-size_t utf8_valid_prefix(const char *text, size_t length);
-/* Bytes of the broken character at `text`, where no valid one begins: what one U+FFFD stands for.
- * At least 1. */
-size_t utf8_maximal_subpart(const char *text, size_t length);
-/* Bytes at the start that begin a character which `length` bytes leave unfinished, or 0. */
-size_t utf8_partial(const char *text, size_t length);
-/* The code point of the valid character of `size` bytes. */
-uint32_t utf8_code_point(const char *text, size_t size);
-/* Writes a code point's bytes and returns how many. */
-size_t utf8_write(uint32_t code_point, char out[4]);
 
 #endif

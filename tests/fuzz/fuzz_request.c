@@ -19,7 +19,7 @@ static const struct api_limits limits = {.model = "m",
 static void check_refusal(enum status status, const struct err *err) {
     assert(err->status == status && err->message[0]);
     assert(status == STATUS_INVALID_REQUEST || status == STATUS_NOT_FOUND);
-    assert(json_utf8_is_valid(err->message, strlen(err->message)));
+    assert(utf8_valid_prefix(err->message, strlen(err->message)) == strlen(err->message));
 }
 
 static void check_request(const struct api_request *r) {
@@ -33,7 +33,7 @@ static void check_request(const struct api_request *r) {
     for (int i = 0; i < r->n_prompts; i++) {
         const struct api_prompt *prompt = &r->prompts[i];
         assert(prompt->ids ? prompt->n_ids > 0 : prompt->length > 0);
-        assert(json_utf8_is_valid(prompt->text, prompt->length));
+        assert(utf8_valid_prefix(prompt->text, prompt->length) == prompt->length);
     }
     for (int i = 0; i < s->n_bias; i++) assert(s->bias[i].id >= 0 && s->bias[i].id < limits.V);
 }
@@ -86,10 +86,10 @@ static void try_string(const char *text, size_t size) {
     struct err err = {0};
     cJSON *string;
     json_write_string(&out, text, size);
-    assert(json_utf8_is_valid(out.data, out.length));
+    assert(utf8_valid_prefix(out.data, out.length) == out.length);
     enum status status = json_parse(&string, out.data, out.length, &err);
     assert(status == STATUS_OK);
-    if (json_utf8_is_valid(text, size)) {
+    if (utf8_valid_prefix(text, size) == size) {
         assert(json_string_length(string) == size);
         assert(memcmp(string->valuestring, text, size) == 0);
     }

@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer_internal.h"
+#include "config/config.h"
 
 /* The range that a character's second byte must lie in, after Unicode's table 3-7: it is what keeps
  * overlong forms, surrogates and code points above U+10FFFF out. */
@@ -59,6 +59,30 @@ size_t utf8_partial(const char *text, size_t length) {
 size_t utf8_maximal_subpart(const char *text, size_t length) {
     size_t size = promised((uint8_t)text[0]);
     return size ? kept(text, length, size) : 1;
+}
+
+size_t utf8_unfinished(const char *text, size_t length) {
+    for (size_t back = 1; back <= 3 && back <= length; back++) {
+        if (utf8_partial(text + length - back, back) == back) return back;
+    }
+    return 0;
+}
+
+static bool continues(char byte) {
+    return ((uint8_t)byte & 0xC0) == 0x80;
+}
+
+int utf8_count(const char *text, size_t length) {
+    int n = 0;
+    for (size_t i = 0; i < length; i++) n += !continues(text[i]);
+    return n;
+}
+
+int utf8_cut(const char *text, size_t length, int limit) {
+    size_t cut = (size_t)limit;
+    if (length <= cut) return (int)length;
+    while (cut > 0 && continues(text[cut])) cut--;
+    return (int)cut;
 }
 
 uint32_t utf8_code_point(const char *text, size_t size) {

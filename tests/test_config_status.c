@@ -1,0 +1,42 @@
+/* Errors: what a message may hold, and how it is cut. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+
+START_TEST(what_a_file_says_does_not_steer_the_terminal) {
+    struct err err;
+    err_set(&err, STATUS_BAD_FILE, "k\x1b[2J", "token '%s'",
+            "\x1b]0;x\x07\r\n\x7f\xC2\x9B"
+            "1m\xC3\xA9");
+    ck_assert_str_eq(err.message, "token ' ]0;x      1m\xC3\xA9'");
+    ck_assert_str_eq(err.param, "k [2J");
+}
+END_TEST
+
+START_TEST(long_texts_are_cut_between_characters) {
+    struct err err;
+    char text[1024] = "";
+    for (int i = 0; i < 300; i++) strcat(text, "\xE2\x82\xAC");
+    err_set(&err, STATUS_USAGE, text, "%s", text);
+    ck_assert_uint_eq(strlen(err.param), 63);
+    ck_assert_uint_eq(strlen(err.message), 510);
+    err_set(&err, STATUS_USAGE, NULL, "a%s", text);
+    ck_assert_uint_eq(strlen(err.message), 511);
+    ck_assert_uint_eq(strlen(err.param), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("config_status");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, what_a_file_says_does_not_steer_the_terminal);
+    tcase_add_test(core, long_texts_are_cut_between_characters);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

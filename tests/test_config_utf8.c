@@ -1,0 +1,78 @@
+/* UTF-8: what is a character, what is the beginning of one, and where a text may be cut. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+
+/* Does a character come back, and is each of its beginnings known as one? */
+static bool comes_back(uint32_t point) {
+    char bytes[4];
+    size_t n = utf8_write(point, bytes);
+    bool right = utf8_character(bytes, n) == n && utf8_code_point(bytes, n) == point &&
+                 utf8_unfinished(bytes, n) == 0;
+    for (size_t part = 1; part < n; part++) {
+        right &= utf8_character(bytes, part) == 0 && utf8_partial(bytes, part) == part &&
+                 utf8_unfinished(bytes, part) == part;
+    }
+    return right;
+}
+
+START_TEST(every_code_point_comes_back) {
+    for (uint32_t point = 0; point <= 0x10FFFF; point++) {
+        if (point == 0xD800) point = 0xE000;
+        if (!comes_back(point)) ck_abort_msg("U+%04X does not come back", (unsigned)point);
+    }
+}
+END_TEST
+
+/* Of what is no character, a U+FFFD stands for as much as could have begun one. */
+static void check_broken(const char *bytes, size_t subpart) {
+    ck_assert_uint_eq(utf8_character(bytes, strlen(bytes)), 0);
+    ck_assert_uint_eq(utf8_maximal_subpart(bytes, strlen(bytes)), subpart);
+}
+
+START_TEST(what_is_no_character) {
+    check_broken("\x80", 1);
+    check_broken("\xC1\x81", 1);         /* overlong */
+    check_broken("\xE0\x80\x80", 1);     /* overlong */
+    check_broken("\xED\xA0\x80", 1);     /* a surrogate */
+    check_broken("\xF4\x90\x80\x80", 1); /* above U+10FFFF */
+    check_broken("\xF5\x80\x80\x80", 1);
+    check_broken("\xE2\x82"
+                 "a",
+                 2);
+    check_broken("\xF0\x9F\x98"
+                 "a",
+                 3);
+    ck_assert_uint_eq(utf8_valid_prefix("a\xC3\xA9\xFFz", 5), 3);
+    ck_assert_uint_eq(utf8_character("", 0), 0);
+}
+END_TEST
+
+START_TEST(a_text_is_cut_between_characters) {
+    const char *text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";
+    static const int cuts[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+    for (int limit = 0; limit < 12; limit++)
+        ck_assert_int_eq(utf8_cut(text, strlen(text), limit), cuts[limit]);
+    ck_assert_int_eq(utf8_count(text, strlen(text)), 4);
+    ck_assert_int_eq(utf8_count(NULL, 0), 0);
+    ck_assert_uint_eq(utf8_unfinished("ab\xE2\x82", 4), 2);
+    ck_assert_uint_eq(utf8_unfinished("ab\x82\x82", 4), 0);
+    ck_assert_uint_eq(utf8_unfinished(NULL, 0), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("config_utf8");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, every_code_point_comes_back);
+    tcase_add_test(core, what_is_no_character);
+    tcase_add_test(core, a_text_is_cut_between_characters);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
