@@ -182,6 +182,10 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n) {
     return engine->end_ids;
 }
 
+int engine_threads(const struct engine *engine) {
+    return engine->backend->n_threads;
+}
+
 /* ---- running -------------------------------------------------------------------------------- */
 
 static void check_step(const struct engine *engine, const struct step *step) {

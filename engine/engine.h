@@ -67,13 +67,14 @@ struct engine_memory {
     int max_model_len; /* tokens of one sequence, prompt and output */
 };
 
-/* The next five: any thread; what they return lives as long as the engine. */
+/* The next six: any thread; what they return lives as long as the engine. */
 const struct model_info *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* NULL: the model has none */
 const struct chat_template *engine_chat_template(const struct engine *engine);
 const char *engine_backend_name(const struct engine *engine); /* "cpu avx512vnni, 2 threads" */
+int engine_threads(const struct engine *engine); /* compute threads, the caller's included */
 
 /* Ids that end a generation, from the model's metadata and its end-of-turn tokens. Any thread. */
 const int32_t *engine_end_ids(const struct engine *engine, int *n);

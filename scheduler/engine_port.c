@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "scheduler/internal.h"
 
@@ -77,10 +76,9 @@ static void port_close(void *self) {
     free(port);
 }
 
-/* More samplers than processors could not work at once. */
-static int samplers_wanted(int max_seqs) {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = processors < 1 ? 1 : processors > MAX_SAMPLERS ? MAX_SAMPLERS : (int)processors;
+/* More samplers than compute threads could not work at once; each has tables of V. */
+static int samplers_wanted(const struct engine *engine, int max_seqs) {
+    int threads = engine_threads(engine), n = threads < MAX_SAMPLERS ? threads : MAX_SAMPLERS;
     return n < max_seqs ? n : max_seqs;
 }
 
@@ -88,7 +86,7 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
     struct port *port = mem_calloc(1, sizeof *port);
     port->engine = engine;
     port->V = engine_model(engine)->V;
-    port->n_samplers = samplers_wanted(config->max_num_seqs);
+    port->n_samplers = samplers_wanted(engine, config->max_num_seqs);
     for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V);
     port->spare = mem_large(spare_bytes(port));
     struct engine_port made = {.self = port,
