@@ -33,9 +33,11 @@ static void prepare_echo(struct job *job, struct job_prompt *prompt,
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
     int offset = 0;
+    bool adds_bos = !asked->ids && tokenizer_adds_bos(tokenizer); /* a token without text of its own */
     for (int i = 0; i < prompt->n_ids; i++) {
         prompt->prompt_logprobs[i].text_offset = offset;
         prompt->prompt_logprobs[i].sampled.id = prompt->ids[i];
+        if (i == 0 && adds_bos) continue;
         buf_clear(&text);
         detokenizer_add(&detokenizer, prompt->ids[i], &text);
         offset += utf8_count(text.data, text.length);
