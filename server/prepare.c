@@ -33,7 +33,7 @@ static void prepare_echo(struct job *job, struct job_prompt *prompt,
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
     int offset = 0;
-    bool adds_bos = !asked->ids && tokenizer_adds_bos(tokenizer); /* a token without text of its own */
+    bool adds_bos = !asked->ids && tokenizer_adds_bos(tokenizer); /* it has no text of its own */
     for (int i = 0; i < prompt->n_ids; i++) {
         prompt->prompt_logprobs[i].text_offset = offset;
         prompt->prompt_logprobs[i].sampled.id = prompt->ids[i];
