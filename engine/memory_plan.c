@@ -7,7 +7,7 @@
 
 #define MIB ((int64_t)1 << 20)
 #define DEFAULT_MOST (512 * MIB) /* of KV memory that nobody asked for */
-#define DEFAULT_SHARE 4           /* the default takes at most this part of the free memory */
+#define DEFAULT_SHARE 4          /* the default takes at most this part of the free memory */
 #define MAX_SEQS 65536
 #define MAX_ROWS (1 << 20)
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "support/suite_main.h"
 
 /* Standard error stands aside while a packet pipe takes its place: each read of it gives exactly
  * one write. */
@@ -230,9 +231,5 @@ int main(void) {
     tcase_add_test(cases, cut_values_end_at_a_character);
     tcase_add_test(cases, errno_is_kept);
     tcase_add_test(cases, threads_do_not_mix_lines);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

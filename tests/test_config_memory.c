@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "support/suite_main.h"
 
 /* ---- buf ------------------------------------------------------------------------------------ */
 
@@ -218,9 +219,5 @@ int main(void) {
     tcase_add_test(cases, status_codes_have_types);
     tcase_add_test(cases, time_does_not_run_back);
     tcase_add_test(cases, build_is_told);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

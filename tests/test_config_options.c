@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "config/options.h"
+#include "support/suite_main.h"
 
 #define MAX_ARGUMENTS 32
 
@@ -452,9 +453,5 @@ int main(int argc, char **argv) {
     tcase_add_test(cases, help_is_whole);
     tcase_add_test(cases, table_is_sound);
     tcase_add_test(cases, readme_holds_the_table);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "support/suite_main.h"
 
 START_TEST(what_a_file_says_does_not_steer_the_terminal) {
     struct err err;
@@ -34,9 +35,5 @@ int main(void) {
     tcase_add_test(core, what_a_file_says_does_not_steer_the_terminal);
     tcase_add_test(core, long_texts_are_cut_between_characters);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

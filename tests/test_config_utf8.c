@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "support/suite_main.h"
 
 /* Does a character come back, and is each of its beginnings known as one? */
 static bool comes_back(uint32_t point) {
@@ -70,9 +71,5 @@ int main(void) {
     tcase_add_test(core, what_is_no_character);
     tcase_add_test(core, a_text_is_cut_between_characters);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

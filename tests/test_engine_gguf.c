@@ -8,6 +8,7 @@
 #include "engine/gguf.h"
 #include "support/gguf_sample.h"
 #include "support/gguf_writer.h"
+#include "support/suite_main.h"
 
 #define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define VECTORS "tests/vectors/gguf_smollm2.txt" /* made by tests/vectors/make_gguf.py */
@@ -315,9 +316,5 @@ int main(void) {
     tcase_set_timeout(cases, 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

@@ -10,6 +10,7 @@
 #include "engine/gguf.h"
 #include "support/gguf_sample.h"
 #include "support/gguf_writer.h"
+#include "support/suite_main.h"
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
@@ -354,9 +355,5 @@ int main(void) {
     tcase_set_timeout(cases, 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "support/sequence_runner.h"
+#include "support/suite_main.h"
 
 #define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define MOST 2048
@@ -169,9 +170,5 @@ int main(void) {
     tcase_add_test(t, oracle_mode_equals_the_reference);
     tcase_add_test(t, default_mode_is_close_to_the_oracle);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "engine/memory_plan.h"
 #include "support/gguf_writer.h"
+#include "support/suite_main.h"
 
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
@@ -310,9 +311,5 @@ int main(void) {
     TCase *cases = tcase_create("all");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

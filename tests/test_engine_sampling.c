@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/sampling_math.h"
+#include "support/suite_main.h"
 
 #define V 1000
 
@@ -319,9 +320,5 @@ int main(void) {
     tcase_add_test(t, what_is_no_number_is_never_drawn);
     tcase_add_test(t, strange_rows_do_no_harm);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

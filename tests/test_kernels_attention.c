@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support/kernel_data.h"
+#include "support/suite_main.h"
 
 /* A head's shape and the cache's. */
 struct shape {
@@ -323,9 +324,5 @@ int main(void) {
     tcase_add_loop_test(core, copies_serve_as_the_original, 0, N_SHAPES);
     tcase_add_test(core, a_cache_that_cannot_be_is_refused);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/kernel_data.h"
+#include "support/suite_main.h"
 
 START_TEST(names_and_sizes) {
     ck_assert_str_eq(dtype_name(DTYPE_Q4_1), "q4_1");
@@ -102,9 +103,5 @@ int main(void) {
     tcase_add_test(core, every_half_is_read_and_written_back);
     tcase_add_test(core, floats_are_rounded_to_the_nearest_half);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/kernel_data.h"
+#include "support/suite_main.h"
 
 static struct matrix *matrix_of(struct backend *b, enum dtype type, int N, int K, const void *rows,
                                 bool as_float) {
@@ -269,9 +270,5 @@ int main(void) {
     suite_add_tcase(suite, accuracy);
     suite_add_tcase(suite, bytes);
     suite_add_tcase(suite, matrices);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

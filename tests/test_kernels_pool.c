@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
+#include "support/suite_main.h"
 
 enum { MOST_PIECES = 300, MOST_THREADS = 8 };
 
@@ -139,9 +140,5 @@ int main(void) {
     tcase_add_test(core, idle_threads_take_no_time);
     tcase_add_test(core, opening_and_closing);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "support/kernel_data.h"
+#include "support/suite_main.h"
 
 enum { MOST_ROWS = 70 };
 static const int lengths[] = {1, 15, 16, 33, 64, 576, 1536};
@@ -309,9 +310,5 @@ int main(void) {
     tcase_set_timeout(rows, 120);
     suite_add_tcase(suite, rows);
     suite_add_tcase(suite, other);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_main(suite);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "support/same_bytes.h"
+#include "support/suite_main.h"
 #include "support/tiny_model.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -362,9 +363,5 @@ int main(void) {
     tcase_set_timeout(real, 600);
     if (REAL_SETTINGS > 0) tcase_add_test(real, a_real_model_gives_the_same_too);
     suite_add_tcase(suite, real);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "scheduler/block_pool.h"
+#include "support/suite_main.h"
 
 enum { B = 4, N = 6 };
 static const uint64_t salt[2];
@@ -133,9 +134,5 @@ int main(void) {
     tcase_add_test(core, a_chain_is_forgotten_from_its_end);
     tcase_add_test(core, slots_round_up_to_blocks);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
+#include "support/suite_main.h"
 
 enum { V = 32, N_JOBS = 500 };
 
@@ -162,9 +163,5 @@ int main(void) {
     tcase_add_test(core, each_job_is_done_once);
     tcase_add_test(core, steps_go_to_the_engine);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

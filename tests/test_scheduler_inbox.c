@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "support/fake_engine.h"
+#include "support/suite_main.h"
 
 static struct fake_engine *engine;
 static struct scheduler *scheduler;
@@ -232,9 +233,5 @@ int main(void) {
     tcase_add_test(core, the_leader_may_be_cancelled_before_its_prompt_is_done);
     tcase_add_test(core, a_token_out_of_range_ends_its_request_alone);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "scheduler/plan.h"
+#include "support/suite_main.h"
 
 enum { B = 4, MAX = 16, MODEL_LEN = 256 };
 
@@ -293,9 +294,5 @@ int main(void) {
     tcase_add_test(core, equal_prompts_wait_for_the_first);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

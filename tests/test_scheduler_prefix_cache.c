@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "scheduler/prefix_cache.h"
+#include "support/suite_main.h"
 
 enum { B = 4, N = 8 };
 static const uint64_t common[2] = {0, 0}, other_salt[2] = {0, 1};
@@ -139,9 +140,5 @@ int main(void) {
     tcase_add_test(core, every_bit_of_parent_and_tokens_counts);
     tcase_add_test(core, forgetting_keeps_the_rest_even_in_one_bucket);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

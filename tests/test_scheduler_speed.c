@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "support/fake_engine.h"
+#include "support/suite_main.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 50
@@ -113,9 +114,5 @@ int main(void) {
     tcase_set_timeout(core, 120);
     tcase_add_test(core, a_step_costs_little);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

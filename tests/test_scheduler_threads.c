@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/fake_engine.h"
+#include "support/suite_main.h"
 
 #define N_THREADS 4
 #define N_REQUESTS 300 /* of each thread */
@@ -219,9 +220,5 @@ int main(void) {
     tcase_add_test(core, an_idle_scheduler_sleeps);
     tcase_add_test(core, stopping_ends_all_that_lives);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "support/suite_main.h"
 
 static struct buf written(const struct metrics *metrics, const char *model) {
     struct buf out = {0};
@@ -109,9 +110,5 @@ int main(void) {
     tcase_add_test(core, labels_are_escaped);
     tcase_add_test(core, each_name_is_declared_once);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed > 0;
+    return suite_main(suite);
 }

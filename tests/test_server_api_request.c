@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/api_internal.h"
+#include "support/suite_main.h"
 
 static const struct api_limits limits = {.model = "m",
                                          .V = 1000,
@@ -479,9 +480,5 @@ int main(void) {
     tcase_add_test(good, detokenize_bodies);
     suite_add_tcase(suite, bad);
     suite_add_tcase(suite, good);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed > 0;
+    return suite_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/api_internal.h"
+#include "support/suite_main.h"
 
 static uint64_t random_state = 1;
 
@@ -198,9 +199,5 @@ int main(void) {
     tcase_add_test(core, characters_stay_whole);
     tcase_add_test(core, hostile_texts_take_linear_time);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed > 0;
+    return suite_main(suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/support/http_fixture.h"
+#include "tests/support/suite_main.h"
 
 static struct fixture fixture;
 static struct peer peer;
@@ -259,9 +260,5 @@ int main(void) {
     tcase_add_test(requests, test_http_1_0_closes);
     tcase_add_test(requests, test_connection_close_is_honoured);
     suite_add_tcase(suite, requests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

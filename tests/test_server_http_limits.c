@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/http_fixture.h"
+#include "tests/support/suite_main.h"
 
 static struct fixture fixture;
 static struct peer peer;
@@ -430,9 +431,5 @@ int main(void) {
     add_sizes(suite);
     add_times(suite);
     add_connections(suite);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

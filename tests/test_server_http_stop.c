@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/support/http_fixture.h"
+#include "tests/support/suite_main.h"
 
 static struct fixture fixture;
 static struct peer peer;
@@ -325,9 +326,5 @@ int main(void) {
     TCase *listening = tcase_create("listening");
     tcase_add_test(listening, test_hosts);
     suite_add_tcase(suite, listening);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "tests/support/http_fixture.h"
+#include "tests/support/suite_main.h"
 
 static struct fixture fixture;
 static struct peer peer;
@@ -360,9 +361,5 @@ int main(void) {
     Suite *suite = suite_create("server_http_stream");
     add_streams(suite);
     add_clients(suite);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_main(suite);
 }

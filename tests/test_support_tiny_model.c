@@ -7,6 +7,7 @@
 
 #include "engine/model_file.h"
 #include "support/quantise.h"
+#include "support/suite_main.h"
 #include "support/tiny_model.h"
 
 struct made {
@@ -172,9 +173,5 @@ int main(void) {
     TCase *cases = tcase_create("all");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
 /* ---- Python's replacing decoder ------------------------------------------------------------- */
@@ -215,9 +216,5 @@ int main(void) {
     tcase_add_test(tests, a_continued_text_keeps_its_space);
     tcase_add_test(tests, ids_out_of_range_give_no_text);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

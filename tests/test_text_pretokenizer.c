@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/text/tokenizer_internal.h"
+#include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
 /* Writes each piece and a bar. */
@@ -301,9 +302,5 @@ int main(void) {
     tcase_add_test(tests, characters_are_composed_and_marks_ordered);
     tcase_add_test(tests, a_megabyte_of_marks_is_put_in_order);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

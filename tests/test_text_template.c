@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/text/text.h"
+#include "support/suite_main.h"
 
 #define MAX_BYTES ((size_t)1 << 20)
 
@@ -286,9 +287,5 @@ int main(void) {
     tcase_set_timeout(limits, 120);
     suite_add_tcase(suite, core);
     suite_add_tcase(suite, limits);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? 1 : 0;
+    return suite_main(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
 /* ---- golden vectors ------------------------------------------------------------------------- */
@@ -450,9 +451,5 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_ends_a_hostile_text_before_the_work, 0, 3);
     tcase_add_test(tests, threads_share_a_tokenizer);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }

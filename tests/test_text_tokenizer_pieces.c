@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
 #define MAX_PARTS 4
@@ -85,9 +86,5 @@ int main(void) {
     tcase_add_test(tests, a_control_token_does_not_come_together_from_two_hands);
     tcase_add_test(tests, words_may_span_pieces);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_main(suite);
 }
