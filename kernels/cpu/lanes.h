@@ -221,11 +221,11 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
 
 #endif
 
-/* ---- weights that few rows wait for are fetched ahead --------------------------------------- */
+/* ---- weights are fetched ahead -------------------------------------------------------------- */
 
 /* A kernel reads codes and scales as two streams; they are fetched as the one run of bytes that
  * all panels are, a share with each block, into the second cache: fetching to the first one halves
- * the rate. */
+ * the rate. The first tile of rows does it; those behind find the panel in the caches. */
 
 enum { AHEAD = 16384 }; /* bytes, found by trying powers of two */
 

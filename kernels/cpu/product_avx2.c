@@ -160,7 +160,7 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
     size_t share = fetch_share(c->w);
     const uint8_t *ahead = matrix_codes(c->w, c->panel, 0) + AHEAD;
     for (int i = 0; i < c->w->n_blocks; i++, ahead += share) {
-        if (c->rows <= 2) fetch(ahead, share);
+        if (c->tile == 0) fetch(ahead, share);
         add_block(c, acc, i, 0, kind);
         add_block(c, acc, i, 1, kind);
     }

@@ -154,7 +154,7 @@ INLINE void product_rows(const struct call *c, const int n, const struct kind ki
     for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share) {
         __m512i v[8];
         __m512 d[2], m = _mm512_setzero_ps();
-        if (n <= 2) fetch(ahead, share);
+        if (c->tile == 0) fetch(ahead, share);
         unpack(v, codes, kind.bits);
         unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, kind);
         add_block(acc, v, d, m, inputs_at(c, i), n, kind);
