@@ -1,32 +1,3 @@
 /* The path of processors with AVX2, FMA and F16C (Haswell, Zen and later). */
-#include <float.h>
-#include <math.h>
-#include <string.h>
-
-#include "kernels/cpu/lanes.h"
-
-#include "kernels/cpu/fast_attention.inc"
-#include "kernels/cpu/fast_float.inc"
-#include "kernels/cpu/fast_rows.inc"
-
-static void product(const struct matrix *w, int panel, const struct activations *a, int tile,
-                    int rows, float *y, size_t stride) {
-    if (w->n_blocks)
-        avx2_product(w, panel, a, tile, rows, y, stride);
-    else
-        float_product(w, panel, a, tile, rows, y, stride);
-}
-
-const struct path path_avx2 = {
-    .name = "avx2",
-    .rmsnorm = rmsnorm,
-    .rope = rope,
-    .silu_gate = silu_gate,
-    .add = add,
-    .to_halves = to_halves,
-    .quantise = quantise,
-    .product = product,
-    .attend = attend,
-    .merge = merge,
-    .finish = finish,
-};
+#define PATH avx2
+#include "kernels/cpu/fast_path.inc"
