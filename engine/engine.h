@@ -88,6 +88,10 @@ void engine_submit(struct engine *engine, const struct step *step);
  * that the caller may change, valid until the next engine_submit. */
 float *engine_wait(struct engine *engine);
 
+/* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
+ * that. For the thread that submits, between two passes. */
+void engine_time_ops(struct engine *engine, struct op_times *times);
+
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);
 

@@ -167,6 +167,8 @@ struct backend {
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
+    const struct backend_ops *timed; /* while ops are timed: the backend's own table */
+    struct op_times *times;          /* and where the times go */
 };
 
 struct backend_config {
@@ -188,6 +190,37 @@ void backend_close(struct backend *b);
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always
  * the last. */
 const char *const *backend_cpu_paths(void);
+
+/* ---- where the time goes -------------------------------------------------------------------- */
+
+enum op {
+    OP_EMBED,
+    OP_RMSNORM,
+    OP_MATMUL,
+    OP_ROPE,
+    OP_KV_WRITE,
+    OP_ATTENTION,
+    OP_SILU_GATE,
+    OP_ADD,
+    OP_GATHER,
+    OP_DOWNLOAD,
+    N_OPS,
+};
+
+/* "matmul" and so on. */
+const char *op_name(enum op op);
+
+/* Summed over the calls since timing began. */
+struct op_times {
+    uint64_t ns[N_OPS], calls[N_OPS];
+};
+
+/* From now on every op of a step adds its time to `times`. `table` is the caller's and in use until
+ * backend_stop_timing. For the thread that calls the ops, between two steps. */
+void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
+void backend_stop_timing(struct backend *b);
+
+/* ---- the machine ---------------------------------------------------------------------------- */
 
 /* How many compute threads suit this process: its affinity mask and cgroup CPU quota, at least
  * 1. */
