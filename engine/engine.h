@@ -23,7 +23,7 @@ struct engine_config {
     int threads;          /* 0: as many as suit */
     bool float32;         /* oracle mode: weights and KV in float32 */
     bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
-    const char *kv_dtype; /* "auto", "float16", "float32" */
+    const char *kv_dtype; /* "auto", "int16", "q8_0", "float16", "float32" */
     int max_model_len;    /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */

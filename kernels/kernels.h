@@ -36,6 +36,7 @@ enum dtype {
     DTYPE_Q4_K = 12,
     DTYPE_Q5_K = 13,
     DTYPE_Q6_K = 14,
+    DTYPE_I16 = 25, /* only in a key-value cache */
     DTYPE_BF16 = 30,
 };
 
@@ -97,9 +98,16 @@ enum rope_layout {
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
-    int block_size;   /* B */
-    enum dtype dtype; /* DTYPE_F16 or DTYPE_F32 */
+    int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
+    enum dtype dtype; /* DTYPE_F32, DTYPE_F16, DTYPE_I16 or DTYPE_Q8_0 */
 };
+
+/* The last two keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
+ * that attention multiplies integers: at the size of float16, and of half of it, and faster. */
+
+/* Bytes that the keys and values of one token take in all layers of such a cache; 0 for a type that
+ * no cache has or a size beyond memory. */
+size_t kv_token_bytes(const struct kv_config *config);
 
 /* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without
  * padding. In this version all ops of a CPU backend have ended when they return. None of them

@@ -7,9 +7,9 @@
 
 const char *op_name(enum op op) {
     static const char *const names[N_OPS] = {
-        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",     [OP_MATMUL] = "matmul",
+        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",      [OP_MATMUL] = "matmul",
         [OP_ROPE] = "rope",           [OP_KV_WRITE] = "kv write", [OP_ATTENTION] = "attention",
-        [OP_SILU_GATE] = "silu gate", [OP_ADD] = "add",          [OP_GATHER] = "gather",
+        [OP_SILU_GATE] = "silu gate", [OP_ADD] = "add",           [OP_GATHER] = "gather",
         [OP_DOWNLOAD] = "download",
     };
     assert(op >= 0 && op < N_OPS);
