@@ -139,7 +139,10 @@ struct write_job {
     const float *k, *v;
 };
 
-enum { AT_ONCE = 4 * SCALED };
+enum {
+    AT_ONCE = 4 * SCALED,
+    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in every line: a microsecond */
+};
 
 /* A key is spread over its block, one element in each line of B positions; a value stands in one
  * piece. */
@@ -219,7 +222,7 @@ static void write_piece(void *arg, int i, int thread) {
 
 void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
                  const float *v) {
-    struct write_job job = {cpu_of(b), cache, layer, 16, k, v};
+    struct write_job job = {cpu_of(b), cache, layer, ROWS_AT_ONCE, k, v};
     assert(layer >= 0 && layer < cache->config.L);
     pool_run(job.cpu->pool, write_piece, &job, (job.cpu->step->M + job.rows - 1) / job.rows);
 }
