@@ -3,12 +3,16 @@
  * the vector units.
  *
  *   dtype.c       types, half precision         pool.c       the compute threads
- *   dequantise.c  reading GGUF blocks           backend.c    open, close, choosing a path
- *   matrix.c      weights in panels             rows.c       ops on rows, split over the threads
- *   matmul.c      the product's work list       kv.c         the paged cache
- *   attention.c   the work list of attention    *_plain.c    the plain path
- *   fast_SET.c    the .inc files compiled for one instruction set
- * / */
+ *   dequantise.c  reading GGUF blocks           threads.c    how many of them
+ *   matrix.c      weights in panels             features.c   what the processor has
+ *   matmul.c      the product's work list       paths.c      which path that makes possible
+ *   attention.c   the work list of attention    backend.c    open, close, the op table
+ *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
+ *
+ *   *_plain.c     the plain path
+ *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
+ *                 quantised weights. A file's name ends in the set that it may use.
+ */
 #ifndef PENSTOCK_KERNELS_CPU_H
 #define PENSTOCK_KERNELS_CPU_H
 
@@ -212,6 +216,10 @@ struct path {
      * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
                     int rows, float *y, size_t stride);
+    /* Panel times tiles from..to-1, which y begins at. False: nothing was done, and `product` is to
+     * do it. NULL where a path has no such thing. */
+    bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
+                  float *y, size_t stride);
     void (*attend)(const struct attend *a);
     /* Merges the part of a later chunk into what came before; n values. */
     void (*merge)(float *into, const float *part, int n);
@@ -219,13 +227,19 @@ struct path {
     void (*finish)(float *y, const float *part, int n);
 };
 
-extern const struct path path_plain, path_avx2, path_avx512vnni;
+extern const struct path path_plain, path_avx2, path_avxvnni, path_avx512vnni, path_amx;
 
 /* Products of quantised weights. */
 void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                   int rows, float *y, size_t stride);
+void avxvnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                     int rows, float *y, size_t stride);
 void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                         int rows, float *y, size_t stride);
+void amx_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
+                 float *y, size_t stride);
+bool amx_group(const struct matrix *w, int panel, const struct activations *a, int from, int to,
+               float *y, size_t stride);
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);
