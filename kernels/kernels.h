@@ -189,8 +189,8 @@ void backend_close(struct backend *b);
  * the last. */
 const char *const *backend_cpu_paths(void);
 
-/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, at least
- * 1. */
+/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, rounded to
+ * whole cores, at least 1. */
 int backend_cpu_threads(void);
 
 #endif

@@ -268,6 +268,11 @@ int pool_threads(const struct pool *pool);
  * and no two pieces with the same thread run at once. One caller at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
 
+/* How many threads suit a process that may run on `cores` cores, by the control groups that the
+ * folders `proc` and `cgroup` show. A quota is rounded to the nearest whole number of cores: a
+ * thread that has less than half a core would stop all the others for most of each period. */
+int threads_for(int cores, const char *proc, const char *cgroup);
+
 /* ---- the backend ---------------------------------------------------------------------------- */
 
 enum { ROPE_TABLES = 4, MAX_THREADS = 1024 };
