@@ -88,19 +88,20 @@ static int depth(enum dtype type, int K) {
     return dtype_block_elements((int)type) == 256 ? (K + 255) / 256 * 256 : K;
 }
 
+/* K types have 8 blocks at least, and every trap takes its microseconds: they do every third
+ * number, which makes every number of rows of a last tile. */
 START_TEST(amx_of_every_number_of_rows) {
-    int counts[MOST_ROWS];
-    for (int i = 0; i < MOST_ROWS; i++) counts[i] = i + 1;
-    if (can_run(&amx)) check_rows(&amx, types[_i], depth(types[_i], 96), counts, MOST_ROWS);
+    int counts[MOST_ROWS], n = 0, step = depth(types[_i], 64) > 64 ? 3 : 1;
+    for (int rows = 1; rows <= MOST_ROWS; rows += step) counts[n++] = rows;
+    if (can_run(&amx)) check_rows(&amx, types[_i], depth(types[_i], 64), counts, n);
 }
 END_TEST
 
 /* Depths of one block, of a whole stretch, of one block more, and where other row counts begin. */
 START_TEST(amx_of_every_depth) {
-    static const int depths[] = {32, 64, 1024, 1056, 3104};
-    static const int counts[] = {6, 8, 12, 16, 23, 34};
-    for (int i = 0; i < 5 && can_run(&amx); i++)
-        check_rows(&amx, types[_i], depth(types[_i], depths[i]), counts, i < 4 ? 6 : 3);
+    static const int depths[] = {32, 1024, 1056, 3104}, counts[] = {12, 23, 6, 8};
+    for (int i = 0; i < 4 && can_run(&amx); i++)
+        check_rows(&amx, types[_i], depth(types[_i], depths[i]), counts, i < 3 ? 4 : 2);
 }
 END_TEST
 
