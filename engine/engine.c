@@ -2,7 +2,9 @@
  *
  * Order at start-up: the file is mapped and checked; the model's shape, tokenizer, template and end
  * ids are read; memory is planned; the backend starts its threads; weights go into the backend's
- * layout; cache and activations are made. After that the file is let go: nothing points into it. On
+ * layout, tensor by tensor, each one's pages of the file being let go, so that no more than one
+ * copy and one tensor are resident; cache and activations are made. After that the file is let go:
+ * nothing points into it. On
  * the CPU a pass runs in engine_submit, on the caller's thread and the backend's; engine_wait only
  * hands over the logits. Backends that run beside the host make use of the split.
  */
@@ -25,6 +27,7 @@ struct engine {
     struct backend *backend;
     struct kv_cache *cache;
     char backend_name[96];
+    double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
     int n_rows;         /* logit rows of the step under way */
@@ -108,6 +111,14 @@ static void finish_memory(struct engine *engine) {
     engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
 }
 
+static enum status load_weights(struct engine *engine, const struct gguf *gguf,
+                                const struct engine_config *config, struct err *err) {
+    uint64_t began = now_ns();
+    enum status status = model_load(&engine->model, &gguf->weights, config, err);
+    engine->weights_ms = (double)(now_ns() - began) * 1e-6;
+    return status;
+}
+
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static enum status open_from(struct engine *engine, const struct gguf *gguf,
@@ -120,7 +131,7 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     machine_memory_read(&machine);
     if (!status) status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = open_backend(engine, config, err);
-    if (!status) status = model_load(&engine->model, &gguf->weights, config, err);
+    if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_cache(engine, config, err);
     if (!status) finish_memory(engine);
     return status;
@@ -176,6 +187,10 @@ const struct chat_template *engine_chat_template(const struct engine *engine) {
 
 const char *engine_backend_name(const struct engine *engine) {
     return engine->backend_name;
+}
+
+double engine_weights_ms(const struct engine *engine) {
+    return engine->weights_ms;
 }
 
 const int32_t *engine_end_ids(const struct engine *engine, int *n) {

@@ -76,6 +76,9 @@ const struct chat_template *engine_chat_template(const struct engine *engine);
 const char *engine_backend_name(const struct engine *engine); /* "cpu avx512vnni, 2 threads" */
 int engine_threads(const struct engine *engine); /* compute threads, the caller's included */
 
+/* Milliseconds that it took to read the weights into the backend's layout. Any thread. */
+double engine_weights_ms(const struct engine *engine);
+
 /* Ids that end a generation, from the model's metadata and its end-of-turn tokens. Any thread. */
 const int32_t *engine_end_ids(const struct engine *engine, int *n);
 

@@ -366,7 +366,7 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
     madvise(data, size, MADV_SEQUENTIAL);
     status = gguf_open_memory(out, data, size, err);
     if (status == STATUS_OK) {
-        (*out)->mapped = true;
+        (*out)->mapped = (*out)->weights.mapped = true;
     } else {
         munmap(data, size);
         name_file(err, path);

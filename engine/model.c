@@ -39,6 +39,7 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
     }
     status = b->ops->matrix_new(b, out, weight->type, N, K, rows, config->float32, err);
     mem_large_free(made, weight->bytes);
+    weights_let_go(weights, weight);
     if (!status) model->weight_bytes += (int64_t)b->ops->matrix_bytes(*out);
     return status;
 }

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void weights_init(struct weights *weights, size_t n) {
     assert(n <= INT32_MAX);
@@ -118,6 +120,14 @@ enum status weights_check_apart(const struct weights *weights, struct err *err) 
 const struct weight *weights_lookup(const struct weights *weights, const char *name) {
     int number = name_index_find(&weights->index, name, strlen(name));
     return number < 0 ? NULL : &weights->tensor[number];
+}
+
+/* Of a private mapping that nobody wrote to, pages that are let go come back from the file. */
+void weights_let_go(const struct weights *weights, const struct weight *weight) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)weight->data;
+    uintptr_t from = (begin + page - 1) & ~(page - 1), to = (begin + weight->bytes) & ~(page - 1);
+    /* advice: a system that does not take it only keeps more in memory for a while */
+    if (weights->mapped && from < to) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* ---- finding what a model needs ------------------------------------------------------------- */

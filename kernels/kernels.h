@@ -230,8 +230,8 @@ void backend_stop_timing(struct backend *b);
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 
-/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, at least
- * 1. */
+/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, rounded to
+ * whole cores, at least 1. */
 int backend_cpu_threads(void);
 
 #endif

@@ -35,6 +35,9 @@ static void report(const struct app *app, double seconds) {
              m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
              memory->max_model_len, app->model_name);
     log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
+    log_line(LOG_INFO, "weights %.0f MiB re-laid in %.0f ms by %d thread%s, file pages let go",
+             mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),
+             engine_threads(app->engine) == 1 ? "" : "s");
     log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
     log_line(LOG_INFO,

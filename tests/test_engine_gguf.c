@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/gguf.h"
 #include "support/gguf_sample.h"
@@ -296,6 +297,66 @@ START_TEST(the_model_is_read_as_the_reference_reads_it) {
 }
 END_TEST
 
+/* ---- pages that are let go ------------------------------------------------------------------ */
+
+/* KiB of mapped files that this process has in memory. */
+static long resident_kib(void) {
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file)) sscanf(line, "RssFile: %ld", &kib);
+    fclose(file);
+    return kib;
+}
+
+enum { BIG = 2 << 20, SMALL = 1024 }; /* floats */
+
+/* A file of a large tensor between two small ones, all of the numbers 0, 1, ... */
+static void write_three(struct gguf_writer *writer, float *numbers) {
+    static const char *const names[] = {"before", "big", "after"};
+    for (int i = 0; i < BIG; i++) numbers[i] = (float)i;
+    for (int i = 0; i < 3; i++) {
+        int64_t n = i == 1 ? BIG : SMALL;
+        gguf_writer_tensor(writer, names[i], DTYPE_F32, 1, &n, numbers, (size_t)n * sizeof(float));
+    }
+}
+
+static void check_three(const struct gguf *gguf, const float *numbers) {
+    for (int i = 0; i < gguf->weights.n; i++) {
+        const struct weight *weight = &gguf->weights.tensor[i];
+        ck_assert(memcmp(weight->data, numbers, weight->bytes) == 0);
+    }
+}
+
+/* They leave memory and come again when they are read; a file in memory of our own is left
+ * alone. */
+START_TEST(pages_are_let_go_and_come_again) {
+    char path[] = "/tmp/test-gguf-XXXXXX";
+    float *numbers = mem_alloc(BIG * sizeof *numbers);
+    struct gguf_writer writer = {0};
+    write_three(&writer, numbers);
+    struct opened opened = open_written(&writer);
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    write_file(path, opened.file.data, opened.file.length);
+    weights_let_go(&opened.gguf->weights, weights_lookup(&opened.gguf->weights, "big"));
+    check_three(opened.gguf, numbers);
+    close_opened(&opened);
+    struct gguf *gguf;
+    ck_assert_int_eq(gguf_open(&gguf, path, NULL), STATUS_OK);
+    check_three(gguf, numbers);
+    long before = resident_kib();
+    for (int i = 0; i < 3; i++) weights_let_go(&gguf->weights, &gguf->weights.tensor[i]);
+    ck_assert_int_ge(before - resident_kib(), BIG / 256 - 16);
+    check_three(gguf, numbers);
+    gguf_close(gguf);
+    unlink(path);
+    free(numbers);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
@@ -310,6 +371,7 @@ int main(void) {
         nested_arrays_are_skipped,
         many_names_are_told_apart,
         the_model_is_read_as_the_reference_reads_it,
+        pages_are_let_go_and_come_again,
     };
     Suite *suite = suite_create("engine/gguf");
     TCase *cases = tcase_create("all");

@@ -1,73 +1,37 @@
 /* The CPU backend: opening and closing it, the paths that this machine can run, and the op
  * table. */
-#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/features.h"
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-static bool has_plain(void) {
-    return true;
+static struct {
+    struct features features;
+    const char *paths[MOST_PATHS + 1];
+} machine;
+
+static void read_machine(void) {
+    machine.features = features_read();
+    path_names(&machine.features, machine.paths);
 }
-
-/* Leaf 1, bit 29 of ecx. Not every compiler's runtime knows this feature by name. */
-static bool has_f16c(void) {
-    unsigned eax, ebx, ecx, edx;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
-}
-
-/* The compiler's runtime asks CPUID, and XGETBV whether the system saves the registers. */
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi2") && has_f16c();
-}
-
-static bool has_avx512vnni(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
-struct choice {
-    const struct path *path;
-    bool (*has)(void);
-};
-
-static const struct choice choices[] = {
-    {&path_avx512vnni, has_avx512vnni},
-    {&path_avx2, has_avx2},
-    {&path_plain, has_plain},
-};
-
-enum { N_CHOICES = sizeof choices / sizeof *choices };
 
 const char *const *backend_cpu_paths(void) {
-    static const char *names[N_CHOICES + 1];
-    if (!names[0]) { /* filled alike by whoever comes first */
-        int n = 0;
-        for (int i = 0; i < N_CHOICES; i++)
-            if (choices[i].has()) names[n++] = choices[i].path->name;
-    }
-    return names;
-}
-
-static const struct path *find_path(const char *name) {
-    for (int i = 0; i < N_CHOICES; i++)
-        if (choices[i].has() && (!name || strcmp(choices[i].path->name, name) == 0))
-            return choices[i].path;
-    return NULL;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_machine);
+    return machine.paths;
 }
 
 static enum status choose_path(const struct path **out, const char *name, struct err *err) {
+    const char *const *paths = backend_cpu_paths();
     const char *forced = name ? name : getenv("PENSTOCK_CPU");
     if (forced && !*forced) forced = NULL;
-    *out = find_path(forced);
+    *out = path_find(&machine.features, forced);
     if (*out) return STATUS_OK;
     char list[128] = "";
-    for (const char *const *path = backend_cpu_paths(); *path; path++)
+    for (const char *const *path = paths; *path; path++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", *path);
     return err_set(err, STATUS_USAGE, "PENSTOCK_CPU",
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);

@@ -3,12 +3,16 @@
  * the vector units.
  *
  *   dtype.c       types, half precision         pool.c       the compute threads
- *   dequantise.c  reading GGUF blocks           backend.c    open, close, choosing a path
- *   matrix.c      weights in panels             rows.c       ops on rows, split over the threads
- *   matmul.c      the product's work list       kv.c         the paged cache
- *   attention.c   the work list of attention    *_plain.c    the plain path
- *   fast_SET.c    the .inc files compiled for one instruction set
- * / */
+ *   dequantise.c  reading GGUF blocks           threads.c    how many of them
+ *   matrix.c      weights in panels             features.c   what the processor has
+ *   matmul.c      the product's work list       paths.c      which path that makes possible
+ *   attention.c   the work list of attention    backend.c    open, close, the op table
+ *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
+ *
+ *   *_plain.c     the plain path
+ *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
+ *                 quantised weights. A file's name ends in the set that it may use.
+ */
 #ifndef PENSTOCK_KERNELS_CPU_H
 #define PENSTOCK_KERNELS_CPU_H
 
@@ -238,6 +242,10 @@ struct path {
      * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
                     int rows, float *y, size_t stride);
+    /* Panel times tiles from..to-1, which y begins at. False: nothing was done, and `product` is to
+     * do it. NULL where a path has no such thing. */
+    bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
+                  float *y, size_t stride);
     void (*attend)(const struct attend *a);
     /* Merges the part of a later chunk into what came before; n values. */
     void (*merge)(float *into, const float *part, int n);
@@ -245,13 +253,19 @@ struct path {
     void (*finish)(float *y, const float *part, int n);
 };
 
-extern const struct path path_plain, path_avx2, path_avx512vnni;
+extern const struct path path_plain, path_avx2, path_avxvnni, path_avx512vnni, path_amx;
 
 /* Products of quantised weights. */
 void avx2_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                   int rows, float *y, size_t stride);
+void avxvnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
+                     int rows, float *y, size_t stride);
 void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                         int rows, float *y, size_t stride);
+void amx_product(const struct matrix *w, int panel, const struct activations *a, int tile, int rows,
+                 float *y, size_t stride);
+bool amx_group(const struct matrix *w, int panel, const struct activations *a, int from, int to,
+               float *y, size_t stride);
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);
@@ -280,6 +294,11 @@ int pool_threads(const struct pool *pool);
 /* Runs fn(arg, i, thread) for i in [0, n) and returns when all have ended; thread 0 is the caller,
  * and no two pieces with the same thread run at once. One caller at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
+
+/* How many threads suit a process that may run on `cores` cores, by the control groups that the
+ * folders `proc` and `cgroup` show. A quota is rounded to the nearest whole number of cores: a
+ * thread that has less than half a core would stop all the others for most of each period. */
+int threads_for(int cores, const char *proc, const char *cgroup);
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 

@@ -92,39 +92,39 @@ INLINE void lanes_store_halves(uint16_t *p, lanes a) {
 
 /* ---- sixteen sums of products of 16-bit codes, exact ---------------------------------------- */
 
-typedef __m512i sums;
+typedef __m512i lane_sums;
 
-INLINE sums sums_zero(void) {
+INLINE lane_sums sums_zero(void) {
     return _mm512_setzero_si512();
 }
 /* Sixteen pairs of codes, of two bytes or of one. */
-INLINE sums pairs_load(const uint8_t *p, const bool bytes) {
+INLINE lane_sums pairs_load(const uint8_t *p, const bool bytes) {
     if (bytes) return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_loadu_si512(p);
 }
 /* One pair in every lane. */
-INLINE sums pairs_all(const int16_t *pair) {
+INLINE lane_sums pairs_all(const int16_t *pair) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
     return _mm512_set1_epi32(both);
 }
 /* sum + a[0] * b[0] + a[1] * b[1] in each lane */
-INLINE sums sums_add_pairs(sums sum, sums a, sums b) {
+INLINE lane_sums sums_add_pairs(lane_sums sum, lane_sums a, lane_sums b) {
     /* As _mm512_dpwssd_epi32, whose sums gcc 12 copies to other registers in every round. */
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
-INLINE lanes sums_float(sums a) {
+INLINE lanes sums_float(lane_sums a) {
     return _mm512_cvtepi32_ps(a);
 }
 /* Magnitudes as integers, which compare as the floats do, and a NaN is the largest. */
-INLINE sums lanes_magnitudes(lanes a) {
+INLINE lane_sums lanes_magnitudes(lanes a) {
     return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
 }
-INLINE sums sums_max(sums a, sums b) {
+INLINE lane_sums sums_max(lane_sums a, lane_sums b) {
     return _mm512_max_epi32(a, b);
 }
-INLINE uint32_t sums_largest(sums a) {
+INLINE uint32_t sums_largest(lane_sums a) {
     return (uint32_t)_mm512_reduce_max_epi32(a);
 }
 /* Writes the lanes rounded to the nearest integer, ties to even, as 16-bit codes. */
@@ -233,40 +233,47 @@ INLINE void lanes_store_halves(uint16_t *p, lanes a) {
 
 typedef struct {
     __m256i low, high;
-} sums;
+} lane_sums;
 
-INLINE sums sums_zero(void) {
-    return (sums){_mm256_setzero_si256(), _mm256_setzero_si256()};
+INLINE lane_sums sums_zero(void) {
+    return (lane_sums){_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 INLINE __m256i eight_pairs(const uint8_t *p, const bool bytes) {
     if (bytes) return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
     return _mm256_loadu_si256((const __m256i *)p);
 }
-INLINE sums pairs_load(const uint8_t *p, const bool bytes) {
-    return (sums){eight_pairs(p, bytes), eight_pairs(p + (bytes ? 16 : 32), bytes)};
+INLINE lane_sums pairs_load(const uint8_t *p, const bool bytes) {
+    return (lane_sums){eight_pairs(p, bytes), eight_pairs(p + (bytes ? 16 : 32), bytes)};
 }
-INLINE sums pairs_all(const int16_t *pair) {
+INLINE lane_sums pairs_all(const int16_t *pair) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
-    return (sums){_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
+    return (lane_sums){_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
 }
-INLINE sums sums_add_pairs(sums sum, sums a, sums b) {
-    return (sums){_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
-                  _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high))};
+INLINE __m256i eight_add_pairs(__m256i sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+    return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
 }
-INLINE lanes sums_float(sums a) {
+INLINE lane_sums sums_add_pairs(lane_sums sum, lane_sums a, lane_sums b) {
+    return (lane_sums){eight_add_pairs(sum.low, a.low, b.low),
+                       eight_add_pairs(sum.high, a.high, b.high)};
+}
+INLINE lanes sums_float(lane_sums a) {
     return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
 }
 INLINE __m256i eight_magnitudes(__m256 a) {
     return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
 }
-INLINE sums lanes_magnitudes(lanes a) {
-    return (sums){eight_magnitudes(a.low), eight_magnitudes(a.high)};
+INLINE lane_sums lanes_magnitudes(lanes a) {
+    return (lane_sums){eight_magnitudes(a.low), eight_magnitudes(a.high)};
 }
-INLINE sums sums_max(sums a, sums b) {
-    return (sums){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+INLINE lane_sums sums_max(lane_sums a, lane_sums b) {
+    return (lane_sums){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
 }
-INLINE uint32_t sums_largest(sums a) {
+INLINE uint32_t sums_largest(lane_sums a) {
     __m256i most = _mm256_max_epi32(a.low, a.high);
     __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));

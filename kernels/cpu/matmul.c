@@ -55,12 +55,21 @@ static void ready_tile(void *arg, int tile, int thread) {
     }
 }
 
+/* Tiles from..to-1 at once, where the path has a way to do that and the product suits it. */
+static bool times_tiles(const struct matmul_job *job, int i, int panel, int from, int to) {
+    const struct path *path = job->cpu->path;
+    size_t N = (size_t)job->w[i]->N;
+    float *y = job->y[i] + (size_t)from * LANES * N + (size_t)panel * LANES;
+    return path->group && path->group(job->w[i], panel, &job->cpu->act, from, to, y, N);
+}
+
 /* One panel of the matrices counted through, times the tiles of a group. */
 static void panel_times_group(const struct matmul_job *job, int panel, int group) {
     int i = 0;
     while (panel >= job->w[i]->n_panels) panel -= job->w[i++]->n_panels;
     const struct matrix *w = job->w[i];
     int end = (group + 1) * GROUP < tiles(job->M) ? (group + 1) * GROUP : tiles(job->M);
+    if (times_tiles(job, i, panel, group * GROUP, end)) return;
     for (int tile = group * GROUP; tile < end; tile++) {
         float *y = job->y[i] + (size_t)tile * LANES * (size_t)w->N + (size_t)panel * LANES;
         job->cpu->path->product(w, panel, &job->cpu->act, tile, rows_of(job, tile), y,

@@ -27,10 +27,25 @@ const struct format *format_of(enum dtype type) {
 
 enum { LINE = 4 * LANES };
 
+static void lines_write(uint8_t *codes, const uint8_t *bytes, int lines, int lane) {
+    for (int j = 0; j < lines; j++) memcpy(codes + j * LINE + lane * 4, bytes + 4 * j, 4);
+}
+
 static void nibbles_write(uint8_t *codes, const uint8_t *code, int lane) {
-    for (int i = 0; i < 16; i++)
-        codes[i / 4 * LINE + lane * 4 + i % 4] =
-            (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
+    uint8_t bytes[16];
+    for (int i = 0; i < 16; i++) bytes[i] = (uint8_t)((code[i] & 15) | code[i + 16] << 4);
+    lines_write(codes, bytes, 4, lane);
+}
+
+/* Puts the bits from the fifth on of `groups` groups of four codes side by side, `bits` of each, in
+ * the four bytes of a line. */
+static void high_bits_write(uint8_t *line, const uint8_t *code, int groups, int bits, int lane) {
+    uint32_t four, all = 0, mask = bits == 1 ? 0x01010101 : 0x03030303;
+    for (int g = 0; g < groups; g++) {
+        memcpy(&four, code + 4 * g, 4);
+        all |= (four >> 4 & mask) << g * bits;
+    }
+    memcpy(line + lane * 4, &all, 4);
 }
 
 static void nibbles_read(const uint8_t *codes, uint8_t *code, int lane) {
@@ -43,14 +58,14 @@ static void nibbles_read(const uint8_t *codes, uint8_t *code, int lane) {
 
 static void codes_write(uint8_t *codes, const uint8_t *code, int bits, int lane) {
     if (bits == 8) {
-        for (int i = 0; i < BLOCK; i++) codes[i / 4 * LINE + lane * 4 + i % 4] = code[i];
+        lines_write(codes, code, 8, lane);
         return;
     }
     nibbles_write(codes, code, lane);
-    uint8_t *high = codes + 4 * LINE + lane * 4;
-    for (int i = 0; i < BLOCK && bits == 5; i++) high[i % 4] |= (uint8_t)(code[i] >> 4 << i / 4);
-    for (int i = 0; i < BLOCK && bits == 6; i++)
-        high[i / 16 * LINE + i % 4] |= (uint8_t)(code[i] >> 4 << i / 4 % 4 * 2);
+    uint8_t *high = codes + 4 * LINE;
+    if (bits == 5) high_bits_write(high, code, 8, 1, lane);
+    for (int i = 0; i < 2 && bits == 6; i++)
+        high_bits_write(high + i * LINE, code + 16 * i, 4, 2, lane);
 }
 
 static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) {

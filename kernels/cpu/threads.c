@@ -8,16 +8,24 @@
 
 #include "kernels/cpu/cpu.h"
 
+enum { MOST_CORES = 1 << 17, PATH_BYTES = 4096 };
+
+/* The mask has as many bits as the kernel was built for, which nobody tells: it is read into ever
+ * larger ones. */
 static int affinity_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int cores = CPU_COUNT(&set);
-    return cores > 0 ? cores : 1;
+    for (int bits = CPU_SETSIZE; bits <= MOST_CORES; bits *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)bits);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)bits);
+        int cores = set && sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (cores > 0) return cores;
+    }
+    return 1;
 }
 
 /* Reads the first line of a file; false when there is none. */
 static bool first_line(char *line, size_t size, const char *path) {
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path, "re");
     if (!file) return false;
     bool read = fgets(line, (int)size, file) != NULL;
     fclose(file);
@@ -33,54 +41,72 @@ static double quota_cores(const char *line) {
 }
 
 /* The limit in one directory of the control group file systems; 0 for none. */
-static double directory_cores(const char *directory) {
-    char path[1024], line[128], period[64];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", directory); /* version 2 */
+static double directory_cores(const char *root, const char *directory) {
+    char path[2 * PATH_BYTES], line[128], period[64];
+    snprintf(path, sizeof path, "%s%s/cpu.max", root, directory); /* version 2 */
     if (first_line(line, sizeof line, path)) return quota_cores(line);
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", directory); /* version 1 */
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_quota_us", root, directory); /* version 1 */
     if (!first_line(line, 60, path)) return 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", directory);
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", root, directory);
     if (!first_line(period, sizeof period, path)) return 0;
     line[strcspn(line, "\n")] = ' ';
     strncat(line, period, sizeof line - strlen(line) - 1);
     return quota_cores(line);
 }
 
-/* The least limit of a group and all that it is in. Clobbers `group`. */
-static double group_cores(char *group) {
-    double least = 0;
-    for (;;) {
-        double cores = directory_cores(strcmp(group, "/") ? group : "");
-        if (cores > 0 && (least == 0 || cores < least)) least = cores;
-        char *slash = strrchr(group, '/');
-        if (!slash || !*group) return least;
-        *slash = 0;
-    }
+/* The lesser of two limits, of which 0 is none. */
+static double lesser(double a, double b) {
+    return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* The limit on this process by the group that /proc names; inside a container its own group is the
- * root. */
-static double process_cores(void) {
-    char line[1024];
+/* The least limit of a group and all that it is in. Clobbers `group`. */
+static double group_cores(const char *root, char *group) {
     double least = 0;
-    FILE *file = fopen("/proc/self/cgroup", "r");
-    while (file && fgets(line, sizeof line, file)) { /* "4:cpu,cpuacct:/group", or "0::/group" */
-        char *controllers = strchr(line, ':'),
-             *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group) continue;
-        *group++ = 0;
-        group[strcspn(group, "\n")] = 0;
-        if (controllers[1] && !strstr(controllers, "cpu")) continue;
-        double cores = group_cores(group);
-        if (cores > 0 && (least == 0 || cores < least)) least = cores;
+    for (char *slash; (slash = strrchr(group, '/')); *slash = 0)
+        if (slash[1]) least = lesser(least, directory_cores(root, group));
+    return lesser(least, directory_cores(root, ""));
+}
+
+/* Whether a list such as "cpu,cpuacct" has the controller of processor time in it. */
+static bool has_cpu(const char *list) {
+    for (; *list; list += strspn(list, ",")) {
+        size_t length = strcspn(list, ",");
+        if (length == 3 && memcmp(list, "cpu", 3) == 0) return true;
+        list += length;
     }
+    return false;
+}
+
+/* The limit by one line of /proc/self/cgroup: "0::/group" is version 2, "4:cpu,cpuacct:/group"
+ * version 1. */
+static double line_cores(const char *root, char *line) {
+    char *controllers = strchr(line, ':'),
+         *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group || group[1] != '/') return 0;
+    *group++ = *controllers++ = 0;
+    group[strcspn(group, "\n")] = 0;
+    return *controllers && !has_cpu(controllers) ? 0 : group_cores(root, group);
+}
+
+/* The limit on this process by the groups that `proc` names; inside a container its own group is
+ * the root. */
+static double process_cores(const char *proc, const char *root) {
+    char path[PATH_BYTES], line[PATH_BYTES];
+    double least = 0;
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) least = lesser(least, line_cores(root, line));
     if (file) fclose(file);
-    return least > 0 ? least : directory_cores("");
+    return lesser(least, directory_cores(root, ""));
+}
+
+int threads_for(int cores, const char *proc, const char *cgroup) {
+    double quota = process_cores(proc, cgroup);
+    if (quota > 0 && quota < cores) cores = (int)floor(quota + 0.5);
+    if (cores < 1) cores = 1;
+    return cores < MAX_THREADS ? cores : MAX_THREADS;
 }
 
 int backend_cpu_threads(void) {
-    int cores = affinity_cores();
-    double quota = process_cores();
-    if (quota > 0 && quota < cores) cores = (int)ceil(quota);
-    return cores < MAX_THREADS ? cores : MAX_THREADS;
+    return threads_for(affinity_cores(), "/proc", "/sys/fs/cgroup");
 }
