@@ -32,6 +32,7 @@ struct engine {
     int32_t end_ids[MAX_END_IDS];
     int n_rows;         /* logit rows of the step under way */
     float *host_logits; /* [max_logit_rows][V]; NULL where the backend's memory is the host's */
+    struct backend_ops timed_ops; /* in use while ops are timed */
 };
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -225,6 +226,11 @@ float *engine_wait(struct engine *engine) {
     size_t bytes = (size_t)engine->n_rows * (size_t)engine->model.info.V * sizeof(float);
     b->ops->download(b, engine->host_logits, a->logits, bytes);
     return engine->host_logits;
+}
+
+void engine_time_ops(struct engine *engine, struct op_times *times) {
+    if (engine->backend->times) backend_stop_timing(engine->backend);
+    if (times) backend_time_ops(engine->backend, &engine->timed_ops, times);
 }
 
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {

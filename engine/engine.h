@@ -23,7 +23,7 @@ struct engine_config {
     int threads;          /* 0: as many as suit */
     bool float32;         /* oracle mode: weights and KV in float32 */
     bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
-    const char *kv_dtype; /* "auto", "float16", "float32" */
+    const char *kv_dtype; /* "auto", "int16", "q8_0", "float16", "float32" */
     int max_model_len;    /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
@@ -90,6 +90,10 @@ void engine_submit(struct engine *engine, const struct step *step);
 /* Waits for the pass and returns the logits [R][V] of its logit rows: host memory of the engine's
  * that the caller may change, valid until the next engine_submit. */
 float *engine_wait(struct engine *engine);
+
+/* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
+ * that. For the thread that submits, between two passes. */
+void engine_time_ops(struct engine *engine, struct op_times *times);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);

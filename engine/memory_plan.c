@@ -13,18 +13,26 @@
 
 enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
                                  struct err *err) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } types[] = {
+        {"int16", DTYPE_I16}, {"q8_0", DTYPE_Q8_0}, {"float16", DTYPE_F16}, {"float32", DTYPE_F32}};
     const char *name = config->kv_dtype ? config->kv_dtype : "auto";
-    if (strcmp(name, "auto") == 0) {
-        *out = config->float32 ? DTYPE_F32 : DTYPE_F16;
-    } else if (strcmp(name, "float16") == 0) {
-        *out = DTYPE_F16;
-    } else if (strcmp(name, "float32") == 0) {
-        *out = DTYPE_F32;
-    } else {
-        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                       "--kv-cache-dtype %s is unknown; it is auto, float16 or float32", name);
+    if (strcmp(name, "auto") == 0) name = config->float32 ? "float32" : "int16";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(name, types[i].name) != 0) continue;
+        *out = types[i].dtype;
+        if (config->block_size % 2 == 0 || strncmp(name, "float", 5) == 0) return STATUS_OK;
+        return err_set(
+            err, STATUS_USAGE, "block-size",
+            "--block-size %d is odd, and a KV cache of %s takes positions in pairs; give "
+            "an even one, or --kv-cache-dtype float16",
+            config->block_size, name);
     }
-    return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                   "--kv-cache-dtype %s is unknown; it is auto, int16, q8_0, float16 or float32",
+                   name);
 }
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -163,8 +171,9 @@ enum status memory_plan(struct engine_memory *out, const struct model_info *info
     if (status != STATUS_OK) return status;
     plan.weights = config->float32 ? info->n_parameters * 4 : info->file_bytes;
     plan.scratch = scratch_bytes(info, config);
-    int64_t kv_numbers = 2 * (int64_t)info->L * info->G * info->D;
-    plan.kv_bytes_per_token = (int64_t)dtype_bytes(dtype, (size_t)kv_numbers);
+    plan.kv_bytes_per_token = (int64_t)kv_token_bytes(
+        &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});
+    assert(plan.kv_bytes_per_token > 0);
     status = plan_pool(&plan, config, machine, err);
     if (status == STATUS_OK) *out = plan;
     return status;

@@ -36,6 +36,7 @@ enum dtype {
     DTYPE_Q4_K = 12,
     DTYPE_Q5_K = 13,
     DTYPE_Q6_K = 14,
+    DTYPE_I16 = 25, /* only in a key-value cache */
     DTYPE_BF16 = 30,
 };
 
@@ -97,9 +98,16 @@ enum rope_layout {
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
-    int block_size;   /* B */
-    enum dtype dtype; /* DTYPE_F16 or DTYPE_F32 */
+    int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
+    enum dtype dtype; /* DTYPE_F32, DTYPE_F16, DTYPE_I16 or DTYPE_Q8_0 */
 };
+
+/* The last two keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
+ * that attention multiplies integers: at the size of float16, and of half of it, and faster. */
+
+/* Bytes that the keys and values of one token take in all layers of such a cache; 0 for a type that
+ * no cache has or a size beyond memory. */
+size_t kv_token_bytes(const struct kv_config *config);
 
 /* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without
  * padding. In this version all ops of a CPU backend have ended when they return. None of them
@@ -167,6 +175,8 @@ struct backend {
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
+    const struct backend_ops *timed; /* while ops are timed: the backend's own table */
+    struct op_times *times;          /* and where the times go */
 };
 
 struct backend_config {
@@ -188,6 +198,37 @@ void backend_close(struct backend *b);
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always
  * the last. */
 const char *const *backend_cpu_paths(void);
+
+/* ---- where the time goes -------------------------------------------------------------------- */
+
+enum op {
+    OP_EMBED,
+    OP_RMSNORM,
+    OP_MATMUL,
+    OP_ROPE,
+    OP_KV_WRITE,
+    OP_ATTENTION,
+    OP_SILU_GATE,
+    OP_ADD,
+    OP_GATHER,
+    OP_DOWNLOAD,
+    N_OPS,
+};
+
+/* "matmul" and so on. */
+const char *op_name(enum op op);
+
+/* Summed over the calls since timing began. */
+struct op_times {
+    uint64_t ns[N_OPS], calls[N_OPS];
+};
+
+/* From now on every op of a step adds its time to `times`. `table` is the caller's and in use until
+ * backend_stop_timing. For the thread that calls the ops, between two steps. */
+void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
+void backend_stop_timing(struct backend *b);
+
+/* ---- the machine ---------------------------------------------------------------------------- */
 
 /* How many compute threads suit this process: its affinity mask and cgroup CPU quota, rounded to
  * whole cores, at least 1. */

@@ -6,7 +6,8 @@
  * by side, each from its own context of 16 tokens. Each figure is the median of --bench-repeats
  * runs. The bandwidth is measured in the same run, reading more memory than the caches hold with as
  * many threads as the model uses; the bytes of a decode step are the weights once and the keys and
- * values of every sequence.
+ * values of every sequence. At the end each test runs once more with every op timed, so that the
+ * next bottleneck is seen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,6 +141,37 @@ static double read_bandwidth(struct engine *engine) {
     return best;
 }
 
+/* ---- the parts of a step -------------------------------------------------------------------- */
+
+/* Once more with every op timed: what a step's time is made of. `steps` is how many steps the times
+ * are of. */
+static void print_parts(const char *test, int n, const struct op_times *times, int steps) {
+    uint64_t all = 0;
+    for (int op = 0; op < N_OPS; op++) all += times->ns[op];
+    printf("| %s %-5d |", test, n);
+    for (int op = 0; op < N_OPS; op++)
+        if (times->ns[op] * 1000 > all)
+            printf(" %s %.2f ms (%.1f %%)", op_name(op), (double)times->ns[op] * 1e-6 / steps,
+                   100.0 * (double)times->ns[op] / (double)all);
+    printf(" |\n");
+}
+
+static void prefill_parts(struct driver *d, int n, int chunk) {
+    struct op_times times = {0};
+    engine_time_ops(d->engine, &times);
+    prefill_once(d, n, chunk);
+    engine_time_ops(d->engine, NULL);
+    print_parts("pp", n, &times, 1);
+}
+
+static void decode_parts(struct driver *d, int batch, int n) {
+    struct op_times times = {0};
+    engine_time_ops(d->engine, &times);
+    decode_once(d, batch, n);
+    engine_time_ops(d->engine, NULL);
+    print_parts("tg", batch, &times, CONTEXT + n);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 /* Reads "1,2,4"; returns how many numbers, or -1 when one is no number in 1..most. */
@@ -199,6 +231,12 @@ static int bench(struct engine *engine, const struct options *options, const int
     driver_free(&driver);
     driver_init(&driver, engine, options->max_num_batched_tokens, most);
     for (int i = 0; i < n_batches; i++) bench_decode(&driver, options, batches[i], bandwidth);
+    printf("\n| test     | parts of a step |\n|---|---|\n");
+    for (int i = 0; i < n_batches; i++) decode_parts(&driver, batches[i], options->bench_generate);
+    driver_free(&driver);
+    driver_init(&driver, engine, options->max_num_batched_tokens, 1);
+    for (int i = 0; i < n_prompts; i++)
+        prefill_parts(&driver, prompts[i], options->max_num_batched_tokens);
     driver_free(&driver);
     return 0;
 }

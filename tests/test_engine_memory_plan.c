@@ -13,7 +13,7 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-/* SmolLM2-135M: 2 * 30 * 3 * 64 halves a token are 23040 bytes. */
+/* SmolLM2-135M: 2 * 30 * 3 heads a token, each of 64 codes of two bytes and a scale of four. */
 static const struct model_info info = {
     .V = 49152,
     .K = 576,
@@ -26,7 +26,8 @@ static const struct model_info info = {
     .n_parameters = 134515008,
     .file_bytes = 98362432,
 };
-#define TOKEN_BYTES 23040
+#define TOKEN_BYTES (180 * (2 * 64 + 4))
+#define NUMBERS (180 * 64)
 #define BLOCK_BYTES (16 * TOKEN_BYTES)
 #define CHAIN 512 /* blocks of 8192 tokens */
 
@@ -95,7 +96,7 @@ END_TEST
 
 START_TEST(a_machine_too_small_for_one_sequence_is_refused) {
     struct engine_config config = usual();
-    expect_refused(&config, 200 * MIB, "max-model-len", "takes 180 MiB");
+    expect_refused(&config, 200 * MIB, "max-model-len", "takes 185 MiB");
     expect_refused(&config, 200 * MIB, "max-model-len", "or less");
     expect_refused(&config, 50 * MIB, "max-model-len", "not even one block fits");
     expect_refused(&config, 0, "max-model-len", "0 MiB are left");
@@ -121,10 +122,10 @@ START_TEST(given_memory_too_small_is_refused_with_what_would_do) {
     struct engine_config config = usual();
     config.kv_memory = CHAIN * BLOCK_BYTES - 1;
     expect_refused(&config, 64 * GIB, "kv-cache-memory",
-                   "give at least 188743680 (23040 bytes a token), or "
+                   "give at least 194641920 (23760 bytes a token), or "
                    "--max-model-len 8176");
     config.kv_memory = BLOCK_BYTES - 1;
-    expect_refused(&config, 64 * GIB, "kv-cache-memory", "(23040 bytes a token)");
+    expect_refused(&config, 64 * GIB, "kv-cache-memory", "(23760 bytes a token)");
     config.kv_memory = -1;
     expect_refused(&config, 64 * GIB, "kv-cache-memory", "cannot be negative");
 }
@@ -133,16 +134,21 @@ END_TEST
 START_TEST(types_of_keys_and_values) {
     struct engine_config config = usual();
     config.kv_dtype = "float32";
-    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * TOKEN_BYTES);
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 4 * NUMBERS);
+    config.kv_dtype = "q8_0";
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, TOKEN_BYTES - NUMBERS);
     config.kv_dtype = "float16";
     config.float32 = true;
-    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, TOKEN_BYTES);
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * NUMBERS);
     config.kv_dtype = "auto";
     struct engine_memory memory = planned(&config, 64 * GIB);
-    ck_assert_int_eq(memory.kv_bytes_per_token, 2 * TOKEN_BYTES);
+    ck_assert_int_eq(memory.kv_bytes_per_token, 4 * NUMBERS);
     ck_assert_int_eq(memory.weights, 4 * info.n_parameters);
     config.kv_dtype = "int3";
     expect_refused(&config, 64 * GIB, "kv-cache-dtype", "--kv-cache-dtype int3 is unknown");
+    config.kv_dtype = "q8_0";
+    config.block_size = 15;
+    expect_refused(&config, 64 * GIB, "block-size", "--block-size 15 is odd");
 }
 END_TEST
 

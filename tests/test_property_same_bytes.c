@@ -41,7 +41,7 @@
 /* ---- the models
  * -------------------------------------------------------------------------------- */
 
-/* Every kind of product that a path has, both cache types, groups of one and of several query
+/* Every kind of product that a path has, every cache type, groups of one and of several query
  * heads, a head whose size is no whole vector. */
 static const struct variety {
     const char *name;
@@ -51,11 +51,11 @@ static const struct variety {
     const char *kv_dtype;
 } varieties[] = {
     {"f32", DTYPE_F32, 300, 64, 96, 2, 4, 2, 16, false, false, "auto"},
-    {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, "auto"},
+    {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, "q8_0"},
     {"q4_1", DTYPE_Q4_1, 301, 64, 96, 2, 4, 1, 16, false, false, "auto"},
     {"q4_0", DTYPE_Q4_0, 333, 96, 64, 2, 3, 3, 32, true, false, "float32"},
     {"f16", DTYPE_F16, 290, 64, 64, 2, 6, 2, 12, false, false, "float32"},
-    {"bf16", DTYPE_BF16, 290, 48, 80, 2, 2, 2, 24, false, false, "auto"},
+    {"bf16", DTYPE_BF16, 290, 48, 80, 2, 2, 2, 24, false, false, "float16"},
     {"q4_1 as float32", DTYPE_Q4_1, 300, 64, 96, 2, 4, 2, 16, false, true, "auto"},
 };
 
@@ -153,6 +153,9 @@ static void draw_setting(struct scenario *scenario) {
     s->path = draw_path(scenario);
     s->threads = between(scenario, 1, 3);
     s->block_size = sizes[between(scenario, 0, 11)];
+    const struct variety *v = &varieties[scenario->variety];
+    bool floats = v->float32 || strncmp(v->kv_dtype, "float", 5) == 0;
+    if (!floats) s->block_size += s->block_size % 2; /* integers are kept in pairs */
     s->max_rows = chance(scenario, 50) ? rows[between(scenario, 0, 11)] : between(scenario, 1, 256);
     s->max_seqs = scenario->small ? between(scenario, 2, 16) : between(scenario, 1, 16);
     s->max_logit_rows = between(scenario, chance(scenario, 20) ? 1 : s->max_seqs, 40);

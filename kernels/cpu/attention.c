@@ -89,11 +89,10 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
 }
 
 /* Attends to one chunk; each query's part goes to parts[query]. */
-static void task_chunk(const struct attention_job *job, struct task *task, int chunk, float *parts,
-                       float *scores) {
+static void task_chunk(const struct attention_job *job, struct task *task, int chunk,
+                       float *parts) {
     struct attend *a = &task->attend;
     a->start = chunk * CHUNK;
-    a->scores = scores;
     for (int i = 0; i < a->n; i++) {
         int seen = job->cpu->step->position[task->row[i]] + 1 - a->start;
         a->count[i] = seen < 0 ? 0 : seen < CHUNK ? seen : CHUNK;
@@ -120,21 +119,31 @@ static void task_merge(const struct attention_job *job, const struct task *task,
                                   parts + (size_t)i * job->part_floats, job->cache->config.D);
 }
 
-/* Floats of a thread's scratch: scores, parts of a chunk, parts of what came before. */
+/* Floats of a thread's scratch: scores, codes of the queries and their scales, parts of a chunk,
+ * parts of what came before. */
 static size_t thread_floats(int D) {
-    size_t part = PART_VALUES + round_up((size_t)D, LANES);
-    return (size_t)QUERIES * (SCORE_STRIDE + 2 * part);
+    size_t padded = round_up((size_t)D, LANES), part = PART_VALUES + padded;
+    return (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
+}
+
+/* The scratch of a thread, laid out for the heads of this cache. */
+static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
+    size_t padded = (size_t)job->cache->D_padded;
+    a->scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
+    a->codes = (int16_t *)(a->scores + QUERIES * SCORE_STRIDE);
+    a->scales = a->scores + QUERIES * (SCORE_STRIDE + padded / 2);
+    return a->scales + QUERIES * (padded / LANES);
 }
 
 static void whole_task(void *arg, int i, int thread) {
     const struct attention_job *job = arg;
     struct task task;
     task_make(job, &task, i);
-    float *scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
-    float *parts = scores + QUERIES * SCORE_STRIDE, *state = parts + QUERIES * job->part_floats;
-    task_chunk(job, &task, 0, state, scores);
+    float *parts = scratch_of(job, &task.attend, thread);
+    float *state = parts + QUERIES * job->part_floats;
+    task_chunk(job, &task, 0, state);
     for (int chunk = 1; chunk < task.chunks; chunk++) {
-        task_chunk(job, &task, chunk, parts, scores);
+        task_chunk(job, &task, chunk, parts);
         task_merge(job, &task, chunk, state, parts);
     }
     task_finish(job, &task, state);
@@ -150,9 +159,9 @@ static void split_chunk(void *arg, int i, int thread) {
     struct task task;
     task_make(job, &task, i / job->chunks);
     int chunk = i % job->chunks;
-    float *scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
+    scratch_of(job, &task.attend, thread);
     if (chunk < task.chunks)
-        task_chunk(job, &task, chunk, split_parts(job, i / job->chunks, chunk), scores);
+        task_chunk(job, &task, chunk, split_parts(job, i / job->chunks, chunk));
 }
 
 static void split_merge(void *arg, int i, int thread) {

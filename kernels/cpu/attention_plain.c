@@ -1,5 +1,6 @@
 /* The plain path's attention over one chunk of a context: scalar C in the order that order.md
  * writes down. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,18 +20,121 @@ static float element(const uint8_t *from, size_t i, size_t bytes) {
 /* Number d of the key at a position. */
 static float key(const struct attend *a, int position, int d) {
     const struct kv_config *c = &a->cache->config;
-    const uint8_t *keys = kv_keys(a->cache, a->layer, a->table[position / c->block_size]);
-    size_t i = ((size_t)a->head * c->D + d) * c->block_size + position % c->block_size;
-    return element(keys, i, a->cache->element_bytes);
+    const uint8_t *keys =
+        kv_head_keys(a->cache, a->layer, a->table[position / c->block_size], a->head);
+    return element(keys, (size_t)d * c->block_size + position % c->block_size,
+                   a->cache->element_bytes);
 }
 
 static float value(const struct attend *a, int position, int d) {
     const struct kv_config *c = &a->cache->config;
-    const uint8_t *values = kv_values(a->cache, a->layer, a->table[position / c->block_size]);
-    size_t i =
-        ((size_t)a->head * c->block_size + position % c->block_size) * a->cache->D_padded + d;
-    return element(values, i, a->cache->element_bytes);
+    const uint8_t *values =
+        kv_head_values(a->cache, a->layer, a->table[position / c->block_size], a->head);
+    return element(values, (size_t)(position % c->block_size) * a->cache->D_padded + d,
+                   a->cache->element_bytes);
 }
+
+/* ---- codes ---------------------------------------------------------------------------------- */
+
+static int code_at(const uint8_t *codes, size_t i, size_t bytes) {
+    if (bytes == 1) return (int8_t)codes[i];
+    int16_t code;
+    memcpy(&code, codes + 2 * i, sizeof code);
+    return code;
+}
+
+static float scale_at(const uint8_t *scales, size_t i) {
+    float scale;
+    memcpy(&scale, scales + sizeof scale * i, sizeof scale);
+    return scale;
+}
+
+static int key_code(const struct attend *a, int position, int d) {
+    int B = a->cache->config.block_size;
+    const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+    return code_at(keys, ((size_t)(d / 2) * B + position % B) * 2 + d % 2, a->cache->element_bytes);
+}
+
+static float key_scale(const struct attend *a, int position, int i) {
+    int B = a->cache->config.block_size;
+    const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+    return scale_at(keys + a->cache->head_key_codes, (size_t)i * B + position % B);
+}
+
+static int value_code(const struct attend *a, int position, int d) {
+    int B = a->cache->config.block_size, offset = position % B;
+    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
+    return code_at(values, ((size_t)(offset / 2) * a->cache->D_padded + d) * 2 + offset % 2,
+                   a->cache->element_bytes);
+}
+
+static float value_scale(const struct attend *a, int position, int i) {
+    int B = a->cache->config.block_size;
+    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
+    return scale_at(values + a->cache->head_value_codes, (size_t)i * B + position % B);
+}
+
+void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int most) {
+    for (int d = 0; d < n; d += SCALED) {
+        int end = d + SCALED < n ? d + SCALED : n;
+        float largest = 0;
+        for (int i = d; i < end; i++) /* a NaN stays */
+            if (!isnan(largest) && !(fabsf(x[i]) <= largest)) largest = fabsf(x[i]);
+        bool usual = largest >= TINY && largest <= FLT_MAX;
+        scales[d / SCALED] = usual ? largest / (float)most : largest < TINY ? 0.0f : largest;
+        float inverse = usual ? (float)most / largest : 0.0f;
+        for (int i = d; i < end; i++)
+            codes[i] = usual ? (int16_t)nearbyintf(x[i] * inverse) : (int16_t)0;
+    }
+}
+
+static float coded_score(const struct attend *a, const int16_t *q, const float *scales, int j) {
+    float dot = 0;
+    for (int i = 0; i < a->cache->n_scales; i++) {
+        int end = (i + 1) * SCALED < a->cache->config.D ? (i + 1) * SCALED : a->cache->config.D;
+        int sum = 0;
+        for (int d = i * SCALED; d < end; d++) sum += q[d] * key_code(a, a->start + j, d);
+        dot = fmaf((float)sum, scales[i] * a->scale * key_scale(a, a->start + j, i), dot);
+    }
+    return dot;
+}
+
+static float coded_scores(const struct attend *a, const float *q, int count, float *s) {
+    float most = -INFINITY;
+    plain_to_codes(a->codes, a->scales, q, a->cache->config.D, USED_CODES);
+    for (int j = 0; j < count; j++) {
+        s[j] = coded_score(a, a->codes, a->scales, j);
+        most = s[j] > most ? s[j] : most;
+    }
+    return most;
+}
+
+/* Adds the positions from..end-1, at most SCALED, to numbers of the head that share scale i. */
+static void add_coded_values(const struct attend *a, const float *weights, int from, int end, int i,
+                             float *sum) {
+    float w[SCALED], scale;
+    int16_t codes[SCALED];
+    int last = (i + 1) * SCALED < a->cache->config.D ? (i + 1) * SCALED : a->cache->config.D;
+    for (int j = from; j < end; j++) w[j - from] = weights[j] * value_scale(a, a->start + j, i);
+    plain_to_codes(codes, &scale, w, end - from, USED_CODES);
+    for (int d = i * SCALED; d < last; d++) {
+        int dot = 0;
+        for (int j = from; j < end; j++) dot += codes[j - from] * value_code(a, a->start + j, d);
+        sum[d] = fmaf((float)dot, scale, sum[d]);
+    }
+}
+
+static void coded_values(const struct attend *a, const float *weights, int count, float *sum) {
+    int D = a->cache->config.D;
+    for (int d = 0; d < D; d++) sum[d] = 0;
+    for (int from = 0; from < count; from += SCALED)
+        for (int i = 0; i < a->cache->n_scales; i++)
+            add_coded_values(a, weights, from, from + SCALED < count ? from + SCALED : count, i,
+                             sum);
+    for (int d = 0; d < D; d++) sum[d] = sum[d] + 0.0f;
+}
+
+/* ---- softmax and values --------------------------------------------------------------------- */
 
 /* s[j] = scale * q . key; returns the largest. */
 static float score(const struct attend *a, const float *q, int count, float *s) {
@@ -60,8 +164,12 @@ void plain_attend(const struct attend *a) {
     for (int i = 0; i < a->n; i++) {
         float *s = a->scores, *part = a->part[i];
         if (a->count[i] == 0) continue;
-        part[PART_MAX] = score(a, a->q[i], a->count[i], s);
+        part[PART_MAX] = (a->cache->coded ? coded_scores : score)(a, a->q[i], a->count[i], s);
         part[PART_SUM] = exponentials(s, a->count[i], part[PART_MAX]);
+        if (a->cache->coded) {
+            coded_values(a, s, a->count[i], part + PART_VALUES);
+            continue;
+        }
         for (int d = 0; d < a->cache->config.D; d++) {
             float sum = 0;
             for (int j = 0; j < a->count[i]; j++) sum = fmaf(s[j], value(a, a->start + j, d), sum);

@@ -122,7 +122,11 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
     cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
-    cpu->head = (struct backend){&cpu_ops, "cpu", path->name, pool_threads(cpu->pool), true};
+    cpu->head = (struct backend){.ops = &cpu_ops,
+                                 .name = "cpu",
+                                 .path = path->name,
+                                 .n_threads = pool_threads(cpu->pool),
+                                 .host_memory = true};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;

@@ -153,19 +153,32 @@ static inline int32_t *activation_minus_sum(const struct activations *a, int til
 /* ---- the key-value cache -------------------------------------------------------------------- */
 
 /* Keys stand with their positions side by side, so that a lane is a position; values with a head's
- * numbers side by side. Elements are halves or floats. 64 bytes follow the keys, as a vector may
- * read past the last position. */
+ * numbers side by side. 64 bytes follow the keys, as a vector may read past the last position.
+ * One head's part of a block:
+ *
+ *   float16, float32   keys [D][B], values [B][D_padded]
+ *   int16, q8_0        codes in pairs, which one instruction multiplies and adds: keys
+ *                      [D_padded/2][B][2] and values [B/2][D_padded][2] (a pair is two positions);
+ *                      then the scales [n_scales][B], floats: a number is scale * code */
 struct kv_cache {
     struct kv_config config;
     int D_padded; /* D rounded up to 16: the length of a value */
+    bool coded;   /* integer codes and scales */
+    int n_scales; /* of a head: one for each SCALED numbers; 0 for float types */
     size_t element_bytes;
-    size_t key_bytes, value_bytes; /* of one block of one layer */
+    size_t head_key_codes, head_value_codes; /* bytes before the scales */
+    size_t head_key_bytes, head_value_bytes; /* of one head's part of a block */
+    size_t key_bytes, value_bytes;           /* of one block of one layer */
     size_t keys_bytes, values_bytes;
-    uint8_t *keys;     /* [L][n_blocks][G][D][B] */
-    uint8_t *values;   /* [L][n_blocks][G][B][D_padded] */
+    uint8_t *keys;     /* [L][n_blocks][G] */
+    uint8_t *values;   /* [L][n_blocks][G] */
     pthread_t toucher; /* has the memory given, then ends; joined when the cache goes */
     bool touching;     /* false where the system refused the thread: pages come as they are used */
 };
+
+/* Codes of keys and values go up to KEPT_CODES (127 in one byte), those of queries and of weights
+ * over values up to USED_CODES: a sum of SCALED products stays below 2^31. */
+enum { SCALED = 64, KEPT_CODES = 8191, USED_CODES = 4095 };
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
     return cache->keys + ((size_t)layer * cache->config.n_blocks + block) * cache->key_bytes;
@@ -173,6 +186,15 @@ static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int bloc
 
 static inline uint8_t *kv_values(const struct kv_cache *cache, int layer, int block) {
     return cache->values + ((size_t)layer * cache->config.n_blocks + block) * cache->value_bytes;
+}
+
+/* One head's part of those. */
+static inline uint8_t *kv_head_keys(const struct kv_cache *cache, int layer, int block, int g) {
+    return kv_keys(cache, layer, block) + (size_t)g * cache->head_key_bytes;
+}
+
+static inline uint8_t *kv_head_values(const struct kv_cache *cache, int layer, int block, int g) {
+    return kv_values(cache, layer, block) + (size_t)g * cache->head_value_bytes;
 }
 
 /* Query vectors that read the same key-value head, with one chunk of the context. A query sees the
@@ -188,6 +210,8 @@ struct attend {
     int count[QUERIES];      /* 0..CHUNK */
     float scale;
     float *scores;        /* scratch [QUERIES][CHUNK + 2 * LANES] */
+    int16_t *codes;       /* scratch [QUERIES][D_padded] */
+    float *scales;        /* scratch [QUERIES][n_scales] */
     float *part[QUERIES]; /* out: [PART_VALUES + D_padded] */
 };
 
@@ -210,6 +234,8 @@ struct path {
     void (*silu_gate)(float *y, const float *gate, const float *up, size_t n);
     void (*add)(float *x, const float *y, size_t n);
     void (*to_halves)(uint16_t *out, const float *x, size_t n);
+    /* Codes of at most `most` and a scale for each SCALED numbers. */
+    void (*to_codes)(int16_t *codes, float *scales, const float *x, int n, int most);
     /* Quantises row `row` of `a` from x[K]. */
     void (*quantise)(struct activations *a, int row, const float *x);
     /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's
@@ -249,6 +275,7 @@ void plain_rope(float *x, int heads, int D, int D_rope, const float *cosine, con
 void plain_silu_gate(float *y, const float *gate, const float *up, size_t n);
 void plain_add(float *x, const float *y, size_t n);
 void plain_to_halves(uint16_t *out, const float *x, size_t n);
+void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int most);
 void plain_quantise(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);

@@ -12,16 +12,43 @@ static bool times(size_t *n, size_t b) {
     return !__builtin_mul_overflow(*n, b, n);
 }
 
+static size_t bytes_of(enum dtype type) {
+    switch (type) {
+    case DTYPE_F32:
+        return 4;
+    case DTYPE_F16:
+    case DTYPE_I16:
+        return 2;
+    case DTYPE_Q8_0:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* One head's part of a block. */
+static bool plan_head(struct kv_cache *cache) {
+    const struct kv_config *c = &cache->config;
+    cache->element_bytes = bytes_of(c->dtype);
+    cache->coded = c->dtype == DTYPE_I16 || c->dtype == DTYPE_Q8_0;
+    cache->D_padded = (int)round_up((size_t)c->D, LANES);
+    cache->n_scales = cache->coded ? (c->D + SCALED - 1) / SCALED : 0;
+    cache->head_key_codes = (size_t)(cache->coded ? cache->D_padded : c->D);
+    cache->head_value_codes = (size_t)cache->D_padded;
+    size_t B = (size_t)c->block_size, scales = (size_t)cache->n_scales * sizeof(float);
+    if (!times(&cache->head_key_codes, B * cache->element_bytes) ||
+        !times(&cache->head_value_codes, B * cache->element_bytes) || !times(&scales, B))
+        return false;
+    return !__builtin_add_overflow(cache->head_key_codes, scales, &cache->head_key_bytes) &&
+           !__builtin_add_overflow(cache->head_value_codes, scales, &cache->head_value_bytes);
+}
+
 static bool plan(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
-    cache->element_bytes = c->dtype == DTYPE_F16 ? 2 : 4;
-    cache->D_padded = (int)round_up((size_t)c->D, LANES);
-    cache->key_bytes = cache->value_bytes = cache->element_bytes;
-    if (!times(&cache->key_bytes, (size_t)c->G) || !times(&cache->key_bytes, (size_t)c->D) ||
-        !times(&cache->key_bytes, (size_t)c->block_size) ||
-        !times(&cache->value_bytes, (size_t)c->G) ||
-        !times(&cache->value_bytes, (size_t)cache->D_padded) ||
-        !times(&cache->value_bytes, (size_t)c->block_size))
+    if (!plan_head(cache)) return false;
+    cache->key_bytes = cache->head_key_bytes;
+    cache->value_bytes = cache->head_value_bytes;
+    if (!times(&cache->key_bytes, (size_t)c->G) || !times(&cache->value_bytes, (size_t)c->G))
         return false;
     cache->keys_bytes = cache->key_bytes;
     cache->values_bytes = cache->value_bytes;
@@ -30,6 +57,13 @@ static bool plan(struct kv_cache *cache) {
            times(&cache->values_bytes, (size_t)c->L) &&
            times(&cache->values_bytes, (size_t)c->n_blocks) && cache->keys_bytes < SIZE_MAX / 4 &&
            cache->values_bytes < SIZE_MAX / 4;
+}
+
+size_t kv_token_bytes(const struct kv_config *config) {
+    struct kv_cache cache = {.config = *config};
+    cache.config.n_blocks = 1;
+    if (!bytes_of(config->dtype) || !plan(&cache)) return 0;
+    return (cache.keys_bytes + cache.values_bytes) / (size_t)config->block_size;
 }
 
 /* Has the system give the planned memory now, beside the start, instead of at each block's first
@@ -44,12 +78,18 @@ static void *touch(void *arg) {
 
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err) {
-    if (config->dtype != DTYPE_F16 && config->dtype != DTYPE_F32)
-        return err_set(err, STATUS_USAGE, "kv_cache_dtype", "the cache holds float16 or float32");
+    if (!bytes_of(config->dtype))
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "the cache holds int16, q8_0, float16 or float32");
     if (config->L <= 0 || config->G <= 0 || config->D <= 0 || config->n_blocks <= 0 ||
         config->block_size <= 0 || config->D > INT32_MAX - LANES)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
+    if ((config->dtype == DTYPE_I16 || config->dtype == DTYPE_Q8_0) && config->block_size % 2)
+        return err_set(
+            err, STATUS_USAGE, "block-size",
+            "a cache of int16 or q8_0 takes positions in pairs: an odd --block-size needs "
+            "--kv-cache-dtype float16 or float32");
     struct kv_cache plain = {.config = *config};
     if (!plan(&plain))
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
@@ -99,31 +139,65 @@ struct write_job {
     const float *k, *v;
 };
 
-enum { HALVES_AT_ONCE = 256 };
+enum {
+    AT_ONCE = 4 * SCALED,
+    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in every line: a microsecond */
+};
 
 /* A key is spread over its block, one element in each line of B positions; a value stands in one
  * piece. */
-static void write_head(const struct write_job *job, int g, int block, int offset, const float *k,
-                       const float *v) {
-    const struct kv_cache *cache = job->cache;
-    const struct kv_config *c = &cache->config;
-    size_t element = cache->element_bytes, B = (size_t)c->block_size;
-    uint8_t *keys = kv_keys(cache, job->layer, block) +
-                    ((size_t)g * (size_t)c->D * B + (size_t)offset) * element;
-    uint8_t *values = kv_values(cache, job->layer, block) +
-                      ((size_t)g * B + (size_t)offset) * (size_t)cache->D_padded * element;
+static void write_floats(const struct write_job *job, uint8_t *keys, uint8_t *values, int offset,
+                         const float *k, const float *v) {
+    size_t B = (size_t)job->cache->config.block_size, D = (size_t)job->cache->config.D;
+    size_t element = job->cache->element_bytes;
+    keys += (size_t)offset * element;
+    values += (size_t)offset * (size_t)job->cache->D_padded * element;
     if (element == 4) {
-        for (size_t d = 0; d < (size_t)c->D; d++) memcpy(keys + 4 * d * B, k + d, 4);
-        memcpy(values, v, (size_t)c->D * 4);
+        for (size_t d = 0; d < D; d++) memcpy(keys + 4 * d * B, k + d, 4);
+        memcpy(values, v, D * 4);
         return;
     }
-    uint16_t halves[HALVES_AT_ONCE];
-    for (size_t d = 0; d < (size_t)c->D; d += HALVES_AT_ONCE) {
-        size_t n = (size_t)c->D - d < HALVES_AT_ONCE ? (size_t)c->D - d : HALVES_AT_ONCE;
+    uint16_t halves[AT_ONCE];
+    for (size_t d = 0; d < D; d += AT_ONCE) {
+        size_t n = D - d < AT_ONCE ? D - d : AT_ONCE;
         job->cpu->path->to_halves(halves, k + d, n);
         for (size_t i = 0; i < n; i++) memcpy(keys + 2 * (d + i) * B, halves + i, 2);
         job->cpu->path->to_halves(halves, v + d, n);
         memcpy(values + 2 * d, halves, 2 * n);
+    }
+}
+
+/* One code of element_bytes at place i. */
+static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) {
+    if (bytes)
+        codes[i] = (uint8_t)(int8_t)code;
+    else
+        memcpy(codes + 2 * i, &code, 2);
+}
+
+/* Number d of a key is half d % 2 of line d / 2; position `offset` of a value is half offset % 2 of
+ * row offset / 2. What pads D is never written: the memory came zeroed. */
+static void write_codes(const struct write_job *job, uint8_t *keys, uint8_t *values, int offset,
+                        const float *k, const float *v) {
+    const struct kv_cache *cache = job->cache;
+    size_t B = (size_t)cache->config.block_size, at = (size_t)offset;
+    size_t row = at / 2 * 2 * (size_t)cache->D_padded + at % 2, length = (size_t)cache->config.D;
+    bool bytes = cache->element_bytes == 1;
+    int most = bytes ? INT8_MAX : KEPT_CODES;
+    int16_t codes[AT_ONCE];
+    float scales[AT_ONCE / SCALED];
+    for (size_t d = 0; d < length; d += AT_ONCE) {
+        size_t n = length - d < AT_ONCE ? length - d : AT_ONCE;
+        size_t n_scales = (n + SCALED - 1) / SCALED;
+        float *key_scales = (float *)(keys + cache->head_key_codes) + d / SCALED * B + at;
+        float *value_scales = (float *)(values + cache->head_value_codes) + d / SCALED * B + at;
+        job->cpu->path->to_codes(codes, scales, k + d, (int)n, most);
+        for (size_t i = 0; i < n; i++)
+            put_code(keys, ((d + i) / 2 * B + at) * 2 + i % 2, codes[i], bytes);
+        for (size_t i = 0; i < n_scales; i++) key_scales[i * B] = scales[i];
+        job->cpu->path->to_codes(codes, scales, v + d, (int)n, most);
+        for (size_t i = 0; i < n; i++) put_code(values, row + 2 * (d + i), codes[i], bytes);
+        for (size_t i = 0; i < n_scales; i++) value_scales[i * B] = scales[i];
     }
 }
 
@@ -138,14 +212,17 @@ static void write_piece(void *arg, int i, int thread) {
         assert(step->slot[m] >= 0 && block < c->n_blocks);
         for (int g = 0; g < c->G; g++) {
             size_t at = ((size_t)m * (size_t)c->G + (size_t)g) * (size_t)c->D;
-            write_head(job, g, block, offset, job->k + at, job->v + at);
+            uint8_t *keys = kv_head_keys(job->cache, job->layer, block, g);
+            uint8_t *values = kv_head_values(job->cache, job->layer, block, g);
+            (job->cache->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
+                                                             job->v + at);
         }
     }
 }
 
 void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
                  const float *v) {
-    struct write_job job = {cpu_of(b), cache, layer, 16, k, v};
+    struct write_job job = {cpu_of(b), cache, layer, ROWS_AT_ONCE, k, v};
     assert(layer >= 0 && layer < cache->config.L);
     pool_run(job.cpu->pool, write_piece, &job, (job.cpu->step->M + job.rows - 1) / job.rows);
 }

@@ -5,6 +5,7 @@
 #define PENSTOCK_KERNELS_LANES_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -41,6 +42,9 @@ INLINE void lanes_store_first(float *p, lanes a, size_t n) {
 }
 INLINE lanes lanes_all(float x) {
     return _mm512_set1_ps(x);
+}
+INLINE float lanes_first(lanes a) {
+    return _mm512_cvtss_f32(a);
 }
 INLINE lanes lanes_add(lanes a, lanes b) {
     return _mm512_add_ps(a, b);
@@ -86,6 +90,48 @@ INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
+/* ---- sixteen sums of products of 16-bit codes, exact ---------------------------------------- */
+
+typedef __m512i sums;
+
+INLINE sums sums_zero(void) {
+    return _mm512_setzero_si512();
+}
+/* Sixteen pairs of codes, of two bytes or of one. */
+INLINE sums pairs_load(const uint8_t *p, const bool bytes) {
+    if (bytes) return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_loadu_si512(p);
+}
+/* One pair in every lane. */
+INLINE sums pairs_all(const int16_t *pair) {
+    int32_t both;
+    memcpy(&both, pair, sizeof both);
+    return _mm512_set1_epi32(both);
+}
+/* sum + a[0] * b[0] + a[1] * b[1] in each lane */
+INLINE sums sums_add_pairs(sums sum, sums a, sums b) {
+    /* As _mm512_dpwssd_epi32, whose sums gcc 12 copies to other registers in every round. */
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+INLINE lanes sums_float(sums a) {
+    return _mm512_cvtepi32_ps(a);
+}
+/* Magnitudes as integers, which compare as the floats do, and a NaN is the largest. */
+INLINE sums lanes_magnitudes(lanes a) {
+    return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
+}
+INLINE sums sums_max(sums a, sums b) {
+    return _mm512_max_epi32(a, b);
+}
+INLINE uint32_t sums_largest(sums a) {
+    return (uint32_t)_mm512_reduce_max_epi32(a);
+}
+/* Writes the lanes rounded to the nearest integer, ties to even, as 16-bit codes. */
+INLINE void lanes_store_codes(int16_t *p, lanes a) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+
 /* The fixed tree: lanes 8-15 are added to 0-7, then 4-7 to 0-3, and so on. */
 INLINE __m256 lanes_fold(lanes a) {
     __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
@@ -94,14 +140,6 @@ INLINE __m256 lanes_fold(lanes a) {
 INLINE __m256 lanes_fold_max(lanes a) {
     __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
     return _mm256_max_ps(_mm512_castps512_ps256(a), high);
-}
-
-/* The largest magnitude's bits of 32 floats; compared as integers, a NaN is the largest. */
-INLINE uint32_t lanes_largest_bits(lanes a, lanes b) {
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    return (uint32_t)_mm512_reduce_max_epi32(
-        _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                         _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
 }
 
 /* Writes the lanes rounded to the nearest integer, ties to even, as bytes; returns their sum. */
@@ -142,6 +180,9 @@ INLINE void lanes_store_first(float *p, lanes a, size_t n) {
 }
 INLINE lanes lanes_all(float x) {
     return (lanes){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+INLINE float lanes_first(lanes a) {
+    return _mm256_cvtss_f32(a.low);
 }
 
 #define LANEWISE_2(name, op)                                                                       \
@@ -190,22 +231,57 @@ INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
 }
 
+typedef struct {
+    __m256i low, high;
+} sums;
+
+INLINE sums sums_zero(void) {
+    return (sums){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+INLINE __m256i eight_pairs(const uint8_t *p, const bool bytes) {
+    if (bytes) return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+INLINE sums pairs_load(const uint8_t *p, const bool bytes) {
+    return (sums){eight_pairs(p, bytes), eight_pairs(p + (bytes ? 16 : 32), bytes)};
+}
+INLINE sums pairs_all(const int16_t *pair) {
+    int32_t both;
+    memcpy(&both, pair, sizeof both);
+    return (sums){_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
+}
+INLINE sums sums_add_pairs(sums sum, sums a, sums b) {
+    return (sums){_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
+                  _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high))};
+}
+INLINE lanes sums_float(sums a) {
+    return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+INLINE __m256i eight_magnitudes(__m256 a) {
+    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+}
+INLINE sums lanes_magnitudes(lanes a) {
+    return (sums){eight_magnitudes(a.low), eight_magnitudes(a.high)};
+}
+INLINE sums sums_max(sums a, sums b) {
+    return (sums){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+}
+INLINE uint32_t sums_largest(sums a) {
+    __m256i most = _mm256_max_epi32(a.low, a.high);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+INLINE void lanes_store_codes(int16_t *p, lanes a) {
+    __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
 INLINE __m256 lanes_fold(lanes a) {
     return _mm256_add_ps(a.low, a.high);
 }
 INLINE __m256 lanes_fold_max(lanes a) {
     return _mm256_max_ps(a.low, a.high);
-}
-
-INLINE __m256i magnitudes(__m256 a) {
-    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
-}
-INLINE uint32_t lanes_largest_bits(lanes a, lanes b) {
-    __m256i most = _mm256_max_epi32(_mm256_max_epi32(magnitudes(a.low), magnitudes(a.high)),
-                                    _mm256_max_epi32(magnitudes(b.low), magnitudes(b.high)));
-    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
-    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
 INLINE int lanes_store_rounded(int8_t *p, lanes a) {
@@ -238,6 +314,14 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 }
 
 /* ---- reductions and functions of lanes ------------------------------------------------------ */
+
+/* The largest magnitude of 32 floats, or a NaN. */
+INLINE float lanes_largest_magnitude(lanes a, lanes b) {
+    uint32_t bits = sums_largest(sums_max(lanes_magnitudes(a), lanes_magnitudes(b)));
+    float most;
+    memcpy(&most, &bits, sizeof most);
+    return most;
+}
 
 INLINE float lanes_sum(lanes a) {
     __m256 eight = lanes_fold(a);

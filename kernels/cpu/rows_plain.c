@@ -70,6 +70,7 @@ const struct path path_plain = {
     .silu_gate = plain_silu_gate,
     .add = plain_add,
     .to_halves = plain_to_halves,
+    .to_codes = plain_to_codes,
     .quantise = plain_quantise,
     .product = plain_product,
     .attend = plain_attend,

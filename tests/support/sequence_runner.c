@@ -7,6 +7,11 @@
 #define MOST_ROWS 64
 
 struct engine *runner_open(const char *model, bool float32, const char *cpu_path, int threads) {
+    return runner_open_kv(model, float32, cpu_path, threads, NULL);
+}
+
+struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
+                              const char *kv_dtype) {
     struct engine_config config = {
         .model = model,
         .threads = threads,
@@ -17,6 +22,7 @@ struct engine *runner_open(const char *model, bool float32, const char *cpu_path
         .max_model_len = 2048,
         .kv_memory = 256 << 20,
         .cpu_path = cpu_path,
+        .kv_dtype = kv_dtype,
     };
     struct engine *engine;
     struct err err;

@@ -1,0 +1,95 @@
+/* Where a step's time goes: an op table that times each op and calls the backend's own. A pass
+ * without it pays nothing; with it, two looks at the clock an op. */
+#include <assert.h>
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+
+const char *op_name(enum op op) {
+    static const char *const names[N_OPS] = {
+        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",      [OP_MATMUL] = "matmul",
+        [OP_ROPE] = "rope",           [OP_KV_WRITE] = "kv write", [OP_ATTENTION] = "attention",
+        [OP_SILU_GATE] = "silu gate", [OP_ADD] = "add",           [OP_GATHER] = "gather",
+        [OP_DOWNLOAD] = "download",
+    };
+    assert(op >= 0 && op < N_OPS);
+    return names[op];
+}
+
+/* One timed op: `call` on the backend's own table. */
+#define TIMED(op, call)                                                                            \
+    uint64_t start = now_ns();                                                                     \
+    b->timed->call;                                                                                \
+    b->times->ns[op] += now_ns() - start;                                                          \
+    b->times->calls[op]++
+
+static void embed(struct backend *b, float *y, const struct matrix *embedding) {
+    TIMED(OP_EMBED, embed(b, y, embedding));
+}
+
+static void rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
+                    float epsilon) {
+    TIMED(OP_RMSNORM, rmsnorm(b, y, x, gain, M, K, epsilon));
+}
+
+static void matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
+                   int n, int M) {
+    TIMED(OP_MATMUL, matmul(b, y, x, w, n, M));
+}
+
+static void rope(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
+                 enum rope_layout layout) {
+    TIMED(OP_ROPE, rope(b, x, heads, D, D_rope, inv_freq, layout));
+}
+
+static void kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
+                     const float *v) {
+    TIMED(OP_KV_WRITE, kv_write(b, cache, layer, k, v));
+}
+
+static void attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                      int layer, int H, float scale) {
+    TIMED(OP_ATTENTION, attention(b, y, q, cache, layer, H, scale));
+}
+
+static void silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
+                      int F) {
+    TIMED(OP_SILU_GATE, silu_gate(b, y, gate, up, M, F));
+}
+
+static void add(struct backend *b, float *x, const float *y, int M, int K) {
+    TIMED(OP_ADD, add(b, x, y, M, K));
+}
+
+static void gather(struct backend *b, float *y, const float *x, int K) {
+    TIMED(OP_GATHER, gather(b, y, x, K));
+}
+
+static void download(struct backend *b, void *host, const void *device, size_t bytes) {
+    TIMED(OP_DOWNLOAD, download(b, host, device, bytes));
+}
+
+void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times) {
+    assert(!b->times);
+    b->timed = b->ops;
+    b->times = times;
+    *table = *b->ops;
+    table->embed = embed;
+    table->rmsnorm = rmsnorm;
+    table->matmul = matmul;
+    table->rope = rope;
+    table->kv_write = kv_write;
+    table->attention = attention;
+    table->silu_gate = silu_gate;
+    table->add = add;
+    table->gather = gather;
+    table->download = download;
+    b->ops = table;
+}
+
+void backend_stop_timing(struct backend *b) {
+    assert(b->times);
+    b->ops = b->timed;
+    b->timed = NULL;
+    b->times = NULL;
+}
