@@ -134,6 +134,29 @@ START_TEST(the_largest_sums_are_exact) {
 }
 END_TEST
 
+/* The rest of a path is the other paths' source, compiled once more. */
+static void check_rest(const struct lacking *l) {
+    enum { K = 333 };
+    uint64_t state = 3;
+    float *x = random_floats(&state, K), *z = random_floats(&state, K), right[K], y[K];
+    plain_rmsnorm(right, x, z, K, 1e-5f);
+    l->path->rmsnorm(y, x, z, K, 1e-5f);
+    assert_same_floats(y, right, K, l->path->name);
+    plain_silu_gate(right, x, z, K);
+    l->path->silu_gate(y, x, z, K);
+    assert_same_floats(y, right, K, l->path->name);
+    plain_add(right, x, K);
+    l->path->add(y, x, K);
+    assert_same_floats(y, right, K, l->path->name);
+    free(x), free(z);
+}
+
+START_TEST(the_rest_of_the_paths_runs_too) {
+    if (can_run(&amx)) check_rest(&amx);
+    if (can_run(&avxvnni)) check_rest(&avxvnni);
+}
+END_TEST
+
 int main(void) {
     instructions_carry_out();
     Suite *suite = suite_create("kernels_lacking");
@@ -142,6 +165,7 @@ int main(void) {
     tcase_add_loop_test(core, amx_of_every_depth, 0, N_QUANTISED);
     tcase_add_loop_test(core, avxvnni_of_rows_and_depths, 0, N_QUANTISED);
     tcase_add_loop_test(core, the_largest_sums_are_exact, 0, N_QUANTISED);
+    tcase_add_test(core, the_rest_of_the_paths_runs_too);
     tcase_set_timeout(core, 300);
     suite_add_tcase(suite, core);
     int status = suite_main(suite);

@@ -116,7 +116,7 @@ INLINE void sums_rest(const __m512 *acc, const struct call *c, size_t outputs, c
 }
 
 /* The float part of step u. */
-INLINE void add_step(__m512 *acc, const int32_t *sums, const struct call *c,
+INLINE void add_step(__m512 *acc, const int32_t *dots, const struct call *c,
                      const struct stretch *s, int u, const int n, const int steps,
                      const bool has_min) {
     int i = u / steps;
@@ -125,33 +125,33 @@ INLINE void add_step(__m512 *acc, const int32_t *sums, const struct call *c,
     const __m512 d = _mm512_load_ps(s->d[i][u % steps]);
     const __m512 m = has_min ? _mm512_load_ps(s->m[i]) : _mm512_setzero_ps();
     REPEAT(r, n) {
-        __m512 dots = _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * LANES));
-        acc[r] = _mm512_fmadd_ps(dots, _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), acc[r]);
+        __m512 exact = _mm512_cvtepi32_ps(_mm512_load_si512(dots + r * LANES));
+        acc[r] = _mm512_fmadd_ps(exact, _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), acc[r]);
         if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum[r]), acc[r]);
     }
 }
 
-INLINE void multiply_step(int32_t *sums, const struct call *c, const struct stretch *s, int u,
+INLINE void multiply_step(int32_t *dots, const struct call *c, const struct stretch *s, int u,
                           const int steps) {
     int i = u / steps, k = u % steps * (BLOCK / steps);
     const int8_t *q = c->a->q + activation_at(c->a, c->tile, s->first + i, 0) * BLOCK + k;
     if (u % TILE_SETS)
-        tiles_multiply_odd(sums, q, s->code[i] + k * LANES);
+        tiles_multiply_odd(dots, q, s->code[i] + k * LANES);
     else
-        tiles_multiply_even(sums, q, s->code[i] + k * LANES);
+        tiles_multiply_even(dots, q, s->code[i] + k * LANES);
 }
 
 /* n rows along a stretch whose blocks are so many steps. */
 INLINE void stretch_rows(const struct call *c, const struct stretch *s, const int n,
                          const int steps, const bool has_min) {
-    _Alignas(64) int32_t sums[SLOTS][LANES * LANES];
+    _Alignas(64) int32_t dots[SLOTS][LANES * LANES];
     __m512 acc[LANES];
     size_t left = (size_t)(c->w->N - c->panel * LANES), outputs = left < LANES ? left : LANES;
     tiles_shape(n, BLOCK / steps);
     sums_begin(acc, c, s->first, outputs, n);
     for (int u = 0; u < s->blocks * steps + LEAD; u++) {
-        if (u < s->blocks * steps) multiply_step(sums[u % SLOTS], c, s, u, steps);
-        if (u >= LEAD) add_step(acc, sums[(u - LEAD) % SLOTS], c, s, u - LEAD, n, steps, has_min);
+        if (u < s->blocks * steps) multiply_step(dots[u % SLOTS], c, s, u, steps);
+        if (u >= LEAD) add_step(acc, dots[(u - LEAD) % SLOTS], c, s, u - LEAD, n, steps, has_min);
     }
     sums_rest(acc, c, outputs, n);
 }

@@ -44,16 +44,16 @@ INLINE void tiles_shape(int rows, int inputs) {
     shaped = shape;
 }
 
-/* sums[rows][16] = q[rows][inputs] times weights[inputs / 4][16][4], all signed bytes; rows of q
- * stand BLOCK bytes apart. The sums are exact. */
+/* dots[rows][16] = q[rows][inputs] times weights[inputs / 4][16][4], all signed bytes; rows of q
+ * stand BLOCK bytes apart. They are exact. */
 #define TILES_MULTIPLY(name, sums_tile, inputs_tile, weights_tile)                                 \
-    INLINE void name(int32_t *sums, const int8_t *q, const int8_t *weights) {                      \
+    INLINE void name(int32_t *dots, const int8_t *q, const int8_t *weights) {                      \
         written(weights);                                                                          \
         _tile_loadd(inputs_tile, q, BLOCK);                                                        \
         _tile_loadd(weights_tile, weights, 4 * LANES);                                             \
         _tile_zero(sums_tile);                                                                     \
         _tile_dpbssd(sums_tile, inputs_tile, weights_tile);                                        \
-        _tile_stored(sums_tile, sums, 4 * LANES);                                                  \
+        _tile_stored(sums_tile, dots, 4 * LANES);                                                  \
     }
 TILES_MULTIPLY(tiles_multiply_even, 0, 2, 4)
 TILES_MULTIPLY(tiles_multiply_odd, 1, 3, 5)
