@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import extras
+import judge
 import llama
 import machine
 import served
@@ -28,7 +29,7 @@ class Bench:
     def __init__(self, args):
         self.args = args
         self.thrown = self.kept = 0
-        self.sides = {}
+        self.sides, self.seen = {}, []
         self.urls = dict(pair.split("=", 1) for pair in args.url)
 
     def model(self, file_type):
@@ -64,7 +65,8 @@ class Bench:
     def measure(self, side, act, pids=()):
         """Runs act() until nothing disturbs it, --patience times at most."""
         for attempt in range(self.args.patience + 1):
-            with machine.Watch([*side.pids(), *pids]) as watch:
+            known = side.pids()
+            with machine.Watch(known and [*known, *pids]) as watch:
                 result = act()
             if not watch.is_disturbed(self.args.limit):
                 return result
@@ -81,91 +83,60 @@ class Bench:
                 results[side.name].append(self.measure(side, lambda s=side: act(s, repeat), pids))
         return results
 
+    def limits(self):
+        """The machine's limits as they are now: on a shared machine they come and go."""
+        self.seen.append(machine.limits(self.args.binary, self.args.model, self.args.threads))
+        return self.seen[-1]
+
+    def limits_seen(self):
+        found = {name: [seen[name] for seen in self.seen] for name in (self.seen[0] if self.seen else [])}
+        return {name: {"median": statistics.median(v), "least": min(v), "most": max(v)} for name, v in found.items()}
+
     def row(self, *parts):
-        return make_row(*parts, machine.kind())
+        return judge.make_row(*parts, machine.kind())
 
     def chosen(self, peers):
         names = ["penstock", *peers, *self.urls]
         return [side for name, side in self.sides.items() if name in names]
 
 
-def compare_values(values, metric_is_less):
-    """Ratios of Penstock to each peer: of the medians, and the least of the repeats that were measured side by side."""
-    own, ratios = values["penstock"], {}
-    for name, others in values.items():
-        if name != "penstock":
-            pairs = [(b / a if metric_is_less else a / b) for a, b in zip(own, others)]
-            middle = statistics.median(own) / statistics.median(others)
-            ratios[name] = {"median": 1 / middle if metric_is_less else middle, "least": min(pairs)}
-    return ratios
-
-
-def judge(goal, ratios, kind):
-    """What a goal asks for on this machine, and whether it was reached; None where it has no figure or no peer."""
-    wanted = goal.amx if kind == "amx" else goal.vnni
-    against = ratios if goal.against == "fastest" else {n: r for n, r in ratios.items() if n == goal.against}
-    if wanted is None or not against:
-        return None
-    hard, stretch = wanted
-    name = min(against, key=lambda n: against[n]["median"])
-    ratio = against[name]["median"]
-    reached = "stretch" if stretch and ratio >= stretch else "hard" if ratio >= hard else "no"
-    return {"against": name, "ratio": ratio, "least": against[name]["least"], "hard": hard, "stretch": stretch,
-            "reached": reached}
-
-
-def make_row(id, file_type, what, metric, values, goals, kind):
-    """One line of the table, from each side's values of all repeats."""
-    ratios = compare_values(values, metric.is_less_better)
-    judged = [judge(goal, ratios, kind) for goal in goals]
-    return {"id": id, "file_type": file_type, "what": what, "metric": metric.name, "unit": metric.unit,
-            "less_is_better": metric.is_less_better, "values": values,
-            "median": {name: statistics.median(v) for name, v in values.items()}, "ratios": ratios,
-            "goals": [goal for goal in judged if goal]}
-
-
-def share_of_limit(bench, row, runs, limit):
+def share_of_limit(bench, file_type, work, runs, limit):
     """The time that the machine's limits leave over the time that was taken, in the median run."""
     if not {"read_gb_s", "int8_g_s", "float_g_s"} <= set(limit):
         return None
-    shape = machine.model_shape(bench.args.binary, bench.model(row.file_type))
+    shape = machine.model_shape(bench.args.binary, bench.model(file_type))
     taken = statistics.median(max(r["times"][-1] for r in run) - min(r["start"] for r in run) for run in runs)
-    is_float = row.file_type in ("BF16", "F16")
-    return machine.least_seconds(limit, shape, row.work, is_float) / taken
+    is_float = file_type in ("BF16", "F16")
+    return machine.least_seconds(limit, shape, work, is_float) / taken
 
 
-def print_row(row):
-    medians = "  ".join(f"{name} {value:,.1f}" for name, value in row["median"].items())
-    print(f"{row['id']:<8} {row['file_type']:<7} {row['metric']} ({row['unit']}): {medians}")
-    for goal in row["goals"]:
-        stretch = f" / {goal['stretch']:.2f}" if goal["stretch"] else ""
-        print(f"{'':16} {goal['ratio']:.2f}x {goal['against']} (least {goal['least']:.2f}x), goal {goal['hard']:.2f}{stretch}: "
-              f"{goal['reached']}")
-    if row.get("share_of_limit"):
-        print(f"{'':16} {row['share_of_limit']:.0%} of what the machine allows")
-    sys.stdout.flush()
+def measure_work(bench, work, rows):
+    """Yields the results of the table's rows of one work and file type, which share its runs."""
+    work = work.shortened() if bench.args.quick else work
+    sides = bench.chosen({peer for row in rows for peer in row.peers})
+    settings = {side.name: side.prepare(work) for side in sides}
+    for side in sides:
+        side.run(work.shortened(), -1)
+    before = bench.limits()
+    results = bench.in_turn(sides, lambda side, repeat: side.run(work, repeat))
+    limit = machine.mean_limits(before, bench.limits())
+    share = share_of_limit(bench, rows[0].file_type, work, results["penstock"], limit)
+    for row in rows:
+        values = {name: [row.metric.of(requests) for requests in runs] for name, runs in results.items()}
+        found = bench.row(row.id, row.file_type, work.what, row.metric, values, row.goals)
+        found["goals"] += judge.judge_share(row.share, share, machine.kind())
+        yield {**found, "share_of_limit": share, "limits": limit, "settings": settings.get("llama.cpp")}
 
 
-def measure_rows(bench, file_type, rows, limit):
-    """Yields the results of the table's rows of a file type; rows of the same work share its runs."""
+def measure_rows(bench, rows):
     for work in dict.fromkeys(row.work for row in rows):
-        of_work = [row for row in rows if row.work == work]
-        sides = bench.chosen({peer for row in of_work for peer in row.peers})
-        settings = {side.name: side.prepare(work) for side in sides}
-        for side in sides:
-            side.run(work.shortened(), -1)
-        results = bench.in_turn(sides, lambda side, repeat: side.run(work, repeat))
-        share = share_of_limit(bench, of_work[0], results["penstock"], limit)
-        for row in of_work:
-            values = {name: [row.metric.of(requests) for requests in runs] for name, runs in results.items()}
-            yield {**bench.row(row.id, file_type, work.what, row.metric, values, row.goals), "share_of_limit": share,
-                   "settings": settings.get("llama.cpp")}
+        yield from measure_work(bench, work, [row for row in rows if row.work == work])
 
 
 def add_rows(report, rows):
     report["rows"] += rows
     for row in rows:
-        print_row(row)
+        judge.print_row(row)
 
 
 def file_types_of(args):
@@ -182,15 +153,13 @@ def is_wanted(args, id):
 
 def run_all(bench, report):
     args = bench.args
-    limit = report["limits"] = machine.limits(args.binary, args.model, args.threads)
-    print("limits: " + ", ".join(f"{name} {value:.1f}" for name, value in limit.items()))
     for file_type in file_types_of(args):
         if not os.path.exists(bench.model(file_type)):
             print(f"{file_type}: there is no {bench.model(file_type)}; bench/models.py makes it")
             continue
         bench.start(file_type)
         rows = [row for row in works.ROWS if row.file_type == file_type and is_wanted(args, row.id)]
-        for result in measure_rows(bench, file_type, rows, limit):
+        for result in measure_rows(bench, rows):
             add_rows(report, [result])
         if "llama.cpp" in bench.sides:
             report["tokens"][file_type] = extras.compare_tokens(bench.sides["penstock"], bench.sides["llama.cpp"])
@@ -201,7 +170,9 @@ def run_all(bench, report):
     for id, act in (("C10", extras.health), ("C11", extras.start_up)):
         if is_wanted(args, id):
             add_rows(report, act(bench))
-    report["limits_after"] = machine.limits(args.binary, args.model, args.threads)
+    report["limits"] = bench.limits_seen()
+    print("limits: " + ", ".join(f"{name} {v['median']:.1f} ({v['least']:.1f} to {v['most']:.1f})"
+                                 for name, v in report["limits"].items()))
 
 
 def commit():
@@ -223,6 +194,7 @@ def parse_arguments():
                         help="share of the machine's time that others and the host may take in a repeat")
     parser.add_argument("--patience", type=int, default=3, help="how often a disturbed repeat is done again")
     parser.add_argument("--no-tune", action="store_true", help="take llama.cpp's usual settings, not its best")
+    parser.add_argument("--quick", action="store_true", help="short works, to try the bench itself: no figures to quote")
     parser.add_argument("--out", help="write the figures there, as JSON")
     return parser.parse_args()
 
@@ -231,7 +203,7 @@ def main():
     args = parse_arguments()
     bench = Bench(args)
     report = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine.describe(),
-              "threads": args.threads, "repeats": args.repeats, "load_before": machine.load(), "rows": [], "tokens": {}}
+              "threads": args.threads, "repeats": args.repeats, "quick": args.quick, "load_before": machine.load(), "rows": [], "tokens": {}}
     print(f"{report['machine']['cpu']}, {report['machine']['cores']} cores, {' '.join(report['machine']['flags'])}, "
           f"load {report['load_before']:.1f}")
     try:

@@ -48,7 +48,7 @@ def candidates(work, threads):
     """Settings worth trying. Sharing a prefix between sequences takes the unified cache."""
     many = len(work.queues(0)) > 1
     batches = (512, 2048) if work.queue_length > 1 and many else (2048,)
-    ubatches = (128, 512) if work.n_in > 64 else (512,)
+    ubatches = (128, 512) if work.n_in > 64 and not many else (512,)
     unified = (True,) if work.shared or not many else (False, True)
     for flash, ubatch, batch, one in itertools.product((0, 1), ubatches, batches, unified):
         yield settings(work, flash, ubatch, batch, one, threads)
@@ -80,13 +80,15 @@ class Llama:
         return self.chosen[work.name]
 
     def try_settings(self, work, candidate):
-        """Seconds of the second of two short runs."""
+        """Seconds of a short run; of the second one, where the first is so short that a beginning counts."""
         self.worker.ask("context", **candidate)
         short = work.shortened()
         for i in range(2):
             start = time.perf_counter()
             self.run(short, i)
             seconds = time.perf_counter() - start
+            if seconds > 2:
+                break
         return seconds
 
     def run(self, work, repeat):

@@ -59,7 +59,8 @@ def process_seconds(pid):
 
 
 class Watch:
-    """Around a measurement: how much of the machine's time went to others, and how much the host took away."""
+    """Around a measurement: how much of the machine's time went to others, and how much the host took away. Where the processes of
+    a side are not known (None), whose time it was cannot be told and only what the host took counts."""
 
     def __init__(self, pids):
         self.pids = pids
@@ -68,7 +69,7 @@ class Watch:
         # Of our children, those that live are servers, and only the side that is measured counts; those that ended did a repeat's
         # work, as wrk does.
         own = os.times()
-        return sum(own[:4]) + sum(process_seconds(pid) for pid in self.pids)
+        return sum(own[:4]) + sum(process_seconds(pid) for pid in self.pids or [])
 
     def __enter__(self):
         self.began, self.own, self.times = time.perf_counter(), self.own_seconds(), cpu_times()
@@ -79,6 +80,8 @@ class Watch:
         busy, steal = (after - before for after, before in zip(cpu_times(), self.times))
         # The counters tick: what fits into two ticks says nothing.
         foreign = max(0, busy - (self.own_seconds() - self.own) - 2 * TICK_S)
+        if self.pids is None:
+            foreign = 0
         everything = wall * os.cpu_count()
         self.foreign_share, self.steal_share = foreign / everything, max(0, steal - TICK_S) / everything
 
@@ -104,6 +107,10 @@ def limits(binary, model, threads):
         if match:
             found[name] = float(match[1])
     return found
+
+
+def mean_limits(before, after):
+    return {name: (before[name] + after[name]) / 2 for name in before}
 
 
 def least_seconds(limit, model, work, is_float):

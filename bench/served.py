@@ -68,7 +68,8 @@ class Served:
         self.wants_tokens = False
 
     def pids(self):
-        return []
+        """Processes whose time is this side's; None where they are not known."""
+        return None
 
     def prepare(self, _work):
         return {}
