@@ -1,11 +1,11 @@
-"""Perplexity and KL divergence from float32 arithmetic, for every file type and CPU path, beside llama.cpp on the same file.
+"""Perplexity and KL divergence from float32, for every file type and CPU path, beside llama.cpp on the same file.
 
     build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 20] [--out docs/measurements/NAME.json] [TYPE ...]
 
-bench/accuracy.txt (this project's documents, as they once were) is cut into windows of 512 tokens, each a text of its own, and what
-follows each token from the 64th on is scored. The reference is the same file in Penstock's oracle mode: weights, activations and cache
-in float32 (tests/test_engine_golden.c compares that with transformers). The best path computes all windows; the others compute
-the first ones, of which each byte is compared with the best path's.
+bench/accuracy.txt (this project's documents, as they once were) is cut into windows of 512 tokens, each a text of its own,
+and what follows each token from the 64th on is scored. The reference is the same file in Penstock's oracle mode: weights,
+activations and cache in float32 (tests/test_engine_golden.c compares that with transformers). The best path computes all
+windows; the others compute the first ones, of which each byte is compared with the best path's.
 """
 import argparse
 import json
@@ -75,7 +75,7 @@ class Score:
         self.nll, self.kl, self.differ = [], [], 0
 
     def add(self, rows, reference, targets):
-        """`rows` and `reference` are logprobs [n][V]; returns nothing."""
+        """`rows` and `reference` are logprobs [n][V]."""
         self.nll += (-rows[np.arange(len(rows)), targets]).tolist()
         self.kl += (np.exp(reference) * (reference - rows)).sum(axis=1).tolist()
         self.differ += int((rows.argmax(axis=1) != reference.argmax(axis=1)).sum())
@@ -93,7 +93,8 @@ def cpu_paths(binary):
 
 def token_ids(binary, model, path):
     with open(path, encoding="utf-8") as f:
-        text = subprocess.run([binary, "tokenize", "--model", model], check=True, capture_output=True, text=True, stdin=f).stdout
+        text = subprocess.run([binary, "tokenize", "--model", model], check=True, stdin=f, stdout=subprocess.PIPE,
+                              text=True).stdout
     return [int(line.split()[0]) for line in text.splitlines()[:-1]]
 
 
@@ -130,11 +131,12 @@ def measure(args, name, model, windows):
 
 def print_result(result):
     for score in result["scores"]:
-        print(f"{result['type']:<7} {score['who']:<22} perplexity {score['perplexity']:.4f}  mean KL {score['mean_kl']:.6f}  "
-              f"p99 {score['p99_kl']:.5f}  best token differs in {score['best_token_differs']:.2%} of {score['tokens']}")
+        print(f"{result['type']:<7} {score['who']:<22} perplexity {score['perplexity']:.4f}  "
+              f"mean KL {score['mean_kl']:.6f}  p99 {score['p99_kl']:.5f}  "
+              f"best token differs in {score['best_token_differs']:.2%} of {score['tokens']}", flush=True)
     for path in result["paths"]:
-        print(f"{result['type']:<7} penstock {path['path']}: {'the same bytes' if path['same_bytes'] else 'OTHER BYTES'} in "
-              f"{path['windows']} windows", flush=True)
+        bytes_are = "the same bytes" if path["same_bytes"] else "OTHER BYTES"
+        print(f"{result['type']:<7} penstock {path['path']}: {bytes_are} in {path['windows']} windows", flush=True)
 
 
 def main():
@@ -162,7 +164,8 @@ def main():
             print(f"{name}: there is no {model}; bench/models.py makes it")
     if args.out:
         with open(args.out, "w") as f:
-            json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results}, f, indent=1)
+            json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows),
+                       "types": results}, f, indent=1)
             f.write("\n")
 
 

@@ -21,7 +21,8 @@ def rows_with_peers(report):
 
 
 def label(row):
-    return f"{row['id']}  {row['what']}, {row['file_type']}" + (f" ({row['metric']})" if row["metric"] != "throughput" else "")
+    metric = "" if row["metric"] == "throughput" else f" ({row['metric']})"
+    return f"{row['id']}  {row['what']}, {row['file_type']}{metric}"
 
 
 def draw(report, path):
@@ -48,7 +49,8 @@ def draw(report, path):
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     machine = report["machine"]
-    axes.set_title(f"Penstock beside its peers: {machine['cpu']}, {report['threads']} threads, {report['date']}", fontsize=9)
+    axes.set_title(f"Penstock beside its peers: {machine['cpu']}, {report['threads']} threads, {report['date']}",
+                   fontsize=9)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/compare.py [--only C1 C2 ...] [--repeats 5] [--out docs/measurements/NAME.json]
 
-Sides take turns in the order A B B A. A repeat during which something else ran, or the host took the CPU away, is thrown away
-and done again. docs/performance.md says what is compared and how.
+Sides take turns in the order A B B A. A repeat during which something else ran, or the host took the CPU away, is
+thrown away and done again. docs/performance.md says what is compared and how.
 """
 import argparse
 import datetime
@@ -203,7 +203,8 @@ def main():
     args = parse_arguments()
     bench = Bench(args)
     report = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine.describe(),
-              "threads": args.threads, "repeats": args.repeats, "quick": args.quick, "load_before": machine.load(), "rows": [], "tokens": {}}
+              "threads": args.threads, "repeats": args.repeats, "quick": args.quick, "load_before": machine.load(),
+              "rows": [], "tokens": {}}
     print(f"{report['machine']['cpu']}, {report['machine']['cores']} cores, {' '.join(report['machine']['flags'])}, "
           f"load {report['load_before']:.1f}")
     try:

@@ -20,8 +20,8 @@ def equal_leading(a, b):
 
 
 def compare_tokens(own, peer, repeats=3):
-    """Greedy tokens of the same prompts on both sides. Where they part, the gap is what the peer's own logits leave between its token
-    and ours: a near-tie, if it is small."""
+    """Greedy tokens of the same prompts on both sides. Where they part, the gap is what the peer's own logits leave
+    between its token and ours: a near-tie, if it is small."""
     found = []
     for work in (works.STREAM, works.TOGETHER):
         peer.prepare(work)
@@ -41,7 +41,8 @@ def compare_tokens(own, peer, repeats=3):
 def tokens_line(found):
     gaps = sorted(entry["gap"] for entry in found if "gap" in entry)
     total = sum(entry["of"] for entry in found)
-    text = f"{sum(e['equal'] for e in found)} of {total} equal before a first difference, {len(gaps)} of {len(found)} answers part"
+    equal = sum(entry["equal"] for entry in found)
+    text = f"{equal} of {total} equal before a first difference, {len(gaps)} of {len(found)} answers part"
     return text + (f", at gaps of {gaps[0]:.3f} to {gaps[-1]:.3f}" if gaps else "")
 
 
@@ -88,7 +89,8 @@ def health(bench):
         print("C10: wrk is not installed")
         return []
     cores = sorted(os.sched_getaffinity(0))
-    server = served.penstock(bench.args.binary, bench.args.model, 1, *bench.flags(), prefix=["taskset", "-c", str(cores[0])])
+    server = served.penstock(bench.args.binary, bench.args.model, 1, *bench.flags(),
+                             prefix=["taskset", "-c", str(cores[0])])
     command = ["taskset", "-c", str(cores[-1]), "wrk", "-t1", "-c16", "-d4s",
                f"http://127.0.0.1:{server.address[1]}/health"]
 
@@ -142,8 +144,8 @@ def start_llama(bench, repeat):
     baseline, _ = resident(pid, bench.args.model)
     waited = worker.ask("memory")["since_import_s"]
     worker.ask("load", model=bench.args.model)
-    worker.ask("context", n_ctx=CONTEXT, n_seq_max=8, n_batch=2048, n_ubatch=512, n_threads=threads, n_threads_batch=threads,
-               flash_attn_type=1, kv_unified=True)
+    worker.ask("context", n_ctx=CONTEXT, n_seq_max=8, n_batch=2048, n_ubatch=512, n_threads=threads,
+               n_threads_batch=threads, flash_attn_type=1, kv_unified=True)
     worker.ask("run", queues=FIRST.queues(repeat), n_out=1)
     seconds = worker.ask("memory")["since_import_s"] - waited
     worker.ask("run", queues=FILL.queues(repeat), n_out=FILL.n_out)

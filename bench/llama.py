@@ -1,4 +1,4 @@
-"""The peer llama.cpp: its worker process (bench/llama_worker.py), and the settings with which it is fastest at each work."""
+"""The peer llama.cpp: its worker process (bench/llama_worker.py), and with which settings it is fastest at each work."""
 import itertools
 import json
 import os

@@ -1,17 +1,19 @@
-"""Runs llama.cpp through its batch API, without any server: its best case. Started by bench/llama.py with the peer's Python.
+"""Runs llama.cpp through its batch API, without any server: its best case. bench/llama.py starts it with the peer's Python.
 
 Reads one JSON object a line from standard input and answers each with one on standard output:
 
-    {"do": "load", "model": PATH}                      the file, and what the library says of itself
-    {"do": "context", "n_ctx": ..., ...}               settings of llama_context_params; the last few are kept
+    {"do": "load", "model": PATH}                 the file; what the library says of itself
+    {"do": "context", "n_ctx": ..., ...}          settings of llama_context_params; the last few are kept
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
-                                                       one queue of prompts a user, one request after the other; times and tokens
-    {"do": "logits", "ids": [ids], "first": N}         logprobs of each ids[i >= first] and of the best, where the ids before are given
-    {"do": "scores", "ids": [ids], "file": PATH}       the logits [len(ids)][V] as raw float32 in a file
+                                                  a queue of prompts for each user, who waits for each answer; times, tokens
+    {"do": "logits", "ids": [ids], "first": N}    for each i >= N: the likeliest id after ids[:i], and how much likelier
+                                                  than ids[i] it is, as a difference of logits
+    {"do": "scores", "ids": [ids], "file": PATH}  the logits [len(ids)][V] as raw float32 in a file
+    {"do": "memory"}                              the process, and the seconds since its imports
 
-Requests join the batch as its server has them do: a step holds one token of every sequence that decodes, then as much of the
-waiting prompts as n_batch allows. The first S tokens of all prompts, where S > 0, are computed once and then copied from sequence
-to sequence, which copies no data.
+Requests join the batch as its server has them do: a step holds one token of every sequence that decodes, then as much
+of the waiting prompts as n_batch allows. The first S tokens of all prompts, where S > 0, are computed once and then
+copied from sequence to sequence, which copies no data.
 """
 import ctypes
 import json

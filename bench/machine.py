@@ -59,15 +59,15 @@ def process_seconds(pid):
 
 
 class Watch:
-    """Around a measurement: how much of the machine's time went to others, and how much the host took away. Where the processes of
-    a side are not known (None), whose time it was cannot be told and only what the host took counts."""
+    """Around a measurement: how much of the machine's time went to others, and how much the host took away. Where the
+    processes of a side are not known (None), whose time it was cannot be told and only what the host took counts."""
 
     def __init__(self, pids):
         self.pids = pids
 
     def own_seconds(self):
-        # Of our children, those that live are servers, and only the side that is measured counts; those that ended did a repeat's
-        # work, as wrk does.
+        # Of our children, those that live are servers, and only the side that is measured counts; those that ended did
+        # a repeat's work, as wrk does.
         own = os.times()
         return sum(own[:4]) + sum(process_seconds(pid) for pid in self.pids or [])
 
@@ -114,8 +114,8 @@ def mean_limits(before, after):
 
 
 def least_seconds(limit, model, work, is_float):
-    """The time that the machine's limits leave for a run of `work`, were nothing else in the way: each step takes what reading its
-    weights and keys and values takes, or its multiply-adds at the peak rate, whichever is longer."""
+    """The time that the machine's limits leave for a run of `work`, were nothing else in the way: each step takes what
+    reading its weights and keys and values takes, or its multiply-adds at the peak rate, whichever is longer."""
     rate = limit["float_g_s" if is_float else "int8_g_s"] * 1e9
     read = limit["read_gb_s"] * 1e9
     own = work.n_in - work.shared

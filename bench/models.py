@@ -2,9 +2,10 @@
 
     build/peers/llama.cpp/bin/python bench/models.py [--model models/NAME.gguf] [--out build/bench-models] [TYPE ...]
 
-The source is quantised itself (Q4_1), so these files say nothing of a type's quality, only of its speed; accuracy is told against
-float32 arithmetic on the same file. A matrix whose rows are no multiple of 256 cannot take a K-type; llama.cpp then gives it Q5_0 or
-Q8_0, so with rows of 576 only the matrices with rows of 1,536 (ffn_down) become Q4_K and Q6_K. What came out is printed.
+The source is quantised itself (Q4_1), so these files say nothing of a type's quality, only of its speed; accuracy is told
+against float32 arithmetic on the same file. A matrix whose rows are no multiple of 256 cannot take a K-type; llama.cpp then
+gives it Q5_0 or Q8_0, so with rows of 576 only the matrices with rows of 1,536 (ffn_down) become Q4_K and Q6_K. What came
+out is printed.
 """
 import argparse
 import collections

@@ -21,9 +21,9 @@ def table(head, rows):
 def machine_lines(report):
     machine = report["machine"]
     lines = [f"Measured on {report['date']} at commit {report['commit']}: {machine['cpu']} ({' '.join(machine['flags'])}), "
-             f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, {machine['system']}; "
-             f"{report['threads']} threads, {report['repeats']} repeats; load {report['load_before']:.1f} before and "
-             f"{report['load_after']:.1f} after the run."]
+             f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, "
+             f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
+             f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
     disturbed = f"{report['thrown_away']} disturbed repeats were thrown away"
     if report["kept_disturbed"]:
         disturbed += (f", and **{report['kept_disturbed']} that were disturbed too were kept** because no quiet one came: "

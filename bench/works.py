@@ -83,8 +83,8 @@ ITL = Metric("ITL p99", "ms", itl_p99_ms, True)
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """How many times better than `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). A goal against
-    nobody (None) is a value of our own."""
+    """How many times better than `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). A goal
+    against nobody (None) is a value of our own."""
     against: str  # "llama.cpp", or "fastest": the faster of all peers there are
     amx: tuple
     vnni: tuple
