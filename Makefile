@@ -1,9 +1,10 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench fuzz format readme fresh-machine clean
+.PHONY: help deps build model run test bench bench-models peers accuracy performance fuzz format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 JOBS ?= $(shell nproc)
+LLAMA := build/peers/llama.cpp/bin/python
 ARGS ?=
 FUZZ_SECONDS ?= 60
 
@@ -12,7 +13,10 @@ help:
 	@echo "make model          fetch the default model into models/"
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make test           every test"
-	@echo "make bench          speed of this machine (ARGS adds flags)"
+	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
+	@echo "make peers          install llama.cpp and vLLM to compare with, into build/peers/"
+	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
+	@echo "make performance    put the figures FIGURES and ACCURACY into docs/performance.md"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make format         bring the C files into their form"
 	@echo "make readme         put the option table into README.md"
@@ -35,8 +39,23 @@ test: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) tests/run.sh
 
-bench: build model
-	@exec build/penstock bench --model $(MODEL) $(ARGS)
+bench: build model bench-models
+	@python3 bench/compare.py --model $(MODEL) $(ARGS)
+
+# The other file types come from llama.cpp's quantiser; without that peer they are left out.
+bench-models: model
+	@[ ! -x $(LLAMA) ] || $(LLAMA) bench/models.py --model $(MODEL)
+
+peers: model
+	@bench/peers.sh
+
+accuracy: build model bench-models
+	@$(LLAMA) bench/accuracy.py --model $(MODEL) $(ARGS)
+
+performance:
+	@docker/venv.sh build/chart bench/requirements.txt
+	@python3 bench/report.py $(FIGURES) $(if $(ACCURACY),--accuracy $(ACCURACY))
+	@build/chart/bin/python bench/chart.py $(FIGURES) docs/performance.svg
 
 fuzz: deps
 	@docker/setup.sh fuzz

@@ -1,18 +1,20 @@
 #!/bin/sh
-# Makes .venv with the pinned packages of tests/requirements.txt. It is made anew when that file or its Python changes.
+# venv.sh [FOLDER REQUIREMENTS]: makes a folder, .venv if none is named, with the pinned packages of a file, that of the tests
+# if none is named. It is made anew when that file or its Python changes.
 set -eu
 cd "$(dirname "$0")/.."
+folder=${1:-.venv} requirements=${2:-tests/requirements.txt}
 
-wanted=$(sha256sum <tests/requirements.txt)
-if [ "$(cat .venv/.made_from 2>/dev/null || :)" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
+wanted=$(sha256sum <"$requirements")
+if [ "$(cat "$folder/.made_from" 2>/dev/null || :)" = "$wanted" ] && "$folder/bin/python" -c '' 2>/dev/null; then
     exit 0
 fi
-echo "venv.sh: making .venv from tests/requirements.txt"
-rm -rf .venv
-python3 -m venv .venv
-.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/requirements.txt
-.venv/bin/python -m pip check -q || {
-    echo "venv.sh: tests/requirements.txt does not hold all that its packages need" >&2
+echo "venv.sh: making $folder from $requirements"
+rm -rf "$folder"
+python3 -m venv "$folder"
+"$folder/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r "$requirements"
+"$folder/bin/python" -m pip check -q || {
+    echo "venv.sh: $requirements does not hold all that its packages need" >&2
     exit 1
 }
-echo "$wanted" >.venv/.made_from
+echo "$wanted" >"$folder/.made_from"

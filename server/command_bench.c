@@ -4,20 +4,19 @@
  *
  * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side
  * by side, each from its own context of 16 tokens. Each figure is the median of --bench-repeats
- * runs. The bandwidth is measured in the same run, reading more memory than the caches hold with as
- * many threads as the model uses; the bytes of a decode step are the weights once and the keys and
- * values of every sequence. At the end each test runs once more with every op timed, so that the
- * next bottleneck is seen.
+ * runs. The machine's limits are measured in the same run with as many threads as the model uses;
+ * the bytes of a decode step are the weights once and the keys and values of every sequence. At the
+ * end each test runs once more with every op timed, so that the next bottleneck is seen.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/bench_machine.h"
 #include "server/commands.h"
 
 #define MAX_LIST 32
 #define CONTEXT 16
-#define STREAM_BYTES ((size_t)256 << 20)
 
 /* The arrays of a step, planned once for the largest. */
 struct driver {
@@ -106,41 +105,6 @@ static double decode_once(struct driver *d, int batch, int n) {
     return (double)(now_ns() - start) * 1e-9;
 }
 
-/* ---- the machine's limit -------------------------------------------------------------------- */
-
-struct reading {
-    const uint64_t *data;
-    size_t n_each;
-    uint64_t *sum;
-};
-
-static void read_part(void *arg, int i) {
-    const struct reading *reading = arg;
-    const uint64_t *data = reading->data + (size_t)i * reading->n_each;
-    uint64_t lane[16] = {0};
-    for (size_t k = 0; k + 16 <= reading->n_each; k += 16) {
-        for (int j = 0; j < 16; j++) lane[j] += data[k + (size_t)j];
-    }
-    for (int j = 0; j < 16; j++) reading->sum[i] += lane[j];
-}
-
-/* Bytes a second that all compute threads together read from memory: the best of five passes. */
-static double read_bandwidth(struct engine *engine) {
-    enum { PARTS = 64 };
-    uint64_t *data = mem_large(STREAM_BYTES), sums[PARTS] = {0};
-    memset(data, 1, STREAM_BYTES);
-    struct reading reading = {data, STREAM_BYTES / sizeof *data / PARTS, sums};
-    double best = 0;
-    for (int i = 0; i < 5; i++) {
-        uint64_t start = now_ns();
-        engine_parallel(engine, read_part, &reading, PARTS);
-        double rate = (double)STREAM_BYTES / ((double)(now_ns() - start) * 1e-9);
-        if (rate > best) best = rate;
-    }
-    mem_large_free(data, STREAM_BYTES);
-    return best;
-}
-
 /* ---- the parts of a step -------------------------------------------------------------------- */
 
 /* Once more with every op timed: what a step's time is made of. `steps` is how many steps the times
@@ -218,12 +182,23 @@ static int largest(const int *list, int n) {
     return most;
 }
 
+/* Says what is measured, and the machine's limits; returns the bandwidth. */
+static double print_machine(struct engine *engine) {
+    double bandwidth = machine_read_rate(engine);
+    struct machine_rate int8 = machine_int8_rate(engine), float32 = machine_float_rate(engine);
+    printf("%s, %s, %s\n", engine_model(engine)->name, engine_model(engine)->quantisation,
+           engine_backend_name(engine));
+    printf("memory read: %.1f GB/s\n", bandwidth * 1e-9);
+    printf("int8: %.1f G multiply-adds/s (%s)\n", int8.per_second * 1e-9, int8.instruction);
+    printf("float32: %.1f G multiply-adds/s (%s)\n\n", float32.per_second * 1e-9,
+           float32.instruction);
+    return bandwidth;
+}
+
 static int bench(struct engine *engine, const struct options *options, const int *prompts,
                  int n_prompts, const int *batches, int n_batches) {
     struct driver driver;
-    double bandwidth = read_bandwidth(engine);
-    printf("%s, %s, %s\nmemory read: %.1f GB/s\n\n", engine_model(engine)->name,
-           engine_model(engine)->quantisation, engine_backend_name(engine), bandwidth * 1e-9);
+    double bandwidth = print_machine(engine);
     printf("| test     |      tok/s |   ms/step | bandwidth |\n|---|---|---|---|\n");
     int most = largest(batches, n_batches);
     driver_init(&driver, engine, options->max_num_batched_tokens, 1);

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 WIDTH = 100
-FOLDERS = ["config", "kernels", "engine", "scheduler", "server", "tests"]
+FOLDERS = ["config", "kernels", "engine", "scheduler", "server", "bench", "tests"]
 
 
 def rules_cut(text):

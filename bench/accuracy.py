@@ -1,0 +1,172 @@
+"""Perplexity and KL divergence from float32, for every file type and CPU path, beside llama.cpp on the same file.
+
+    build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 20] [--out docs/measurements/NAME.json] [TYPE ...]
+
+bench/accuracy.txt (this project's documents, as they once were) is cut into windows of 512 tokens, each a text of its own,
+and what follows each token from the 64th on is scored. The reference is the same file in Penstock's oracle mode: weights,
+activations and cache in float32 (tests/test_engine_golden.c compares that with transformers). The best path computes all
+windows; the others compute the first ones, of which each byte is compared with the best path's.
+"""
+import argparse
+import json
+import os
+import subprocess
+
+import numpy as np
+
+import llama
+
+WINDOW, FIRST = 512, 63
+TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
+
+
+class Ours:
+    """build/logits with one model, mode and path."""
+
+    def __init__(self, model, dtype, threads, path=None):
+        environment = {**os.environ, **({"PENSTOCK_CPU": path} if path else {})}
+        self.process = subprocess.Popen(["build/logits", model, dtype, str(threads)], env=environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def rows(self, ids, V):
+        self.process.stdin.write((" ".join(map(str, ids)) + "\n").encode())
+        self.process.stdin.flush()
+        data = self.process.stdout.read(len(ids) * V * 4)
+        if len(data) < len(ids) * V * 4:
+            raise SystemExit(f"accuracy.py: build/logits ended with code {self.process.wait()}")
+        return np.frombuffer(data, np.float32).reshape(len(ids), V)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+class Theirs:
+    """llama.cpp's worker, which hands logits over in a file."""
+    FILE = "build/accuracy.f32"
+
+    def __init__(self, model, threads):
+        self.worker = llama.Worker()
+        self.worker.ask("load", model=model)
+        self.worker.ask("context", n_ctx=WINDOW, n_seq_max=1, n_batch=WINDOW, n_ubatch=WINDOW, n_threads=threads,
+                        n_threads_batch=threads, flash_attn_type=1, kv_unified=True)
+
+    def rows(self, ids, V):
+        self.worker.ask("scores", ids=ids, file=self.FILE)
+        return np.fromfile(self.FILE, np.float32).reshape(len(ids), V)
+
+    def close(self):
+        self.worker.close()
+        if os.path.exists(self.FILE):
+            os.remove(self.FILE)
+
+
+def log_softmax(rows):
+    rows = rows.astype(np.float64)
+    rows -= rows.max(axis=1, keepdims=True)
+    rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    return rows
+
+
+class Score:
+    """What is summed over the windows."""
+
+    def __init__(self):
+        self.nll, self.kl, self.differ = [], [], 0
+
+    def add(self, rows, reference, targets):
+        """`rows` and `reference` are logprobs [n][V]."""
+        self.nll += (-rows[np.arange(len(rows)), targets]).tolist()
+        self.kl += (np.exp(reference) * (reference - rows)).sum(axis=1).tolist()
+        self.differ += int((rows.argmax(axis=1) != reference.argmax(axis=1)).sum())
+
+    def result(self, who):
+        return {"who": who, "perplexity": float(np.exp(np.mean(self.nll))), "mean_kl": float(np.mean(self.kl)),
+                "p99_kl": float(np.percentile(self.kl, 99)), "best_token_differs": self.differ / len(self.kl),
+                "tokens": len(self.kl)}
+
+
+def cpu_paths(binary):
+    text = subprocess.run([binary, "version"], check=True, capture_output=True, text=True).stdout
+    return text.split("CPU paths of this machine:")[1].split("\n")[0].split()
+
+
+def token_ids(binary, model, path):
+    with open(path, encoding="utf-8") as f:
+        text = subprocess.run([binary, "tokenize", "--model", model], check=True, stdin=f, stdout=subprocess.PIPE,
+                              text=True).stdout
+    return [int(line.split()[0]) for line in text.splitlines()[:-1]]
+
+
+def same_bytes(args, model, path, windows, expected, V):
+    """Does a path give the best one's bytes? Windows that it computes: fewer, because a path may be slow."""
+    other = Ours(model, "auto", args.threads, path)
+    equal = [other.rows(ids, V).tobytes() == rows for ids, rows in zip(windows, expected)]
+    other.close()
+    return {"path": path, "windows": len(equal), "same_bytes": all(equal)}
+
+
+def measure(args, name, model, windows):
+    """All scores of one file."""
+    paths = cpu_paths(args.binary)
+    reference = Ours(model, "float32", args.threads)
+    sides = {f"penstock {paths[0]}": Ours(model, "auto", args.threads, paths[0])}
+    if llama.is_installed():
+        sides["llama.cpp"] = Theirs(model, args.threads)
+    scores, kept = {"float32": Score(), **{who: Score() for who in sides}}, []
+    for ids in windows:
+        targets = ids[FIRST + 1:]
+        exact = log_softmax(reference.rows(ids, args.vocabulary)[FIRST:-1])
+        scores["float32"].add(exact, exact, targets)
+        for who, side in sides.items():
+            rows = side.rows(ids, args.vocabulary)
+            scores[who].add(log_softmax(rows[FIRST:-1]), exact, targets)
+            if who.startswith("penstock") and len(kept) < args.path_windows:
+                kept.append(rows.tobytes())
+    for side in [reference, *sides.values()]:
+        side.close()
+    others = [same_bytes(args, model, path, windows, kept, args.vocabulary) for path in paths[1:]]
+    return {"type": name, "scores": [score.result(who) for who, score in scores.items()], "paths": others}
+
+
+def print_result(result):
+    for score in result["scores"]:
+        print(f"{result['type']:<7} {score['who']:<22} perplexity {score['perplexity']:.4f}  "
+              f"mean KL {score['mean_kl']:.6f}  p99 {score['p99_kl']:.5f}  "
+              f"best token differs in {score['best_token_differs']:.2%} of {score['tokens']}", flush=True)
+    for path in result["paths"]:
+        bytes_are = "the same bytes" if path["same_bytes"] else "OTHER BYTES"
+        print(f"{result['type']:<7} penstock {path['path']}: {bytes_are} in {path['windows']} windows", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES))
+    parser.add_argument("--binary", default="build/penstock")
+    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--text", default="bench/accuracy.txt")
+    parser.add_argument("--windows", type=int, default=20)
+    parser.add_argument("--path-windows", type=int, default=1, help="of the paths that are not the best one")
+    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--vocabulary", type=int, default=49152)
+    parser.add_argument("--out", help="write the figures there, as JSON")
+    args = parser.parse_args()
+    subprocess.run(["docker/build.sh", "release", str(args.threads), "logits"], check=True)
+    ids = token_ids(args.binary, args.model, args.text)
+    windows = [ids[at:at + WINDOW] for at in range(0, len(ids) - WINDOW + 1, WINDOW)][:args.windows]
+    results = []
+    for name in args.types:
+        model = args.model if name == "Q4_1" else f"build/bench-models/{name}.gguf"
+        if os.path.exists(model):
+            results.append(measure(args, name, model, windows))
+            print_result(results[-1])
+        else:
+            print(f"{name}: there is no {model}; bench/models.py makes it")
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows),
+                       "types": results}, f, indent=1)
+            f.write("\n")
+
+
+main()

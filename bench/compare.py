@@ -1,0 +1,223 @@
+"""Measures Penstock beside its peers, on this machine, in one run: `make bench`.
+
+    .venv/bin/python bench/compare.py [--only C1 C2 ...] [--repeats 5] [--out docs/measurements/NAME.json]
+
+Sides take turns in the order A B B A. A repeat during which something else ran, or the host took the CPU away, is
+thrown away and done again. docs/performance.md says what is compared and how.
+"""
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import extras
+import judge
+import llama
+import machine
+import served
+import works
+
+MODEL_FOLDER = "build/bench-models"
+
+
+class Bench:
+    """The sides that are there, and how a measurement is made."""
+
+    def __init__(self, args):
+        self.args = args
+        self.thrown = self.kept = 0
+        self.sides, self.seen = {}, []
+        self.urls = dict(pair.split("=", 1) for pair in args.url)
+
+    def model(self, file_type):
+        if file_type == "Q4_1":
+            return self.args.model
+        return f"{MODEL_FOLDER}/{file_type}.gguf"
+
+    def flags(self):
+        # As much cache as the largest work takes, and no more: the peers have contexts made to measure.
+        return ["--kv-cache-memory", "512MiB"]
+
+    def start(self, file_type):
+        self.stop()
+        args, path = self.args, self.model(file_type)
+        self.sides["penstock"] = served.penstock(args.binary, path, args.threads, *self.flags())
+        if "llama.cpp" in args.peers and llama.is_installed():
+            self.sides["llama.cpp"] = llama.Llama(args.threads, not args.no_tune)
+            self.system = self.sides["llama.cpp"].load(path)
+        if file_type == "Q4_1":
+            if "vllm" in args.peers and os.path.exists(f"{served.VLLM}/bin/vllm"):
+                self.sides["vllm"] = served.vllm(args.threads)
+            for name, url in self.urls.items():
+                self.sides[name] = served.Served(name, url, args.url_model)
+        for side in self.sides.values():
+            side.prepare(works.WARM_UP)
+            side.run(works.WARM_UP, 0)
+
+    def stop(self):
+        for side in self.sides.values():
+            side.close()
+        self.sides = {}
+
+    def measure(self, side, act, pids=()):
+        """Runs act() until nothing disturbs it, --patience times at most."""
+        for attempt in range(self.args.patience + 1):
+            known = side.pids()
+            with machine.Watch(known and [*known, *pids]) as watch:
+                result = act()
+            if not watch.is_disturbed(self.args.limit):
+                return result
+            if attempt < self.args.patience:
+                self.thrown += 1
+        self.kept += 1
+        return result
+
+    def in_turn(self, sides, act, pids=()):
+        """Repeats act(side, repeat) in the order A B B A; returns the results of each side."""
+        results = {side.name: [] for side in sides}
+        for repeat in range(self.args.repeats):
+            for side in sides if repeat % 2 == 0 else reversed(sides):
+                results[side.name].append(self.measure(side, lambda s=side: act(s, repeat), pids))
+        return results
+
+    def limits(self):
+        """The machine's limits as they are now: on a shared machine they come and go."""
+        self.seen.append(machine.limits(self.args.binary, self.args.model, self.args.threads))
+        return self.seen[-1]
+
+    def limits_seen(self):
+        found = {name: [seen[name] for seen in self.seen] for name in (self.seen[0] if self.seen else [])}
+        return {name: {"median": statistics.median(v), "least": min(v), "most": max(v)} for name, v in found.items()}
+
+    def row(self, *parts):
+        return judge.make_row(*parts, machine.kind())
+
+    def chosen(self, peers):
+        names = ["penstock", *peers, *self.urls]
+        return [side for name, side in self.sides.items() if name in names]
+
+
+def share_of_limit(bench, file_type, work, runs, limit):
+    """The time that the machine's limits leave over the time that was taken, in the median run."""
+    if not {"read_gb_s", "int8_g_s", "float_g_s"} <= set(limit):
+        return None
+    shape = machine.model_shape(bench.args.binary, bench.model(file_type))
+    taken = statistics.median(max(r["times"][-1] for r in run) - min(r["start"] for r in run) for run in runs)
+    is_float = file_type in ("BF16", "F16")
+    return machine.least_seconds(limit, shape, work, is_float) / taken
+
+
+def measure_work(bench, work, rows):
+    """Yields the results of the table's rows of one work and file type, which share its runs."""
+    work = work.shortened() if bench.args.quick else work
+    sides = bench.chosen({peer for row in rows for peer in row.peers})
+    settings = {side.name: side.prepare(work) for side in sides}
+    for side in sides:
+        side.run(work.shortened(), -1)
+    before = bench.limits()
+    results = bench.in_turn(sides, lambda side, repeat: side.run(work, repeat))
+    limit = machine.mean_limits(before, bench.limits())
+    share = share_of_limit(bench, rows[0].file_type, work, results["penstock"], limit)
+    for row in rows:
+        values = {name: [row.metric.of(requests) for requests in runs] for name, runs in results.items()}
+        found = bench.row(row.id, row.file_type, work.what, row.metric, values, row.goals)
+        found["goals"] += judge.judge_share(row.share, share, machine.kind())
+        yield {**found, "share_of_limit": share, "limits": limit, "settings": settings.get("llama.cpp")}
+
+
+def measure_rows(bench, rows):
+    for work in dict.fromkeys(row.work for row in rows):
+        yield from measure_work(bench, work, [row for row in rows if row.work == work])
+
+
+def add_rows(report, rows):
+    report["rows"] += rows
+    for row in rows:
+        judge.print_row(row)
+
+
+def file_types_of(args):
+    """Those of the wanted rows; C7 is measured with the default file's servers."""
+    types = [row.file_type for row in works.ROWS if is_wanted(args, row.id)]
+    return list(dict.fromkeys((["Q4_1"] if is_wanted(args, "C7") else []) + types))
+
+
+def is_wanted(args, id):
+    """--only C5 takes C5.1 to C5.3, --only C4 its ITL too."""
+    return not args.only or any(id == name or id.startswith((name + ".", name + " ")) or
+                                (id.startswith(name) and id[len(name):len(name) + 1].isalpha()) for name in args.only)
+
+
+def run_all(bench, report):
+    args = bench.args
+    for file_type in file_types_of(args):
+        if not os.path.exists(bench.model(file_type)):
+            print(f"{file_type}: there is no {bench.model(file_type)}; bench/models.py makes it")
+            continue
+        bench.start(file_type)
+        rows = [row for row in works.ROWS if row.file_type == file_type and is_wanted(args, row.id)]
+        for result in measure_rows(bench, rows):
+            add_rows(report, [result])
+        if "llama.cpp" in bench.sides:
+            report["tokens"][file_type] = extras.compare_tokens(bench.sides["penstock"], bench.sides["llama.cpp"])
+            print(f"{'':8} tokens: {extras.tokens_line(report['tokens'][file_type])}")
+        if file_type == "Q4_1" and is_wanted(args, "C7"):
+            add_rows(report, extras.one_core_taken(bench))
+    bench.stop()
+    for id, act in (("C10", extras.health), ("C11", extras.start_up)):
+        if is_wanted(args, id):
+            add_rows(report, act(bench))
+    report["limits"] = bench.limits_seen()
+    print("limits: " + ", ".join(f"{name} {v['median']:.1f} ({v['least']:.1f} to {v['most']:.1f})"
+                                 for name, v in report["limits"].items()))
+
+
+def commit():
+    result = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return result.stdout.strip()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="build/penstock")
+    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="rows of the table, such as C1 C5")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--peers", nargs="*", default=["llama.cpp", "vllm"], help="of those that are installed")
+    parser.add_argument("--url", nargs="*", default=[], metavar="NAME=URL", help="other servers, for C1 to C4 and C8")
+    parser.add_argument("--url-model", default="m", help="the model's name at those servers")
+    parser.add_argument("--limit", type=float, default=.05,
+                        help="share of the machine's time that others and the host may take in a repeat")
+    parser.add_argument("--patience", type=int, default=3, help="how often a disturbed repeat is done again")
+    parser.add_argument("--no-tune", action="store_true", help="take llama.cpp's usual settings, not its best")
+    parser.add_argument("--quick", action="store_true", help="short works, to try the bench itself: no figures to quote")
+    parser.add_argument("--out", help="write the figures there, as JSON")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    bench = Bench(args)
+    report = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine.describe(),
+              "threads": args.threads, "repeats": args.repeats, "quick": args.quick, "load_before": machine.load(),
+              "rows": [], "tokens": {}}
+    print(f"{report['machine']['cpu']}, {report['machine']['cores']} cores, {' '.join(report['machine']['flags'])}, "
+          f"load {report['load_before']:.1f}")
+    try:
+        run_all(bench, report)
+    finally:
+        bench.stop()
+    report.update({"load_after": machine.load(), "thrown_away": bench.thrown, "kept_disturbed": bench.kept})
+    print(f"{bench.thrown} disturbed repeats were thrown away, {bench.kept} were kept for want of a quiet one; load "
+          f"{report['load_after']:.1f}")
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump(report, f, indent=1)
+            f.write("\n")
+
+
+main()

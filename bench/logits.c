@@ -1,0 +1,106 @@
+/* Writes a model's logits, for bench/accuracy.py: `build/logits MODEL auto|float32 THREADS`.
+ *
+ * Each line of standard input is a text of its own, as token ids with spaces between them. For each
+ * of its n tokens the logits of the next one go to standard output: float32 [n][V], in the
+ * machine's byte order. PENSTOCK_CPU chooses the path. A text has at most MAX_TOKENS tokens. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define MAX_TOKENS 2048
+#define MAX_ROWS 64
+#define BLOCK_SIZE 16
+#define MAX_LINE (MAX_TOKENS * 12)
+
+/* Reads the line's ids; returns how many, or -1 where something is no id of the vocabulary. */
+static int read_ids(const char *line, int V, int32_t *ids) {
+    int n = 0;
+    for (;;) {
+        char *end;
+        errno = 0;
+        long id = strtol(line, &end, 10);
+        if (end == line) break;
+        if (errno || id < 0 || id >= V || n == MAX_TOKENS) return -1;
+        ids[n++] = (int32_t)id;
+        line = end;
+    }
+    return line[strspn(line, " \n")] ? -1 : n;
+}
+
+/* The logits [n][V] of tokens ids[first..first + n), whose predecessors are in the cache. */
+static const float *run_rows(struct engine *engine, const int32_t *ids, int first, int n) {
+    static int32_t table[MAX_TOKENS / BLOCK_SIZE];
+    int32_t position[MAX_ROWS], row[MAX_ROWS], row_start[2] = {0, n};
+    for (int i = 0; i < MAX_TOKENS / BLOCK_SIZE; i++) table[i] = i;
+    for (int i = 0; i < n; i++) {
+        position[i] = first + i;
+        row[i] = i;
+    }
+    struct step step = {.M = n,
+                        .token = ids + first,
+                        .position = position,
+                        .slot = position, /* block i holds positions i * BLOCK_SIZE and on */
+                        .S = 1,
+                        .row_start = row_start,
+                        .table = table,
+                        .table_stride = MAX_TOKENS / BLOCK_SIZE,
+                        .R = n,
+                        .logit_row = row};
+    engine_submit(engine, &step);
+    return engine_wait(engine);
+}
+
+static int write_logits(struct engine *engine, const int32_t *ids, int n) {
+    size_t V = (size_t)engine_model(engine)->V;
+    for (int at = 0; at < n; at += MAX_ROWS) {
+        int rows = n - at < MAX_ROWS ? n - at : MAX_ROWS;
+        const float *logits = run_rows(engine, ids, at, rows);
+        if (fwrite(logits, V * sizeof *logits, (size_t)rows, stdout) != (size_t)rows) return 1;
+    }
+    return fflush(stdout) ? 1 : 0;
+}
+
+static int write_all(struct engine *engine) {
+    static char line[MAX_LINE];
+    static int32_t ids[MAX_TOKENS];
+    while (fgets(line, sizeof line, stdin)) {
+        int n = read_ids(line, engine_model(engine)->V, ids);
+        if (n < 0) {
+            fprintf(stderr, "logits: a line is not a list of at most %d token ids\n", MAX_TOKENS);
+            return 1;
+        }
+        if (write_logits(engine, ids, n)) {
+            fprintf(stderr, "logits: the output could not be written\n");
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4 || (strcmp(argv[2], "auto") && strcmp(argv[2], "float32"))) {
+        fprintf(stderr, "usage: logits MODEL auto|float32 THREADS\n");
+        return 2;
+    }
+    struct engine_config config = {.model = argv[1],
+                                   .threads = atoi(argv[3]),
+                                   .float32 = strcmp(argv[2], "float32") == 0,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = MAX_ROWS,
+                                   .max_logit_rows = MAX_ROWS,
+                                   .block_size = BLOCK_SIZE,
+                                   .max_model_len = MAX_TOKENS,
+                                   .kv_memory = (int64_t)1 << 30};
+    struct engine *engine;
+    struct err err;
+    if (engine_open(&engine, &config, &err)) {
+        fprintf(stderr, "logits: %s\n", err.message);
+        return 1;
+    }
+    int code = write_all(engine);
+    engine_close(engine);
+    return code;
+}

