@@ -12,8 +12,10 @@
 
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("nounroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 /* A loop over a constant number of registers: it must be unrolled for them to be registers. */
@@ -78,10 +80,6 @@ INLINE lanes lanes_power_of_two(lanes x) {
 INLINE lanes lanes_load_halves(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
-INLINE lanes lanes_load_bfloats(const uint16_t *p) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
 INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -104,11 +102,41 @@ INLINE uint32_t lanes_largest_bits(lanes a, lanes b) {
                          _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
 }
 
-/* Writes the lanes rounded to the nearest integer, ties to even, as bytes; returns their sum. */
+/* Writes the lanes rounded to the nearest integer, ties to even, as bytes; returns their sum. The
+ * other writes them as 16-bit numbers. */
 INLINE int lanes_store_rounded(int8_t *p, lanes a) {
     __m512i rounded = _mm512_cvtps_epi32(a);
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(rounded));
     return _mm512_reduce_add_epi32(rounded);
+}
+
+INLINE void lanes_store_rounded_16(int16_t *p, lanes a) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+
+/* Sixteen lanes of 32-bit integers. */
+typedef __m512i ints;
+
+INLINE ints ints_zero(void) {
+    return _mm512_setzero_si512();
+}
+INLINE ints ints_load(const uint8_t *p) {
+    return _mm512_loadu_si512(p);
+}
+INLINE ints ints_all(int32_t n) {
+    return _mm512_set1_epi32(n);
+}
+/* sum + the two products of the 16-bit numbers in each lane. */
+INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
+    return _mm512_dpwssd_epi32(sum, a, b);
+}
+INLINE lanes lanes_of_ints(ints a) {
+    return _mm512_cvtepi32_ps(a);
+}
+/* Powers of two from the bytes of their exponents. */
+INLINE lanes lanes_load_exponents(const uint8_t *p) {
+    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 23));
 }
 
 #else /* AVX2 */
@@ -178,13 +206,6 @@ INLINE __m256 eight_halves(const uint16_t *p) {
 INLINE lanes lanes_load_halves(const uint16_t *p) {
     return (lanes){eight_halves(p), eight_halves(p + 8)};
 }
-INLINE __m256 eight_bfloats(const uint16_t *p) {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
-INLINE lanes lanes_load_bfloats(const uint16_t *p) {
-    return (lanes){eight_bfloats(p), eight_bfloats(p + 8)};
-}
 INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
@@ -217,6 +238,40 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE void lanes_store_rounded_16(int16_t *p, lanes a) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(words, 0xd8));
+}
+
+typedef struct {
+    __m256i low, high;
+} ints;
+
+INLINE ints ints_zero(void) {
+    return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+INLINE ints ints_load(const uint8_t *p) {
+    return (ints){_mm256_loadu_si256((const __m256i *)p),
+                  _mm256_loadu_si256((const __m256i *)(p + 32))};
+}
+INLINE ints ints_all(int32_t n) {
+    return (ints){_mm256_set1_epi32(n), _mm256_set1_epi32(n)};
+}
+INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
+    return (ints){_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
+                  _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high))};
+}
+INLINE lanes lanes_of_ints(ints a) {
+    return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+INLINE __m256 eight_exponents(const uint8_t *p) {
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 23));
+}
+INLINE lanes lanes_load_exponents(const uint8_t *p) {
+    return (lanes){eight_exponents(p), eight_exponents(p + 8)};
 }
 
 #endif

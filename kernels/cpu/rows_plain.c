@@ -71,6 +71,7 @@ const struct path path_plain = {
     .add = plain_add,
     .to_halves = plain_to_halves,
     .quantise = plain_quantise,
+    .quantise_half = plain_quantise_half,
     .product = plain_product,
     .attend = plain_attend,
     .merge = plain_merge,
