@@ -129,6 +129,8 @@ void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
 void matrix_half_block(const struct matrix *w, struct half_block *block, int row, int i);
+/* matrix_row of two-byte floats. */
+void matrix_half_row(const struct matrix *w, int row, float *out);
 /* Writes a row of two-byte floats into its panel, whose memory is zero. */
 void matrix_write_halves(struct matrix *w, int row, const void *from);
 /* out[K] = row `row`, dequantised. */

@@ -64,3 +64,13 @@ void matrix_half_block(const struct matrix *w, struct half_block *block, int row
     for (int k = 0; k < BLOCK; k++) block->code[k] = codes[k / PAIR * LINE + k % PAIR];
     block->scale = power_of_two(matrix_scales(w, panel, i)[lane]);
 }
+
+void matrix_half_row(const struct matrix *w, int row, float *out) {
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct half_block block;
+        matrix_half_block(w, &block, row, i);
+        int left = w->K - i * BLOCK;
+        for (int k = 0; k < BLOCK && k < left; k++, out++)
+            *out = (float)block.code[k] * block.scale;
+    }
+}

@@ -59,11 +59,11 @@ static void quantise_half_block(struct activations *a, size_t at, const float *x
 }
 
 void plain_quantise_half(struct activations *a, int row, const float *x) {
-    for (int k = 0; k < a->K; k += BLOCK) {
+    for (int i = 0; i < blocks_of(a->K); i++, x += BLOCK) {
         float block[BLOCK] = {0};
-        size_t left = (size_t)(a->K - k);
-        memcpy(block, x + k, (left < BLOCK ? left : BLOCK) * sizeof *x);
-        quantise_half_block(a, activation_at(a, row / LANES, k / BLOCK, row % LANES), block);
+        size_t left = (size_t)(a->K - i * BLOCK);
+        memcpy(block, x, (left < BLOCK ? left : BLOCK) * sizeof *x);
+        quantise_half_block(a, activation_at(a, row / LANES, i, row % LANES), block);
     }
 }
 

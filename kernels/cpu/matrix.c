@@ -256,19 +256,16 @@ void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
 
 void matrix_row(const struct matrix *w, int row, float *out) {
     assert(row >= 0 && row < w->N);
-    const float *from = (const float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes);
-    for (int k = 0; k < w->K && matrix_is_float(w); k++) out[k] = from[k * LANES + row % LANES];
-    for (int i = 0; i < w->n_blocks; i++) {
-        float *to = out + (size_t)i * BLOCK;
-        if (matrix_is_half(w)) {
-            struct half_block block;
-            matrix_half_block(w, &block, row, i);
-            for (int k = 0; k < BLOCK && i * BLOCK + k < w->K; k++)
-                to[k] = (float)block.code[k] * block.scale;
-        } else {
-            struct block block;
-            matrix_block(w, &block, row, i);
-            block_floats(&block, to);
-        }
+    if (matrix_is_half(w)) {
+        matrix_half_row(w, row, out);
+        return;
     }
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        matrix_block(w, &block, row, i);
+        block_floats(&block, out + (size_t)i * BLOCK);
+    }
+    if (w->n_blocks) return;
+    const float *from = (const float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes);
+    for (size_t k = 0; k < (size_t)w->K; k++) out[k] = from[k * LANES + (size_t)(row % LANES)];
 }
