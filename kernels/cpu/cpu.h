@@ -8,6 +8,7 @@
  *   matmul.c      the product's work list       paths.c      which path that makes possible
  *   attention.c   the work list of attention    backend.c    open, close, the op table
  *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
+ *   half.c        panels of two-byte floats
  *
  *   *_plain.c     the plain path
  *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
@@ -70,13 +71,24 @@ void block_read(struct block *block, enum dtype type, const void *row, size_t i)
 /* The weights that a block stands for. */
 void block_floats(const struct block *block, float *out);
 
+/* 32 consecutive weights of a row of two-byte floats: weight i is code[i] * scale, where the scale
+ * is a power of two. The largest weight has all of its bits, and the others as many as stand above
+ * its lowest: a BF16 weight is exact down to 1/32 of the largest, an F16 weight down to 1/4. */
+struct half_block {
+    int16_t code[BLOCK]; /* below 2^HALF_BITS in magnitude */
+    float scale;         /* infinity, with codes 0, when a weight is infinite or NaN */
+};
+
+/* A weight's code is at most 2^13 - 4 (a half has 11 bits), an input's at most HALF_TOP: 32
+ * products of them are below 2^31. */
+enum { HALF_BITS = 13, HALF_TOP = 8191 };
+
 /* How a type's panels look: bits of a code, what its zero is, what its scales are. */
 struct format {
-    int bits; /* 4, 5, 6 or 8; 0 for float types */
+    int bits; /* 4, 5, 6 or 8; 16 for two-byte floats; 0 for float32 */
     int zero; /* the code that means 0 */
     bool has_min;
-    bool super;           /* scales in two steps over 256 inputs (K types) */
-    size_t element_bytes; /* float types: bytes of a weight */
+    bool super; /* scales in two steps over 256 inputs (K types) */
 };
 const struct format *format_of(enum dtype type);
 
@@ -95,12 +107,18 @@ const struct format *format_of(enum dtype type);
  *   scales of K types, for 8 blocks: 16 halves d, with a minimum 16 halves m; then for each block
  *     16 bytes scale, 16 bytes min (Q4_K, Q5_K), or 16 signed bytes scale[0] and 16 scale[1] (Q6_K)
  *
- * A panel of a float type is [K][16] weights. */
+ * A panel of a two-byte float type is made alike, its last block filled with zeros where K ends:
+ *
+ *   codes of a block: line g is inputs 2g, 2g+1 of each of 16 rows, as int16
+ *   scales of a block: 16 bytes, the exponents of the scales as float32 has them (0 for a scale of
+ *     0, 255 for infinity)
+ *
+ * A float32 panel is [K][16] weights. */
 struct matrix {
     enum dtype type; /* of the panels */
     const struct format *format;
     int N, K, n_panels;
-    int n_blocks;        /* of 32 inputs; 0 for float types */
+    int n_blocks;        /* of 32 inputs; 0 for float32 */
     size_t code_bytes;   /* of one block of a panel */
     size_t scale_offset; /* of the scales in a panel */
     size_t scale_bytes;  /* of one block, or of 8 blocks for K types */
@@ -114,8 +132,21 @@ enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, i
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
+void matrix_half_block(const struct matrix *w, struct half_block *block, int row, int i);
+/* matrix_row of two-byte floats. */
+void matrix_half_row(const struct matrix *w, int row, float *out);
+/* Writes a row of two-byte floats into its panel, whose memory is zero. */
+void matrix_write_halves(struct matrix *w, int row, const void *from);
 /* out[K] = row `row`, dequantised. */
 void matrix_row(const struct matrix *w, int row, float *out);
+
+/* Weights of float32, weights of two bytes; else of 4 to 8 bits. */
+static inline bool matrix_is_float(const struct matrix *w) {
+    return w->format->bits == 0;
+}
+static inline bool matrix_is_half(const struct matrix *w) {
+    return w->format->bits == 16;
+}
 
 static inline const uint8_t *matrix_codes(const struct matrix *w, int panel, int i) {
     return w->panels + (size_t)panel * w->panel_bytes + (size_t)i * w->code_bytes;
@@ -138,11 +169,19 @@ struct activations {
     float *sum;         /* [tile][K/32][width] scale * sum of the block's q */
     int32_t *minus_sum; /* [tile][K/32][3][width] minus the sum of q: all, first 16, last 16 */
     float *x;           /* [tile][K][width] inputs unquantised, for float weights */
+    /* for two-byte weights, K rounded up to blocks: */
+    int16_t *half_q;   /* [tile][K/32][width][32] codes -HALF_TOP..HALF_TOP */
+    float *half_scale; /* [tile][K/32][width] an input is half_scale * half_q */
 };
+
+/* Blocks of K inputs. */
+static inline int blocks_of(int K) {
+    return K / BLOCK + (K % BLOCK != 0);
+}
 
 /* Where block i of a row of a tile stands; times BLOCK in q. */
 static inline size_t activation_at(const struct activations *a, int tile, int i, int row) {
-    return ((size_t)tile * (size_t)(a->K / BLOCK) + (size_t)i) * (size_t)a->width + (size_t)row;
+    return ((size_t)tile * (size_t)blocks_of(a->K) + (size_t)i) * (size_t)a->width + (size_t)row;
 }
 
 /* The three sums of that block, `width` apart. */
@@ -238,6 +277,8 @@ struct path {
     void (*to_codes)(int16_t *codes, float *scales, const float *x, int n, int most);
     /* Quantises row `row` of `a` from x[K]. */
     void (*quantise)(struct activations *a, int row, const float *x);
+    /* The same to 16 bits, for two-byte weights. */
+    void (*quantise_half)(struct activations *a, int row, const float *x);
     /* Panel times tile: y[r * stride + lane] for `rows` rows of the tile and the panel's
      * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
@@ -277,6 +318,7 @@ void plain_add(float *x, const float *y, size_t n);
 void plain_to_halves(uint16_t *out, const float *x, size_t n);
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int most);
 void plain_quantise(struct activations *a, int row, const float *x);
+void plain_quantise_half(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);
 void plain_attend(const struct attend *a);

@@ -13,8 +13,10 @@
 
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("nounroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 /* A loop over a constant number of registers: it must be unrolled for them to be registers. */
@@ -82,53 +84,49 @@ INLINE lanes lanes_power_of_two(lanes x) {
 INLINE lanes lanes_load_halves(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
-INLINE lanes lanes_load_bfloats(const uint16_t *p) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
 INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /* ---- sixteen sums of products of 16-bit codes, exact ---------------------------------------- */
 
-typedef __m512i lane_sums;
+typedef __m512i ints;
 
-INLINE lane_sums sums_zero(void) {
+INLINE ints ints_zero(void) {
     return _mm512_setzero_si512();
 }
 /* Sixteen pairs of codes, of two bytes or of one. */
-INLINE lane_sums pairs_load(const uint8_t *p, const bool bytes) {
+INLINE ints pairs_load(const uint8_t *p, const bool bytes) {
     if (bytes) return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_loadu_si512(p);
 }
 /* One pair in every lane. */
-INLINE lane_sums pairs_all(const int16_t *pair) {
+INLINE ints pairs_all(const int16_t *pair) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
     return _mm512_set1_epi32(both);
 }
 /* sum + a[0] * b[0] + a[1] * b[1] in each lane */
-INLINE lane_sums sums_add_pairs(lane_sums sum, lane_sums a, lane_sums b) {
+INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
     /* As _mm512_dpwssd_epi32, whose sums gcc 12 copies to other registers in every round. */
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
-INLINE lanes sums_float(lane_sums a) {
+INLINE lanes lanes_of_ints(ints a) {
     return _mm512_cvtepi32_ps(a);
 }
 /* Magnitudes as integers, which compare as the floats do, and a NaN is the largest. */
-INLINE lane_sums lanes_magnitudes(lanes a) {
+INLINE ints lanes_magnitudes(lanes a) {
     return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
 }
-INLINE lane_sums sums_max(lane_sums a, lane_sums b) {
+INLINE ints ints_max(ints a, ints b) {
     return _mm512_max_epi32(a, b);
 }
-INLINE uint32_t sums_largest(lane_sums a) {
+INLINE uint32_t ints_largest(ints a) {
     return (uint32_t)_mm512_reduce_max_epi32(a);
 }
 /* Writes the lanes rounded to the nearest integer, ties to even, as 16-bit codes. */
-INLINE void lanes_store_codes(int16_t *p, lanes a) {
+INLINE void lanes_store_rounded_16(int16_t *p, lanes a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
 }
 
@@ -147,6 +145,12 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
     __m512i rounded = _mm512_cvtps_epi32(a);
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(rounded));
     return _mm512_reduce_add_epi32(rounded);
+}
+
+/* Powers of two from the bytes of their exponents. */
+INLINE lanes lanes_load_exponents(const uint8_t *p) {
+    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 23));
 }
 
 #else /* AVX2 */
@@ -219,13 +223,6 @@ INLINE __m256 eight_halves(const uint16_t *p) {
 INLINE lanes lanes_load_halves(const uint16_t *p) {
     return (lanes){eight_halves(p), eight_halves(p + 8)};
 }
-INLINE __m256 eight_bfloats(const uint16_t *p) {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
-INLINE lanes lanes_load_bfloats(const uint16_t *p) {
-    return (lanes){eight_bfloats(p), eight_bfloats(p + 8)};
-}
 INLINE void lanes_store_halves(uint16_t *p, lanes a) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
@@ -233,22 +230,22 @@ INLINE void lanes_store_halves(uint16_t *p, lanes a) {
 
 typedef struct {
     __m256i low, high;
-} lane_sums;
+} ints;
 
-INLINE lane_sums sums_zero(void) {
-    return (lane_sums){_mm256_setzero_si256(), _mm256_setzero_si256()};
+INLINE ints ints_zero(void) {
+    return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 INLINE __m256i eight_pairs(const uint8_t *p, const bool bytes) {
     if (bytes) return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
     return _mm256_loadu_si256((const __m256i *)p);
 }
-INLINE lane_sums pairs_load(const uint8_t *p, const bool bytes) {
-    return (lane_sums){eight_pairs(p, bytes), eight_pairs(p + (bytes ? 16 : 32), bytes)};
+INLINE ints pairs_load(const uint8_t *p, const bool bytes) {
+    return (ints){eight_pairs(p, bytes), eight_pairs(p + (bytes ? 16 : 32), bytes)};
 }
-INLINE lane_sums pairs_all(const int16_t *pair) {
+INLINE ints pairs_all(const int16_t *pair) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
-    return (lane_sums){_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
+    return (ints){_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
 }
 INLINE __m256i eight_add_pairs(__m256i sum, __m256i a, __m256i b) {
 #ifdef __AVXVNNI__
@@ -257,29 +254,29 @@ INLINE __m256i eight_add_pairs(__m256i sum, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 #endif
 }
-INLINE lane_sums sums_add_pairs(lane_sums sum, lane_sums a, lane_sums b) {
-    return (lane_sums){eight_add_pairs(sum.low, a.low, b.low),
+INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
+    return (ints){eight_add_pairs(sum.low, a.low, b.low),
                        eight_add_pairs(sum.high, a.high, b.high)};
 }
-INLINE lanes sums_float(lane_sums a) {
+INLINE lanes lanes_of_ints(ints a) {
     return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
 }
 INLINE __m256i eight_magnitudes(__m256 a) {
     return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
 }
-INLINE lane_sums lanes_magnitudes(lanes a) {
-    return (lane_sums){eight_magnitudes(a.low), eight_magnitudes(a.high)};
+INLINE ints lanes_magnitudes(lanes a) {
+    return (ints){eight_magnitudes(a.low), eight_magnitudes(a.high)};
 }
-INLINE lane_sums sums_max(lane_sums a, lane_sums b) {
-    return (lane_sums){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+INLINE ints ints_max(ints a, ints b) {
+    return (ints){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
 }
-INLINE uint32_t sums_largest(lane_sums a) {
+INLINE uint32_t ints_largest(ints a) {
     __m256i most = _mm256_max_epi32(a.low, a.high);
     __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
-INLINE void lanes_store_codes(int16_t *p, lanes a) {
+INLINE void lanes_store_rounded_16(int16_t *p, lanes a) {
     __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xd8));
 }
@@ -300,6 +297,14 @@ INLINE int lanes_store_rounded(int8_t *p, lanes a) {
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE __m256 eight_exponents(const uint8_t *p) {
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 23));
+}
+INLINE lanes lanes_load_exponents(const uint8_t *p) {
+    return (lanes){eight_exponents(p), eight_exponents(p + 8)};
 }
 
 #endif
@@ -324,7 +329,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 
 /* The largest magnitude of 32 floats, or a NaN. */
 INLINE float lanes_largest_magnitude(lanes a, lanes b) {
-    uint32_t bits = sums_largest(sums_max(lanes_magnitudes(a), lanes_magnitudes(b)));
+    uint32_t bits = ints_largest(ints_max(lanes_magnitudes(a), lanes_magnitudes(b)));
     float most;
     memcpy(&most, &bits, sizeof most);
     return most;

@@ -1,5 +1,5 @@
 /* The product's work list: inputs are made ready once for all matrices of a call (quantised, or
- * packed for float weights), then panels are handed out. A piece is some panels times a group of
+ * packed for float32 weights), then panels are handed out. A piece is some panels times a group of
  * tiles, so that a panel stays in the nearest cache while all rows of the group pass by. */
 #include <string.h>
 
@@ -22,9 +22,9 @@ struct matmul_job {
     const float *x;
     struct matrix *const *w;
     int n, M, K;
-    bool quantised, floats;   /* what the matrices ask for */
-    int panels, piece_panels; /* of all matrices, and of one piece */
-    int pieces;               /* of one group of tiles */
+    bool quantised, halves, floats; /* what the matrices ask for */
+    int panels, piece_panels;       /* of all matrices, and of one piece */
+    int pieces;                     /* of one group of tiles */
 };
 
 static int tiles(int M) {
@@ -51,6 +51,7 @@ static void ready_tile(void *arg, int tile, int thread) {
         int row = tile * LANES + r;
         const float *x = job->x + (size_t)row * (size_t)job->K;
         if (job->quantised) job->cpu->path->quantise(a, row, x);
+        if (job->halves) job->cpu->path->quantise_half(a, row, x);
         if (job->floats) pack_row(a, row, x);
     }
 }
@@ -105,7 +106,9 @@ void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix
     for (int i = 0; i < n; i++) {
         assert(w[i]->K == job.K);
         job.panels += w[i]->n_panels;
-        *(w[i]->n_blocks ? &job.quantised : &job.floats) = true;
+        job.floats |= matrix_is_float(w[i]);
+        job.halves |= matrix_is_half(w[i]);
+        job.quantised |= !matrix_is_float(w[i]) && !matrix_is_half(w[i]);
     }
     cpu->act.M = M;
     cpu->act.K = job.K;
@@ -122,12 +125,14 @@ void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix
 void cpu_plan_activations(struct cpu *cpu) {
     size_t rows = round_up((size_t)cpu->max_rows, LANES), K = round_up((size_t)cpu->max_k, BLOCK);
     size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
-    cpu->memory_bytes = n * sizeof(float) + blocks * (5 * sizeof(float)) + n;
+    cpu->memory_bytes = n * (sizeof(float) + sizeof(int16_t) + 1) + blocks * (6 * sizeof(float));
     float *memory = cpu->memory = mem_large(cpu->memory_bytes);
     struct activations *a = &cpu->act;
     a->x = memory;
     a->scale = a->x + n;
     a->sum = a->scale + blocks;
     a->minus_sum = (int32_t *)(a->sum + blocks);
-    a->q = (int8_t *)(a->minus_sum + 3 * blocks);
+    a->half_scale = (float *)(a->minus_sum + 3 * blocks);
+    a->half_q = (int16_t *)(a->half_scale + blocks);
+    a->q = (int8_t *)(a->half_q + n);
 }

@@ -48,6 +48,25 @@ void plain_quantise(struct activations *a, int row, const float *x) {
     for (int i = 0; i < a->K / BLOCK; i++) quantise_block(a, row, i, x + (size_t)i * BLOCK);
 }
 
+/* The same to 16 bits. What K lacks of a last block is zeros. */
+static void quantise_half_block(struct activations *a, size_t at, const float *x) {
+    float most = largest(x);
+    bool usable = most >= TINY && most <= FLT_MAX;
+    float inverse = usable ? HALF_TOP / most : 0.0f;
+    for (int k = 0; k < BLOCK; k++)
+        a->half_q[at * BLOCK + (size_t)k] = usable ? (int16_t)rintf(x[k] * inverse) : 0;
+    a->half_scale[at] = usable ? most / HALF_TOP : most < TINY ? 0.0f : most;
+}
+
+void plain_quantise_half(struct activations *a, int row, const float *x) {
+    for (int i = 0; i < blocks_of(a->K); i++, x += BLOCK) {
+        float block[BLOCK] = {0};
+        size_t left = (size_t)(a->K - i * BLOCK);
+        memcpy(block, x, (left < BLOCK ? left : BLOCK) * sizeof *x);
+        quantise_half_block(a, activation_at(a, row / LANES, i, row % LANES), block);
+    }
+}
+
 static int dot(const struct block *w, const int8_t *q, int from, int to) {
     int sum = 0;
     for (int k = from; k < to; k++) sum += (w->code[k] - w->zero) * q[k];
@@ -79,32 +98,42 @@ static void quantised_lane(const struct matrix *w, int output, const struct acti
     }
 }
 
-static float weight(const struct matrix *w, int output, int k) {
-    const uint8_t *panel = w->panels + (size_t)(output / LANES) * w->panel_bytes;
-    size_t i = (size_t)k * LANES + (size_t)(output % LANES);
-    float value;
-    dequantise(w->type, panel + i * w->format->element_bytes, &value, 1);
-    return value;
+static void half_lane(const struct matrix *w, int output, const struct activations *a, int tile,
+                      int rows, float *acc) {
+    for (int r = 0; r < rows; r++) acc[r] = 0;
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct half_block block;
+        matrix_half_block(w, &block, output, i);
+        size_t at = activation_at(a, tile, i, 0);
+        for (int r = 0; r < rows; r++, at++) {
+            int sum = 0;
+            for (int k = 0; k < BLOCK; k++)
+                sum += block.code[k] * a->half_q[at * BLOCK + (size_t)k];
+            acc[r] = fmaf((float)sum, block.scale * a->half_scale[at], acc[r]);
+        }
+    }
 }
 
 static void float_lane(const struct matrix *w, int output, const struct activations *a, int tile,
                        int rows, float *acc) {
     const float *x = a->x + (size_t)tile * (size_t)a->K * (size_t)a->width;
+    const float *weight =
+        (const float *)(w->panels + (size_t)(output / LANES) * w->panel_bytes) + output % LANES;
     for (int r = 0; r < rows; r++) acc[r] = 0;
-    for (int k = 0; k < w->K; k++, x += a->width) {
-        float value = weight(w, output, k);
-        for (int r = 0; r < rows; r++) acc[r] = fmaf(x[r], value, acc[r]);
-    }
+    for (int k = 0; k < w->K; k++, x += a->width, weight += LANES)
+        for (int r = 0; r < rows; r++) acc[r] = fmaf(x[r], *weight, acc[r]);
 }
 
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride) {
     for (int lane = 0; lane < LANES && panel * LANES + lane < w->N; lane++) {
         float acc[LANES];
-        if (w->format->bits)
-            quantised_lane(w, panel * LANES + lane, a, tile, rows, acc);
-        else
+        if (matrix_is_float(w))
             float_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        else if (matrix_is_half(w))
+            half_lane(w, panel * LANES + lane, a, tile, rows, acc);
+        else
+            quantised_lane(w, panel * LANES + lane, a, tile, rows, acc);
         for (int r = 0; r < rows; r++) y[(size_t)r * stride + (size_t)lane] = acc[r];
     }
 }

@@ -7,9 +7,9 @@
 
 const struct format *format_of(enum dtype type) {
     static const struct format formats[] = {
-        [DTYPE_F32] = {.element_bytes = 4},
-        [DTYPE_F16] = {.element_bytes = 2},
-        [DTYPE_BF16] = {.element_bytes = 2},
+        [DTYPE_F32] = {.bits = 0},
+        [DTYPE_F16] = {.bits = 16},
+        [DTYPE_BF16] = {.bits = 16},
         [DTYPE_Q4_0] = {.bits = 4, .zero = 8},
         [DTYPE_Q4_1] = {.bits = 4, .has_min = true},
         [DTYPE_Q5_0] = {.bits = 5, .zero = 16},
@@ -81,7 +81,7 @@ static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) 
 }
 
 static size_t code_bytes(int bits) {
-    static const size_t lines[] = {[4] = 4, [5] = 5, [6] = 6, [8] = 8};
+    static const size_t lines[] = {[4] = 4, [5] = 5, [6] = 6, [8] = 8, [16] = 16};
     return lines[bits] * LINE;
 }
 
@@ -90,6 +90,7 @@ static size_t code_bytes(int bits) {
 enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
 
 static size_t scale_bytes(const struct format *format) {
+    if (format->bits == 16) return LANES;
     size_t halves = format->has_min ? 2 * HALVES : HALVES;
     return format->super ? halves + 8 * 2 * LANES : halves;
 }
@@ -170,16 +171,15 @@ static void slab_give_back(struct cpu *cpu, struct slab *slab) {
 
 /* Sets the sizes of w's panels; false when they do not fit the machine. */
 static bool plan(struct matrix *w) {
-    size_t K = (size_t)w->K;
-    if (w->format->bits) {
-        w->n_blocks = w->K / BLOCK;
+    if (!matrix_is_float(w)) {
+        w->n_blocks = blocks_of(w->K);
         w->code_bytes = code_bytes(w->format->bits);
         w->scale_bytes = scale_bytes(w->format);
         w->scale_offset = (size_t)w->n_blocks * w->code_bytes;
         size_t n_scales = (size_t)(w->format->super ? w->n_blocks / 8 : w->n_blocks);
         w->panel_bytes = w->scale_offset + n_scales * w->scale_bytes;
     } else {
-        w->panel_bytes = K * LANES * w->format->element_bytes;
+        w->panel_bytes = (size_t)w->K * LANES * sizeof(float);
     }
     w->panel_bytes = round_up(w->panel_bytes, 64);
     return !__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->bytes);
@@ -195,19 +195,13 @@ static void write_row(struct matrix *w, int row, const void *from) {
     }
 }
 
-/* Writes a row of floats, or of two-byte floats as they are. */
 static void write_float_row(struct matrix *w, int row, const void *from, enum dtype type) {
-    size_t size = w->format->element_bytes, step = (size_t)dtype_block_elements(type);
-    uint8_t *to = w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
+    float *to = (float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes) + row % LANES;
+    size_t step = (size_t)dtype_block_elements(type);
     float values[256];
     for (size_t k = 0; k < (size_t)w->K; k += step) {
-        const uint8_t *p = (const uint8_t *)from + dtype_bytes(type, k);
-        if (size == 4)
-            dequantise(type, p, values, step);
-        else
-            memcpy(values, p, size);
-        for (size_t i = 0; i < step; i++)
-            memcpy(to + (k + i) * LANES * size, (uint8_t *)values + i * size, size);
+        dequantise(type, (const uint8_t *)from + dtype_bytes(type, k), values, step);
+        for (size_t i = 0; i < step; i++) to[(k + i) * LANES] = values[i];
     }
 }
 
@@ -235,10 +229,12 @@ static void relay_panel(void *arg, int panel, int thread) {
     struct matrix *w = job->w;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
         const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
-        if (w->format->bits)
-            write_row(w, row, from);
-        else
+        if (matrix_is_float(w))
             write_float_row(w, row, from, job->type);
+        else if (matrix_is_half(w))
+            matrix_write_halves(w, row, from);
+        else
+            write_row(w, row, from);
     }
 }
 
@@ -275,15 +271,16 @@ void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
 
 void matrix_row(const struct matrix *w, int row, float *out) {
     assert(row >= 0 && row < w->N);
+    if (matrix_is_half(w)) {
+        matrix_half_row(w, row, out);
+        return;
+    }
     for (int i = 0; i < w->n_blocks; i++) {
         struct block block;
         matrix_block(w, &block, row, i);
         block_floats(&block, out + (size_t)i * BLOCK);
     }
     if (w->n_blocks) return;
-    size_t size = w->format->element_bytes;
-    const uint8_t *from =
-        w->panels + (size_t)(row / LANES) * w->panel_bytes + (size_t)(row % LANES) * size;
-    for (size_t k = 0; k < (size_t)w->K; k++)
-        dequantise(w->type, from + k * LANES * size, out + k, 1);
+    const float *from = (const float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes);
+    for (size_t k = 0; k < (size_t)w->K; k++) out[k] = from[k * LANES + (size_t)(row % LANES)];
 }

@@ -72,6 +72,7 @@ const struct path path_plain = {
     .to_halves = plain_to_halves,
     .to_codes = plain_to_codes,
     .quantise = plain_quantise,
+    .quantise_half = plain_quantise_half,
     .product = plain_product,
     .attend = plain_attend,
     .merge = plain_merge,
