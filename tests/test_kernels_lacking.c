@@ -112,6 +112,70 @@ START_TEST(avxvnni_of_rows_and_depths) {
 }
 END_TEST
 
+START_TEST(avxvnni_of_two_byte_weights) {
+    static const int counts[] = {1, 2, 5, 17};
+    if (can_run(&avxvnni)) check_rows(&avxvnni, _i ? DTYPE_BF16 : DTYPE_F16, 70, counts, 4);
+}
+END_TEST
+
+/* ---- attention over integer codes ----------------------------------------------------------- */
+
+enum {
+    HEADS = 4,
+    KV_HEADS = 2,
+    D = 20,
+    SLOTS = 16,
+    TOKENS = 83,
+    TABLE = (TOKENS + SLOTS - 1) / SLOTS
+};
+
+/* The attention of one step of TOKENS rows by a path; to be freed. */
+static float *attention(const struct path *path, enum dtype type, const float *q, const float *k,
+                        const float *v) {
+    int32_t numbers[TOKENS], table[TABLE], start[2] = {0, TOKENS}, token[TOKENS] = {0};
+    for (int i = 0; i < TOKENS; i++) numbers[i] = i;
+    for (int i = 0; i < TABLE; i++) table[i] = i;
+    struct step step = {.M = TOKENS,
+                        .token = token,
+                        .position = numbers,
+                        .slot = numbers,
+                        .S = 1,
+                        .row_start = start,
+                        .table = table,
+                        .table_stride = TABLE};
+    struct kv_config config = {1, KV_HEADS, D, TABLE, SLOTS, type};
+    struct backend *b = open_backend("plain", 2, TOKENS, 32);
+    struct kv_cache *cache = NULL;
+    ck_assert_int_eq(b->ops->kv_new(b, &cache, &config, NULL), STATUS_OK);
+    float *y = mem_calloc((size_t)TOKENS * HEADS * D, sizeof *y);
+    cpu_of(b)->path = path;
+    b->ops->step_begin(b, &step, cache);
+    b->ops->kv_write(b, cache, 0, k, v);
+    b->ops->attention(b, y, q, cache, 0, HEADS, 0.2f);
+    b->ops->kv_free(b, cache);
+    backend_close(b);
+    return y;
+}
+
+static void check_attention(const struct lacking *l, enum dtype type) {
+    uint64_t state = 5;
+    float *q = random_floats(&state, (size_t)TOKENS * HEADS * D);
+    float *k = random_floats(&state, (size_t)TOKENS * KV_HEADS * D);
+    float *v = random_floats(&state, (size_t)TOKENS * KV_HEADS * D);
+    float *right = attention(&path_plain, type, q, k, v);
+    float *y = attention(l->path, type, q, k, v);
+    assert_same_floats(y, right, (size_t)TOKENS * HEADS * D, l->path->name);
+    free(q), free(k), free(v), free(right), free(y);
+}
+
+START_TEST(attention_over_codes) {
+    long before = instructions_carried_out();
+    if (!can_run(&avxvnni)) return;
+    check_attention(&avxvnni, _i ? DTYPE_Q8_0 : DTYPE_I16);
+    assert_ran(&avxvnni, before);
+}
+END_TEST
+
 /* All codes at an end of their range, all inputs at one of theirs. */
 static void check_largest(const struct lacking *l, enum dtype type, uint8_t byte) {
     enum { K = 256, M = 16 };
@@ -164,6 +228,8 @@ int main(void) {
     tcase_add_loop_test(core, amx_of_every_number_of_rows, 0, N_QUANTISED);
     tcase_add_loop_test(core, amx_of_every_depth, 0, N_QUANTISED);
     tcase_add_loop_test(core, avxvnni_of_rows_and_depths, 0, N_QUANTISED);
+    tcase_add_loop_test(core, avxvnni_of_two_byte_weights, 0, 2);
+    tcase_add_loop_test(core, attention_over_codes, 0, 2);
     tcase_add_loop_test(core, the_largest_sums_are_exact, 0, N_QUANTISED);
     tcase_add_test(core, the_rest_of_the_paths_runs_too);
     tcase_set_timeout(core, 300);

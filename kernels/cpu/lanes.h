@@ -256,7 +256,7 @@ INLINE __m256i eight_add_pairs(__m256i sum, __m256i a, __m256i b) {
 }
 INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
     return (ints){eight_add_pairs(sum.low, a.low, b.low),
-                       eight_add_pairs(sum.high, a.high, b.high)};
+                  eight_add_pairs(sum.high, a.high, b.high)};
 }
 INLINE lanes lanes_of_ints(ints a) {
     return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};

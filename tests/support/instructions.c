@@ -174,11 +174,13 @@ static bool tile_instruction(const struct instruction *in) {
     return in->opcode == 0x5e && !in->memory && multiply(in);
 }
 
-/* ---- vpdpbusd ------------------------------------------------------------------------------- */
+/* ---- vpdpbusd and vpdpwssd ------------------------------------------------------------------ */
 
 /* What the system saved of a thread's vector registers: the area of xsave, whose header says which
  * parts were in use; a part that was not is zero and not written. */
 enum { XSAVE_HEADER = 512, UPPER_HALVES = 576, PART_XMM = 2, PART_UPPER = 4 };
+
+enum { DOTS_OF_BYTES = 0x50, DOTS_OF_PAIRS = 0x52 }; /* opcodes */
 
 static uint8_t *saved_area(const ucontext_t *context) {
     uint8_t *area = (uint8_t *)context->uc_mcontext.fpregs;
@@ -203,18 +205,24 @@ static void write_vector(const uint8_t *value, const ucontext_t *context, int nu
     memcpy(area + UPPER_HALVES + 16 * number, value + 16, 16);
 }
 
-/* reg += unsigned bytes of second * signed bytes of rm, four to a lane. */
+/* reg += second * rm in each of eight lanes: four unsigned by four signed bytes, or two by two
+ * signed 16-bit numbers. */
 static bool add_dots(const struct instruction *in, const ucontext_t *context) {
-    uint8_t codes[32], inputs[32];
+    uint8_t second[32], rm[32];
+    int16_t a[16], b[16];
     int32_t sums[8];
     if (!in->wide || in->prefix != PREFIX_66) return false;
     read_vector((uint8_t *)sums, context, in->reg);
-    read_vector(codes, context, in->second);
+    read_vector(second, context, in->second);
     if (in->memory)
-        memcpy(inputs, in->address + in->stride, sizeof inputs);
+        memcpy(rm, in->address + in->stride, sizeof rm);
     else
-        read_vector(inputs, context, in->rm);
-    for (int k = 0; k < 32; k++) sums[k / 4] += codes[k] * (int8_t)inputs[k];
+        read_vector(rm, context, in->rm);
+    memcpy(a, second, sizeof a);
+    memcpy(b, rm, sizeof b);
+    for (int k = 0; k < 32 && in->opcode == DOTS_OF_BYTES; k++)
+        sums[k / 4] += second[k] * (int8_t)rm[k];
+    for (int k = 0; k < 16 && in->opcode == DOTS_OF_PAIRS; k++) sums[k / 2] += a[k] * b[k];
     write_vector((const uint8_t *)sums, context, in->reg);
     return true;
 }
@@ -226,7 +234,8 @@ static void carry_out(int number, siginfo_t *info, void *arg) {
     ucontext_t *context = arg;
     struct instruction in;
     bool done = read_instruction(&in, context) &&
-                (in.opcode == 0x50 ? add_dots(&in, context) : tile_instruction(&in));
+                (in.opcode == DOTS_OF_BYTES || in.opcode == DOTS_OF_PAIRS ? add_dots(&in, context)
+                                                                          : tile_instruction(&in));
     if (!done) { /* comes again, and then ends the process */
         signal(number, SIG_DFL);
         return;
