@@ -61,9 +61,14 @@ static const struct path *find_path(const char *name) {
     return NULL;
 }
 
-static enum status choose_path(const struct path **out, const char *name, struct err *err) {
+/* NULL: the best. */
+static const char *path_wanted(const char *name) {
     const char *forced = name ? name : getenv("PENSTOCK_CPU");
-    if (forced && !*forced) forced = NULL;
+    return forced && *forced ? forced : NULL;
+}
+
+static enum status choose_path(const struct path **out, const char *name, struct err *err) {
+    const char *forced = path_wanted(name);
     *out = find_path(forced);
     if (*out) return STATUS_OK;
     char list[128] = "";
@@ -71,6 +76,11 @@ static enum status choose_path(const struct path **out, const char *name, struct
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", *path);
     return err_set(err, STATUS_USAGE, "PENSTOCK_CPU",
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
+}
+
+const struct logit_ops *backend_cpu_logit_ops(const char *name) {
+    const struct path *path = find_path(path_wanted(name));
+    return path ? path->logits : &plain_logits;
 }
 
 /* ---- ops that are only memory --------------------------------------------------------------- */

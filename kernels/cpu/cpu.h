@@ -26,6 +26,19 @@ enum {
     QUERIES = 24, /* query vectors that one attention task takes through the context together */
 };
 
+/* The exponential of sampling, for x <= 0: the same reduction in products and sums without fma,
+ * then Taylor's polynomial of degree 7. ln 2 is split so that n times its first part is exact. */
+#define WEIGHT_LOW (-87.0f)
+#define WEIGHT_LOG2E 1.44269504f
+#define WEIGHT_LN2_HIGH 0.693359375f
+#define WEIGHT_LN2_LOW 2.12194440e-4f /* what the first part is too large by */
+#define WEIGHT_P7 1.98412698e-4f
+#define WEIGHT_P6 1.38888889e-3f
+#define WEIGHT_P5 8.33333333e-3f
+#define WEIGHT_P4 4.16666667e-2f
+#define WEIGHT_P3 1.66666667e-1f
+#define WEIGHT_P2 0.5f
+
 /* exp(x) = 2^n * (1 + r + r^2 * q(r)), n the integer nearest x / ln 2 (found by adding 1.5 *
  * 2^23), r = x - n * ln 2 with ln 2 in two floats, q of degree 4 by weighted least squares. Below
  * EXP_LOW it is 0, above EXP_HIGH its value there. */
@@ -217,6 +230,7 @@ struct path {
     void (*merge)(float *into, const float *part, int n);
     /* y[n] = values of a part over its sum. */
     void (*finish)(float *y, const float *part, int n);
+    const struct logit_ops *logits;
 };
 
 extern const struct path path_plain, path_avx2, path_avx512vnni;
@@ -241,6 +255,12 @@ void plain_product(const struct matrix *w, int panel, const struct activations *
 void plain_attend(const struct attend *a);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
+extern const struct logit_ops plain_logits;
+
+/* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
+float plain_weight(float x);
+/* The fixed tree over 16 partial sums, in place. */
+double tree_sum_of_doubles(double *s);
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 
