@@ -227,40 +227,57 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-enum { RUN = 256, RUNS = 8 };
-
-/* The sums of RUNS runs of weights, side by side: each is a chain of additions, in ids' order. */
-static void sum_runs(double *sum, const float *weight) {
-    for (int r = 0; r < RUNS; r++) sum[r] = 0;
-    for (int i = 0; i < RUN; i++)
-        for (int r = 0; r < RUNS; r++) sum[r] += (double)weight[r * RUN + i];
+static double sum_of(const float *weight, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)weight[i];
+    return sum;
 }
 
-/* The first id whose running sum of weights passes u * total, in ids' order, 256 at a time. */
-static int32_t pick_from_all(const float *weight, int V, double total, double u) {
-    double target = u * total, sum = 0, runs[RUNS];
+/* Sums of the 16 blocks from `start` on, as many as there are. */
+static void sum_blocks(const struct sampler *sampler, int start, double *sum) {
+    int left = sampler->V - start;
+    if (left >= LOGIT_RUNS * LOGIT_BLOCK) {
+        sampler->ops->run_sums(sum, sampler->weight + start);
+        return;
+    }
+    for (; left > 0; left -= LOGIT_BLOCK, start += LOGIT_BLOCK)
+        *sum++ = sum_of(sampler->weight + start, left < LOGIT_BLOCK ? left : LOGIT_BLOCK);
+}
+
+/* The first id from `start` to its block's end at which the running sum passes the target; or the
+ * block's last, with a weight, and the sum left in *sum. */
+static int32_t pick_from_block(const struct sampler *sampler, int start, double target,
+                               double *sum) {
     int32_t last = -1;
-    for (int start = 0; start < V; start += RUN) {
-        int end = start + RUN < V ? start + RUN : V, run = start / RUN % RUNS;
-        if (run == 0 && V - start >= RUN * RUNS) sum_runs(runs, weight + start);
-        if (V - start + run * RUN < RUN * RUNS) {
-            runs[run] = 0;
-            for (int i = start; i < end; i++) runs[run] += (double)weight[i];
-        }
-        if (sum + runs[run] <= target) {
-            sum += runs[run];
+    int end = start + LOGIT_BLOCK < sampler->V ? start + LOGIT_BLOCK : sampler->V;
+    for (int i = start; i < end && *sum <= target; i++) {
+        if (sampler->weight[i] <= 0) continue;
+        last = i;
+        *sum += (double)sampler->weight[i];
+    }
+    return last;
+}
+
+/* The first id whose running sum of weights passes the target, in ids' order; whole blocks are
+ * passed over. Where rounding leaves the target just above the sum, the last one that was looked
+ * at, or the first of the heaviest. */
+static int32_t pick_from_all(const struct sampler *sampler, double target) {
+    double sum = 0, block[LOGIT_RUNS];
+    int32_t picked = -1;
+    for (int i = 0; i * LOGIT_BLOCK < sampler->V; i++) {
+        int start = i * LOGIT_BLOCK, run = i % LOGIT_RUNS;
+        if (run == 0) sum_blocks(sampler, start, block);
+        if (sum + block[run] <= target) {
+            sum += block[run];
             continue;
         }
-        for (int i = start; i < end; i++) {
-            if (weight[i] <= 0) continue;
-            last = i;
-            sum += (double)weight[i];
-            if (sum > target) return i;
-        }
+        int32_t id = pick_from_block(sampler, start, target, &sum);
+        if (id >= 0) picked = id;
+        if (sum > target) return picked;
     }
-    if (last >= 0) return last; /* rounding left the target just above the sum */
-    for (last = 0; weight[last] < 1;) last++;
-    return last;
+    if (picked >= 0) return picked;
+    for (picked = 0; sampler->weight[picked] < 1;) picked++;
+    return picked;
 }
 
 /* No logit below this has a weight that is above 0 and at least min_p. */
@@ -377,7 +394,7 @@ static int32_t draw(struct sampler *sampler, const struct sampling *s, const str
     if (s->top_k > 0 || s->min_p > 0) return pick_from_best(sampler, s, row, u);
     double total = weigh_all(sampler, s, row);
     if (s->top_p < 1) return pick_from_nucleus(sampler, s, row, total, u);
-    return pick_from_all(sampler->weight, sampler->V, total, u);
+    return pick_from_all(sampler, u * total);
 }
 
 void sampler_sample(struct sampler *sampler, const struct sampling *s, float *logits,

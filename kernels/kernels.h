@@ -207,9 +207,11 @@ struct logit_ops {
     /* weight[n] = exp((x - max) * inverse), where no x is above max; returns their sum. weight may
      * be x. */
     double (*weights)(float *weight, const float *x, int n, float max, float inverse);
+    /* sum[16] = the sums of 16 runs of 256 weights that stand one behind the other. */
+    void (*run_sums)(double *sum, const float *weight);
 };
 
-enum { LOGIT_BLOCK = 256 };
+enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16 };
 
 /* How many maxima a row of n has: 16 a block. */
 static inline size_t logit_maxima(int n) {

@@ -13,7 +13,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ROUNDS = 100 };
 #else
-enum { ROUNDS = 1000 };
+enum { ROUNDS = 2500 };
 #endif
 
 enum { HISTORY = 40, MOST_BIAS = 5 };

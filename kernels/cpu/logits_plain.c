@@ -95,4 +95,12 @@ static double weights_of(float *weight, const float *x, int n, float max, float 
     return tree_sum_of_doubles(sum);
 }
 
-const struct logit_ops plain_logits = {maxima_of, count_above, collect, weights_of};
+static void run_sums(double *sum, const float *weight) {
+    for (int r = 0; r < LOGIT_RUNS; r++) {
+        const float *run = weight + (size_t)r * LOGIT_BLOCK;
+        sum[r] = 0;
+        for (int i = 0; i < LOGIT_BLOCK; i++) sum[r] += (double)run[i];
+    }
+}
+
+const struct logit_ops plain_logits = {maxima_of, count_above, collect, weights_of, run_sums};
