@@ -419,6 +419,7 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
         change_logits(sampler, s, logits, history, n_prompt, n_output);
         row = read_row(sampler, logits);
     }
-    out->id = s->temperature > 0 ? draw(sampler, s, &row, position, choice) : best_id(sampler, &row);
+    out->id =
+        s->temperature > 0 ? draw(sampler, s, &row, position, choice) : best_id(sampler, &row);
     if (scored) score_chosen(sampler, own, own_max, lse, out->id, out);
 }

@@ -70,8 +70,7 @@ static float one_of(uint64_t *state, const float *values, int n) {
     return values[random_below(state, n)];
 }
 #define ONE_OF(state, ...)                                                                         \
-    one_of(state, (const float[]){__VA_ARGS__},                                                    \
-           (int)(sizeof(float[]){__VA_ARGS__} / sizeof(float)))
+    one_of(state, (const float[]){__VA_ARGS__}, (int)(sizeof(float[]){__VA_ARGS__} / sizeof(float)))
 
 static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     struct sampling *s = &t->sampling;
@@ -126,9 +125,9 @@ static void check_same(const struct sampled *a, const struct sampled *b, bool to
     if (!tops) return;
     ck_assert_msg(a->n_top == b->n_top, "%s: %d best, not %d", what, a->n_top, b->n_top);
     for (int i = 0; i < a->n_top; i++)
-        ck_assert_msg(a->top[i].id == b->top[i].id &&
-                          same_bits(a->top[i].logprob, b->top[i].logprob),
-                      "%s: the best's number %d is %d, not %d", what, i, a->top[i].id, b->top[i].id);
+        ck_assert_msg(
+            a->top[i].id == b->top[i].id && same_bits(a->top[i].logprob, b->top[i].logprob),
+            "%s: the best's number %d is %d, not %d", what, i, a->top[i].id, b->top[i].id);
 }
 
 struct bench {

@@ -84,7 +84,8 @@ static const struct timed cases[] = {
     {"greedy, logprobs 5", {UNPENALISED, ALL, .n_logprobs = 5}, 30},
     {"temperature 1, logprobs 5", {UNPENALISED, ALL, .temperature = 1, .n_logprobs = 5}, 50},
     {"greedy, penalties over 500",
-     {UNSCORED, ALL, .presence_penalty = 0.5f, .frequency_penalty = 0.2f, .repetition_penalty = 1.1f},
+     {UNSCORED, ALL, .presence_penalty = 0.5f, .frequency_penalty = 0.2f,
+      .repetition_penalty = 1.1f},
      10},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };

@@ -77,7 +77,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Microseconds of the median step, without the eviction, in which n_seqs sequences decode after n_prompt tokens. */
+/* Microseconds of the median step, without the eviction, in which n_seqs sequences decode after
+ * n_prompt tokens. */
 static double median_step_us(int n_seqs, int n_prompt) {
     struct scheduler *scheduler = busy_scheduler(n_seqs, n_prompt, N_STEPS + 64);
     struct generation *generations = mem_calloc((size_t)n_seqs, sizeof *generations);

@@ -7,6 +7,7 @@
  *   matrix.c      weights in panels             rows.c       ops on rows, split over the threads
  *   matmul.c      the product's work list       kv.c         the paged cache
  *   attention.c   the work list of attention    *_plain.c    the plain path
+ *   logits_plain.c, fast_logits.inc  a row of logits, for sampling
  *   fast_SET.c    the .inc files compiled for one instruction set
  * / */
 #ifndef PENSTOCK_KERNELS_CPU_H
@@ -230,6 +231,7 @@ struct path {
     void (*merge)(float *into, const float *part, int n);
     /* y[n] = values of a part over its sum. */
     void (*finish)(float *y, const float *part, int n);
+    /* Reductions over rows of logits; the host that samples has them from backend_cpu_logit_ops. */
     const struct logit_ops *logits;
 };
 

@@ -1,5 +1,5 @@
-/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a heap. It is
- * the oracle of engine/sampling.c, which looks at few ids and must choose the same ones. */
+/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a heap. It
+ * is the oracle of engine/sampling.c, which looks at few ids and must choose the same ones. */
 #include "support/sampling_reference.h"
 
 #include <assert.h>
@@ -127,7 +127,7 @@ static void score_top(const float *logits, int V, double lse, int n_top, struct 
 }
 
 void reference_score(struct reference *sampler, const float *logits, int32_t id, int n_top,
-                   struct sampled *out) {
+                     struct sampled *out) {
     double lse = log_sum(sampler, logits);
     score_chosen(logits, sampler->V, lse, id, out);
     score_top(logits, sampler->V, lse, n_top, out);
@@ -270,8 +270,8 @@ static int32_t draw(struct reference *sampler, const struct sampling *s, const f
 }
 
 void reference_sample(struct reference *sampler, const struct sampling *s, float *logits,
-                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
-                    struct sampled *out) {
+                      const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                      struct sampled *out) {
     assert(s->temperature >= 0 && s->repetition_penalty > 0);
     bool scored = s->n_logprobs >= 0;
     bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
