@@ -141,9 +141,10 @@ struct sampled {
     struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
 };
 
-/* Scratch of one sampling thread: tables of the vocabulary's size. */
+/* Scratch of one sampling thread: tables of the vocabulary's size. `path` is the CPU path whose
+ * vector units it uses (kernels.h), NULL for the best; no result depends on it. */
 struct sampler;
-struct sampler *sampler_new(int V);
+struct sampler *sampler_new(int V, const char *path);
 void sampler_free(struct sampler *sampler);
 
 /* Chooses the token at absolute position `position` of a sequence from logits[V], which it may

@@ -82,9 +82,9 @@ static enum status load(struct model *model, const struct weights *weights,
     return status;
 }
 
-/* x += attention(norm(x)) */
-static void attend(struct model *model, int index, const struct step *step,
-                   struct kv_cache *cache) {
+/* k and v of all rows into the cache, from norm(x); q for what comes next. */
+static void project(struct model *model, int index, const struct step *step,
+                    struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
@@ -97,38 +97,52 @@ static void attend(struct model *model, int index, const struct step *step,
     b->ops->rope(b, a->q, m->H, m->D, m->D_rope, model->inv_freq, rope);
     b->ops->rope(b, a->k, m->G, m->D, m->D_rope, model->inv_freq, rope);
     b->ops->kv_write(b, cache, index, a->k, a->v);
-    b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
-    b->ops->matmul(b, &a->out, a->mixed, &layer->wo, 1, M);
-    b->ops->add(b, a->x, a->out, M, m->K);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))) */
-static void transform(struct model *model, int index, const struct step *step) {
+/* mixed = attention */
+static void attend(struct model *model, int index, const struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_info *m = &model->info;
+    struct activations *a = &model->act;
+    b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
+}
+
+/* M rows: x += output(mixed), then x += down(silu(gate(norm(x))) * up(norm(x))) */
+static void transform(struct model *model, int index, float *x, const float *mixed, int M) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
-    int M = step->M;
-    b->ops->rmsnorm(b, a->norm, a->x, layer->mlp_norm, M, m->K, m->rms_epsilon);
+    b->ops->matmul(b, &a->out, mixed, &layer->wo, 1, M);
+    b->ops->add(b, x, a->out, M, m->K);
+    b->ops->rmsnorm(b, a->norm, x, layer->mlp_norm, M, m->K, m->rms_epsilon);
     b->ops->matmul(b, (float *const[]){a->gate, a->up}, a->norm,
                    (struct matrix *const[]){layer->gate, layer->up}, 2, M);
     b->ops->silu_gate(b, a->gate, a->gate, a->up, M, m->F);
     b->ops->matmul(b, &a->out, a->gate, &layer->down, 1, M);
-    b->ops->add(b, a->x, a->out, M, m->K);
+    b->ops->add(b, x, a->out, M, m->K);
 }
 
+/* After the last layer's keys and values only the rows go on that want logits: their x and what
+ * attention gave them move to `rows` and, as the queries are done with, to `q`. */
 static void forward(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
+    int last = m->L - 1;
     b->ops->step_begin(b, step, cache);
     b->ops->embed(b, a->x, model->embedding);
-    for (int i = 0; i < m->L; i++) {
-        attend(model, i, step, cache);
-        transform(model, i, step);
+    for (int i = 0; i < last; i++) {
+        project(model, i, step, cache);
+        attend(model, i, cache);
+        transform(model, i, a->x, a->mixed, step->M);
     }
+    project(model, last, step, cache);
     if (step->R == 0) return;
+    attend(model, last, cache);
     b->ops->gather(b, a->rows, a->x, m->K);
+    b->ops->gather(b, a->q, a->mixed, m->H * m->D);
+    transform(model, last, a->rows, a->q, step->R);
     b->ops->rmsnorm(b, a->rows, a->rows, model->final_norm, step->R, m->K, m->rms_epsilon);
     b->ops->matmul(b, &a->logits, a->rows, &model->head, 1, step->R);
 }

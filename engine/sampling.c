@@ -18,139 +18,177 @@
  * Nothing here calls a function of libm: exp and log are made of additions and products in a
  * written order, so every machine gives the same token. Sums run in double precision over 16 lanes
  * that are added as a tree.
+ *
+ * DESIGN. A vocabulary is large and what may be chosen from it is small, so the row is read as few
+ * times as can be, and only by the vector functions of kernels.h. The first reading leaves the
+ * maxima of its columns. A logit that k of those reach is reached by k of the row, so a few counts
+ * over them, a sixteenth of the row, give a bound below which none of the k best is; what reaches
+ * it is collected from the blocks whose maxima do, and only that is weighed and sorted. Step 5
+ * orders by e, which is rounded: logits that are close may have the same e, or swapped ones. So
+ * bounds are put lower by SLACK, several times what rounding can amount to, and the order is that
+ * of e in the end.
  */
-#include "engine/sampling_math.h"
-
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/candidates.h"
 #include "engine/engine.h"
+#include "engine/sampling_math.h"
 
-struct candidate {
-    float weight; /* e of step 5 */
-    int32_t id;
-};
+/* In units of the temperature. An e whose exponent is less than another's by 6e-7 or more is the
+ * smaller one (its relative error is below 3e-7), and two roundings of an exponent down to -87,
+ * below which e is 0, amount to 2e-5. */
+#define SLACK 1e-4
+#define LEAST_EXPONENT (-87.0)
+
+enum { LANES = 16 };
 
 struct sampler {
-    int V;
-    float *weight;               /* [V] e of every id */
-    float *raw;                  /* [V] the untouched logits, while they are changed */
-    int32_t *count;              /* [V] zero between calls: how often an id was generated */
-    struct candidate *candidate; /* [V] */
+    int V, n_maxima;
+    const struct logit_ops *ops;
+    float *maxima;  /* [n_maxima] of the row that was read last */
+    float *weight;  /* [V] e of every id */
+    float *raw;     /* [V] the untouched logits, while they are changed */
+    int32_t *count; /* [V] zero between calls: how often an id was generated */
+    float *value;   /* [V] what was collected from the row, ... */
+    int32_t *id;    /* [V] ... and its ids */
+    struct candidates candidates;
 };
 
-struct sampler *sampler_new(int V) {
+struct sampler *sampler_new(int V, const char *path) {
     struct sampler *sampler = mem_calloc(1, sizeof *sampler);
     sampler->V = V;
+    sampler->n_maxima = (int)logit_maxima(V);
+    sampler->ops = backend_cpu_logit_ops(path);
+    sampler->maxima = mem_calloc((size_t)sampler->n_maxima, sizeof *sampler->maxima);
     sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
     sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
     sampler->count = mem_calloc((size_t)V, sizeof *sampler->count);
-    sampler->candidate = mem_calloc((size_t)V, sizeof *sampler->candidate);
+    sampler->value = mem_calloc((size_t)V, sizeof *sampler->value);
+    sampler->id = mem_calloc((size_t)V, sizeof *sampler->id);
+    candidates_init(&sampler->candidates, V);
     return sampler;
 }
 
 void sampler_free(struct sampler *sampler) {
     if (!sampler) return;
+    free(sampler->maxima);
     free(sampler->weight);
     free(sampler->raw);
     free(sampler->count);
-    free(sampler->candidate);
+    free(sampler->value);
+    free(sampler->id);
+    candidates_free(&sampler->candidates);
     free(sampler);
 }
 
-/* ---- whole rows ----------------------------------------------------------------------------- */
+/* ---- a row ---------------------------------------------------------------------------------- */
 
-#define LANES 16
+/* Logits that were read: their maxima are the sampler's. */
+struct row {
+    const float *logits;
+    float max;
+    double total; /* of the weights at temperature 1, while the sampler has them; or 0 */
+};
 
-static float largest(const float *x, int n) {
-    float lane[LANES], best = -INFINITY;
-    for (int i = 0; i < LANES; i++) lane[i] = -INFINITY;
-    int k = 0;
-    for (; k + LANES <= n; k += LANES) {
-        for (int i = 0; i < LANES; i++) lane[i] = x[k + i] > lane[i] ? x[k + i] : lane[i];
-    }
-    for (int i = 0; i < LANES; i++) best = lane[i] > best ? lane[i] : best;
-    for (; k < n; k++) best = x[k] > best ? x[k] : best;
-    return best;
+static struct row read_row(struct sampler *sampler, const float *logits) {
+    return (struct row){logits, sampler->ops->maxima(sampler->maxima, logits, sampler->V), 0};
 }
 
-/* weight[i] = exp((x[i] - max) * inverse); returns their sum. */
-static double exponentials(float *weight, const float *x, int n, float max, float inverse) {
-    for (int i = 0; i < n; i++) weight[i] = exp_nonpositive((x[i] - max) * inverse);
-    double lane[LANES] = {0};
-    int k = 0;
-    for (; k + LANES <= n; k += LANES) {
-        for (int i = 0; i < LANES; i++) lane[i] += (double)weight[k + i];
-    }
-    for (int i = 0; k + i < n; i++) lane[i] += (double)weight[k + i];
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    }
-    return lane[0];
+/* Collects the ids whose logits reach the bound, in their order; returns how many they are. */
+static int collect(struct sampler *sampler, const struct row *row, float bound, int most) {
+    return sampler->ops->collect(sampler->value, sampler->id, most, row->logits, sampler->V,
+                                 sampler->maxima, bound);
 }
 
-static int32_t argmax(const float *x, int n) {
-    float max = largest(x, n);
-    for (int i = 0; i < n; i++) {
-        if (x[i] == max) return i;
+/* In a row of NaN any id is as good, and the request goes on. */
+static int32_t best_id(struct sampler *sampler, const struct row *row) {
+    return collect(sampler, row, row->max, 1) > 0 ? sampler->id[0] : 0;
+}
+
+/* A bound that at least k of the row are above, and not many more; -inf when there are no k. The
+ * maxima are counted where they are enough: each is another logit. */
+static float bound_of_best(const struct sampler *sampler, const struct row *row, int k) {
+    bool few = k <= sampler->n_maxima / 2;
+    const float *x = few ? sampler->maxima : row->logits;
+    int n = few ? sampler->n_maxima : sampler->V, count;
+    float low, high = row->max;
+    if (sampler->ops->count_above(x, n, -INFINITY) < k) return -INFINITY;
+    for (float step = 1;; step *= 2) {
+        low = row->max - step;
+        count = sampler->ops->count_above(x, n, low);
+        if (count >= k) break;
+        if (step > FLT_MAX / 4) return -INFINITY;
+        high = low;
     }
-    return 0; /* a row of NaN: any id is as good, and the request goes on */
+    for (int i = 0; i < 16 && count > k + k / 4 + 8; i++) {
+        float middle = low + (high - low) / 2;
+        int above = sampler->ops->count_above(x, n, middle);
+        if (above >= k) {
+            low = middle;
+            count = above;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* Is a better than b? Ties go to the lower id. */
-static bool better(float a, int32_t a_id, float b, int32_t b_id) {
-    return a > b || (a == b && a_id < b_id);
-}
-
-/* The n best of x in order, by insertion: n is at most 20 and almost every id fails the first
- * comparison. */
-static int best_of_row(const float *x, int V, int n, struct token_logprob *top) {
+/* The n best of what was collected, in order, by insertion: n is at most 20, and ties stay in the
+ * order of their ids. */
+static int best_of_collected(const struct sampler *sampler, int collected, int n,
+                             struct token_logprob *top) {
     int found = 0;
-    for (int32_t id = 0; id < V && n > 0; id++) {
-        if (found == n && !(x[id] > top[n - 1].logprob)) continue;
+    for (int i = 0; i < collected; i++) {
+        float value = sampler->value[i];
+        if (found == n && !(value > top[n - 1].logprob)) continue;
         int at = found < n ? found++ : n - 1;
-        while (at > 0 && better(x[id], id, top[at - 1].logprob, top[at - 1].id)) {
-            top[at] = top[at - 1];
-            at--;
-        }
-        top[at] = (struct token_logprob){id, x[id]};
+        for (; at > 0 && value > top[at - 1].logprob; at--) top[at] = top[at - 1];
+        top[at] = (struct token_logprob){sampler->id[i], value};
     }
     return found;
 }
 
 /* log of the sum of the exponentials of a row. In double: a logprob is the small difference of two
  * large numbers, and is rounded once. */
-static double log_sum(struct sampler *sampler, const float *logits) {
-    float max = largest(logits, sampler->V);
-    return (double)max + log_positive(exponentials(sampler->weight, logits, sampler->V, max, 1.0f));
+static double log_sum(struct sampler *sampler, struct row *row) {
+    row->total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max, 1.0f);
+    return (double)row->max + log_positive(row->total);
 }
 
 static float logprob_of(float logit, double lse) {
     return (float)((double)logit - lse);
 }
 
-static void score_chosen(const float *logits, int V, double lse, int32_t id, struct sampled *out) {
+static void score_chosen(const struct sampler *sampler, const float *logits, float max, double lse,
+                         int32_t id, struct sampled *out) {
     out->id = id;
     out->logprob = logprob_of(logits[id], lse);
     out->rank = 1;
-    for (int i = 0; i < V; i++) out->rank += logits[i] > logits[id];
+    if (logits[id] < max) out->rank += sampler->ops->count_above(logits, sampler->V, logits[id]);
 }
 
-static void score_top(const float *logits, int V, double lse, int n_top, struct sampled *out) {
+static void score_top(struct sampler *sampler, const struct row *row, double lse, int n_top,
+                      struct sampled *out) {
     assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
-    out->n_top = best_of_row(logits, V, n_top, out->top);
+    if (n_top == 0) return;
+    int n = collect(sampler, row, bound_of_best(sampler, row, n_top), sampler->V);
+    out->n_top = best_of_collected(sampler, n, n_top, out->top);
     for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
 }
 
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
                    struct sampled *out) {
-    double lse = log_sum(sampler, logits);
-    score_chosen(logits, sampler->V, lse, id, out);
-    score_top(logits, sampler->V, lse, n_top, out);
+    struct row row = read_row(sampler, logits);
+    double lse = log_sum(sampler, &row);
+    out->n_top = 0;
+    score_chosen(sampler, logits, row.max, lse, id, out);
+    score_top(sampler, &row, lse, n_top, out);
 }
 
 /* ---- changes to the logits ------------------------------------------------------------------ */
@@ -189,119 +227,199 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The first id whose running sum of weights passes u * total, in ids' order, 256 at a time. */
-static int32_t pick_from_all(const float *weight, int V, double total, double u) {
-    double target = u * total, sum = 0;
-    int32_t last = -1;
-    for (int start = 0; start < V; start += 256) {
-        int end = start + 256 < V ? start + 256 : V;
-        double block = 0;
-        for (int i = start; i < end; i++) block += (double)weight[i];
-        if (sum + block <= target) {
-            sum += block;
-            continue;
-        }
-        for (int i = start; i < end; i++) {
-            if (weight[i] <= 0) continue;
-            last = i;
-            sum += (double)weight[i];
-            if (sum > target) return i;
-        }
-    }
-    return last >= 0 ? last : argmax(weight, V); /* rounding left the target just above the sum */
-}
-
-static bool heavier(const struct candidate *a, const struct candidate *b) {
-    return better(a->weight, a->id, b->weight, b->id);
-}
-
-static void sift_down(struct candidate *heap, int n, int i) {
-    struct candidate moved = heap[i];
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && heavier(&heap[child + 1], &heap[child])) child++;
-        if (!heavier(&heap[child], &moved)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moved;
-}
-
-/* Takes the heaviest off the heap and puts it behind the heap's new end. */
-static struct candidate heap_pop(struct candidate *heap, int *n) {
-    struct candidate top = heap[0];
-    heap[0] = heap[--*n];
-    heap[*n] = top;
-    sift_down(heap, *n, 0);
-    return top;
-}
-
-static int collect(struct candidate *candidate, const float *weight, int V, float least) {
-    int n = 0;
-    for (int32_t id = 0; id < V; id++) {
-        if (weight[id] >= least && weight[id] > 0) {
-            candidate[n++] = (struct candidate){weight[id], id};
-        }
-    }
-    for (int i = n / 2 - 1; i >= 0; i--) sift_down(candidate, n, i);
-    return n;
-}
-
-/* Sum of the k heaviest; they end up in descending order at heap[n - 1], heap[n - 2], ... */
-static double pop_heaviest(struct candidate *heap, int n, int k) {
+static double sum_of(const float *weight, int n) {
     double sum = 0;
-    for (int left = n; k > 0; k--) sum += (double)heap_pop(heap, &left).weight;
+    for (int i = 0; i < n; i++) sum += (double)weight[i];
     return sum;
 }
 
-/* With top_k the kept run is sorted as a whole; without it only as far as top_p reaches. */
-static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s, double all,
-                              double u) {
-    struct candidate *heap = sampler->candidate;
-    int n = collect(heap, sampler->weight, sampler->V, s->min_p);
-    if (n == 0) return argmax(sampler->weight, sampler->V);
-    int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0, left = n;
-    double total = all, sum = 0;
-    if (k < n || s->min_p > 0) {
-        total = pop_heaviest(heap, n, k);
-        left = n - k;
+/* Sums of the 16 blocks from `start` on, as many as there are. */
+static void sum_blocks(const struct sampler *sampler, int start, double *sum) {
+    int left = sampler->V - start;
+    if (left >= LOGIT_RUNS * LOGIT_BLOCK) {
+        sampler->ops->run_sums(sum, sampler->weight + start);
+        return;
     }
-    bool sorted = left < n;
-    while (kept < k && (kept == 0 || sum < (double)s->top_p * total)) {
-        sum += sorted ? (double)heap[n - 1 - kept].weight : (double)heap_pop(heap, &left).weight;
-        kept++;
-    }
-    double target = u * sum, running = 0;
-    for (int i = 0; i < kept; i++) {
-        running += (double)heap[n - 1 - i].weight;
-        if (running > target) return heap[n - 1 - i].id;
-    }
-    return heap[n - kept].id;
+    for (; left > 0; left -= LOGIT_BLOCK, start += LOGIT_BLOCK)
+        *sum++ = sum_of(sampler->weight + start, left < LOGIT_BLOCK ? left : LOGIT_BLOCK);
 }
 
-static int32_t draw(struct sampler *sampler, const struct sampling *s, const float *logits,
-                    int position, int choice) {
-    float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
-    if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
-    double total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
-    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
-    if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0) {
-        return pick_from_all(sampler->weight, sampler->V, total, u);
+/* The first id from `start` to its block's end at which the running sum passes the target; or the
+ * block's last, with a weight, and the sum left in *sum. */
+static int32_t pick_from_block(const struct sampler *sampler, int start, double target,
+                               double *sum) {
+    int32_t last = -1;
+    int end = start + LOGIT_BLOCK < sampler->V ? start + LOGIT_BLOCK : sampler->V;
+    for (int i = start; i < end && *sum <= target; i++) {
+        if (sampler->weight[i] <= 0) continue;
+        last = i;
+        *sum += (double)sampler->weight[i];
     }
-    return pick_from_best(sampler, s, total, u);
+    return last;
+}
+
+/* The first id whose running sum of weights passes the target, in ids' order; whole blocks are
+ * passed over. Where rounding leaves the target just above the sum, the last one that was looked
+ * at, or the first of the heaviest. */
+static int32_t pick_from_all(const struct sampler *sampler, double target) {
+    double sum = 0, block[LOGIT_RUNS];
+    int32_t picked = -1;
+    for (int i = 0; i * LOGIT_BLOCK < sampler->V; i++) {
+        int start = i * LOGIT_BLOCK, run = i % LOGIT_RUNS;
+        if (run == 0) sum_blocks(sampler, start, block);
+        if (sum + block[run] <= target) {
+            sum += block[run];
+            continue;
+        }
+        int32_t id = pick_from_block(sampler, start, target, &sum);
+        if (id >= 0) picked = id;
+        if (sum > target) return picked;
+    }
+    if (picked >= 0) return picked;
+    for (picked = 0; sampler->weight[picked] < 1;) picked++;
+    return picked;
+}
+
+/* No logit below this has a weight that is above 0 and at least min_p. */
+static float least_logit(const struct sampling *s, const struct row *row) {
+    double exponent = s->min_p > 0 ? log_positive((double)s->min_p) : LEAST_EXPONENT;
+    if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;
+    double least = (double)row->max + (double)s->temperature * (exponent - SLACK);
+    return least < -(double)FLT_MAX ? -INFINITY : (float)least;
+}
+
+/* None of the k heaviest has a logit below this. */
+static float least_of_best(const struct sampler *sampler, const struct sampling *s,
+                           const struct row *row, int k) {
+    double least = (double)bound_of_best(sampler, row, k) - SLACK * (double)s->temperature;
+    return least < -(double)FLT_MAX ? -INFINITY : (float)least;
+}
+
+/* Makes candidates, in ids' order, of those whose logits reach the bound; returns how many. */
+static int weigh(struct sampler *sampler, const struct sampling *s, const struct row *row,
+                 float bound) {
+    int collected = collect(sampler, row, bound, sampler->V), n = 0;
+    float *value = sampler->value;
+    sampler->ops->weights(value, value, collected, row->max, 1.0f / s->temperature);
+    for (int i = 0; i < collected; i++)
+        if (value[i] > 0 && value[i] >= s->min_p)
+            sampler->candidates.best[n++] = (struct candidate){value[i], sampler->id[i]};
+    return n;
+}
+
+/* The shortest run of the n heaviest whose sum reaches `wanted`, at least one. */
+static int run_reaching(const struct candidate *best, int n, double wanted, double *sum) {
+    int kept = 0;
+    *sum = 0;
+    while (kept < n && (kept == 0 || *sum < wanted)) *sum += (double)best[kept++].weight;
+    return kept;
+}
+
+static int32_t pick_from_run(const struct candidate *best, int kept, double target) {
+    double running = 0;
+    for (int i = 0; i < kept; i++) {
+        running += (double)best[i].weight;
+        if (running > target) return best[i].id;
+    }
+    return best[kept - 1].id;
+}
+
+/* The sum of weights as it is taken over a whole row, whose others are 0. */
+static double sum_in_lanes(const struct candidate *candidate, int n) {
+    double lane[LANES] = {0};
+    for (int i = 0; i < n; i++) lane[candidate[i].id % LANES] += (double)candidate[i].weight;
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+    return lane[0];
+}
+
+/* With top_k or min_p: all that count are collected. One more than top_k is asked for: if there are
+ * not that many, all weights are there. */
+static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
+                              const struct row *row, double u) {
+    int most = s->top_k > 0 && s->top_k < sampler->V ? s->top_k : sampler->V;
+    float bound = least_logit(s, row);
+    if (most < sampler->V) bound = fmaxf(bound, least_of_best(sampler, s, row, most + 1));
+    int n = weigh(sampler, s, row, bound), k = most < n ? most : n;
+    bool whole = k == n && s->min_p <= 0;
+    double total = whole ? sum_in_lanes(sampler->candidates.best, n) : 0, sum;
+    candidates_sort(&sampler->candidates, n);
+    const struct candidate *best = sampler->candidates.best;
+    for (int i = 0; i < k && !whole; i++) total += (double)best[i].weight;
+    int kept = run_reaching(best, k, (double)s->top_p * total, &sum);
+    return pick_from_run(best, kept, u * sum);
+}
+
+/* How many of the n heaviest collected ones no other can come before: those that are heavier than
+ * a logit clearly above the bound. */
+static int count_certain(const struct sampler *sampler, const struct sampling *s,
+                         const struct row *row, float bound, int n) {
+    float clear = bound + 2 * (float)SLACK * s->temperature, weight;
+    int certain = 0;
+    if (!(clear < row->max)) return 0;
+    sampler->ops->weights(&weight, &clear, 1, row->max, 1.0f / s->temperature);
+    while (certain < n && sampler->candidates.best[certain].weight >= weight) certain++;
+    return certain;
+}
+
+/* With top_p alone: the heaviest are collected, more and more of them, until the sum of those whose
+ * order is certain reaches it. */
+static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
+                                 const struct row *row, double total, double u) {
+    double wanted = (double)s->top_p * total, sum;
+    float least = least_logit(s, row);
+    for (int k = 64;; k = k < sampler->V / 8 ? 8 * k : sampler->V + 1) {
+        float bound = fmaxf(least, least_of_best(sampler, s, row, k));
+        int n = weigh(sampler, s, row, bound);
+        candidates_sort(&sampler->candidates, n);
+        bool all = bound <= least;
+        int certain = all ? n : count_certain(sampler, s, row, bound, n);
+        int kept = run_reaching(sampler->candidates.best, certain, wanted, &sum);
+        if (all || (kept > 0 && sum >= wanted))
+            return pick_from_run(sampler->candidates.best, kept, u * sum);
+    }
+}
+
+/* The sum of all weights, which are left in the sampler. */
+static double weigh_all(struct sampler *sampler, const struct sampling *s, const struct row *row) {
+    if (row->total > 0 && s->temperature == 1) return row->total;
+    return sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
+                                 1.0f / s->temperature);
+}
+
+static int32_t draw(struct sampler *sampler, const struct sampling *s, const struct row *row,
+                    int position, int choice) {
+    if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
+    if (s->top_k > 0 || s->min_p > 0) return pick_from_best(sampler, s, row, u);
+    double total = weigh_all(sampler, s, row);
+    if (s->top_p < 1) return pick_from_nucleus(sampler, s, row, total, u);
+    return pick_from_all(sampler, u * total);
 }
 
 void sampler_sample(struct sampler *sampler, const struct sampling *s, float *logits,
                     const int32_t *history, int n_prompt, int n_output, int position, int choice,
                     struct sampled *out) {
-    assert(s->temperature >= 0 && s->repetition_penalty > 0);
+    assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     bool scored = s->n_logprobs >= 0;
     bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
-    double lse = scored ? log_sum(sampler, logits) : 0;
-    *out = (struct sampled){0};
-    if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;
+    float own_max = 0;
+    double lse = 0;
+    struct row row = {0};
+    *out = (struct sampled){0};
+    if (scored || !changed) row = read_row(sampler, logits);
+    if (scored) {
+        lse = log_sum(sampler, &row);
+        own_max = row.max;
+        score_top(sampler, &row, lse, s->n_logprobs, out);
+    }
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
-    if (changed) change_logits(sampler, s, logits, history, n_prompt, n_output);
-    out->id = s->temperature > 0 ? draw(sampler, s, logits, position, choice)
-                                 : argmax(logits, sampler->V);
-    if (scored) score_chosen(own, sampler->V, lse, out->id, out);
+    if (changed) {
+        change_logits(sampler, s, logits, history, n_prompt, n_output);
+        row = read_row(sampler, logits);
+    }
+    out->id =
+        s->temperature > 0 ? draw(sampler, s, &row, position, choice) : best_id(sampler, &row);
+    if (scored) score_chosen(sampler, own, own_max, lse, out->id, out);
 }

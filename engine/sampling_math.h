@@ -1,39 +1,13 @@
-/* exp, log and random numbers for sampling, with the same bits on every machine. Internal to
- * engine/.
+/* log and random numbers for sampling, with the same bits on every machine. Internal to engine/.
  *
- * They are written in additions, products and bit operations only, each rounded as IEEE 754 says,
- * so the compiler may vectorise the loops over them without changing a result (the build forbids
- * contraction to fma).
+ * They are written in additions, products and bit operations only, each rounded as IEEE 754 says
+ * (the build forbids contraction to fma).
  */
 #ifndef PENSTOCK_ENGINE_SAMPLING_MATH_H
 #define PENSTOCK_ENGINE_SAMPLING_MATH_H
 
 #include <stdint.h>
 #include <string.h>
-
-/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87 and for a NaN. x = n ln 2 + r, |r| <=
- * ln 2 / 2, and exp(r) is its Taylor polynomial of degree 7; ln 2 is split in two so that n ln 2 is
- * exact in its first part. */
-static inline float exp_nonpositive(float x) {
-    float clamped = x >= -87.0f ? x : -87.0f;
-    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are n */
-    float n = shifted - 12582912.0f;
-    float r = clamped - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.98412698e-4f;
-    p = p * r + 1.38888889e-3f;
-    p = p * r + 8.33333333e-3f;
-    p = p * r + 4.16666667e-2f;
-    p = p * r + 1.66666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    float y = p * scale;
-    return x >= -87.0f ? y : 0.0f;
-}
 
 /* Natural logarithm of a positive, finite, normal number, error below 4e-16 + 4e-16 |log x|. x =
  * 2^e m with m in [sqrt 1/2, sqrt 2), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.1716, as

@@ -199,6 +199,39 @@ void backend_close(struct backend *b);
  * the last. */
 const char *const *backend_cpu_paths(void);
 
+/* ---- rows of logits ------------------------------------------------------------------------- */
+
+/* What sampling reads a row of logits with, on the calling thread. All CPU paths give the same
+ * bits. A NaN is never the largest, above a bound, or collected. */
+struct logit_ops {
+    /* Returns the largest of x[n], -inf when there is none, and in maxima[logit_maxima(n)] that of
+     * each of 16 columns in each block of 256: maxima[16 * b + i] is the largest of x[256 * b + i],
+     * x[256 * b + 16 + i], ... */
+    float (*maxima)(float *maxima, const float *x, int n);
+    /* How many of x[n] are above the bound. */
+    int (*count_above)(const float *x, int n, float bound);
+    /* The first of x[n] that are at least the bound, at most `most` of them, in the order of their
+     * ids; returns how many. `maxima` are those of x. */
+    int (*collect)(float *value, int32_t *id, int most, const float *x, int n, const float *maxima,
+                   float bound);
+    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns their sum. weight may
+     * be x. */
+    double (*weights)(float *weight, const float *x, int n, float max, float inverse);
+    /* sum[16] = the sums of 16 runs of 256 weights that stand one behind the other. */
+    void (*run_sums)(double *sum, const float *weight);
+};
+
+enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16 };
+
+/* How many maxima a row of n has: 16 a block. */
+static inline size_t logit_maxima(int n) {
+    return ((size_t)n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * 16;
+}
+
+/* Those of the path `name`. NULL: of the best of this machine, or of what PENSTOCK_CPU says. A path
+ * that it cannot run: of the plain one. */
+const struct logit_ops *backend_cpu_logit_ops(const char *name);
+
 /* ---- where the time goes -------------------------------------------------------------------- */
 
 enum op {

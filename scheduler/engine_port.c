@@ -87,7 +87,7 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
     port->engine = engine;
     port->V = engine_model(engine)->V;
     port->n_samplers = samplers_wanted(engine, config->max_num_seqs);
-    for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V);
+    for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V, NULL);
     port->spare = mem_large(spare_bytes(port));
     struct engine_port made = {.self = port,
                                .V = port->V,

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/sampling_math.h"
+#include "kernels/cpu/cpu.h"
 #include "support/suite_main.h"
 
 #define V 1000
@@ -15,7 +16,7 @@ static struct sampler *sampler;
 static float logits[V];
 
 static void setup(void) {
-    sampler = sampler_new(V);
+    sampler = sampler_new(V, NULL);
     for (int i = 0; i < V; i++) logits[i] = (float)sin(i * 12.9898) * 4;
 }
 
@@ -67,10 +68,10 @@ END_TEST
 START_TEST(exp_and_log_are_close_to_the_true_ones) {
     for (float x = 0; x > -87; x -= 0.00731f) {
         double want = exp((double)x);
-        ck_assert_double_le(fabs((double)exp_nonpositive(x) - want), 3e-7 * want);
+        ck_assert_double_le(fabs((double)plain_weight(x) - want), 3e-7 * want);
     }
-    ck_assert_float_eq(exp_nonpositive(0), 1.0f);
-    ck_assert_float_eq(exp_nonpositive(-INFINITY), 0.0f);
+    ck_assert_float_eq(plain_weight(0), 1.0f);
+    ck_assert_float_eq(plain_weight(-INFINITY), 0.0f);
     for (double x = 1e-6; x < 1e9; x *= 1.0371) {
         ck_assert_double_le(fabs(log_positive(x) - log(x)), 1e-15 * (1 + fabs(log(x))));
     }

@@ -24,10 +24,15 @@ const char *const *backend_cpu_paths(void) {
     return machine.paths;
 }
 
+/* NULL: the best. */
+static const char *path_wanted(const char *name) {
+    const char *forced = name ? name : getenv("PENSTOCK_CPU");
+    return forced && *forced ? forced : NULL;
+}
+
 static enum status choose_path(const struct path **out, const char *name, struct err *err) {
     const char *const *paths = backend_cpu_paths();
-    const char *forced = name ? name : getenv("PENSTOCK_CPU");
-    if (forced && !*forced) forced = NULL;
+    const char *forced = path_wanted(name);
     *out = path_find(&machine.features, forced);
     if (*out) return STATUS_OK;
     char list[128] = "";
@@ -35,6 +40,12 @@ static enum status choose_path(const struct path **out, const char *name, struct
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", *path);
     return err_set(err, STATUS_USAGE, "PENSTOCK_CPU",
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
+}
+
+const struct logit_ops *backend_cpu_logit_ops(const char *name) {
+    backend_cpu_paths(); /* reads the machine */
+    const struct path *path = path_find(&machine.features, path_wanted(name));
+    return path ? path->logits : &plain_logits;
 }
 
 /* ---- ops that are only memory --------------------------------------------------------------- */

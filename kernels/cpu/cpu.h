@@ -8,7 +8,7 @@
  *   matmul.c      the product's work list       paths.c      which path that makes possible
  *   attention.c   the work list of attention    backend.c    open, close, the op table
  *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
- *   half.c        panels of two-byte floats
+ *   half.c        panels of two-byte floats     fast_logits.inc  rows of logits, for sampling
  *
  *   *_plain.c     the plain path
  *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
@@ -30,6 +30,19 @@ enum {
     CHUNK = 256,  /* positions of a context whose softmax is taken at once */
     QUERIES = 24, /* query vectors that one attention task takes through the context together */
 };
+
+/* The exponential of sampling, for x <= 0: the same reduction in products and sums without fma,
+ * then Taylor's polynomial of degree 7. ln 2 is split so that n times its first part is exact. */
+#define WEIGHT_LOW (-87.0f)
+#define WEIGHT_LOG2E 1.44269504f
+#define WEIGHT_LN2_HIGH 0.693359375f
+#define WEIGHT_LN2_LOW 2.12194440e-4f /* what the first part is too large by */
+#define WEIGHT_P7 1.98412698e-4f
+#define WEIGHT_P6 1.38888889e-3f
+#define WEIGHT_P5 8.33333333e-3f
+#define WEIGHT_P4 4.16666667e-2f
+#define WEIGHT_P3 1.66666667e-1f
+#define WEIGHT_P2 0.5f
 
 /* exp(x) = 2^n * (1 + r + r^2 * q(r)), n the integer nearest x / ln 2 (found by adding 1.5 *
  * 2^23), r = x - n * ln 2 with ln 2 in two floats, q of degree 4 by weighted least squares. Below
@@ -292,6 +305,8 @@ struct path {
     void (*merge)(float *into, const float *part, int n);
     /* y[n] = values of a part over its sum. */
     void (*finish)(float *y, const float *part, int n);
+    /* Reductions over rows of logits; the host that samples has them from backend_cpu_logit_ops. */
+    const struct logit_ops *logits;
 };
 
 extern const struct path path_plain, path_avx2, path_avxvnni, path_avx512vnni, path_amx;
@@ -324,6 +339,12 @@ void plain_product(const struct matrix *w, int panel, const struct activations *
 void plain_attend(const struct attend *a);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
+extern const struct logit_ops plain_logits;
+
+/* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
+float plain_weight(float x);
+/* The fixed tree over 16 partial sums, in place. */
+double tree_sum_of_doubles(double *s);
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 

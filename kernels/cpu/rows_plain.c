@@ -77,4 +77,5 @@ const struct path path_plain = {
     .attend = plain_attend,
     .merge = plain_merge,
     .finish = plain_finish,
+    .logits = &plain_logits,
 };

@@ -1,0 +1,287 @@
+/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a heap. It
+ * is the oracle of engine/sampling.c, which looks at few ids and must choose the same ones. */
+#include "support/sampling_reference.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampling_math.h"
+#include "kernels/cpu/cpu.h"
+
+struct candidate {
+    float weight; /* e of step 5 */
+    int32_t id;
+};
+
+struct reference {
+    int V;
+    float *weight;               /* [V] e of every id */
+    float *raw;                  /* [V] the untouched logits, while they are changed */
+    int32_t *count;              /* [V] zero between calls: how often an id was generated */
+    struct candidate *candidate; /* [V] */
+};
+
+struct reference *reference_new(int V) {
+    struct reference *sampler = mem_calloc(1, sizeof *sampler);
+    sampler->V = V;
+    sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
+    sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
+    sampler->count = mem_calloc((size_t)V, sizeof *sampler->count);
+    sampler->candidate = mem_calloc((size_t)V, sizeof *sampler->candidate);
+    return sampler;
+}
+
+void reference_free(struct reference *sampler) {
+    if (!sampler) return;
+    free(sampler->weight);
+    free(sampler->raw);
+    free(sampler->count);
+    free(sampler->candidate);
+    free(sampler);
+}
+
+/* ---- whole rows ----------------------------------------------------------------------------- */
+
+static float largest(const float *x, int n) {
+    float lane[LANES], best = -INFINITY;
+    for (int i = 0; i < LANES; i++) lane[i] = -INFINITY;
+    int k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        for (int i = 0; i < LANES; i++) lane[i] = x[k + i] > lane[i] ? x[k + i] : lane[i];
+    }
+    for (int i = 0; i < LANES; i++) best = lane[i] > best ? lane[i] : best;
+    for (; k < n; k++) best = x[k] > best ? x[k] : best;
+    return best;
+}
+
+/* weight[i] = exp((x[i] - max) * inverse); returns their sum. */
+static double exponentials(float *weight, const float *x, int n, float max, float inverse) {
+    for (int i = 0; i < n; i++) weight[i] = plain_weight((x[i] - max) * inverse);
+    double lane[LANES] = {0};
+    int k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        for (int i = 0; i < LANES; i++) lane[i] += (double)weight[k + i];
+    }
+    for (int i = 0; k + i < n; i++) lane[i] += (double)weight[k + i];
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+    }
+    return lane[0];
+}
+
+static int32_t argmax(const float *x, int n) {
+    float max = largest(x, n);
+    for (int i = 0; i < n; i++) {
+        if (x[i] == max) return i;
+    }
+    return 0; /* a row of NaN: any id is as good, and the request goes on */
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+/* Is a better than b? Ties go to the lower id. */
+static bool better(float a, int32_t a_id, float b, int32_t b_id) {
+    return a > b || (a == b && a_id < b_id);
+}
+
+/* The n best of x in order, by insertion: n is at most 20 and almost every id fails the first
+ * comparison. */
+static int best_of_row(const float *x, int V, int n, struct token_logprob *top) {
+    int found = 0;
+    for (int32_t id = 0; id < V && n > 0; id++) {
+        if (found == n && !(x[id] > top[n - 1].logprob)) continue;
+        int at = found < n ? found++ : n - 1;
+        while (at > 0 && better(x[id], id, top[at - 1].logprob, top[at - 1].id)) {
+            top[at] = top[at - 1];
+            at--;
+        }
+        top[at] = (struct token_logprob){id, x[id]};
+    }
+    return found;
+}
+
+/* log of the sum of the exponentials of a row. In double: a logprob is the small difference of two
+ * large numbers, and is rounded once. */
+static double log_sum(struct reference *sampler, const float *logits) {
+    float max = largest(logits, sampler->V);
+    return (double)max + log_positive(exponentials(sampler->weight, logits, sampler->V, max, 1.0f));
+}
+
+static float logprob_of(float logit, double lse) {
+    return (float)((double)logit - lse);
+}
+
+static void score_chosen(const float *logits, int V, double lse, int32_t id, struct sampled *out) {
+    out->id = id;
+    out->logprob = logprob_of(logits[id], lse);
+    out->rank = 1;
+    for (int i = 0; i < V; i++) out->rank += logits[i] > logits[id];
+}
+
+static void score_top(const float *logits, int V, double lse, int n_top, struct sampled *out) {
+    assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
+    out->n_top = best_of_row(logits, V, n_top, out->top);
+    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
+}
+
+void reference_score(struct reference *sampler, const float *logits, int32_t id, int n_top,
+                     struct sampled *out) {
+    double lse = log_sum(sampler, logits);
+    score_chosen(logits, sampler->V, lse, id, out);
+    score_top(logits, sampler->V, lse, n_top, out);
+}
+
+/* ---- changes to the logits ------------------------------------------------------------------ */
+
+static bool has_penalties(const struct sampling *s) {
+    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+static void penalise_repetition(float *logit, float penalty) {
+    *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
+}
+
+/* Each id once: the count is taken back to zero as it is dealt with; -1 marks one that only the
+ * prompt has. */
+static void apply_penalties(struct reference *sampler, const struct sampling *s, float *logits,
+                            const int32_t *history, int n_prompt, int n_output) {
+    int32_t *count = sampler->count;
+    for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
+    for (int i = 0; i < n_prompt; i++)
+        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
+    for (int i = 0; i < n_prompt + n_output; i++) {
+        int32_t id = history[i], n = count[id];
+        if (n == 0) continue;
+        count[id] = 0;
+        if (s->repetition_penalty != 1) penalise_repetition(&logits[id], s->repetition_penalty);
+        if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
+    }
+}
+
+static void change_logits(struct reference *sampler, const struct sampling *s, float *logits,
+                          const int32_t *history, int n_prompt, int n_output) {
+    for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
+    for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
+    if (has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
+}
+
+/* ---- the draw ------------------------------------------------------------------------------- */
+
+/* The first id whose running sum of weights passes u * total, in ids' order, 256 at a time. */
+static int32_t pick_from_all(const float *weight, int V, double total, double u) {
+    double target = u * total, sum = 0;
+    int32_t last = -1;
+    for (int start = 0; start < V; start += 256) {
+        int end = start + 256 < V ? start + 256 : V;
+        double block = 0;
+        for (int i = start; i < end; i++) block += (double)weight[i];
+        if (sum + block <= target) {
+            sum += block;
+            continue;
+        }
+        for (int i = start; i < end; i++) {
+            if (weight[i] <= 0) continue;
+            last = i;
+            sum += (double)weight[i];
+            if (sum > target) return i;
+        }
+    }
+    return last >= 0 ? last : argmax(weight, V); /* rounding left the target just above the sum */
+}
+
+static bool heavier(const struct candidate *a, const struct candidate *b) {
+    return better(a->weight, a->id, b->weight, b->id);
+}
+
+static void sift_down(struct candidate *heap, int n, int i) {
+    struct candidate moved = heap[i];
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heavier(&heap[child + 1], &heap[child])) child++;
+        if (!heavier(&heap[child], &moved)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+/* Takes the heaviest off the heap and puts it behind the heap's new end. */
+static struct candidate heap_pop(struct candidate *heap, int *n) {
+    struct candidate top = heap[0];
+    heap[0] = heap[--*n];
+    heap[*n] = top;
+    sift_down(heap, *n, 0);
+    return top;
+}
+
+static int collect(struct candidate *candidate, const float *weight, int V, float least) {
+    int n = 0;
+    for (int32_t id = 0; id < V; id++) {
+        if (weight[id] >= least && weight[id] > 0) {
+            candidate[n++] = (struct candidate){weight[id], id};
+        }
+    }
+    for (int i = n / 2 - 1; i >= 0; i--) sift_down(candidate, n, i);
+    return n;
+}
+
+/* Sum of the k heaviest; they end up in descending order at heap[n - 1], heap[n - 2], ... */
+static double pop_heaviest(struct candidate *heap, int n, int k) {
+    double sum = 0;
+    for (int left = n; k > 0; k--) sum += (double)heap_pop(heap, &left).weight;
+    return sum;
+}
+
+/* With top_k the kept run is sorted as a whole; without it only as far as top_p reaches. */
+static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double all,
+                              double u) {
+    struct candidate *heap = sampler->candidate;
+    int n = collect(heap, sampler->weight, sampler->V, s->min_p);
+    if (n == 0) return argmax(sampler->weight, sampler->V);
+    int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0, left = n;
+    double total = all, sum = 0;
+    if (k < n || s->min_p > 0) {
+        total = pop_heaviest(heap, n, k);
+        left = n - k;
+    }
+    bool sorted = left < n;
+    while (kept < k && (kept == 0 || sum < (double)s->top_p * total)) {
+        sum += sorted ? (double)heap[n - 1 - kept].weight : (double)heap_pop(heap, &left).weight;
+        kept++;
+    }
+    double target = u * sum, running = 0;
+    for (int i = 0; i < kept; i++) {
+        running += (double)heap[n - 1 - i].weight;
+        if (running > target) return heap[n - 1 - i].id;
+    }
+    return heap[n - kept].id;
+}
+
+static int32_t draw(struct reference *sampler, const struct sampling *s, const float *logits,
+                    int position, int choice) {
+    float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
+    if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
+    double total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
+    if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0) {
+        return pick_from_all(sampler->weight, sampler->V, total, u);
+    }
+    return pick_from_best(sampler, s, total, u);
+}
+
+void reference_sample(struct reference *sampler, const struct sampling *s, float *logits,
+                      const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                      struct sampled *out) {
+    assert(s->temperature >= 0 && s->repetition_penalty > 0);
+    bool scored = s->n_logprobs >= 0;
+    bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
+    double lse = scored ? log_sum(sampler, logits) : 0;
+    *out = (struct sampled){0};
+    if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
+    const float *own = logits;
+    if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
+    if (changed) change_logits(sampler, s, logits, history, n_prompt, n_output);
+    out->id = s->temperature > 0 ? draw(sampler, s, logits, position, choice)
+                                 : argmax(logits, sampler->V);
+    if (scored) score_chosen(own, sampler->V, lse, out->id, out);
+}

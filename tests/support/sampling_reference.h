@@ -1,0 +1,18 @@
+/* The plain sampler that the engine's is compared with. */
+#ifndef PENSTOCK_TESTS_SAMPLING_REFERENCE_H
+#define PENSTOCK_TESTS_SAMPLING_REFERENCE_H
+
+#include "engine/engine.h"
+
+struct reference;
+struct reference *reference_new(int V);
+void reference_free(struct reference *reference);
+
+/* As sampler_sample and sampler_score. */
+void reference_sample(struct reference *reference, const struct sampling *sampling, float *logits,
+                      const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                      struct sampled *out);
+void reference_score(struct reference *reference, const float *logits, int32_t id, int n_top,
+                     struct sampled *out);
+
+#endif
