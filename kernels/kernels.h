@@ -263,6 +263,19 @@ void backend_stop_timing(struct backend *b);
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 
+/* A loop of multiply-adds out of registers: what a CPU path's instructions can do at most. */
+struct peak_loop {
+    const char *instruction; /* "vpdpbusd, 512 bits" */
+    double multiply_adds;    /* of one call of run, which is for ops->parallel */
+    void (*run)(void *arg, int i);
+};
+struct peak_loops {
+    struct peak_loop int8, float32;
+};
+
+/* Those of the path `name`, chosen as for backend_cpu_logit_ops; NULL for plain C. */
+const struct peak_loops *backend_cpu_peaks(const char *name);
+
 /* How many compute threads suit this process: its affinity mask and cgroup CPU quota, rounded to
  * whole cores, at least 1. */
 int backend_cpu_threads(void);

@@ -71,7 +71,7 @@ START_TEST(a_model_is_told_in_full) {
     expect_line(text, "  272 normal, 4 control, 0 user-defined");
     expect_line(
         text, "  ends a generation: 1 \"<|endoftext|>\"\n  ends a generation: 3 \"<|im_end|>\"\n");
-    expect_line(text, "  KV cache: 64 blocks of 16 slots, 256 bytes a token\n"
+    expect_line(text, "  KV cache: 64 blocks of 16 slots, 288 bytes a token\n"
                       "  holds 1024 tokens: 4 sequences of 256 tokens\n");
     free(text);
     remove_file(path);

@@ -48,6 +48,12 @@ const struct logit_ops *backend_cpu_logit_ops(const char *name) {
     return path ? path->logits : &plain_logits;
 }
 
+const struct peak_loops *backend_cpu_peaks(const char *name) {
+    backend_cpu_paths(); /* reads the machine */
+    const struct path *path = path_find(&machine.features, path_wanted(name));
+    return path ? path->peaks : NULL;
+}
+
 /* ---- ops that are only memory --------------------------------------------------------------- */
 
 static void *op_buffer_new(struct backend *b, size_t bytes) {

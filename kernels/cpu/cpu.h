@@ -301,6 +301,7 @@ struct path {
     bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
                   float *y, size_t stride);
     void (*attend)(const struct attend *a);
+    const struct peak_loops *peaks; /* NULL: no vectors */
     /* Merges the part of a later chunk into what came before; n values. */
     void (*merge)(float *into, const float *part, int n);
     /* y[n] = values of a part over its sum. */
@@ -308,6 +309,8 @@ struct path {
     /* Reductions over rows of logits; the host that samples has them from backend_cpu_logit_ops. */
     const struct logit_ops *logits;
 };
+
+extern const struct peak_loops avx2_peaks, avxvnni_peaks, avx512vnni_peaks, amx_peaks;
 
 extern const struct path path_plain, path_avx2, path_avxvnni, path_avx512vnni, path_amx;
 
