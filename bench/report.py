@@ -24,6 +24,8 @@ def machine_lines(report):
              f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, "
              f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
              f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
+    if report["quick"]:
+        lines.append("**The works were cut short (`--quick`): this shows the form of the page, its figures are none to quote.**")
     disturbed = f"{report['thrown_away']} disturbed repeats were thrown away"
     if report["kept_disturbed"]:
         disturbed += (f", and **{report['kept_disturbed']} that were disturbed too were kept** because no quiet one came: "
