@@ -139,6 +139,16 @@ def print_result(result):
         print(f"{result['type']:<7} penstock {path['path']}: {bytes_are} in {path['windows']} windows", flush=True)
 
 
+def write(args, windows, results):
+    """After each type, because all of them take long."""
+    if not args.out:
+        return
+    with open(args.out, "w") as f:
+        json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results}, f,
+                  indent=1)
+        f.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES))
@@ -160,13 +170,9 @@ def main():
         if os.path.exists(model):
             results.append(measure(args, name, model, windows))
             print_result(results[-1])
+            write(args, windows, results)
         else:
             print(f"{name}: there is no {model}; bench/models.py makes it")
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows),
-                       "types": results}, f, indent=1)
-            f.write("\n")
 
 
 main()

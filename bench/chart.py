@@ -13,7 +13,7 @@ matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402 (the backend is chosen first)
 
 COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830"}
-GOAL, INK = "#333333", "#333333"
+GOAL, INK = "#b01818", "#333333"
 
 
 def rows_with_peers(report):
@@ -29,7 +29,7 @@ def draw(report, path):
     rows = rows_with_peers(report)
     peers = [peer for peer in COLOURS if any(peer in row["ratios"] for row in rows)]
     height = .8 / len(peers)
-    figure, axes = pyplot.subplots(figsize=(10, .9 + .34 * len(rows)))
+    figure, axes = pyplot.subplots(figsize=(10, 1.2 + .34 * len(rows)))
     for i, peer in enumerate(peers):
         found = [(n + (i - (len(peers) - 1) / 2) * height, row) for n, row in enumerate(rows) if peer in row["ratios"]]
         at, middle = [y for y, _ in found], [row["ratios"][peer]["median"] for _, row in found]
@@ -37,7 +37,8 @@ def draw(report, path):
         for y, value in zip(at, middle):
             axes.text(value * 1.03, y, f"{value:.1f}", va="center", fontsize=7, color=INK)
     goals = [(n, goal["hard"]) for n, row in enumerate(rows) for goal in row["goals"] if goal["against"] in COLOURS]
-    axes.plot([g for _, g in goals], [n for n, _ in goals], "|", color=GOAL, markersize=12, label="goal")
+    axes.plot([g for _, g in goals], [n for n, _ in goals], "|", color=GOAL, markersize=12,
+              markeredgewidth=2, label="goal")
     axes.axvline(1, color=INK, linewidth=.8)
     axes.set_xscale("log")
     axes.set_xlim(.4, 1.4 * max(row["ratios"][p]["median"] for row in rows for p in peers if p in row["ratios"]))
@@ -47,7 +48,7 @@ def draw(report, path):
     axes.set_yticks(range(len(rows)), [label(row) for row in rows], fontsize=8)
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -.5 / len(rows)), ncols=3)
     machine = report["machine"]
     axes.set_title(f"Penstock beside its peers: {machine['cpu']}, {report['threads']} threads, {report['date']}",
                    fontsize=9)

@@ -83,6 +83,9 @@ class Bench:
                 results[side.name].append(self.measure(side, lambda s=side: act(s, repeat), pids))
         return results
 
+    def form(self, work):
+        return work.shortened() if self.args.quick else work
+
     def limits(self):
         """The machine's limits as they are now: on a shared machine they come and go."""
         self.seen.append(machine.limits(self.args.binary, self.args.model, self.args.threads))
@@ -112,7 +115,7 @@ def share_of_limit(bench, file_type, work, runs, limit):
 
 def measure_work(bench, work, rows):
     """Yields the results of the table's rows of one work and file type, which share its runs."""
-    work = work.shortened() if bench.args.quick else work
+    work = bench.form(work)
     sides = bench.chosen({peer for row in rows for peer in row.peers})
     settings = {side.name: side.prepare(work) for side in sides}
     for side in sides:
@@ -162,7 +165,8 @@ def run_all(bench, report):
         for result in measure_rows(bench, rows):
             add_rows(report, [result])
         if "llama.cpp" in bench.sides:
-            report["tokens"][file_type] = extras.compare_tokens(bench.sides["penstock"], bench.sides["llama.cpp"])
+            report["tokens"][file_type] = extras.compare_tokens(bench.sides["penstock"], bench.sides["llama.cpp"],
+                                                                      args.quick)
             print(f"{'':8} tokens: {extras.tokens_line(report['tokens'][file_type])}")
         if file_type == "Q4_1" and is_wanted(args, "C7"):
             add_rows(report, extras.one_core_taken(bench))

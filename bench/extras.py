@@ -19,13 +19,14 @@ def equal_leading(a, b):
     return n
 
 
-def compare_tokens(own, peer, repeats=3):
+def compare_tokens(own, peer, is_quick):
     """Greedy tokens of the same prompts on both sides. Where they part, the gap is what the peer's own logits leave
     between its token and ours: a near-tie, if it is small."""
     found = []
-    for work in (works.STREAM, works.TOGETHER):
-        peer.prepare(work)
-        for repeat in range(repeats if work is works.STREAM else 1):
+    for whole, repeats in ((works.STREAM, 3), (works.TOGETHER, 1)):
+        peer.prepare(whole)
+        work = whole.shortened() if is_quick else whole
+        for repeat in range(repeats):
             by_user = {r["user"]: r["tokens"] for r in own.tokens(work, repeat)}
             theirs = {r["user"]: r["tokens"] for r in peer.run(work, repeat)}
             for user, prompt in enumerate(queue[0] for queue in work.queues(repeat)):
@@ -66,7 +67,7 @@ QUIET = "penstock, quiet"
 
 def one_core_taken(bench):
     """C1 while a busy loop runs, beside our own quiet figure and the peer's under the same load."""
-    work, sides = works.STREAM, bench.chosen(["llama.cpp"])
+    work, sides = bench.form(works.STREAM), bench.chosen(["llama.cpp"])
     values = {QUIET: [], **{side.name: [] for side in sides}}
     for side in sides:
         side.prepare(work)

@@ -52,8 +52,10 @@ def process_seconds(pid):
         with open(f"/proc/{pid}/stat") as f:
             fields = f.read().rsplit(")", 1)[1].split()
         total = sum(int(v) for v in fields[11:15]) * TICK_S
-        with open(f"/proc/{pid}/task/{pid}/children") as f:
-            return total + sum(process_seconds(child) for child in f.read().split())
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as f:
+                total += sum(process_seconds(child) for child in f.read().split())
+        return total
     except (FileNotFoundError, ProcessLookupError):
         return 0
 

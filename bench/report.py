@@ -1,12 +1,13 @@
 """Puts the figures of a run into docs/performance.md, between its markers.
 
-    python3 bench/report.py docs/measurements/NAME.json [--accuracy docs/measurements/NAME-accuracy.json]
+    python3 bench/report.py [docs/measurements/NAME.json] [--accuracy docs/measurements/NAME-accuracy.json]
 """
 import argparse
 import json
 import re
 
 PAGE = "docs/performance.md"
+PICTURE = "![how many times as good as each peer](performance.svg)\n\n"
 
 
 def number(value):
@@ -24,6 +25,8 @@ def machine_lines(report):
              f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, "
              f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
              f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
+    if report["quick"]:
+        lines.append("**The works were cut short (`--quick`): this shows the form of the page, its figures are none to quote.**")
     disturbed = f"{report['thrown_away']} disturbed repeats were thrown away"
     if report["kept_disturbed"]:
         disturbed += (f", and **{report['kept_disturbed']} that were disturbed too were kept** because no quiet one came: "
@@ -90,16 +93,17 @@ def put(page, name, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures")
+    parser.add_argument("figures", nargs="?")
     parser.add_argument("--accuracy")
     args = parser.parse_args()
-    with open(args.figures) as f:
-        report = json.load(f)
     with open(PAGE, encoding="utf-8") as f:
         page = f.read()
-    page = put(page, "machine", machine_lines(report))
-    page = put(page, "results", result_table(report))
-    page = put(page, "tokens", tokens_table(report))
+    if args.figures:
+        with open(args.figures) as f:
+            report = json.load(f)
+        page = put(page, "machine", machine_lines(report))
+        page = put(page, "results", PICTURE + result_table(report))
+        page = put(page, "tokens", tokens_table(report))
     if args.accuracy:
         with open(args.accuracy) as f:
             page = put(page, "accuracy", accuracy_table(json.load(f)))
