@@ -74,11 +74,6 @@ char *mem_strdup(const char *text);
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
-/* Has the system give all pages of such memory now, without changing a byte. May run beside other
- * use of the memory. Where the system cannot (Linux before 5.14), pages come at their first use as
- * ever. */
-void mem_large_populate(void *memory, size_t bytes);
-
 /* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a
  * time. arena_alloc returns 16-byte aligned, uninitialised memory, or NULL when `limit` bytes would
  * be passed. */

@@ -67,19 +67,6 @@ void mem_large_free(void *memory, size_t bytes) {
     if (memory) munmap(memory, large_size(bytes));
 }
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* of Linux 5.14; Debian 12's headers have it */
-#endif
-
-/* In parts, so that nobody who maps memory waits for the whole. */
-void mem_large_populate(void *memory, size_t bytes) {
-    size_t size = large_size(bytes), part = 8 * HUGE_PAGE;
-    for (size_t at = 0; at < size; at += part) {
-        size_t n = size - at < part ? size - at : part;
-        if (madvise((char *)memory + at, n, MADV_POPULATE_WRITE) != 0) return;
-    }
-}
-
 /* ---- arena: a chain of chunks, the newest first --------------------------------------------- */
 
 struct chunk {

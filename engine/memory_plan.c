@@ -98,7 +98,7 @@ static enum status refuse_small_pool(const struct engine_memory *plan, int64_t g
                    given, plan->max_model_len, need, plan->kv_bytes_per_token, way_out);
 }
 
-/* All of the pool is taken at the start, so it has to be there. */
+/* All of the pool can come into use, so it has to be there. */
 static enum status refuse_large_pool(int64_t given, int64_t left, struct err *err) {
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
                    "--kv-cache-memory of %" PRId64 " MiB is more than this machine has free beside "

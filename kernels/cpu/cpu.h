@@ -222,22 +222,29 @@ struct kv_cache {
     size_t head_key_bytes, head_value_bytes; /* of one head's part of a block */
     size_t key_bytes, value_bytes;           /* of one block of one layer */
     size_t keys_bytes, values_bytes;
-    uint8_t *keys;     /* [L][n_blocks][G] */
-    uint8_t *values;   /* [L][n_blocks][G] */
-    pthread_t toucher; /* has the memory given, then ends; joined when the cache goes */
-    bool touching;     /* false where the system refused the thread: pages come as they are used */
+    uint8_t *keys;   /* [n_blocks / SLAB][L][SLAB][G] */
+    uint8_t *values; /* the same */
 };
+
+/* Blocks whose memory lies together in all layers. The scheduler takes the lowest blocks first, so
+ * the system gives memory as sequences come to need it, and a lightly used server stays small. */
+enum { SLAB = 32 };
 
 /* Codes of keys and values go up to KEPT_CODES (127 in one byte), those of queries and of weights
  * over values up to USED_CODES: a sum of SCALED products stays below 2^31. */
 enum { SCALED = 64, KEPT_CODES = 8191, USED_CODES = 4095 };
 
+static inline size_t kv_place(const struct kv_cache *cache, int layer, int block) {
+    size_t slab = (size_t)(block / SLAB), L = (size_t)cache->config.L;
+    return (slab * L + (size_t)layer) * SLAB + (size_t)(block % SLAB);
+}
+
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
-    return cache->keys + ((size_t)layer * cache->config.n_blocks + block) * cache->key_bytes;
+    return cache->keys + kv_place(cache, layer, block) * cache->key_bytes;
 }
 
 static inline uint8_t *kv_values(const struct kv_cache *cache, int layer, int block) {
-    return cache->values + ((size_t)layer * cache->config.n_blocks + block) * cache->value_bytes;
+    return cache->values + kv_place(cache, layer, block) * cache->value_bytes;
 }
 
 /* One head's part of those. */

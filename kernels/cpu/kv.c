@@ -1,5 +1,4 @@
 /* The paged key-value cache: making it, copying blocks, writing a step's keys and values. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,28 +51,17 @@ static bool plan(struct kv_cache *cache) {
         return false;
     cache->keys_bytes = cache->key_bytes;
     cache->values_bytes = cache->value_bytes;
-    return times(&cache->keys_bytes, (size_t)c->L) &&
-           times(&cache->keys_bytes, (size_t)c->n_blocks) &&
-           times(&cache->values_bytes, (size_t)c->L) &&
-           times(&cache->values_bytes, (size_t)c->n_blocks) && cache->keys_bytes < SIZE_MAX / 4 &&
-           cache->values_bytes < SIZE_MAX / 4;
+    size_t blocks = round_up((size_t)c->n_blocks, SLAB);
+    return times(&cache->keys_bytes, (size_t)c->L) && times(&cache->keys_bytes, blocks) &&
+           times(&cache->values_bytes, (size_t)c->L) && times(&cache->values_bytes, blocks) &&
+           cache->keys_bytes < SIZE_MAX / 4 && cache->values_bytes < SIZE_MAX / 4;
 }
 
 size_t kv_token_bytes(const struct kv_config *config) {
     struct kv_cache cache = {.config = *config};
     cache.config.n_blocks = 1;
     if (!bytes_of(config->dtype) || !plan(&cache)) return 0;
-    return (cache.keys_bytes + cache.values_bytes) / (size_t)config->block_size;
-}
-
-/* Has the system give the planned memory now, beside the start, instead of at each block's first
- * use: what the process takes is then the same after an hour as after a second. The contents are
- * not changed, so steps may run meanwhile. */
-static void *touch(void *arg) {
-    const struct kv_cache *cache = arg;
-    mem_large_populate(cache->keys, cache->keys_bytes + PAST_THE_END);
-    mem_large_populate(cache->values, cache->values_bytes);
-    return NULL;
+    return (cache.key_bytes + cache.value_bytes) * (size_t)config->L / (size_t)config->block_size;
 }
 
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
@@ -98,7 +86,6 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
     *cache = plain;
     cache->keys = mem_large(cache->keys_bytes + PAST_THE_END);
     cache->values = mem_large(cache->values_bytes);
-    cache->touching = pthread_create(&cache->toucher, NULL, touch, cache) == 0;
     cpu_plan_heads(cpu_of(b), config->D);
     *out = cache;
     return STATUS_OK;
@@ -107,7 +94,6 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
 void op_kv_free(struct backend *b, struct kv_cache *cache) {
     (void)b;
     if (!cache) return;
-    if (cache->touching) pthread_join(cache->toucher, NULL);
     mem_large_free(cache->keys, cache->keys_bytes + PAST_THE_END);
     mem_large_free(cache->values, cache->values_bytes);
     free(cache);
