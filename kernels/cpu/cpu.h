@@ -228,7 +228,7 @@ struct kv_cache {
 
 /* Blocks whose memory lies together in all layers. The scheduler takes the lowest blocks first, so
  * the system gives memory as sequences come to need it, and a lightly used server stays small. */
-enum { SLAB = 32 };
+enum { SLAB = 8 };
 
 /* Codes of keys and values go up to KEPT_CODES (127 in one byte), those of queries and of weights
  * over values up to USED_CODES: a sum of SCALED products stays below 2^31. */
