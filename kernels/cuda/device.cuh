@@ -18,7 +18,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { WARP = 32, DEFAULT_SMEM = 48 << 10 };
+constexpr int WARP = 32, DEFAULT_SMEM = 48 << 10;
 constexpr unsigned FULL_MASK = 0xffffffffu;
 
 /* ---- launching ------------------------------------------------------------------------------ */

@@ -14,4 +14,22 @@ enum { NORM_MOST_K = 57344 };
 void rows_norm(enum dtype act, void *y, void *x, const void *add, const float *gain,
                const float *bias, int M, int K, float epsilon, cudaStream_t stream);
 
+/* What a gate is put through: x / (1 + exp(-x)), or x times the normal distribution's function,
+ * exactly or by the tanh that stands for it (Hendrycks and Gimpel 2016). */
+enum gate_kind { GATE_SILU, GATE_GELU, GATE_GELU_TANH };
+
+/* y[n] = kind(gate[n]) * up[n], or without `up` where that is NULL; y may be gate or up. */
+void rows_gate(enum dtype act, enum gate_kind kind, void *y, const void *gate, const void *up,
+               size_t n, cudaStream_t stream);
+
+/* x[n] += y[n]. */
+void rows_add(enum dtype act, void *x, const void *y, size_t n, cudaStream_t stream);
+
+/* x[M][N] += bias[N], float32. */
+void rows_bias(enum dtype act, void *x, const float *bias, int M, int N, cudaStream_t stream);
+
+/* y[R][K] = rows row[0..R) of x. */
+void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int R, int K,
+                 cudaStream_t stream);
+
 #endif
