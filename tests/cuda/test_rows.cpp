@@ -77,12 +77,81 @@ START_TEST(a_norm_may_be_in_place) {
 }
 END_TEST
 
+/* ---- elements ------------------------------------------------------------------------------- */
+
+static double gated(enum gate_kind kind, double x) {
+    if (kind == GATE_SILU) return x / (1 + exp(-x));
+    if (kind == GATE_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void check_gate(enum dtype act, enum gate_kind kind, size_t n, bool with_up) {
+    uint64_t state = n;
+    floats x = rounded(act, random_vector(&state, n)), up = rounded(act, random_vector(&state, n));
+    x[0] = 30, x[n - 1] = -30;
+    buffer gate(packed(act, x)), more(packed(act, up)), y(gate.bytes);
+    floats want(n);
+    for (size_t i = 0; i < n; i++)
+        want[i] = (float)(gated(kind, (double)x[i]) * (with_up ? (double)up[i] : 1));
+    rows_gate(act, kind, y.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
+    std::string what = text("gate %d of %zu, type %d, up %d", kind, n, act, with_up);
+    check_close(read_activations(act, y), want, rounding_of(act), 3, what);
+    rows_gate(act, kind, gate.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
+    ck_assert_msg(gate.read<uint8_t>() == y.read<uint8_t>(), "%s, in place", what.c_str());
+}
+
+START_TEST(gates_are_right) {
+    for (enum dtype act : activation_types)
+        for (enum gate_kind kind : {GATE_SILU, GATE_GELU, GATE_GELU_TANH})
+            for (bool with_up : {true, false})
+                check_gate(act, kind, (size_t)(3 * lengths[_i]), with_up);
+}
+END_TEST
+
+static void check_sums(enum dtype act, int M, int K) {
+    uint64_t state = 7;
+    size_t n = (size_t)M * (size_t)K;
+    floats x = rounded(act, random_vector(&state, n)), y = rounded(act, random_vector(&state, n));
+    floats b = random_vector(&state, (size_t)K), added(n), biased(n);
+    for (size_t i = 0; i < n; i++) added[i] = x[i] + y[i], biased[i] = x[i] + b[i % (size_t)K];
+    buffer sum(packed(act, x)), more(packed(act, y)), moved(packed(act, x)), bias(b);
+    rows_add(act, sum.data, more.data, n, test_stream());
+    rows_bias(act, moved.data, bias.as<float>(), M, K, test_stream());
+    check_close(read_activations(act, sum), rounded(act, added), 0, 0, text("add %d x %d", M, K));
+    check_close(read_activations(act, moved), rounded(act, biased), 0, 0, text("bias %d x %d", M, K));
+}
+
+START_TEST(sums_are_right) {
+    for (enum dtype act : activation_types)
+        for (int M : {1, 5}) check_sums(act, M, lengths[_i]);
+}
+END_TEST
+
+START_TEST(rows_are_gathered) {
+    const int K = lengths[_i];
+    for (enum dtype act : activation_types) {
+        uint64_t state = 3;
+        floats x = rounded(act, random_vector(&state, 6 * (size_t)K)), want;
+        const std::vector<int32_t> rows = {1, 4, 5};
+        for (int32_t row : rows) want.insert(want.end(), x.begin() + row * K, x.begin() + (row + 1) * K);
+        buffer from(packed(act, x)), list(rows), y(from.bytes / 2);
+        rows_gather(act, y.data, from.data, list.as<int32_t>(), 3, K, test_stream());
+        check_close(read_activations(act, y), want, 0, 0, text("gather of %d", K));
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_rows");
-    TCase *norms = tcase_create("norms");
+    TCase *norms = tcase_create("norms"), *elements = tcase_create("elements");
     tcase_set_timeout(norms, 120);
+    tcase_set_timeout(elements, 120);
     tcase_add_loop_test(norms, norms_are_right, 0, N_LENGTHS);
     tcase_add_test(norms, a_norm_may_be_in_place);
+    tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, sums_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);
     suite_add_tcase(suite, norms);
+    suite_add_tcase(suite, elements);
     return suite_main(suite);
 }

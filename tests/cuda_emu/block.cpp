@@ -47,8 +47,15 @@ struct thread {
     std::vector<async_copy> open_group;
 };
 
+/* Lanes of a warp that have not ended, and those of them that wait in a collective. */
+struct warp_lanes {
+    unsigned alive, waiting;
+};
+
 static std::vector<thread> threads(MOST_THREADS);
-static std::deque<thread *> ready;
+static warp_lanes warps[MOST_THREADS / WARP];
+static std::vector<thread *> ready; /* from next_ready on */
+static size_t next_ready;
 static thread *running; /* NULL: the host */
 static fiber host;
 static const body *running_body;
@@ -76,17 +83,23 @@ const char *block_stacks() {
 /* ---- who runs ------------------------------------------------------------------------------- */
 
 static void make_ready(thread *t) {
+    if (t->state == life::IN_WARP) warps[t->warp].waiting &= ~(1u << t->lane);
     t->state = life::READY;
     ready.push_back(t);
 }
 
 static thread *pick() {
-    if (ready.empty() || halted) return nullptr;
-    if (running_order() == order::LIFO) std::swap(ready.front(), ready.back());
-    if (running_order() == order::RANDOM)
-        std::swap(ready.front(), ready[random_below((unsigned)ready.size())]);
-    thread *t = ready.front();
-    ready.pop_front();
+    static const order how = running_order();
+    if (next_ready == ready.size()) {
+        ready.clear();
+        next_ready = 0;
+        return nullptr;
+    }
+    if (how == order::FIFO) return ready[next_ready++];
+    size_t n = ready.size() - next_ready, i = how == order::LIFO ? n - 1 : random_below((unsigned)n);
+    std::swap(ready[next_ready + i], ready.back());
+    thread *t = ready.back();
+    ready.pop_back();
     return t;
 }
 
@@ -108,7 +121,7 @@ static void halt() {
 
 /* The running thread has said in its state why it stops; somebody else runs. */
 static void run_another() {
-    thread *me = running, *next = pick();
+    thread *me = running, *next = halted ? nullptr : pick();
     if (next == me) return;
     if (!next && n_ended < n_threads && !halted) halt();
     running = next;
@@ -134,7 +147,7 @@ void maybe_switch() {
 /* ---- barriers ------------------------------------------------------------------------------- */
 
 static bool stand_together(const site &a, const site &b) {
-    return a.line == b.line && strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 /* Completes the barrier when all threads that have not ended are there. */
@@ -193,10 +206,11 @@ static bool do_the_same(const thread *a, const thread *b) {
 static void try_warp(thread *t) {
     void *arguments[WARP] = {};
     unsigned present = 0;
+    if (t->mask & warps[t->warp].alive & ~warps[t->warp].waiting) return;
     for (int l = 0; l < WARP; l++) {
         thread *other = t->mask >> l & 1 ? lane_of(t, l) : nullptr;
         if (!other || other->state == life::ENDED) continue;
-        if (other->state != life::IN_WARP || !do_the_same(t, other)) return;
+        if (!do_the_same(t, other)) return;
         arguments[l] = other->argument;
         present |= 1u << l;
     }
@@ -214,6 +228,7 @@ void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_mem
         return;
     }
     me->state = life::IN_WARP;
+    warps[me->warp].waiting |= 1u << me->lane;
     me->mask = mask;
     me->fn = fn;
     me->argument = argument;
@@ -260,6 +275,7 @@ static void end_thread(thread *me) {
     if (!me->open_group.empty() || !me->groups.empty())
         report("cp.async", "a thread ends with copies that it never waited for");
     me->state = life::ENDED;
+    warps[me->warp].alive &= ~(1u << me->lane);
     n_ended++;
     for (int l = 0; l < WARP; l++) {
         thread *other = lane_of(me, l);
@@ -285,6 +301,8 @@ static void prepare_threads(const dim3 &size) {
     n_spins = 0;
     halted = false;
     ready.clear();
+    next_ready = 0;
+    memset(warps, 0, sizeof warps);
     for (unsigned i = 0; i < n_threads; i++) {
         thread *t = &threads[i];
         t->number = (int)i;
@@ -293,6 +311,8 @@ static void prepare_threads(const dim3 &size) {
         t->index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
         t->open_group.clear();
         t->groups.clear();
+        t->state = life::READY;
+        warps[t->warp].alive |= 1u << t->lane;
         fiber_prepare(&t->fiber, stacks + (size_t)STACK_BYTES * i, run_thread);
         make_ready(t);
     }
