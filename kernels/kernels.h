@@ -180,8 +180,8 @@ struct backend_config {
     int threads; /* 0: as many as the process's affinity mask and cgroup quota allow */
     /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
     const char *path;
-    int max_rows; /* the largest M of any call: scratch is planned for it */
-    int max_k;    /* the largest K of any matrix */
+    int max_rows;           /* the largest M of any call: scratch is planned for it */
+    int max_k;              /* the largest K of any matrix */
     enum dtype activations; /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
 };
 

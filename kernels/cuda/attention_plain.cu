@@ -1,6 +1,6 @@
-/* Attention, the simple way: a warp a query vector. The context is taken 32 positions at a time from
- * position 0, a position a lane for the scores and a dimension a lane for the values, with a running
- * maximum (Milakov and Gimelshein 2018). The order depends on nothing but the position. */
+/* Attention, the simple way: a warp a query vector. The context is taken 32 positions at a time
+ * from position 0, a position a lane for the scores and a dimension a lane for the values, with a
+ * running maximum (Milakov and Gimelshein 2018). The order depends on nothing but the position. */
 #include "kernels/cuda/attention_plain.cuh"
 
 enum { ATTENTION_WARPS = 4, LANE_DIMENSIONS = ATTENTION_PLAIN_MOST_D / WARP };
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(ATTENTION_WARPS *WARP)
         if (lane < count) {
             const KV *key = keys + line_of(a, table, g, start + lane);
             float dot = 0.0f;
-            for (int d = 0; d < a.D; d++) dot = fmaf(to_float(q[vector + d]), to_float(key[d]), dot);
+            for (int d = 0; d < a.D; d++)
+                dot = fmaf(to_float(q[vector + d]), to_float(key[d]), dot);
             score = dot * a.scale;
         }
         const float now = fmaxf(most, warp_max(score)), old = expf(most - now);
@@ -63,16 +64,9 @@ void attention_plain(enum dtype act, void *y, const void *q, const struct kv_cac
                      cudaStream_t stream) {
     const struct kv_config *c = &cache->config;
     assert(c->D <= ATTENTION_PLAIN_MOST_D && H % c->G == 0);
-    const attention_args a = {step->position,
-                              step->sequence,
-                              step->table,
-                              step->table_stride,
-                              H,
-                              c->G,
-                              c->D,
-                              c->block_size,
-                              (size_t)c->block_size * c->D,
-                              scale};
+    const attention_args a = {
+        step->position, step->sequence, step->table,   step->table_stride,           H,
+        c->G,           c->D,           c->block_size, (size_t)c->block_size * c->D, scale};
     const uint8_t *keys = cache->keys + (size_t)layer * cache->layer_bytes;
     const uint8_t *values = cache->values + (size_t)layer * cache->layer_bytes;
     const dim3 grid(step->M, (H + ATTENTION_WARPS - 1) / ATTENTION_WARPS);

@@ -5,8 +5,8 @@
  * plans as float32; gains, frequencies and logits are float32. What the host does itself beside the
  * device, such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
- * Angles of RoPE are made at their first use in a step and serve all its layers; there is one table,
- * since a model has one list of frequencies, and another list makes it anew.
+ * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
+ * table, since a model has one list of frequencies, and another list makes it anew.
  */
 #include <stdio.h>
 #include <stdlib.h>

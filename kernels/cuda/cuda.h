@@ -1,8 +1,8 @@
 /* kernels/cuda: the CUDA backend's inside. docs/cuda.md has the conventions and each kernel's plan.
  *
  *   device.cuh        what every kernel includes    ptx.cuh    instructions without a name in C++
- *   backend.cu        open, close, the op table     step.cu    what a step's rows need on the device
- *   matrix.cu         weights                       error.cu   the end after a failed call
+ *   backend.cu        open, close, the op table     step.cu    what a step's rows need on the
+ * device matrix.cu         weights                       error.cu   the end after a failed call
  *   dequantise.cuh    reading GGUF's formats        embed.cu   rows of the embedding matrix
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      *_plain.cu the simple ways, oracles of the fast

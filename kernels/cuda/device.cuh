@@ -127,8 +127,7 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
 /* Sum and maximum over a full warp, the same bits in every lane: the tree is fixed. */
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2)
-        x = x + __shfl_xor_sync(FULL_MASK, x, apart);
+    for (int apart = WARP / 2; apart > 0; apart /= 2) x = x + __shfl_xor_sync(FULL_MASK, x, apart);
     return x;
 }
 __device__ __forceinline__ float warp_max(float x) {

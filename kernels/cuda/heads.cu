@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(ANGLE_THREADS)
     sincosf(angle, sine + i, cosine + i);
 }
 
-void heads_angles(float *cosine, float *sine, const int32_t *position, const float *inv_freq,
-                  int M, int pairs, cudaStream_t stream) {
+void heads_angles(float *cosine, float *sine, const int32_t *position, const float *inv_freq, int M,
+                  int pairs, cudaStream_t stream) {
     const int blocks = (M * pairs + ANGLE_THREADS - 1) / ANGLE_THREADS;
     launch(angles_kernel, dim3(blocks), dim3(ANGLE_THREADS), 0, stream, cosine, sine, position,
            inv_freq, M, pairs);

@@ -6,8 +6,8 @@
 
 /* cosine and sine [M][pairs] of the angles position * inv_freq: one launch a step serves all its
  * layers. */
-void heads_angles(float *cosine, float *sine, const int32_t *position, const float *inv_freq,
-                  int M, int pairs, cudaStream_t stream);
+void heads_angles(float *cosine, float *sine, const int32_t *position, const float *inv_freq, int M,
+                  int pairs, cudaStream_t stream);
 
 /* One group of vectors of a row: queries, keys or values. */
 struct head_group {

@@ -46,7 +46,7 @@ static pieces in_stage(void *stage) {
 static void move(const struct kv_cache *cache, const pieces &to, const pieces &from, int n,
                  cudaStream_t stream) {
     const int L = cache->config.L;
-    auto kernel = cache->block_bytes % 16 == 0 ? move_kernel<16>
+    auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
                   : cache->block_bytes % 4 == 0 ? move_kernel<4>
                                                 : move_kernel<2>;
     launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, cache->block_bytes, L);

@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* y[M][N] = x[M][K] times w[N][K]^T, for every type of weights. x is of type `act`, y of type `out`:
- * `act` or DTYPE_F32. */
+/* y[M][N] = x[M][K] times w[N][K]^T, for every type of weights. x is of type `act`, y of type
+ * `out`: `act` or DTYPE_F32. */
 void matmul_plain(enum dtype act, enum dtype out, void *y, const void *x, const struct matrix *w,
                   int M, cudaStream_t stream);
 

@@ -38,8 +38,8 @@ template <int N> __device__ __forceinline__ void cp_async_wait() {
 /* ---- ldmatrix ------------------------------------------------------------------------------- */
 
 /* Loads 8x8 matrices of 16-bit elements from shared memory: lanes 8m .. 8m+7 point to the rows of
- * matrix m, 16 bytes each, aligned. Lane l gets elements 2(l%4), 2(l%4)+1 of row l/4; with _trans of
- * column l/4. The whole warp takes part. */
+ * matrix m, 16 bytes each, aligned. Lane l gets elements 2(l%4), 2(l%4)+1 of row l/4; with _trans
+ * of column l/4. The whole warp takes part. */
 __device__ __forceinline__ void ldmatrix_x2(uint32_t (&out)[2], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                  : "=r"(out[0]), "=r"(out[1])

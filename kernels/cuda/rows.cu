@@ -140,7 +140,6 @@ static void norm(void *y, void *x, const void *add, const float *gain, const flo
            bias, K, epsilon);
 }
 
-
 void rows_norm(enum dtype act, void *y, void *x, const void *add, const float *gain,
                const float *bias, int M, int K, float epsilon, cudaStream_t stream) {
     assert(K > 0 && K <= NORM_MOST_K);

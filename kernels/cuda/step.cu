@@ -2,8 +2,8 @@
  *
  * All arrays of a step are laid side by side in pinned memory and go over in one copy, since every
  * copy costs microseconds whatever its size. The stream reads the pinned memory later, so the next
- * step waits until that has happened before it writes there again. The memory grows, by doubling, in
- * the first steps that need more; growing waits for the stream.
+ * step waits until that has happened before it writes there again. The memory grows, by doubling,
+ * in the first steps that need more; growing waits for the stream.
  */
 #include "kernels/cuda/step.cuh"
 

@@ -249,9 +249,12 @@ struct broken {
     size_t smem;
 };
 
-#define ONE(name) {#name, name, 1, BROKEN_N, 0}
-#define SMEM(name) {#name, name, 1, BROKEN_N, BROKEN_N * sizeof(float)}
-#define MANY(name) {#name, name, BROKEN_BLOCKS, BROKEN_N, 0}
+#define ONE(name)                                                                                  \
+    { #name, name, 1, BROKEN_N, 0 }
+#define SMEM(name)                                                                                 \
+    { #name, name, 1, BROKEN_N, BROKEN_N * sizeof(float) }
+#define MANY(name)                                                                                 \
+    { #name, name, BROKEN_BLOCKS, BROKEN_N, 0 }
 static const broken all[] = {
     ONE(right_exchange),
     ONE(right_in_warp),

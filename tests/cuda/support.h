@@ -1,5 +1,5 @@
-/* Helpers of the CUDA kernels' tests. They run alike on the emulation and on a device: device memory
- * is reached by copies only. Every buffer that a kernel writes starts as poison. */
+/* Helpers of the CUDA kernels' tests. They run alike on the emulation and on a device: device
+ * memory is reached by copies only. Every buffer that a kernel writes starts as poison. */
 #ifndef PENSTOCK_TESTS_CUDA_SUPPORT_H
 #define PENSTOCK_TESTS_CUDA_SUPPORT_H
 
@@ -28,7 +28,8 @@ struct buffer {
     void *data = nullptr;
     size_t bytes;
     explicit buffer(size_t bytes);
-    template <class T> explicit buffer(const std::vector<T> &host) : buffer(host.size() * sizeof(T)) {
+    template <class T>
+    explicit buffer(const std::vector<T> &host) : buffer(host.size() * sizeof(T)) {
         fill_from(host.data());
     }
     buffer(const buffer &) = delete;

@@ -1,6 +1,6 @@
-/* The plain attention against double precision: contexts on and around the 32 positions that it takes
- * at once and on block boundaries, several sequences in a step, blocks in any order. Whatever is not
- * of a row's context is NaN, so that looking at it shows. */
+/* The plain attention against double precision: contexts on and around the 32 positions that it
+ * takes at once and on block boundaries, several sequences in a step, blocks in any order. Whatever
+ * is not of a row's context is NaN, so that looking at it shows. */
 #include <math.h>
 
 #include "kernels/cuda/attention_plain.cuh"
@@ -24,8 +24,8 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, L = 2, LAYER = 1 };
 struct row {
     int sequence, position;
 };
-static const std::vector<row> rows = {{0, 0},  {1, 30}, {1, 31}, {1, 32}, {2, 3},
-                                      {2, 4},  {2, 5},  {3, 63}, {3, 64}, {4, 95}};
+static const std::vector<row> rows = {{0, 0}, {1, 30}, {1, 31}, {1, 32}, {2, 3},
+                                      {2, 4}, {2, 5},  {3, 63}, {3, 64}, {4, 95}};
 enum { SEQUENCES = 5, LONGEST = 96 };
 
 /* A context: where positions lie, and what is there. */

@@ -1,5 +1,5 @@
-/* Does the emulation find what is wrong, and nothing where nothing is? Each case runs in a process of
- * its own; what it prints is looked at. */
+/* Does the emulation find what is wrong, and nothing where nothing is? Each case runs in a process
+ * of its own; what it prints is looked at. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>

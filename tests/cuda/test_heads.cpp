@@ -105,8 +105,8 @@ static void check_heads(const head_case &c, enum dtype act) {
     for (size_t i = 0; i < frequencies.size(); i++) frequencies[i] = powf(10000, -(float)i / 8);
     buffer inv_freq(frequencies), position(positions), slot(slots);
     buffer cosine((cosines.size() + 1) * 4), sine((sines.size() + 1) * 4);
-    heads_angles(cosine.as<float>(), sine.as<float>(), position.as<int32_t>(),
-                 inv_freq.as<float>(), M, pairs, test_stream());
+    heads_angles(cosine.as<float>(), sine.as<float>(), position.as<int32_t>(), inv_freq.as<float>(),
+                 M, pairs, test_stream());
     for (size_t i = 0; i < cosines.size(); i++) {
         float angle = (float)positions[i / (size_t)pairs] * frequencies[i % (size_t)pairs];
         cosines[i] = (float)cos((double)angle);
@@ -139,7 +139,8 @@ static void check_heads(const head_case &c, enum dtype act) {
     if (cache) {
         double off = rounding_of(c.cache);
         check_close(read_cache(cache, cache->keys, c.G, c.D), k.want, off, 0.2, what + ": keys");
-        check_close(read_cache(cache, cache->values, c.G, c.D), v.want, off, 0.2, what + ": values");
+        check_close(read_cache(cache, cache->values, c.G, c.D), v.want, off, 0.2,
+                    what + ": values");
         check_close(read_activations(act, kx), k.x, 0, 0, "keys are left alone");
     } else {
         check_close(read_activations(act, kx), k.want, rounding_of(act), 0.2, what + ": keys");

@@ -50,8 +50,8 @@ static void check_norm(enum dtype act, const norm_case &c) {
     for (size_t i = 0; c.residual && i < after.size(); i++) after[i] += c.add[i];
     after = rounded(act, after);
     for (int m = 0; m < c.M; m++) norm_row(c, &after[(size_t)(m * c.K)], &want[(size_t)(m * c.K)]);
-    std::string what = text("norm of %d x %d, type %d, layer %d, residual %d", c.M, c.K, act,
-                            c.layer, c.residual);
+    std::string what =
+        text("norm of %d x %d, type %d, layer %d, residual %d", c.M, c.K, act, c.layer, c.residual);
     check_close(read_activations(act, x), after, 0, 0, what + ": x");
     check_close(read_activations(act, y), want, rounding_of(act), c.layer ? 1 : 0.02, what);
 }
@@ -118,7 +118,8 @@ static void check_sums(enum dtype act, int M, int K) {
     rows_add(act, sum.data, more.data, n, test_stream());
     rows_bias(act, moved.data, bias.as<float>(), M, K, test_stream());
     check_close(read_activations(act, sum), rounded(act, added), 0, 0, text("add %d x %d", M, K));
-    check_close(read_activations(act, moved), rounded(act, biased), 0, 0, text("bias %d x %d", M, K));
+    check_close(read_activations(act, moved), rounded(act, biased), 0, 0,
+                text("bias %d x %d", M, K));
 }
 
 START_TEST(sums_are_right) {
@@ -133,7 +134,8 @@ START_TEST(rows_are_gathered) {
         uint64_t state = 3;
         floats x = rounded(act, random_vector(&state, 6 * (size_t)K)), want;
         const std::vector<int32_t> rows = {1, 4, 5};
-        for (int32_t row : rows) want.insert(want.end(), x.begin() + row * K, x.begin() + (row + 1) * K);
+        for (int32_t row : rows)
+            want.insert(want.end(), x.begin() + row * K, x.begin() + (row + 1) * K);
         buffer from(packed(act, x)), list(rows), y(from.bytes / 2);
         rows_gather(act, y.data, from.data, list.as<int32_t>(), 3, K, test_stream());
         check_close(read_activations(act, y), want, 0, 0, text("gather of %d", K));

@@ -76,6 +76,17 @@ static floats product(const floats &x, const floats &w, int M, int N, int K, flo
     return y;
 }
 
+/* As the CPU's float product does it. */
+static floats in_order(const floats &x, const floats &w, int M, int N, int K) {
+    floats y((size_t)(M * N), 0.0f);
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++)
+            for (int k = 0; k < K; k++)
+                y[(size_t)(m * N + n)] =
+                    fmaf(x[(size_t)(m * K + k)], w[(size_t)(n * K + k)], y[(size_t)(m * N + n)]);
+    return y;
+}
+
 static void check_product(enum dtype act, enum dtype out, enum dtype type, int M, int N, int K) {
     uint64_t state = 3 + (uint64_t)K;
     weights w(type, N, K);
@@ -84,6 +95,7 @@ static void check_product(enum dtype act, enum dtype out, enum dtype type, int M
     matmul_plain(act, out, y.data, in.data, w.matrix, M, test_stream());
     floats want = product(x, w.values, M, N, K, &sizes);
     floats got = read_activations(out, y);
+    if (out == DTYPE_F32) check_close(got, in_order(x, w.values, M, N, K), 0, 0, "in order");
     for (size_t i = 0; i < got.size(); i++) {
         double most = rounding_of(out) * fabs((double)want[i]) + 1e-6 * (double)sizes[i];
         ck_assert_msg(fabs((double)got[i] - (double)want[i]) <= most,

@@ -4,8 +4,8 @@
  * warp's collective), ends, or comes to a point where another may go first; then one of the ready
  * threads is picked, in order, in reverse or at random. The last thread to arrive at a barrier or a
  * collective completes it and makes the others ready. When nobody is ready and somebody waits, the
- * block has come to a halt: that is reported with where the threads stand, and the grid is given up.
- * Fibers that wait then are left where they are; their stacks are used again by the next block.
+ * block has come to a halt: that is reported with where the threads stand, and the grid is given
+ * up. Fibers that wait then are left where they are; their stacks are used again by the next block.
  *
  * Threads that have ended count as arrived at barriers and collectives, as on the devices of today.
  * All threads that wait at a barrier must wait at the same line, and lanes in the same collective.
@@ -96,7 +96,8 @@ static thread *pick() {
         return nullptr;
     }
     if (how == order::FIFO) return ready[next_ready++];
-    size_t n = ready.size() - next_ready, i = how == order::LIFO ? n - 1 : random_below((unsigned)n);
+    size_t n = ready.size() - next_ready,
+           i = how == order::LIFO ? n - 1 : random_below((unsigned)n);
     std::swap(ready[next_ready + i], ready.back());
     thread *t = ready.back();
     ready.pop_back();
@@ -223,8 +224,8 @@ static void try_warp(thread *t) {
 void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_memory, site at) {
     thread *me = running;
     if (!(mask >> me->lane & 1)) {
-        report("warp mask", "%s:%d: lane %d is not in its own mask %08x", at.file, at.line, me->lane,
-               mask);
+        report("warp mask", "%s:%d: lane %d is not in its own mask %08x", at.file, at.line,
+               me->lane, mask);
         return;
     }
     me->state = life::IN_WARP;

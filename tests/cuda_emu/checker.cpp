@@ -7,8 +7,8 @@
  * atomics. Reads that are kept are of different warps where there were some, and one of an earlier
  * block is kept too: any of them is enough to find a later write wrong.
  *
- * A thread's own stack and the kernel's parameters are free. Constants of the program may be read. All else that is neither
- * shared nor allocated device memory is out of bounds.
+ * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
+ * All else that is neither shared nor allocated device memory is out of bounds.
  */
 #include <map>
 #include <set>
@@ -91,8 +91,8 @@ static void complain(const char *kind, const attempt &a) {
 static void complain_race(relation how, const attempt &a, const access &other, bool other_writes) {
     const char *kind = how == relation::RACE ? "race" : "race between blocks";
     if (!is_new(kind, a.pc, other.pc)) return;
-    report(kind, "%s of %zu bytes at %s, %s by thread %u at %s: %s", a.write ? "write" : "read", a.n,
-           place_of(a.pc).c_str(), other_writes ? "written" : "read", other.when.thread,
+    report(kind, "%s of %zu bytes at %s, %s by thread %u at %s: %s", a.write ? "write" : "read",
+           a.n, place_of(a.pc).c_str(), other_writes ? "written" : "read", other.when.thread,
            place_of(other.pc).c_str(), describe(a.p).c_str());
 }
 
@@ -160,8 +160,8 @@ static bool is_own_stack(uintptr_t p) {
     return p - stacks - (uintptr_t)STACK_BYTES * (uintptr_t)thread_now < STACK_BYTES;
 }
 
-/* The shadow of the program's own image, where shared variables are; NULL after a complaint, or when
- * a constant is read. */
+/* The shadow of the program's own image, where shared variables are; NULL after a complaint, or
+ * when a constant is read. */
 static shadow *image_shadow_of(const attempt &a) {
     uintptr_t p = (uintptr_t)a.p, start = address(__executable_start);
     place where = static_place(a.p, a.n);

@@ -7,8 +7,8 @@
 
 namespace emu {
 
-/* A point in a thread's life. Epochs number the stretches between barriers over the whole run of the
- * program, clocks count a thread's __syncwarp and fences in its block. Epoch 0 is before
+/* A point in a thread's life. Epochs number the stretches between barriers over the whole run of
+ * the program, clocks count a thread's __syncwarp and fences in its block. Epoch 0 is before
  * everything. */
 struct event {
     uint32_t epoch = 0;

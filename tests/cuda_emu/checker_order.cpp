@@ -1,6 +1,7 @@
 /* DESIGN: what happened before what, in one grid.
  *
- * In a block: all before a barrier happened before all after it. In a warp: what a lane did before a
+ * In a block: all before a barrier happened before all after it. In a warp: what a lane did before
+ * a
  * __syncwarp happened before what the others of the mask do after it; each thread keeps for every
  * lane of its warp the clock that it has heard of (a vector clock of one warp). Shuffles and votes
  * order nothing.
@@ -52,8 +53,8 @@ struct known {
 
 static uint32_t epoch = 1, grid_first, block_first;
 static int running;
-static std::vector<view> views;            /* of the block's threads */
-static std::vector<view> last_fence;       /* of each thread */
+static std::vector<view> views;      /* of the block's threads */
+static std::vector<view> last_fence; /* of each thread */
 static std::vector<uint32_t> old_fences, new_fences;
 static bool any_fence;
 static std::vector<uint32_t> block_firsts; /* first epochs of this grid's blocks, ascending */
@@ -162,10 +163,10 @@ static size_t block_of(const event &e) {
 relation order_of(const event &e) {
     const view &now = views[(size_t)running];
     if (!order_is_grid(e)) return relation::ORDERED;
-    if (order_is_block(e))
-        return happened_before(e, now) ? relation::ORDERED : relation::RACE;
+    if (order_is_block(e)) return happened_before(e, now) ? relation::ORDERED : relation::RACE;
     for (const known &k : acquired)
-        if (happened_before(k.at, now) && reaches(*k.what, block_of(e), e)) return relation::ORDERED;
+        if (happened_before(k.at, now) && reaches(*k.what, block_of(e), e))
+            return relation::ORDERED;
     return relation::BLOCK_RACE;
 }
 

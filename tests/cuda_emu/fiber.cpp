@@ -39,8 +39,8 @@ namespace emu {
 
 enum { SAVED_REGISTERS = 6 };
 
-/* Above the saved registers stands the entry's address, for `ret`; above that a null return address,
- * so that the stack is aligned as after a call. */
+/* Above the saved registers stands the entry's address, for `ret`; above that a null return
+ * address, so that the stack is aligned as after a call. */
 void fiber_prepare(fiber *f, char *stack, void (*entry)()) {
     f->stack = stack;
     f->stack_bytes = STACK_BYTES;

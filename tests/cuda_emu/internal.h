@@ -90,13 +90,14 @@ void device_fill(void *to, int value, size_t bytes);
 
 /* ---- shared memory -------------------------------------------------------------------------- */
 
-void shared_plan(size_t dynamic_bytes); /* before a grid */
-void shared_fill();                     /* before a block: nobody knows what is in it */
-void shared_check();                    /* after a block: the guards are as they were */
+void shared_plan(size_t dynamic_bytes);     /* before a grid */
+void shared_fill();                         /* before a block: nobody knows what is in it */
+void shared_check();                        /* after a block: the guards are as they were */
 std::string shared_describe(const void *p); /* empty where it is not shared memory */
 
 enum class place { ELSEWHERE, SHARED, GUARD };
-/* Where n bytes of the program's own image are: in one shared variable, beside one, or elsewhere. */
+/* Where n bytes of the program's own image are: in one shared variable, beside one, or
+ * elsewhere. */
 place static_place(const void *p, size_t n);
 range dynamic_range();  /* dynamic shared memory as the launch asked for it */
 range dynamic_window(); /* that, and what a larger request would get */

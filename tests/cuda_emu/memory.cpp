@@ -1,7 +1,7 @@
 /* DESIGN: device memory.
  *
- * One range of addresses is reserved. Allocations are cut from it in order and never reused, so that
- * a freed pointer stays one. Each ends at an inaccessible page:
+ * One range of addresses is reserved. Allocations are cut from it in order and never reused, so
+ * that a freed pointer stays one. Each ends at an inaccessible page:
  *
  *     | slack | bytes ... | guard page | slack | bytes ... | guard page |
  *
@@ -101,8 +101,8 @@ static void on_illegal_address(int, siginfo_t *info, void *) {
 }
 
 static void reserve() {
-    reserved = static_cast<char *>(mmap(nullptr, RESERVED, PROT_NONE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    reserved = static_cast<char *>(
+        mmap(nullptr, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (reserved == MAP_FAILED) {
         perror("cuda_emu: reserving addresses");
         abort();

@@ -1,9 +1,9 @@
 /* DESIGN: shared memory.
  *
- * Dynamic shared memory is a window that ends at an inaccessible page; a launch gets its last bytes.
- * Static shared variables are static variables of the program, found by the tag in their mangled
- * names (include/cuda_runtime.h) in the program's symbol table, which a test program must keep. The
- * guards beside them hold a pattern that is looked at after every block.
+ * Dynamic shared memory is a window that ends at an inaccessible page; a launch gets its last
+ * bytes. Static shared variables are static variables of the program, found by the tag in their
+ * mangled names (include/cuda_runtime.h) in the program's symbol table, which a test program must
+ * keep. The guards beside them hold a pattern that is looked at after every block.
  */
 #include <algorithm>
 #include <cxxabi.h>

@@ -3,10 +3,12 @@
  * A stream is a queue of work that nobody has done yet. It is done when the host waits: for the
  * stream, for an event in it, for the device. So a host that reads without waiting reads what was
  * there before. Work in the legacy default stream waits for all others. An event is done when its
- * place in a queue has been passed; a stream that waits for one runs the other queue that far and on.
+ * place in a queue has been passed; a stream that waits for one runs the other queue that far and
+ * on.
  *
- * Under capture, work is written down instead and belongs to the graph; a launch of the graph queues
- * it again, with the parameters that it was captured with. What a real capture forbids is refused.
+ * Under capture, work is written down instead and belongs to the graph; a launch of the graph
+ * queues it again, with the parameters that it was captured with. What a real capture forbids is
+ * refused.
  */
 #include <deque>
 #include <set>
@@ -74,7 +76,8 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
         return cudaSuccess;
     }
     if (stream == &default_stream) {
-        if (refuse_in_capture("work in the default stream")) return cudaErrorStreamCaptureUnsupported;
+        if (refuse_in_capture("work in the default stream"))
+            return cudaErrorStreamCaptureUnsupported;
         run_all_streams();
     }
     stream->queue.push_back(std::move(what));

@@ -27,8 +27,8 @@ static unsigned joined(vote_kind kind, unsigned a, unsigned b) {
     }
 }
 
-/* What lane l brings: for a ballot its own bit, for a match the bits of the lanes that hold the same
- * value. */
+/* What lane l brings: for a ballot its own bit, for a match the bits of the lanes that hold the
+ * same value. */
 static unsigned brought(void *const arguments[32], unsigned mask, int l) {
     const auto *mine = static_cast<const vote_of *>(arguments[l]);
     if (mine->kind == BALLOT) return (unsigned)(mine->in != 0) << l;

@@ -17,7 +17,8 @@ namespace emu {
 inline float e4m3_value(uint8_t bits) {
     int exponent = bits >> 3 & 15, mantissa = bits & 7;
     if ((bits & 127) == 127) return NAN;
-    float size = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
+    float size =
+        exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
     return bits & 128 ? -size : size;
 }
 

@@ -38,7 +38,8 @@
 #include "emu_math.h"
 
 template <class... P, class... A>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...args) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                               A &&...args) {
     struct frozen {
         void (*kernel)(P...);
         std::tuple<P...> parameters;
@@ -47,8 +48,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
             std::apply(f->kernel, f->parameters);
         }
     };
-    auto parameters = std::shared_ptr<frozen>(
-        new frozen{kernel, std::tuple<P...>(std::forward<A>(args)...)});
+    auto parameters =
+        std::shared_ptr<frozen>(new frozen{kernel, std::tuple<P...>(std::forward<A>(args)...)});
     return emu::launch(*config, reinterpret_cast<const void *>(kernel),
                        {parameters, sizeof(frozen), frozen::call});
 }

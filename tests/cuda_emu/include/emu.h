@@ -2,8 +2,8 @@
  * this one give them CUDA's own names for it.
  *
  * Every CUDA thread is a fiber, the blocks of a grid run one after another on the host thread that
- * waits for the stream. Shared memory is a static variable, marked so that the emulation finds it in
- * the program's symbol table.
+ * waits for the stream. Shared memory is a static variable, marked so that the emulation finds it
+ * in the program's symbol table.
  */
 #ifndef CUDA_EMU_EMU_H
 #define CUDA_EMU_EMU_H

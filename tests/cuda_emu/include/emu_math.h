@@ -109,8 +109,8 @@ inline int __dp4a(int a, int b, int c) {
     return c;
 }
 
-/* Byte i of the result is the byte of (b, a) that nibble i of `pick` names; its top bit spreads that
- * byte's sign. */
+/* Byte i of the result is the byte of (b, a) that nibble i of `pick` names; its top bit spreads
+ * that byte's sign. */
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned pick) {
     uint64_t bytes = (uint64_t)b << 32 | a;
     unsigned result = 0;

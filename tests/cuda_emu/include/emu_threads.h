@@ -78,14 +78,12 @@ template <class T> T shuffle(unsigned mask, T value, int from, site at) {
 
 } // namespace emu
 
-template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, EMU_SITE) {
+template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = 32, EMU_SITE) {
     int base = emu::lane() & ~(width - 1);
     return emu::shuffle(mask, value, base | (source & (width - 1)), EMU_HERE);
 }
 
-template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, EMU_SITE) {
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, EMU_SITE) {
     int lane = emu::lane(), source = lane ^ bits;
     return emu::shuffle(mask, value, source > (lane | (width - 1)) ? lane : source, EMU_HERE);
 }
