@@ -4,25 +4,36 @@
     tests/cuda_mutate.py rows kv      those of some subjects
     tests/cuda_mutate.py rows:3       one
 
-A mutant is an edit of one place of a source file. It is made in a copy of the tree (build/mutate), the subject's test is
-built plain and checked, and run: plain with two seeds of the thread order, checked with one. A mutant that every run lets
-pass has survived, which the table must expect and give the reason for. Each takes some ten seconds, so this is no part of
-`make test`; it is run when kernels or their tests change.
+A mutant is an edit of one place of a source file. The kernels that the place belongs to are compiled with it, plain and
+checked, and linked into the subject's test programs; the others' objects are those of the build folder (build, or BUILD
+from the environment), which must be up to date (`cmake --build build --target cuda_suites`). The plain program runs with
+two seeds of the thread order, the checked one with one. A mutant that every run lets pass has survived, which the table
+must expect and give the reason for. Each takes some seconds, so this is no part of `make test`; it is run when kernels or
+their tests change.
 """
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-COPY = os.path.join(ROOT, "build", "mutate")
-TREE = ("CMakeLists.txt", "CMakePresets.json", "config", "docker", "engine", "kernels", "scheduler", "server", "tests")
+BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+WORK = os.path.join(BUILD, "mutate")
 TIMEOUT_S = 300
 LEAST_SHARE = 0.85
 K = "kernels/cuda/"
 
-# By subject (tests/cuda/test_<subject>): files whose synchronisation is dropped, call by call.
+# By subject (tests/cuda/test_<subject>): the kernel files that its test runs.
+UNITS = {
+    "rows": ["rows"],
+    "weights": ["embed", "matmul_plain"],
+    "heads": ["heads"],
+    "kv": ["kv"],
+    "attention_plain": ["attention_plain"],
+}
+
+# By subject: files whose synchronisation is dropped, call by call.
 DROPS = {
     "rows": [K + "device.cuh"],
     "heads": [K + "heads.cu"],
@@ -81,7 +92,7 @@ MUTANTS = {
         (K + "kv.cu", "i < block_bytes; i += MOVE_THREADS * N", "i + N < block_bytes; i += MOVE_THREADS * N"),
         (K + "kv.cu", "i < block_bytes; i += MOVE_THREADS * N", "i <= block_bytes; i += MOVE_THREADS * N"),
         (K + "kv.cu", "(size_t)layer * p.layer_bytes + ", "(size_t)layer * block_bytes + "),
-        (K + "kv.cu", "cache->block_bytes % 16 == 0 ?", "cache->block_bytes % 4 == 0 ?"),
+        (K + "kv.cu", "cache->block_bytes % 16 == 0", "cache->block_bytes % 4 == 0"),
         (K + "kv.cu", "(((size_t)i * 2 + is_value) * L + layer)", "(((size_t)i + is_value) * L + layer)"),
     ],
     "attention_plain": [
@@ -129,37 +140,58 @@ def mutants_of(subject):
         yield Mutant(subject, path, source.index(old), old, new, reason[0] if reason else None)
 
 
-def copy_tree():
-    """The tree as it is, in a folder of its own; only what has changed since the last time gets a new date."""
-    os.makedirs(COPY, exist_ok=True)
-    for name in TREE:
-        subprocess.run(["rsync", "-a", "--delete", "--checksum", name, COPY + "/"], cwd=ROOT, check=True) if shutil.which(
-            "rsync") else subprocess.run(["cp", "-a", name, COPY + "/"], cwd=ROOT, check=True)
-    build = os.path.join(COPY, "build")
-    if not os.path.exists(os.path.join(build, "build.ninja")):
-        subprocess.run(["cmake", "--preset", "release", "-DPENSTOCK_CUDA=OFF"], cwd=COPY, check=True, stdout=subprocess.DEVNULL)
+def commands_of(program):
+    """The commands that build a program, the link last."""
+    done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip().split("\n")
 
 
-def write_mutated(mutant, mutated):
+def write_overlay(mutant):
+    """The mutated file alone, in a tree of its own that is searched first. Returns its path."""
     source = read(mutant.path)
-    if mutated:
-        source = source[:mutant.at] + mutant.new + source[mutant.at + len(mutant.old):]
-    with open(os.path.join(COPY, mutant.path), "w", encoding="utf-8") as file:
-        file.write(source)
+    path = os.path.join(WORK, "overlay", mutant.path)
+    subprocess.run(["rm", "-rf", os.path.join(WORK, "overlay")], check=True)
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source[:mutant.at] + mutant.new + source[mutant.at + len(mutant.old):])
+    return path
 
 
-def build(subject):
-    targets = [f"cuda_{subject}", f"cuda_{subject}_checked"]
-    done = subprocess.run(["cmake", "--build", "build", "--target", *targets], cwd=COPY, capture_output=True, text=True)
-    return done.returncode == 0, done.stdout
+def compile_unit(command, unit, mutant, path):
+    """Compiles one kernel file with the mutant. Returns the object that it replaces and the new one, or None."""
+    words = shlex.split(command)
+    words = words[words[0].endswith("ccache"):]
+    out = words.index("-o") + 1
+    old, new = words[out], os.path.join(WORK, f"{unit}.o")
+    words[out] = new
+    if mutant.path == f"{K}{unit}.cu":
+        words[-1] = path
+    at = words.index("-MF")
+    del words[at:at + 2]
+    done = subprocess.run([words[0], "-I" + os.path.join(WORK, "overlay"), *words[1:]], cwd=BUILD, capture_output=True, text=True)
+    print(done.stderr, end="")
+    return None if done.returncode else (old, new)
+
+
+def build(program, mutant, path):
+    """Builds a test program with the mutant; False where that does not compile."""
+    commands = commands_of(program)
+    link = commands[-1].replace(f"-o tests/cuda/{program} ", f"-o {WORK}/{program} ")
+    for unit in UNITS[mutant.subject]:
+        command = next(c for c in commands if c.endswith(f"/{K}{unit}.cu"))
+        objects = compile_unit(command, unit, mutant, path)
+        if not objects:
+            return False
+        link = link.replace(f" {objects[0]} ", f" {objects[1]} ")
+    return subprocess.run(link, shell=True, cwd=BUILD).returncode == 0
 
 
 def run(program, seed):
     """What a run says: "" when all is well."""
     environment = {**os.environ, "CK_FORK": "no", "CUDA_EMU_SEED": str(seed)}
     try:
-        done = subprocess.run([f"build/tests/cuda/{program}"], cwd=COPY, env=environment, capture_output=True, text=True,
-                              timeout=TIMEOUT_S)
+        done = subprocess.run([os.path.join(WORK, program)], cwd=ROOT, env=environment, capture_output=True, text=True,
+                              timeout=TIMEOUT_S, errors="replace")
     except subprocess.TimeoutExpired:
         return "no end"
     kinds = sorted(set(re.findall(r"cuda_emu: ([a-z ]+[a-zA-Z]*):", done.stderr)))
@@ -169,16 +201,12 @@ def run(program, seed):
 
 def judge(mutant):
     """Who finds it: {"plain": ..., "checked": ...}; None where it does not compile."""
-    write_mutated(mutant, True)
-    try:
-        built, output = build(mutant.subject)
-        if not built:
-            print(output)
-            return None
-        plain = [run(f"cuda_{mutant.subject}", seed) for seed in (1, 2)]
-        return {"plain": next((p for p in plain if p), ""), "checked": run(f"cuda_{mutant.subject}_checked", 1)}
-    finally:
-        write_mutated(mutant, False)
+    path = write_overlay(mutant)
+    program = f"cuda_{mutant.subject}"
+    if not build(program, mutant, path) or not build(program + "_checked", mutant, path):
+        return None
+    plain = [run(program, seed) for seed in (1, 2)]
+    return {"plain": next((p for p in plain if p), ""), "checked": run(program + "_checked", 1)}
 
 
 def chosen(arguments):
@@ -191,9 +219,9 @@ def chosen(arguments):
 
 
 def main():
-    copy_tree()
     total, plain, found, bad = 0, 0, 0, 0
-    for name, mutant in chosen(sys.argv[1:]):
+    mutants = list(chosen(sys.argv[1:]))  # all are looked up before the first is made
+    for name, mutant in mutants:
         finders = judge(mutant)
         total += 1
         if finders is None:
