@@ -12,8 +12,8 @@ void note_fence() {
     checker_fence();
 }
 
-/* A device traps where an access is not aligned to its size. What stands on a thread's own stack the
- * compiler places as it likes, here and there. */
+/* A device traps where an access is not aligned to its size. What stands on a thread's own stack is
+ * placed by the compiler, here as there. */
 static void aligned_access(const void *p, size_t n, bool write, const void *pc) {
     const char *stacks = block_stacks();
     const range local{stacks, stacks + (size_t)STACK_BYTES * MOST_THREADS};
