@@ -31,7 +31,7 @@ const struct option option_table[] = {
      "float32: weights and arithmetic in full precision, slow; to compare with"},
 
     {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
-     "what computes; this version has the CPU only"},
+     "what computes; auto is the CPU"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
      "compute threads; 0: as many as this process may use"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,

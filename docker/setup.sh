@@ -8,7 +8,7 @@ libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    test) packages="$packages wrk" ;;
+    test) packages="$packages g++ wrk" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     *) echo "setup.sh: there is no set \"$need\"; the sets are test, fuzz and format" >&2; exit 2 ;;

@@ -77,8 +77,11 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
+        .activations = config->float32 ? DTYPE_F32 : DTYPE_BF16,
     };
-    enum status status = backend_cpu_open(&engine->backend, &wanted, err);
+    bool on_cuda = config->device && strcmp(config->device, "cuda") == 0;
+    enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
+                                 : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
     snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",

@@ -30,6 +30,7 @@ struct engine_config {
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
+    const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
     const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);

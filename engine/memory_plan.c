@@ -19,11 +19,16 @@ enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype 
     } types[] = {
         {"int16", DTYPE_I16}, {"q8_0", DTYPE_Q8_0}, {"float16", DTYPE_F16}, {"float32", DTYPE_F32}};
     const char *name = config->kv_dtype ? config->kv_dtype : "auto";
-    if (strcmp(name, "auto") == 0) name = config->float32 ? "float32" : "int16";
+    bool cuda = config->device && strcmp(config->device, "cuda") == 0;
+    if (strcmp(name, "auto") == 0) name = config->float32 ? "float32" : cuda ? "float16" : "int16";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(name, types[i].name) != 0) continue;
         *out = types[i].dtype;
-        if (config->block_size % 2 == 0 || strncmp(name, "float", 5) == 0) return STATUS_OK;
+        if (strncmp(name, "float", 5) == 0) return STATUS_OK;
+        if (cuda)
+            return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                           "--kv-cache-dtype %s is the CPU's; give float16 or float32", name);
+        if (config->block_size % 2 == 0) return STATUS_OK;
         return err_set(
             err, STATUS_USAGE, "block-size",
             "--block-size %d is odd, and a KV cache of %s takes positions in pairs; give "

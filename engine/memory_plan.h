@@ -21,8 +21,8 @@ void machine_memory_read(struct machine_memory *memory);
 void machine_memory_read_at(struct machine_memory *memory, const char *proc, const char *cgroup);
 
 /* The type that keys and values are kept in: what config->kv_dtype says, where "auto" (or NULL) is
- * int16, or float32 in the oracle mode. Fails with STATUS_USAGE for another name, and for integers
- * in blocks of an odd number of slots. */
+ * int16 (float16 on CUDA), or float32 in the oracle mode. Fails with STATUS_USAGE for another name,
+ * and for integers in blocks of an odd number of slots. */
 enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
                                  struct err *err);
 

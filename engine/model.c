@@ -50,8 +50,12 @@ enum status model_take_vector(struct model *model, const struct weights *weights
     enum status status = weights_vector(weights, name, n, &weight, err);
     if (status) return status;
     struct backend *b = model->backend;
-    *out = b->ops->buffer_new(b, (size_t)n * sizeof(float));
-    dequantise(weight->type, weight->data, *out, (size_t)n);
+    size_t bytes = (size_t)n * sizeof(float);
+    float *values = mem_alloc(bytes);
+    dequantise(weight->type, weight->data, values, (size_t)n);
+    *out = b->ops->buffer_new(b, bytes);
+    b->ops->upload(b, *out, values, bytes);
+    free(values);
     model->weight_bytes += n * (int64_t)sizeof(float);
     return STATUS_OK;
 }

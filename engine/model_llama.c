@@ -3,6 +3,7 @@
  * of this shape. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "engine/model.h"
 
@@ -43,20 +44,22 @@ static enum status load_layer(struct model *model, const struct weights *weights
 static enum status load_frequencies(struct model *model, const struct weights *weights,
                                     struct err *err) {
     const struct model_info *m = &model->info;
-    int n = m->D_rope / 2;
-    float *factors = NULL;
+    struct backend *b = model->backend;
+    size_t n = (size_t)m->D_rope / 2, bytes = n * sizeof(float);
+    const struct weight *factors = NULL;
     if (weights_lookup(weights, "rope_freqs.weight")) {
-        enum status status =
-            model_take_vector(model, weights, "rope_freqs.weight", n, &factors, err);
+        enum status status = weights_vector(weights, "rope_freqs.weight", (int)n, &factors, err);
         if (status) return status;
     }
-    struct backend *b = model->backend;
-    model->inv_freq = b->ops->buffer_new(b, (size_t)n * sizeof(float));
-    for (int i = 0; i < n; i++) {
-        double power = pow((double)m->rope_base, 2.0 * i / m->D_rope);
-        model->inv_freq[i] = (float)(1.0 / (power * (factors ? (double)factors[i] : 1.0)));
+    float *inv_freq = mem_alloc(bytes);
+    if (factors) dequantise(factors->type, factors->data, inv_freq, n);
+    for (size_t i = 0; i < n; i++) {
+        double power = pow((double)m->rope_base, 2.0 * (double)i / m->D_rope);
+        inv_freq[i] = (float)(1.0 / (power * (factors ? (double)inv_freq[i] : 1.0)));
     }
-    if (factors) b->ops->buffer_free(b, factors, (size_t)n * sizeof(float));
+    model->inv_freq = b->ops->buffer_new(b, bytes);
+    b->ops->upload(b, model->inv_freq, inv_freq, bytes);
+    free(inv_freq);
     return STATUS_OK;
 }
 
@@ -144,7 +147,7 @@ static void forward(struct model *model, const struct step *step, struct kv_cach
     b->ops->gather(b, a->q, a->mixed, m->H * m->D);
     transform(model, last, a->rows, a->q, step->R);
     b->ops->rmsnorm(b, a->rows, a->rows, model->final_norm, step->R, m->K, m->rms_epsilon);
-    b->ops->matmul(b, &a->logits, a->rows, &model->head, 1, step->R);
+    b->ops->logits(b, a->logits, a->rows, model->head, step->R);
 }
 
 const struct model_family model_llama = {

@@ -9,7 +9,8 @@
  * The same bytes. Each output row is computed by the same operations in the same order whatever M,
  * the split over threads, or the instruction set is: the file is built with -ffp-contract=off, fma
  * is written where it is meant, and kernels/cpu/order.md holds the one written order. So a token's
- * logits do not depend on what else is in the batch.
+ * logits do not depend on what else is in the batch. The CUDA backend promises the same of its own
+ * bits; docs/cuda.md says how.
  *
  * Letters for shapes, here and in all code above:
  *   M rows of a step (tokens)     K inputs of a matrix           N outputs of a matrix
@@ -99,20 +100,21 @@ struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
     int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
-    enum dtype dtype; /* DTYPE_F32, DTYPE_F16, DTYPE_I16 or DTYPE_Q8_0 */
+    enum dtype dtype; /* F32, F16, and on the CPU I16 or Q8_0, on CUDA BF16 */
 };
 
-/* The last two keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
+/* I16 and Q8_0 keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
  * that attention multiplies integers: at the size of float16, and of half of it, and faster. */
 
 /* Bytes that the keys and values of one token take in all layers of such a cache; 0 for a type that
  * no cache has or a size beyond memory. */
 size_t kv_token_bytes(const struct kv_config *config);
 
-/* The ops. Pointers x, y, q, k, v are float32 device memory from buffer_new, row-major, without
- * padding. In this version all ops of a CPU backend have ended when they return. None of them
- * fails: what can be wrong is checked when a matrix or a cache is made. y may not overlap x unless
- * said. */
+/* The ops. Pointers x, y, q, k, v are device memory from buffer_new, row-major, without padding, of
+ * the backend's type of activations: float32 on the CPU, and no wider than that elsewhere. Gains,
+ * frequencies and logits are float32 everywhere. All ops of a CPU backend have ended when they
+ * return; those of a CUDA backend are queued, and download waits for them. None of them fails: what
+ * can be wrong is checked when a matrix or a cache is made. y may not overlap x unless said. */
 struct backend_ops {
     /* Buffers of the device, 64-byte aligned, zeroed. End the process when there is no memory. */
     void *(*buffer_new)(struct backend *b, size_t bytes);
@@ -143,6 +145,8 @@ struct backend_ops {
      * all. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                    int n, int M);
+    /* y[R][N] = x[R][K] times head^T, in float32: the logits. */
+    void (*logits)(struct backend *b, float *y, const float *x, struct matrix *head, int R);
     /* Turns x[M][heads][D] in place by position * inv_freq[pair], pairs below D_rope/2 (Su et al.
      * 2021). */
     void (*rope)(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
@@ -161,18 +165,21 @@ struct backend_ops {
     void (*add)(struct backend *b, float *x, const float *y, int M, int K);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
+    /* Device memory from host memory; has ended when it returns. */
+    void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
     void (*download)(struct backend *b, void *host, const void *device, size_t bytes);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
+    void (*close)(struct backend *b); /* what backend_close does */
 };
 
 /* The head of every backend; a backend's own struct begins with it. */
 struct backend {
     const struct backend_ops *ops;
-    const char *name; /* "cpu" */
-    const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", ... */
+    const char *name; /* "cpu", "cuda" */
+    const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", "sm_90", ... */
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
     const struct backend_ops *timed; /* while ops are timed: the backend's own table */
@@ -183,8 +190,9 @@ struct backend_config {
     int threads; /* 0: as many as the process's affinity mask and cgroup quota allow */
     /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
     const char *path;
-    int max_rows; /* the largest M of any call: scratch is planned for it */
-    int max_k;    /* the largest K of any matrix */
+    int max_rows;           /* the largest M of any call: scratch is planned for it */
+    int max_k;              /* the largest K of any matrix */
+    enum dtype activations; /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
 };
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
@@ -194,6 +202,12 @@ struct backend_config {
 enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
                              struct err *err);
 void backend_close(struct backend *b);
+
+/* Opens the CUDA backend on the first device; `threads` are for the host's own work, and `path` is
+ * not looked at. Fails with STATUS_USAGE where there is no device that it can use, or where the
+ * program was built without the CUDA toolkit, and says so. */
+enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
+                              struct err *err);
 
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always
  * the last. */
@@ -244,6 +258,7 @@ enum op {
     OP_SILU_GATE,
     OP_ADD,
     OP_GATHER,
+    OP_LOGITS,
     OP_DOWNLOAD,
     N_OPS,
 };

@@ -10,7 +10,7 @@ const char *op_name(enum op op) {
         [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",      [OP_MATMUL] = "matmul",
         [OP_ROPE] = "rope",           [OP_KV_WRITE] = "kv write", [OP_ATTENTION] = "attention",
         [OP_SILU_GATE] = "silu gate", [OP_ADD] = "add",           [OP_GATHER] = "gather",
-        [OP_DOWNLOAD] = "download",
+        [OP_LOGITS] = "head",         [OP_DOWNLOAD] = "download",
     };
     assert(op >= 0 && op < N_OPS);
     return names[op];
@@ -65,6 +65,10 @@ static void gather(struct backend *b, float *y, const float *x, int K) {
     TIMED(OP_GATHER, gather(b, y, x, K));
 }
 
+static void logits(struct backend *b, float *y, const float *x, struct matrix *w, int R) {
+    TIMED(OP_LOGITS, logits(b, y, x, w, R));
+}
+
 static void download(struct backend *b, void *host, const void *device, size_t bytes) {
     TIMED(OP_DOWNLOAD, download(b, host, device, bytes));
 }
@@ -83,6 +87,7 @@ void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_ti
     table->silu_gate = silu_gate;
     table->add = add;
     table->gather = gather;
+    table->logits = logits;
     table->download = download;
     b->ops = table;
 }

@@ -44,6 +44,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_model_len = options->max_model_len,
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
+        .device = options->device,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
         .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
@@ -66,15 +67,8 @@ struct scheduler_config scheduler_config_from(const struct options *options,
     };
 }
 
-static enum status check_device(const struct options *options, struct err *err) {
-    if (strcmp(options->device, "cuda") != 0) return STATUS_OK;
-    return err_set(err, STATUS_USAGE, "device",
-                   "--device cuda: this build has no CUDA backend; use --device cpu or auto");
-}
-
 int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
-    if (check_device(options, &err)) return print_error(&err);
     struct engine_config config = engine_config_from(options);
     progress_start = now_ns();
     progress_shown = false;

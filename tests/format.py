@@ -38,14 +38,18 @@ def ends_joined(text):
     return re.sub(r"(?m)^ */\*(?:(?!\*/)[^\n]*[^\n/]\n)+ *\*/(?=\n)", end_joined, text)
 
 
+def is_cpp(path):
+    return path.endswith((".cu", ".cuh", ".cpp")) or path.startswith(("kernels/cuda/", "tests/cuda"))
+
+
 def main():
     paths = sys.argv[1:] or sorted(
         os.path.join(folder, name) for top in FOLDERS for folder, _, names in os.walk(top)
-        for name in names if name.endswith((".c", ".h", ".inc")))
+        for name in names if name.endswith((".c", ".h", ".inc", ".cu", ".cuh", ".cpp")))
     for path in paths:
         with open(path, encoding="utf-8") as file:
             before = file.read()
-        done = subprocess.run(["clang-format", "--assume-filename", "any.c"], input=trailing_moved(rules_cut(before)), text=True,
+        done = subprocess.run(["clang-format", "--assume-filename", "any.cpp" if is_cpp(path) else "any.c"], input=trailing_moved(rules_cut(before)), text=True,
                               capture_output=True, check=True).stdout
         done = ends_joined(done)
         if done != before:

@@ -49,6 +49,14 @@ unit() {
     echo "$programs programs, $checks checks"
 }
 
+# The CUDA kernels' tests want a C++ compiler, which setup.sh brings for the tests alone: a folder that was configured
+# without one is configured again.
+with_cxx() {
+    if [ -f "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_CXX_COMPILER:[A-Z]*=/' "$1/CMakeCache.txt"; then
+        rm -f "$1/build.ninja"
+    fi
+}
+
 tidy() {
     python3 tests/tidy.py --self-test
     python3 tests/tidy.py
@@ -56,12 +64,14 @@ tidy() {
 }
 
 release() {
+    with_cxx build
     docker/build.sh release "$jobs"
     unit release
 }
 
 # Suites that would take minutes under sanitizers carry the label slow; the release build runs them.
 asan() {
+    with_cxx build/asan
     docker/build.sh asan "$jobs" suites
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan --label-exclude slow
 }
@@ -86,7 +96,7 @@ e2e() {
 for stage in ${*:-tidy release asan tsan e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files" ;;
-    release) say "release: unit suites and fuzz seeds" ;;
+    release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
     asan) say "asan: the same with address and undefined-behaviour sanitizers" ;;
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
     e2e) say "e2e: the program, over HTTP" ;;

@@ -42,8 +42,9 @@ MAX_FILE, MAX_TEST_FILE, MAX_WIDTH = 500, 800, 100
 LONG_FILES = {}
 WIDE_FILES = {}
 
+EMULATED_HEADERS = "tests/cuda_emu/include/"
 SKIPPED_FOLDERS = {".git", ".venv", "build", "models", "__pycache__", "corpus"}
-CODE = (".c", ".h", ".inc", ".cu", ".cuh")
+CODE = (".c", ".h", ".inc", ".cu", ".cuh", ".cpp")
 INCLUDED = (".h", ".inc", ".cuh")
 
 
@@ -88,6 +89,12 @@ def resolve(tree, path, name):
     return next((p for p in (name, beside, "tests/" + name) if p in tree.lines), None)
 
 
+def resolve_system(tree, name):
+    """The header of ours that stands in for a system's, or None: the CUDA emulation has such a folder."""
+    path = EMULATED_HEADERS + name
+    return path if path in tree.lines else None
+
+
 def check_project_include(tree, path, number, target):
     source, wanted = folder_of(path), folder_of(target)
     if path.startswith("tests/"):
@@ -113,6 +120,8 @@ def check_includes(tree):
     for path, lines in tree.code().items():
         for number, quoted, name in includes_of(lines):
             target = resolve(tree, path, name) if quoted else None
+            if not quoted and resolve_system(tree, name):
+                included.add(resolve_system(tree, name))
             if target:
                 included.add(target)
                 check_project_include(tree, path, number, target)
@@ -205,11 +214,11 @@ def check_comments(tree):
                 tree.find(path, number, "a public prototype without a comment above it")
 
 
-def built_patterns(cmake):
-    """The patterns of the sources that CMakeLists.txt names, its folders filled in."""
-    text = "\n".join(cmake)
+def built_patterns(tree):
+    """The patterns of the sources that the CMakeLists.txt name, their folders filled in."""
+    text = "\n".join("\n".join(lines) for path, lines in tree.lines.items() if path.endswith("CMakeLists.txt"))
     folders = re.findall(r"^penstock_library\(\w+ ([\w/]+)", text, re.M)
-    for pattern in re.findall(r"[\w${}/*.]+\.(?:c|cu)\b", text):
+    for pattern in re.findall(r"[\w${}/*.]+\.(?:c|cu|cpp)\b", text):
         pattern = pattern.replace("${CMAKE_SOURCE_DIR}/", "")
         if "${folder}" in pattern:
             yield from (pattern.replace("${folder}", folder) for folder in folders)
@@ -218,7 +227,7 @@ def built_patterns(cmake):
 
 
 def check_built(tree):
-    patterns = list(built_patterns(tree.lines.get("CMakeLists.txt", [])))
+    patterns = list(built_patterns(tree))
     for path in tree.code():
         if path.endswith(INCLUDED):
             continue

@@ -79,6 +79,15 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
 }
 
+static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
+    op_matmul(b, &y, x, &head, 1, R);
+}
+
+static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
+    (void)b;
+    memcpy(device, host, bytes);
+}
+
 static void op_download(struct backend *b, void *host, const void *device, size_t bytes) {
     (void)b;
     memcpy(host, device, bytes);
@@ -100,6 +109,15 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
     pool_run(cpu_of(b)->pool, parallel_piece, &job, n);
 }
 
+static void op_close(struct backend *b) {
+    struct cpu *cpu = cpu_of(b);
+    assert(!cpu->slabs); /* every matrix was freed */
+    pool_free(cpu->pool);
+    cpu_drop_heads(cpu);
+    mem_large_free(cpu->memory, cpu->memory_bytes);
+    free(cpu);
+}
+
 static const struct backend_ops cpu_ops = {
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
@@ -112,14 +130,17 @@ static const struct backend_ops cpu_ops = {
     .embed = op_embed,
     .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
+    .logits = op_logits,
     .rope = op_rope,
     .kv_write = op_kv_write,
     .attention = op_attention,
     .silu_gate = op_silu_gate,
     .add = op_add,
     .gather = op_gather,
+    .upload = op_upload,
     .download = op_download,
     .parallel = op_parallel,
+    .close = op_close,
 };
 
 /* ---- open and close ------------------------------------------------------------------------- */
@@ -150,11 +171,5 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
 }
 
 void backend_close(struct backend *b) {
-    if (!b) return;
-    struct cpu *cpu = cpu_of(b);
-    assert(!cpu->slabs); /* every matrix was freed */
-    pool_free(cpu->pool);
-    cpu_drop_heads(cpu);
-    mem_large_free(cpu->memory, cpu->memory_bytes);
-    free(cpu);
+    if (b) b->ops->close(b);
 }

@@ -55,12 +55,14 @@ struct model_choice {
     const char *kv_dtype;
     bool float32;
     int max_model_len;
+    const char *device; /* NULL: the CPU */
 };
 
 struct request_set {
     struct model_choice model;
     const char *reference_path;
-    int longest; /* prompt of all but the first request */
+    int long_prompt; /* tokens of the first request; 0: LONG_PROMPT */
+    int longest;     /* prompt of all others */
     int V;
     int64_t kv_bytes_per_token;
     int n_asked, n_theme;

@@ -130,7 +130,8 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
     set->n_asked = n_asked;
     for (int i = 0; i < n_asked; i++) {
         int length = draw_length(&random, set->longest);
-        draw_asked(set, &set->asked[i], i == 0 ? LONG_PROMPT : length, &random);
+        if (i == 0) length = set->long_prompt ? set->long_prompt : LONG_PROMPT;
+        draw_asked(set, &set->asked[i], length, &random);
     }
 }
 

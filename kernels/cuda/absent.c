@@ -1,0 +1,11 @@
+/* Stands in for the CUDA backend in a program that was built where the CUDA toolkit was absent. */
+#include "kernels/kernels.h"
+
+enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
+                              struct err *err) {
+    (void)config;
+    *out = NULL;
+    return err_set(err, STATUS_USAGE, "device",
+                   "--device cuda: this program was built without CUDA, because the toolkit (nvcc) "
+                   "was not there; use --device cpu, or build it where the toolkit is");
+}

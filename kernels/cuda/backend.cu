@@ -1,0 +1,324 @@
+/* DESIGN: the CUDA backend.
+ *
+ * All ops of a backend queue their kernels on one stream and return; `download` is where the host
+ * waits. Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine
+ * plans as float32; gains, frequencies and logits are float32. What the host does itself beside the
+ * device, such as sampling, runs on the threads of a CPU backend that is opened for it.
+ *
+ * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
+ * table, since a model has one list of frequencies, and another list makes it anew.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/matmul_plain.cuh"
+#include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/step.cuh"
+
+struct angle_table {
+    const float *inv_freq; /* NULL: not made in this step */
+    int pairs;
+    float *cosine, *sine; /* [max_rows][pairs] */
+    int most_pairs;       /* that there is room for */
+};
+
+struct cuda {
+    struct backend head;
+    struct backend *host; /* the CPU's, for the host's own work */
+    enum dtype act;
+    int max_rows;
+    cudaStream_t stream;
+    struct step_memory step;
+    struct angle_table angles;
+    char architecture[16]; /* "sm_90" */
+};
+
+static struct cuda *cuda_of(struct backend *b) {
+    return (struct cuda *)b;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static void *op_buffer_new(struct backend *b, size_t bytes) {
+    void *memory;
+    cuda_must(cudaMalloc(&memory, bytes), "taking memory for activations");
+    cuda_must(cudaMemsetAsync(memory, 0, bytes, cuda_of(b)->stream), "zeroing memory");
+    return memory;
+}
+
+static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
+    (void)bytes;
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+    cuda_must(cudaFree(buffer), "freeing memory");
+}
+
+static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
+    cuda_must(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda_of(b)->stream),
+              "copying to the device");
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+}
+
+static void op_download(struct backend *b, void *host, const void *device, size_t bytes) {
+    cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda_of(b)->stream),
+              "copying from the device");
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+}
+
+static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                 int K, const void *rows, bool as_float, struct err *err) {
+    (void)b;
+    return matrix_make(out, type, N, K, rows, as_float, err);
+}
+
+static void op_matrix_free(struct backend *b, struct matrix *matrix) {
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+    matrix_drop(matrix);
+}
+
+static size_t op_matrix_bytes(const struct matrix *matrix) {
+    return matrix->bytes;
+}
+
+static enum status op_kv_new(struct backend *b, struct kv_cache **out,
+                             const struct kv_config *config, struct err *err) {
+    (void)b;
+    return kv_cache_new(out, config, err);
+}
+
+static void op_kv_free(struct backend *b, struct kv_cache *cache) {
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+    kv_cache_free(cache);
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+/* Does one copy of the list read or write what another one writes? */
+static bool copies_meet(const struct step *step) {
+    for (int i = 0; i < step->n_copies; i++)
+        for (int j = 0; j < step->n_copies; j++)
+            if (i != j && (step->copy_to[i] == step->copy_from[j] ||
+                           (i < j && step->copy_to[i] == step->copy_to[j])))
+                return true;
+    return false;
+}
+
+static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_cache *cache) {
+    const struct device_step *at = &cuda->step.at;
+    const int at_once = copies_meet(step) ? 1 : step->n_copies;
+    for (int i = 0; i < step->n_copies; i += at_once)
+        kv_copy(cache, at->copy_from + i, at->copy_to + i, at_once, cuda->stream);
+}
+
+static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
+    struct cuda *cuda = cuda_of(b);
+    assert(step->M <= cuda->max_rows);
+    cuda->angles.inv_freq = NULL;
+    step_upload(&cuda->step, step, cuda->stream);
+    copy_blocks(cuda, step, cache);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
+    struct cuda *cuda = cuda_of(b);
+    embed_rows(cuda->act, y, embedding, cuda->step.at.token, cuda->step.at.M, cuda->stream);
+}
+
+static void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
+                       float epsilon) {
+    struct cuda *cuda = cuda_of(b);
+    rows_norm(cuda->act, y, (void *)x, NULL, gain, NULL, M, K, epsilon, cuda->stream);
+}
+
+static void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
+                         int F) {
+    struct cuda *cuda = cuda_of(b);
+    rows_gate(cuda->act, GATE_SILU, y, gate, up, (size_t)M * (size_t)F, cuda->stream);
+}
+
+static void op_add(struct backend *b, float *x, const float *y, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    rows_add(cuda->act, x, y, (size_t)M * (size_t)K, cuda->stream);
+}
+
+static void op_gather(struct backend *b, float *y, const float *x, int K) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    rows_gather(cuda->act, y, x, at->logit_row, at->R, K, cuda->stream);
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
+
+static void make_room(struct angle_table *table, int max_rows, int pairs, cudaStream_t stream) {
+    if (pairs <= table->most_pairs) return;
+    cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
+    cuda_must(cudaFree(table->cosine), "freeing angles");
+    void *memory;
+    const size_t n = (size_t)max_rows * (size_t)pairs;
+    cuda_must(cudaMalloc(&memory, 2 * n * sizeof(float)), "taking memory for angles");
+    table->cosine = (float *)memory;
+    table->sine = table->cosine + n;
+    table->most_pairs = pairs;
+}
+
+static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq, int pairs) {
+    struct angle_table *table = &cuda->angles;
+    if (table->inv_freq == inv_freq && table->pairs == pairs) return table;
+    make_room(table, cuda->max_rows, pairs, cuda->stream);
+    table->inv_freq = inv_freq;
+    table->pairs = pairs;
+    heads_angles(table->cosine, table->sine, cuda->step.at.position, inv_freq, cuda->step.at.M,
+                 pairs, cuda->stream);
+    return table;
+}
+
+static void op_rope(struct backend *b, float *x, int heads, int D, int D_rope,
+                    const float *inv_freq, enum rope_layout layout) {
+    struct cuda *cuda = cuda_of(b);
+    if (D_rope == 0 || heads == 0) return;
+    const struct angle_table *table = angles(cuda, inv_freq, D_rope / 2);
+    struct heads_args args = {};
+    args.q = {x, heads, NULL, NULL};
+    args.M = cuda->step.at.M;
+    args.D = D;
+    args.D_rope = D_rope;
+    args.layout = layout;
+    args.cosine = table->cosine;
+    args.sine = table->sine;
+    heads_prepare(cuda->act, &args, cuda->stream);
+}
+
+static void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
+                        const float *v) {
+    struct cuda *cuda = cuda_of(b);
+    assert(layer >= 0 && layer < cache->config.L);
+    struct heads_args args = {};
+    args.k = {(void *)k, cache->config.G, NULL, NULL};
+    args.v = {(void *)v, cache->config.G, NULL, NULL};
+    args.M = cuda->step.at.M;
+    args.D = cache->config.D;
+    args.cache = cache;
+    args.layer = layer;
+    args.slot = cuda->step.at.slot;
+    heads_prepare(cuda->act, &args, cuda->stream);
+}
+
+static void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                         int layer, int H, float scale) {
+    struct cuda *cuda = cuda_of(b);
+    attention_plain(cuda->act, y, q, cache, layer, &cuda->step.at, H, scale, cuda->stream);
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
+                      int n, int M) {
+    struct cuda *cuda = cuda_of(b);
+    for (int i = 0; i < n; i++) matmul_plain(cuda->act, cuda->act, y[i], x, w[i], M, cuda->stream);
+}
+
+static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
+    struct cuda *cuda = cuda_of(b);
+    matmul_plain(cuda->act, DTYPE_F32, y, x, head, R, cuda->stream);
+}
+
+/* ---- the host's own work -------------------------------------------------------------------- */
+
+static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n) {
+    struct backend *host = cuda_of(b)->host;
+    host->ops->parallel(host, fn, arg, n);
+}
+
+/* ---- open and close ------------------------------------------------------------------------- */
+
+static void op_close(struct backend *b) {
+    struct cuda *cuda = cuda_of(b);
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    step_memory_close(&cuda->step);
+    cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
+    cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
+    backend_close(cuda->host);
+    free(cuda);
+}
+
+static const struct backend_ops cuda_ops = {
+    .buffer_new = op_buffer_new,
+    .buffer_free = op_buffer_free,
+    .matrix_new = op_matrix_new,
+    .matrix_free = op_matrix_free,
+    .matrix_bytes = op_matrix_bytes,
+    .kv_new = op_kv_new,
+    .kv_free = op_kv_free,
+    .step_begin = op_step_begin,
+    .embed = op_embed,
+    .rmsnorm = op_rmsnorm,
+    .matmul = op_matmul,
+    .logits = op_logits,
+    .rope = op_rope,
+    .kv_write = op_kv_write,
+    .attention = op_attention,
+    .silu_gate = op_silu_gate,
+    .add = op_add,
+    .gather = op_gather,
+    .upload = op_upload,
+    .download = op_download,
+    .parallel = op_parallel,
+    .close = op_close,
+};
+
+enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
+
+/* Finds out what device there is. */
+static enum status find_device(cudaDeviceProp *prop, struct err *err) {
+    int count = 0; /* stays as it is where there is no driver */
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(prop, 0);
+    if (error != cudaSuccess || count == 0) {
+        cudaGetLastError(); /* it has been dealt with */
+        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
+                       count == 0 && error == cudaSuccess ? "there is none"
+                                                          : cudaGetErrorString(error));
+    }
+    if (prop->major < LEAST_MAJOR)
+        return err_set(err, STATUS_USAGE, "device",
+                       "--device cuda: %s has compute capability %d.%d; 8.0 is the least",
+                       prop->name, prop->major, prop->minor);
+    return STATUS_OK;
+}
+
+static enum status check_config(const struct backend_config *config, struct err *err) {
+    const enum dtype act = config->activations;
+    if (config->max_rows <= 0 || config->max_k <= 0 || config->max_k > NORM_MOST_K)
+        return err_set(err, STATUS_USAGE, NULL, "a CUDA backend needs rows, and 1 to %d inputs",
+                       NORM_MOST_K);
+    if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
+        return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
+    return STATUS_OK;
+}
+
+enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
+                              struct err *err) {
+    cudaDeviceProp prop;
+    struct backend *host;
+    const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
+    enum status status = check_config(config, err);
+    if (!status) status = find_device(&prop, err);
+    if (!status) status = backend_cpu_open(&host, &host_config, err);
+    if (status) return status;
+    struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
+    cuda->host = host;
+    cuda->act = config->activations;
+    cuda->max_rows = config->max_rows;
+    snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
+    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false};
+    cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
+    step_memory_open(&cuda->step);
+    *out = &cuda->head;
+    return STATUS_OK;
+}

@@ -1,0 +1,58 @@
+/* kernels/cuda: the CUDA backend's inside. docs/cuda.md has the conventions and each kernel's plan.
+ *
+ *   device.cuh        what every kernel includes    ptx.cuh    instructions without a name in C++
+ *   backend.cu        open, close, the op table     step.cu    what a step's rows need on the
+ * device matrix.cu         weights                       error.cu   the end after a failed call
+ *   dequantise.cuh    reading GGUF's formats        embed.cu   rows of the embedding matrix
+ *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
+ *   kv.cu             the cache and its blocks      *_plain.cu the simple ways, oracles of the fast
+ *
+ * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
+ * Those are asynchronous: they queue work on the stream that they are given. Pointers are device
+ * memory unless said. `act` is the type of activations: DTYPE_F32, DTYPE_F16 or DTYPE_BF16. All
+ * arithmetic is in float32, and what is stored is rounded once.
+ */
+#ifndef PENSTOCK_CUDA_CUDA_H
+#define PENSTOCK_CUDA_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+extern "C" {
+#include "kernels/kernels.h"
+}
+
+/* A weight: N rows of K in GGUF's own layout, one after another. */
+struct matrix {
+    enum dtype type;
+    int N, K;
+    size_t row_bytes, bytes;
+    uint8_t *rows;
+};
+
+/* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
+ * another. */
+struct kv_cache {
+    struct kv_config config;
+    size_t block_bytes; /* of the keys of one block of one layer; as much for values */
+    size_t layer_bytes; /* of the keys of a layer: n_blocks of them */
+    uint8_t *keys;      /* [L][n_blocks] blocks */
+    uint8_t *values;
+};
+
+/* A step on the device: the arrays of struct step (kernels.h), and what is made from them. All lie
+ * in one allocation that is filled by one copy. */
+struct device_step {
+    int M, S, R, table_stride, n_copies;
+    const int32_t *token, *position, *slot; /* [M] */
+    const int32_t *sequence;                /* [M] the row's sequence: its line of the table */
+    const int32_t *row_start;               /* [S + 1] */
+    const int32_t *table;                   /* [S][table_stride] */
+    const int32_t *logit_row;               /* [R] */
+    const int32_t *copy_from, *copy_to;     /* [n_copies] */
+};
+
+#endif

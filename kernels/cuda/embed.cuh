@@ -1,0 +1,11 @@
+/* Rows of the embedding matrix. */
+#ifndef PENSTOCK_CUDA_EMBED_CUH
+#define PENSTOCK_CUDA_EMBED_CUH
+
+#include "kernels/cuda/device.cuh"
+
+/* y[M][K] = rows token[0..M) of the matrix [V][K], dequantised and rounded to `act`. */
+void embed_rows(enum dtype act, void *y, const struct matrix *embedding, const int32_t *token,
+                int M, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,95 @@
+/* ptx: instructions that CUDA C++ has no name for, each in a function of its own that takes generic
+ * pointers; the emulation has a twin of each (tests/cuda_emu/include/emu_ptx.h). All of them exist
+ * from sm_80 on. What differs by architecture is decided here and nowhere else. */
+#ifndef PENSTOCK_CUDA_PTX_CUH
+#define PENSTOCK_CUDA_PTX_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#ifdef CUDA_EMULATED
+
+#include <emu_ptx.h>
+
+#else
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/* ---- asynchronous copies -------------------------------------------------------------------- */
+
+/* Starts a copy of 16 bytes from global to shared memory, past the registers and L1. With fewer
+ * `bytes` the rest is zeros, with none nothing is read. Both pointers are 16-byte aligned. */
+__device__ __forceinline__ void cp_async16(void *to, const void *from, int bytes = 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+}
+/* Ends a group of copies. */
+__device__ __forceinline__ void cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Waits until at most N groups of this thread's are under way. What other threads copied is there
+ * after a barrier that follows. */
+template <int N> __device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* ---- ldmatrix ------------------------------------------------------------------------------- */
+
+/* Loads 8x8 matrices of 16-bit elements from shared memory: lanes 8m .. 8m+7 point to the rows of
+ * matrix m, 16 bytes each, aligned. Lane l gets elements 2(l%4), 2(l%4)+1 of row l/4; with _trans
+ * of column l/4. The whole warp takes part. */
+__device__ __forceinline__ void ldmatrix_x2(uint32_t (&out)[2], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(out[0]), "=r"(out[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&out)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&out)[2], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(out[0]), "=r"(out[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&out)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* ---- mma ------------------------------------------------------------------------------------ */
+
+/* d[16][8] += a[16][16] (rows) times b[16][8] (columns), T is __half or __nv_bfloat16, d float.
+ * Lane l, with g = l/4 and t = 2(l%4), holds
+ *   a: (g,t..t+1) (g+8,t..t+1) (g,t+8..t+9) (g+8,t+8..t+9)    b: (t..t+1,g) (t+8..t+9,g)
+ *   d: (g,t) (g,t+1) (g+8,t) (g+8,t+1) */
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4],
+                                             const uint32_t (&b)[2]);
+template <>
+__device__ __forceinline__ void mma_m16n8k16<__half>(float (&d)[4], const uint32_t (&a)[4],
+                                                     const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+__device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
+                                                            const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+#endif

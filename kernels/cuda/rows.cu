@@ -1,0 +1,212 @@
+/* Ops on rows. All of them are bound by memory: a row is read once, in 16-byte pieces where its
+ * length allows, and written once. */
+#include "kernels/cuda/rows.cuh"
+
+#include <type_traits>
+
+/* ---- norms ---------------------------------------------------------------------------------- */
+
+enum { NORM_THREADS = 256 };
+
+/* One block a row. The sums need the whole row before the first output, so it waits in shared
+ * memory, as floats. */
+template <class T, int N, bool LAYER>
+__global__ void __launch_bounds__(NORM_THREADS)
+    norm_kernel(T *y, T *x, const T *add, const float *__restrict__ gain,
+                const float *__restrict__ bias, int K, float epsilon) {
+    float *row = dyn_smem<float>();
+    const size_t at = (size_t)blockIdx.x * K;
+    float sum = 0.0f, squares = 0.0f;
+    for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+        Vec<T, N> in = load_vec<N>(x + at + k);
+        if (add) {
+            const Vec<T, N> more = load_vec<N>(add + at + k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                in.v[i] = from_float<T>(to_float(in.v[i]) + to_float(more.v[i]));
+            store_vec<N>(x + at + k, in);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float value = to_float(in.v[i]);
+            row[k + i] = value;
+            sum = sum + value;
+            squares = fmaf(value, value, squares);
+        }
+    }
+    float mean = 0.0f;
+    if (LAYER) { /* the variance is taken around the mean, so that nothing cancels */
+        mean = block_sum<NORM_THREADS>(sum) / (float)K;
+        squares = 0.0f;
+        for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float apart = row[k + i] - mean;
+                squares = fmaf(apart, apart, squares);
+            }
+    }
+    const float r = 1.0f / sqrtf(block_sum<NORM_THREADS>(squares) / (float)K + epsilon);
+    for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+        Vec<T, N> out;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float value = (row[k + i] - mean) * r * gain[k + i];
+            if (LAYER) value = value + bias[k + i];
+            out.v[i] = from_float<T>(value);
+        }
+        store_vec<N>(y + at + k, out);
+    }
+}
+
+/* ---- elements ------------------------------------------------------------------------------- */
+
+enum { ELEMENT_THREADS = 256 };
+
+__device__ __forceinline__ float gated(enum gate_kind kind, float x) {
+    if (kind == GATE_SILU) return x / (1.0f + expf(-x));
+    if (kind == GATE_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    const float cubed = 0.044715f * x * x * x;
+    return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cubed)));
+}
+
+template <class T, int N, enum gate_kind KIND>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    gate_kernel(T *y, const T *gate, const T *up, size_t n) {
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    const Vec<T, N> in = load_vec<N>(gate + at);
+    Vec<T, N> out = in;
+    if (up) out = load_vec<N>(up + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float value = gated(KIND, to_float(in.v[i]));
+        if (up) value = value * to_float(out.v[i]);
+        out.v[i] = from_float<T>(value);
+    }
+    store_vec<N>(y + at, out);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS) add_kernel(T *x, const T *y, size_t n) {
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    Vec<T, N> sum = load_vec<N>(x + at);
+    const Vec<T, N> more = load_vec<N>(y + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum.v[i] = from_float<T>(to_float(sum.v[i]) + to_float(more.v[i]));
+    store_vec<N>(x + at, sum);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    bias_kernel(T *x, const float *__restrict__ bias, int columns, size_t n) {
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    const int column = (int)(at % (size_t)columns);
+    Vec<T, N> sum = load_vec<N>(x + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum.v[i] = from_float<T>(to_float(sum.v[i]) + bias[column + i]);
+    store_vec<N>(x + at, sum);
+}
+
+/* One block a row. */
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    gather_kernel(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ row,
+                  int K) {
+    const T *from = x + (size_t)row[blockIdx.x] * K;
+    for (int k = threadIdx.x * N; k < K; k += ELEMENT_THREADS * N)
+        store_vec<N>(y + (size_t)blockIdx.x * K + k, load_vec<N>(from + k));
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+/* Calls fn with the number of elements that a thread takes: as many as 16 bytes hold where that
+ * divides `length`, else one. */
+template <class T, class F> static void for_width(size_t length, F fn) {
+    if (length % Vec16<T>::N == 0)
+        fn(std::integral_constant<int, Vec16<T>::N>());
+    else
+        fn(std::integral_constant<int, 1>());
+}
+
+template <class T, int N>
+static void norm(void *y, void *x, const void *add, const float *gain, const float *bias, int M,
+                 int K, float epsilon, cudaStream_t stream) {
+    auto kernel = bias ? norm_kernel<T, N, true> : norm_kernel<T, N, false>;
+    const size_t smem = (size_t)K * sizeof(float);
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
+    launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, (const T *)add, gain,
+           bias, K, epsilon);
+}
+
+void rows_norm(enum dtype act, void *y, void *x, const void *add, const float *gain,
+               const float *bias, int M, int K, float epsilon, cudaStream_t stream) {
+    assert(K > 0 && K <= NORM_MOST_K);
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            norm<T, decltype(width)::value>(y, x, add, gain, bias, M, K, epsilon, stream);
+        });
+    });
+}
+
+static dim3 element_grid(size_t n, int per_thread) {
+    const size_t per_block = (size_t)ELEMENT_THREADS * per_thread;
+    return dim3((unsigned)((n + per_block - 1) / per_block));
+}
+
+template <class T, int N>
+static void gate(enum gate_kind kind, T *y, const T *x, const T *up, size_t n,
+                 cudaStream_t stream) {
+    auto kernel = kind == GATE_SILU   ? gate_kernel<T, N, GATE_SILU>
+                  : kind == GATE_GELU ? gate_kernel<T, N, GATE_GELU>
+                                      : gate_kernel<T, N, GATE_GELU_TANH>;
+    launch(kernel, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, y, x, up, n);
+}
+
+void rows_gate(enum dtype act, enum gate_kind kind, void *y, const void *x, const void *up,
+               size_t n, cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(n, [&](auto width) {
+            gate<T, decltype(width)::value>(kind, (T *)y, (const T *)x, (const T *)up, n, stream);
+        });
+    });
+}
+
+void rows_add(enum dtype act, void *x, const void *y, size_t n, cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(n, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(add_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
+                   (const T *)y, n);
+        });
+    });
+}
+
+void rows_bias(enum dtype act, void *x, const float *bias, int M, int columns,
+               cudaStream_t stream) {
+    const size_t n = (size_t)M * columns;
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(columns, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(bias_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
+                   bias, columns, n);
+        });
+    });
+}
+
+void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int R, int K,
+                 cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(gather_kernel<T, N>, dim3(R), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
+                   (const T *)x, row, K);
+        });
+    });
+}

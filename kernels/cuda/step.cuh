@@ -1,0 +1,22 @@
+/* A step's arrays on the device. */
+#ifndef PENSTOCK_CUDA_STEP_CUH
+#define PENSTOCK_CUDA_STEP_CUH
+
+#include "kernels/cuda/device.cuh"
+
+/* Memory for steps: a block that is filled on the host and copied as one. */
+struct step_memory {
+    int32_t *host;         /* pinned */
+    int32_t *device;       /* as long */
+    size_t capacity;       /* numbers */
+    cudaEvent_t copied;    /* the last copy has read `host` */
+    struct device_step at; /* the step that was copied last */
+};
+
+void step_memory_open(struct step_memory *memory);
+void step_memory_close(struct step_memory *memory);
+
+/* Queues the copy of a step's arrays. Waits only for the copy of the step before. */
+void step_upload(struct step_memory *memory, const struct step *step, cudaStream_t stream);
+
+#endif

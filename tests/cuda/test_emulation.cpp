@@ -1,0 +1,204 @@
+/* Does the emulation find what is wrong, and nothing where nothing is? Each case runs in a process
+ * of its own; what it prints is looked at. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/cuda/broken.cuh"
+#include "tests/cuda/support.h"
+
+/* Is the checker linked in? Its programs have it in their name. */
+static bool is_checked;
+
+enum finder { ANY, CHECKER }; /* who finds it: every build, or the checker alone */
+
+/* ---- a case's process ----------------------------------------------------------------------- */
+
+struct given {
+    broken_args args;
+    float host[BROKEN_N];
+};
+
+static given prepare() {
+    given g = {};
+    for (int i = 0; i < BROKEN_N; i++) g.host[i] = (float)(i + 1);
+    cudaMalloc((void **)&g.args.out, sizeof g.host);
+    cudaMalloc((void **)&g.args.in, sizeof g.host);
+    cudaMalloc((void **)&g.args.part, sizeof g.host * BROKEN_BLOCKS);
+    cudaMalloc((void **)&g.args.counter, sizeof(int));
+    cudaMemcpy(g.args.in, g.host, sizeof g.host, cudaMemcpyHostToDevice);
+    cudaMemset(g.args.counter, 0, sizeof(int));
+    return g;
+}
+
+static void say_result(const float *out) {
+    bool right = true;
+    for (int i = 0; i < BROKEN_N; i++) right = right && out[i] == (float)(i + 1);
+    fprintf(stderr, "result %s\n", right ? "right" : "wrong");
+}
+
+static void run_kernel(const char *name) {
+    given g = prepare();
+    static float heap[BROKEN_N];
+    g.args.host = heap;
+    broken_launch(name, g.args, test_stream());
+    cudaMemcpy(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost);
+    say_result(g.host);
+}
+
+/* What the host does wrong, and its right ways. */
+static void run_host(const char *name) {
+    given g = prepare();
+    cudaStream_t other;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    float out[BROKEN_N] = {};
+    cudaStream_t waits = strstr(name, "stream") ? other : test_stream();
+    if (strcmp(name, "host_frees_early") == 0) cudaFree(g.args.in);
+    broken_launch("right_exchange", g.args, test_stream());
+    if (strcmp(name, "host_touches_device") == 0) out[0] = *(volatile float *)g.args.out;
+    if (strcmp(name, "right_stream_event") == 0) {
+        cudaEvent_t event;
+        cudaEventCreate(&event);
+        cudaEventRecord(event, test_stream());
+        cudaStreamWaitEvent(other, event, 0);
+        cudaEventDestroy(event);
+    }
+    size_t bytes = strcmp(name, "host_copies_too_much") == 0 ? sizeof out + 4 : sizeof out;
+    static float large[2 * BROKEN_N];
+    cudaMemcpyAsync(large, g.args.out, bytes, cudaMemcpyDeviceToHost, waits);
+    if (strcmp(name, "host_does_not_wait") != 0) cudaStreamSynchronize(waits);
+    say_result(large);
+    cudaStreamSynchronize(test_stream());
+    cudaStreamDestroy(other);
+}
+
+enum { MOST_OUTPUT = 3000 }; /* of a case: what Check can print */
+
+static std::string output_of(void (*run)(const char *), const char *name, int seed) {
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        setenv("CUDA_EMU_SEED", std::to_string(seed).c_str(), 1);
+        alarm(60);
+        run(name);
+        exit(0);
+    }
+    close(ends[1]);
+    std::string output;
+    char piece[4096];
+    ssize_t n;
+    while ((n = read(ends[0], piece, sizeof piece)) > 0) output.append(piece, (size_t)n);
+    close(ends[0]);
+    int status;
+    waitpid(child, &status, 0);
+    return output.substr(0, MOST_OUTPUT);
+}
+
+/* ---- cases ---------------------------------------------------------------------------------- */
+
+struct wrong {
+    const char *name;
+    finder by;
+    const char *words; /* of the report; NULL: the wrong result tells */
+};
+
+static const wrong kernels[] = {
+    {"race_read_after_write", CHECKER, "race: "},
+    {"race_write_after_read", CHECKER, "race: "},
+    {"race_in_warp", CHECKER, "race: "},
+    {"race_same_value", CHECKER, "race: "},
+    {"race_global", CHECKER, "race: "},
+    {"race_plain_beside_atomic", CHECKER, "race: "},
+    {"race_blocks_write", CHECKER, "race between blocks: "},
+    {"race_blocks_no_writer_fence", CHECKER, "race between blocks: "},
+    {"race_blocks_no_reader_fence", CHECKER, "race between blocks: "},
+    {"bounds_global", ANY, "of an allocation of 512 bytes"},
+    {"bounds_global_before", CHECKER, "out of bounds: "},
+    {"bounds_far", ANY, "no device memory"},
+    {"bounds_dynamic", ANY, "dynamic shared memory"},
+    {"bounds_static", ANY, "shared variable"},
+    {"misaligned", ANY, "misaligned: "},
+    {"uninitialised_dynamic", ANY, NULL},
+    {"uninitialised_dynamic", CHECKER, "uninitialised: "},
+    {"uninitialised_static", ANY, NULL},
+    {"uninitialised_static", CHECKER, "uninitialised: "},
+    {"uninitialised_global", CHECKER, "uninitialised: "},
+    {"host_pointer", CHECKER, "host variable in a kernel: "},
+    {"barrier_divergence", ANY, "barrier divergence: "},
+    {"deadlock", ANY, "deadlock: "},
+    {"warp_divergence", ANY, "warp divergence: "},
+    {"warp_mask", ANY, "warp mask: "},
+    {"cp_async_no_wait", ANY, NULL},
+    {"cp_async_no_wait", CHECKER, "uninitialised: "},
+    {"cp_async_no_barrier", CHECKER, "race: "},
+    {"launch_smem", ANY, "launch: "},
+    {"launch_threads", ANY, "launch: "},
+};
+static const wrong hosts[] = {
+    {"host_touches_device", ANY, "host touches device memory: "},
+    {"host_copies_too_much", ANY, "cudaMemcpy: "},
+    {"host_does_not_wait", ANY, NULL},
+    {"host_other_stream", ANY, NULL},
+    {"host_frees_early", ANY, "freed allocation"},
+};
+static const char *const right_kernels[] = {"right_exchange",   "right_in_warp",
+                                            "right_last_block", "right_last_block_leader",
+                                            "right_spin",       "right_cp_async"};
+
+enum { SEEDS = 3 };
+#define COUNT(array) ((int)(sizeof array / sizeof *array))
+
+static void check_found(void (*run)(const char *), const wrong &w) {
+    if (w.by == CHECKER && !is_checked) return;
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        std::string output = output_of(run, w.name, seed);
+        bool found = w.words ? output.find(w.words) != std::string::npos
+                             : output.find("result wrong") != std::string::npos;
+        ck_assert_msg(found || output.find("AddressSanitizer") != std::string::npos,
+                      "%s was not found with seed %d: %s", w.name, seed, output.c_str());
+    }
+}
+
+static void check_right(const std::string &output) {
+    ck_assert_str_eq(output.c_str(), "result right\n");
+}
+
+START_TEST(wrong_kernels_are_found) {
+    check_found(run_kernel, kernels[_i]);
+}
+END_TEST
+
+START_TEST(wrong_hosts_are_found) {
+    check_found(run_host, hosts[_i]);
+}
+END_TEST
+
+START_TEST(right_kernels_pass) {
+    for (int seed = 1; seed <= SEEDS; seed++)
+        check_right(output_of(run_kernel, right_kernels[_i], seed));
+}
+END_TEST
+
+START_TEST(right_hosts_pass) {
+    check_right(output_of(run_host, "right_stream_event", 1));
+    check_right(output_of(run_host, "right", 1));
+}
+END_TEST
+
+int main(int, char **arguments) {
+    is_checked = strstr(arguments[0], "_checked") != nullptr;
+    Suite *suite = suite_create("cuda_emulation");
+    TCase *found = tcase_create("finds");
+    tcase_set_timeout(found, 300);
+    tcase_add_loop_test(found, wrong_kernels_are_found, 0, COUNT(kernels));
+    tcase_add_loop_test(found, wrong_hosts_are_found, 0, COUNT(hosts));
+    tcase_add_loop_test(found, right_kernels_pass, 0, COUNT(right_kernels));
+    tcase_add_test(found, right_hosts_pass);
+    suite_add_tcase(suite, found);
+    return suite_main(suite);
+}

@@ -1,0 +1,149 @@
+/* Tiny models through the engine and the scheduler on the CUDA backend.
+ *
+ * In float32 its tokens are the CPU's. And a request gives the same bytes on it whatever else runs:
+ * in batches, in chunks, with copies of shared blocks, after a preemption; logprobs too, in float32
+ * and in bfloat16. What each request gives is learnt by running it alone. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/same_bytes.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+enum { LENGTH = 640, ASKED = 4 };
+
+/* Float, and blocks of 32; groups of query heads; a head that is no whole number of vectors. */
+static const struct variety {
+    enum dtype dtype;
+    int K, F, L, H, G, D;
+    bool untied;
+} varieties[] = {
+    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false},
+    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true},
+    {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false},
+};
+enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
+
+/* ---- sets ----------------------------------------------------------------------------------- */
+
+static char *model_file(int i) {
+    const struct variety *v = &varieties[i];
+    struct tiny_model tiny = {.V = 300,
+                              .K = v->K,
+                              .F = v->F,
+                              .L = v->L,
+                              .H = v->H,
+                              .G = v->G,
+                              .D = v->D,
+                              .context_length = LENGTH,
+                              .dtype = v->dtype,
+                              .untied = v->untied,
+                              .seed = (uint64_t)i + 1};
+    return tiny_model_temporary(&tiny);
+}
+
+/* The same requests for every device: they are drawn from the variety's number. */
+static struct request_set *learn(const char *file, int i, const char *device, bool float32) {
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    *set =
+        (struct request_set){.model = {file, float32 ? "float32" : "auto", float32, LENGTH, device},
+                             .reference_path = "plain",
+                             .long_prompt = 140,
+                             .longest = 40};
+    request_set_init(set, (uint64_t)i + 1, ASKED, NULL, 0);
+    request_set_learn(set);
+    return set;
+}
+
+static void drop(struct request_set *set) {
+    request_set_free(set);
+    free(set);
+}
+
+static void check_same_tokens(const struct request_set *cpu, const struct request_set *cuda) {
+    int n_tokens = 0;
+    for (int i = 0; i < cpu->n_asked; i++) {
+        for (int c = 0; c < cpu->asked[i].generation.n; c++) {
+            const struct answer *right = &cpu->asked[i].answer, *got = &cuda->asked[i].answer;
+            ck_assert_int_eq(got->choice[c].n, right->choice[c].n);
+            ck_assert_int_eq(got->choice[c].finish, right->choice[c].finish);
+            for (int t = 0; t < right->choice[c].n; t++, n_tokens++)
+                ck_assert_msg(got->choice[c].token[t].id == right->choice[c].token[t].id,
+                              "request %d, choice %d, token %d", i, c, t);
+        }
+    }
+    ck_assert_int_gt(n_tokens, 20);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+/* All but the long request at once, several times. */
+static void run_mixed(const struct request_set *set, const struct setting *setting,
+                      struct tally *tally) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    for (int i = 0; i < MOST_CLIENTS; i++) run_add(run, &set->asked[1 + i % (set->n_asked - 1)]);
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%d rows, %d blocks of %d: %s", setting->max_rows,
+                  setting->n_blocks, setting->block_size, run->first_difference);
+    tally->preemptions += run->tally.preemptions;
+    tally->tokens += run->tally.tokens;
+    free(run);
+}
+
+static int blocks_for_largest(const struct request_set *set, int block_size) {
+    int largest = 0;
+    for (int i = 1; i < set->n_asked; i++) {
+        int slots = asked_slots(set, &set->asked[i]);
+        int blocks = (slots + block_size - 1) / block_size;
+        largest = blocks > largest ? blocks : largest;
+    }
+    return largest;
+}
+
+/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way. */
+static void check_same_bytes(const struct request_set *set) {
+    int few = blocks_for_largest(set, 4);
+    const struct setting settings[] = {
+        {"plain", 1, 7, 8, 8, 5, 300, true},
+        {"plain", 1, 33, 8, 8, 4, few, false},
+    };
+    struct tally tally = {0};
+    for (int i = 0; i < 2; i++) run_mixed(set, &settings[i], &tally);
+    ck_assert_int_gt((int)tally.tokens, 20);
+    ck_assert_int_gt((int)tally.preemptions, 0);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+START_TEST(tokens_are_the_cpu_s) {
+    char *file = model_file(_i);
+    struct request_set *cpu = learn(file, _i, "cpu", true), *cuda = learn(file, _i, "cuda", true);
+    check_same_tokens(cpu, cuda);
+    check_same_bytes(cuda);
+    drop(cpu), drop(cuda);
+    unlink(file), free(file);
+}
+END_TEST
+
+START_TEST(bytes_are_the_same_in_any_company) {
+    char *file = model_file(1);
+    struct request_set *set = learn(file, 1, "cuda", false);
+    check_same_bytes(set);
+    drop(set);
+    unlink(file), free(file);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_engine");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 600);
+    tcase_add_loop_test(core, tokens_are_the_cpu_s, 0, N_VARIETIES);
+    tcase_add_test(core, bytes_are_the_same_in_any_company);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

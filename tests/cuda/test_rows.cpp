@@ -1,0 +1,159 @@
+/* Ops on rows against double precision, for every type of activations and awkward lengths. */
+#include "kernels/cuda/rows.cuh"
+
+#include <math.h>
+
+#include "tests/cuda/support.h"
+
+/* On and around a vector, a warp, a block of threads, and more than 48 KiB of shared memory. */
+static const int lengths[] = {1, 7, 8, 33, 64, 255, 576, 2048, 2056, 13000};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+/* ---- norms ---------------------------------------------------------------------------------- */
+
+struct norm_case {
+    int M, K;
+    bool layer, residual;
+    floats x, add, gain, bias;
+};
+
+static norm_case make_norm(enum dtype act, int M, int K, bool layer, bool residual) {
+    uint64_t state = 11 + (uint64_t)K;
+    size_t n = (size_t)M * (size_t)K;
+    norm_case c{M, K, layer, residual, {}, {}, {}, {}};
+    c.x = rounded(act, random_vector(&state, n));
+    c.add = rounded(act, random_vector(&state, n));
+    c.gain = random_vector(&state, (size_t)K);
+    c.bias = random_vector(&state, (size_t)K);
+    for (float &value : c.x) value += layer ? 3.0f : 0.0f; /* a mean to take away */
+    c.x = rounded(act, c.x);
+    return c;
+}
+
+/* y of one row, from x as it is stored after the addition. */
+static void norm_row(const norm_case &c, const float *x, float *y) {
+    double sum = 0, squares = 0;
+    for (int k = 0; k < c.K; k++) sum += (double)x[k];
+    double mean = c.layer ? sum / c.K : 0;
+    for (int k = 0; k < c.K; k++) squares += ((double)x[k] - mean) * ((double)x[k] - mean);
+    double r = 1 / sqrt(squares / c.K + (double)1e-5f);
+    for (int k = 0; k < c.K; k++)
+        y[k] = (float)(((double)x[k] - mean) * r * (double)c.gain[(size_t)k] +
+                       (c.layer ? (double)c.bias[(size_t)k] : 0));
+}
+
+static void check_norm(enum dtype act, const norm_case &c) {
+    buffer x(packed(act, c.x)), add(packed(act, c.add)), gain(c.gain), bias(c.bias), y(x.bytes);
+    rows_norm(act, y.data, x.data, c.residual ? add.data : nullptr, gain.as<float>(),
+              c.layer ? bias.as<float>() : nullptr, c.M, c.K, 1e-5f, test_stream());
+    floats after = c.x, want(c.x.size());
+    for (size_t i = 0; c.residual && i < after.size(); i++) after[i] += c.add[i];
+    after = rounded(act, after);
+    for (int m = 0; m < c.M; m++) norm_row(c, &after[(size_t)(m * c.K)], &want[(size_t)(m * c.K)]);
+    std::string what =
+        text("norm of %d x %d, type %d, layer %d, residual %d", c.M, c.K, act, c.layer, c.residual);
+    check_close(read_activations(act, x), after, 0, 0, what + ": x");
+    check_close(read_activations(act, y), want, rounding_of(act), c.layer ? 1 : 0.02, what);
+}
+
+START_TEST(norms_are_right) {
+    int K = lengths[_i];
+    for (enum dtype act : activation_types)
+        for (int M : {1, 3})
+            for (int kind = 0; kind < 4; kind++)
+                check_norm(act, make_norm(act, M, K, kind & 1, kind & 2));
+}
+END_TEST
+
+/* The first launch after the addition reads what it has stored itself: in place too. */
+START_TEST(a_norm_may_be_in_place) {
+    norm_case c = make_norm(DTYPE_BF16, 5, 64, false, false);
+    buffer x(packed(DTYPE_BF16, c.x)), gain(c.gain);
+    floats want(c.x.size());
+    for (int m = 0; m < c.M; m++) norm_row(c, &c.x[(size_t)(m * c.K)], &want[(size_t)(m * c.K)]);
+    rows_norm(DTYPE_BF16, x.data, x.data, nullptr, gain.as<float>(), nullptr, c.M, c.K, 1e-5f,
+              test_stream());
+    check_close(read_activations(DTYPE_BF16, x), want, rounding_of(DTYPE_BF16), 0.02, "in place");
+}
+END_TEST
+
+/* ---- elements ------------------------------------------------------------------------------- */
+
+static double gated(enum gate_kind kind, double x) {
+    if (kind == GATE_SILU) return x / (1 + exp(-x));
+    if (kind == GATE_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void check_gate(enum dtype act, enum gate_kind kind, size_t n, bool with_up) {
+    uint64_t state = n;
+    floats x = rounded(act, random_vector(&state, n)), up = rounded(act, random_vector(&state, n));
+    x[0] = 30, x[n - 1] = -30;
+    buffer gate(packed(act, x)), more(packed(act, up)), y(gate.bytes);
+    floats want(n);
+    for (size_t i = 0; i < n; i++)
+        want[i] = (float)(gated(kind, (double)x[i]) * (with_up ? (double)up[i] : 1));
+    rows_gate(act, kind, y.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
+    std::string what = text("gate %d of %zu, type %d, up %d", kind, n, act, with_up);
+    check_close(read_activations(act, y), want, rounding_of(act), 3, what);
+    rows_gate(act, kind, gate.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
+    ck_assert_msg(gate.read<uint8_t>() == y.read<uint8_t>(), "%s, in place", what.c_str());
+}
+
+START_TEST(gates_are_right) {
+    for (enum dtype act : activation_types)
+        for (enum gate_kind kind : {GATE_SILU, GATE_GELU, GATE_GELU_TANH})
+            for (bool with_up : {true, false})
+                check_gate(act, kind, (size_t)(3 * lengths[_i]), with_up);
+}
+END_TEST
+
+static void check_sums(enum dtype act, int M, int K) {
+    uint64_t state = 7;
+    size_t n = (size_t)M * (size_t)K;
+    floats x = rounded(act, random_vector(&state, n)), y = rounded(act, random_vector(&state, n));
+    floats b = random_vector(&state, (size_t)K), added(n), biased(n);
+    for (size_t i = 0; i < n; i++) added[i] = x[i] + y[i], biased[i] = x[i] + b[i % (size_t)K];
+    buffer sum(packed(act, x)), more(packed(act, y)), moved(packed(act, x)), bias(b);
+    rows_add(act, sum.data, more.data, n, test_stream());
+    rows_bias(act, moved.data, bias.as<float>(), M, K, test_stream());
+    check_close(read_activations(act, sum), rounded(act, added), 0, 0, text("add %d x %d", M, K));
+    check_close(read_activations(act, moved), rounded(act, biased), 0, 0,
+                text("bias %d x %d", M, K));
+}
+
+START_TEST(sums_are_right) {
+    for (enum dtype act : activation_types)
+        for (int M : {1, 5}) check_sums(act, M, lengths[_i]);
+}
+END_TEST
+
+START_TEST(rows_are_gathered) {
+    const int K = lengths[_i];
+    for (enum dtype act : activation_types) {
+        uint64_t state = 3;
+        floats x = rounded(act, random_vector(&state, 6 * (size_t)K)), want;
+        const std::vector<int32_t> rows = {1, 4, 5};
+        for (int32_t row : rows)
+            want.insert(want.end(), x.begin() + row * K, x.begin() + (row + 1) * K);
+        buffer from(packed(act, x)), list(rows), y(from.bytes / 2);
+        rows_gather(act, y.data, from.data, list.as<int32_t>(), 3, K, test_stream());
+        check_close(read_activations(act, y), want, 0, 0, text("gather of %d", K));
+    }
+}
+END_TEST
+
+int main() {
+    Suite *suite = suite_create("cuda_rows");
+    TCase *norms = tcase_create("norms"), *elements = tcase_create("elements");
+    tcase_set_timeout(norms, 120);
+    tcase_set_timeout(elements, 120);
+    tcase_add_loop_test(norms, norms_are_right, 0, N_LENGTHS);
+    tcase_add_test(norms, a_norm_may_be_in_place);
+    tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, sums_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);
+    suite_add_tcase(suite, norms);
+    suite_add_tcase(suite, elements);
+    return suite_main(suite);
+}

@@ -1,0 +1,334 @@
+/* DESIGN: the threads of a block.
+ *
+ * Each CUDA thread is a fiber. It runs until it waits (at a barrier, or for the other lanes of a
+ * warp's collective), ends, or comes to a point where another may go first; then one of the ready
+ * threads is picked, in order, in reverse or at random. The last thread to arrive at a barrier or a
+ * collective completes it and makes the others ready. When nobody is ready and somebody waits, the
+ * block has come to a halt: that is reported with where the threads stand, and the grid is given
+ * up. Fibers that wait then are left where they are; their stacks are used again by the next block.
+ *
+ * Threads that have ended count as arrived at barriers and collectives, as on the devices of today.
+ * All threads that wait at a barrier must wait at the same line, and lanes in the same collective.
+ */
+#include <deque>
+#include <map>
+#include <string.h>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+#include "internal.h"
+
+/* The running thread's; device code sees them as constants. */
+uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emu {
+
+enum class life { READY, AT_BARRIER, IN_WARP, ENDED };
+
+struct async_copy {
+    void *to;
+    const void *from;
+    int bytes, total;
+};
+
+struct thread {
+    struct fiber fiber;
+    uint3 index;
+    int number, lane, warp;
+    life state;
+    site at;       /* where it waits */
+    int predicate; /* given to the barrier, then how many gave one */
+    unsigned mask; /* of the collective */
+    exchange fn;
+    void *argument;
+    bool orders_memory;
+    std::deque<std::vector<async_copy>> groups; /* committed */
+    std::vector<async_copy> open_group;
+};
+
+/* Lanes of a warp that have not ended, and those of them that wait in a collective. */
+struct warp_lanes {
+    unsigned alive, waiting;
+};
+
+static std::vector<thread> threads(MOST_THREADS);
+static warp_lanes warps[MOST_THREADS / WARP];
+static std::vector<thread *> ready; /* from next_ready on */
+static size_t next_ready;
+static thread *running; /* NULL: the host */
+static fiber host;
+static const body *running_body;
+static unsigned n_threads, n_ended, n_at_barrier;
+static unsigned long n_spins;
+static bool halted;
+
+enum : unsigned long { MOST_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
+
+bool in_kernel() {
+    return running != nullptr;
+}
+
+int lane() {
+    return running->lane;
+}
+
+const char *block_stacks() {
+    static char *stacks = static_cast<char *>(
+        mmap(nullptr, (size_t)STACK_BYTES * MOST_THREADS, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    return stacks;
+}
+
+/* ---- who runs ------------------------------------------------------------------------------- */
+
+static void make_ready(thread *t) {
+    if (t->state == life::IN_WARP) warps[t->warp].waiting &= ~(1u << t->lane);
+    t->state = life::READY;
+    ready.push_back(t);
+}
+
+static thread *pick() {
+    static const order how = running_order();
+    if (next_ready == ready.size()) {
+        ready.clear();
+        next_ready = 0;
+        return nullptr;
+    }
+    if (how == order::FIFO) return ready[next_ready++];
+    size_t n = ready.size() - next_ready,
+           i = how == order::LIFO ? n - 1 : random_below((unsigned)n);
+    std::swap(ready[next_ready + i], ready.back());
+    thread *t = ready.back();
+    ready.pop_back();
+    return t;
+}
+
+static void halt() {
+    std::map<std::string, std::pair<int, int>> places; /* how many wait there, and the first */
+    for (unsigned i = 0; i < n_threads; i++) {
+        const thread &t = threads[i];
+        if (t.state != life::AT_BARRIER && t.state != life::IN_WARP) continue;
+        auto &place = places[std::string(t.at.file) + ":" + std::to_string(t.at.line)];
+        if (place.first++ == 0) place.second = t.number;
+    }
+    std::string text;
+    for (auto &place : places)
+        text += "; " + std::to_string(place.second.first) + " wait at " + place.first +
+                ", the first is thread " + std::to_string(place.second.second);
+    report("deadlock", "%u of %u threads have ended%s", n_ended, n_threads, text.c_str());
+    halted = true;
+}
+
+/* The running thread has said in its state why it stops; somebody else runs. */
+static void run_another() {
+    thread *me = running, *next = halted ? nullptr : pick();
+    if (next == me) return;
+    if (!next && n_ended < n_threads && !halted) halt();
+    running = next;
+    if (next) {
+        threadIdx = next->index;
+        checker_thread(next->number);
+    }
+    fiber_switch(&me->fiber, next ? &next->fiber : &host, me->state == life::ENDED);
+}
+
+void maybe_switch() {
+    if (!running) return;
+    if (n_spins++ > MOST_SPINS) {
+        report("no progress", "a block has waited for too long");
+        halted = true;
+    } else if (random_below(4) != 0) {
+        return;
+    }
+    make_ready(running);
+    run_another();
+}
+
+/* ---- barriers ------------------------------------------------------------------------------- */
+
+static bool stand_together(const site &a, const site &b) {
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
+}
+
+/* Completes the barrier when all threads that have not ended are there. */
+static void try_barrier() {
+    if (n_at_barrier == 0 || n_at_barrier + n_ended < n_threads) return;
+    int count = 0;
+    const thread *first = nullptr;
+    for (unsigned i = 0; i < n_threads; i++) {
+        thread &t = threads[i];
+        if (t.state != life::AT_BARRIER) continue;
+        if (!first) first = &t;
+        if (!stand_together(first->at, t.at)) {
+            report("barrier divergence", "threads wait at %s:%d and at %s:%d", first->at.file,
+                   first->at.line, t.at.file, t.at.line);
+            halted = true;
+            return;
+        }
+        count += t.predicate;
+    }
+    checker_barrier();
+    n_at_barrier = 0;
+    for (unsigned i = 0; i < n_threads; i++) {
+        if (threads[i].state != life::AT_BARRIER) continue;
+        threads[i].predicate = count;
+        make_ready(&threads[i]);
+    }
+}
+
+int barrier(int predicate, site at) {
+    thread *me = running;
+    me->state = life::AT_BARRIER;
+    me->predicate = predicate;
+    me->at = at;
+    n_at_barrier++;
+    try_barrier();
+    run_another();
+    return me->predicate;
+}
+
+/* ---- warps ---------------------------------------------------------------------------------- */
+
+static thread *lane_of(const thread *t, int lane) {
+    unsigned number = (unsigned)(t->warp * WARP + lane);
+    return number < n_threads ? &threads[number] : nullptr;
+}
+
+static bool do_the_same(const thread *a, const thread *b) {
+    if (a->mask == b->mask && a->fn == b->fn && stand_together(a->at, b->at)) return true;
+    report("warp divergence", "lanes wait at %s:%d with mask %08x and at %s:%d with mask %08x",
+           a->at.file, a->at.line, a->mask, b->at.file, b->at.line, b->mask);
+    halted = true;
+    return false;
+}
+
+/* Completes t's collective when every lane of its mask that has not ended is there. */
+static void try_warp(thread *t) {
+    void *arguments[WARP] = {};
+    unsigned present = 0;
+    if (t->mask & warps[t->warp].alive & ~warps[t->warp].waiting) return;
+    for (int l = 0; l < WARP; l++) {
+        thread *other = t->mask >> l & 1 ? lane_of(t, l) : nullptr;
+        if (!other || other->state == life::ENDED) continue;
+        if (!do_the_same(t, other)) return;
+        arguments[l] = other->argument;
+        present |= 1u << l;
+    }
+    if (t->fn) t->fn(arguments, present);
+    if (t->orders_memory) checker_syncwarp(t->warp, present);
+    for (int l = 0; l < WARP; l++)
+        if (present >> l & 1) make_ready(lane_of(t, l));
+}
+
+void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_memory, site at) {
+    thread *me = running;
+    if (!(mask >> me->lane & 1)) {
+        report("warp mask", "%s:%d: lane %d is not in its own mask %08x", at.file, at.line,
+               me->lane, mask);
+        return;
+    }
+    me->state = life::IN_WARP;
+    warps[me->warp].waiting |= 1u << me->lane;
+    me->mask = mask;
+    me->fn = fn;
+    me->argument = argument;
+    me->orders_memory = orders_memory;
+    me->at = at;
+    try_warp(me);
+    run_another();
+}
+
+/* ---- asynchronous copies -------------------------------------------------------------------- */
+
+/* Nothing lands before the wait, and rubbish stands there meanwhile, so that a missing wait
+ * shows. */
+void cp_async(void *to, const void *from, int bytes, int total) {
+    if ((uintptr_t)to % 16 || (bytes && (uintptr_t)from % 16))
+        report("misaligned", "cp.async from %p to %p", from, to);
+    if (bytes) note_access(from, (size_t)bytes, false, false);
+    note_access(to, (size_t)total, true, false);
+    memset(to, 0xff, (size_t)total);
+    checker_pending(to, (size_t)total);
+    running->open_group.push_back({to, from, bytes, total});
+}
+
+void cp_async_commit() {
+    running->groups.push_back(std::move(running->open_group));
+    running->open_group.clear();
+}
+
+void cp_async_wait(int pending) {
+    auto &groups = running->groups;
+    for (; (int)groups.size() > pending; groups.pop_front()) {
+        for (const async_copy &copy : groups.front()) {
+            note_access(copy.to, (size_t)copy.total, true, false);
+            memcpy(copy.to, copy.from, (size_t)copy.bytes);
+            memset(static_cast<char *>(copy.to) + copy.bytes, 0, (size_t)(copy.total - copy.bytes));
+        }
+    }
+}
+
+/* ---- a block -------------------------------------------------------------------------------- */
+
+/* The thread has returned from the kernel: somebody may have waited for only it. */
+static void end_thread(thread *me) {
+    if (!me->open_group.empty() || !me->groups.empty())
+        report("cp.async", "a thread ends with copies that it never waited for");
+    me->state = life::ENDED;
+    warps[me->warp].alive &= ~(1u << me->lane);
+    n_ended++;
+    for (int l = 0; l < WARP; l++) {
+        thread *other = lane_of(me, l);
+        if (!other || other->state != life::IN_WARP || !(other->mask >> me->lane & 1)) continue;
+        try_warp(other);
+        break;
+    }
+    try_barrier();
+}
+
+static void run_thread() {
+    fiber_started();
+    running_body->call(running_body->parameters.get());
+    end_thread(running);
+    run_another();
+    __builtin_unreachable();
+}
+
+static void prepare_threads(const dim3 &size) {
+    char *stacks = const_cast<char *>(block_stacks());
+    n_threads = size.x * size.y * size.z;
+    n_ended = n_at_barrier = 0;
+    n_spins = 0;
+    halted = false;
+    ready.clear();
+    next_ready = 0;
+    memset(warps, 0, sizeof warps);
+    for (unsigned i = 0; i < n_threads; i++) {
+        thread *t = &threads[i];
+        t->number = (int)i;
+        t->lane = (int)i % WARP;
+        t->warp = (int)i / WARP;
+        t->index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
+        t->open_group.clear();
+        t->groups.clear();
+        t->state = life::READY;
+        warps[t->warp].alive |= 1u << t->lane;
+        fiber_prepare(&t->fiber, stacks + (size_t)STACK_BYTES * i, run_thread);
+        make_ready(t);
+    }
+}
+
+bool block_run(const dim3 &size, const uint3 &index, const body &body) {
+    running_body = &body;
+    blockIdx = index;
+    prepare_threads(size);
+    running = pick();
+    threadIdx = running->index;
+    checker_thread(running->number);
+    fiber_switch(&host, &running->fiber, false);
+    running = nullptr;
+    return !halted;
+}
+
+} // namespace emu

@@ -1,0 +1,253 @@
+/* DESIGN: the checker of races, bounds and initialisation.
+ *
+ * Kernels are compiled with -fsanitize=thread, by which the compiler announces every access to
+ * memory; the calls end here and not in its own library. For each byte of device memory and of
+ * shared memory a `shadow` keeps the last write and two reads, with when they were. An access is a
+ * race when one of those did not happen before it and one of the two writes, unless both are
+ * atomics. Reads that are kept are of different warps where there were some, and one of an earlier
+ * block is kept too: any of them is enough to find a later write wrong.
+ *
+ * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
+ * All else that is neither shared nor allocated device memory is out of bounds.
+ */
+#include <map>
+#include <set>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include "checker.h"
+
+extern "C" const char __executable_start, data_start, end;
+
+namespace emu {
+
+struct access {
+    event when;
+    uint32_t pc = 0; /* as an offset in the program */
+};
+
+struct shadow {
+    access write, read[2];
+    bool atomic;      /* the write was */
+    bool initialised; /* by anybody, and its bytes have arrived */
+};
+
+enum { MOST_REPORTS = 40 };
+
+static std::map<uintptr_t, shadow *> device_shadows; /* by the start of an allocation */
+static shadow *dynamic_shadow, *image_shadow;
+static bool checking;
+static int thread_now;
+static uintptr_t stacks;
+static range parameters; /* of the kernel, which its threads read */
+static range known;      /* the allocation found last */
+static shadow *known_shadow;
+
+static shadow *shadow_new(size_t bytes) {
+    return static_cast<shadow *>(mmap(nullptr, bytes * sizeof(shadow) + 1, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+static uintptr_t address(const char &symbol) {
+    return (uintptr_t)&symbol;
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+/* File and line of a place in the program, by addr2line where it is installed. */
+static std::string place_of(uint32_t pc) {
+    char command[600], program[400] = "", line[400] = "";
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) return "?";
+    snprintf(command, sizeof command, "addr2line -e '%s' 0x%x 2>/dev/null", program, pc - 1);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return "?";
+    if (fgets(line, sizeof line, pipe)) line[strcspn(line, "\n")] = 0;
+    pclose(pipe);
+    const char *name = strrchr(line, '/');
+    return name ? name + 1 : line;
+}
+
+struct attempt {
+    const void *p;
+    size_t n;
+    bool write, atomic;
+    uint32_t pc;
+};
+
+static bool is_new(const char *kind, uint32_t pc, uint32_t other) {
+    static std::set<std::tuple<std::string, uint32_t, uint32_t>> said;
+    return said.size() < MOST_REPORTS && said.insert({kind, pc, other}).second;
+}
+
+static void complain(const char *kind, const attempt &a) {
+    if (!is_new(kind, a.pc, 0)) return;
+    report(kind, "%s of %zu bytes at %s: %s", a.write ? "write" : "read", a.n,
+           place_of(a.pc).c_str(), describe(a.p).c_str());
+}
+
+static void complain_race(relation how, const attempt &a, const access &other, bool other_writes) {
+    const char *kind = how == relation::RACE ? "race" : "race between blocks";
+    if (!is_new(kind, a.pc, other.pc)) return;
+    report(kind, "%s of %zu bytes at %s, %s by thread %u at %s: %s", a.write ? "write" : "read",
+           a.n, place_of(a.pc).c_str(), other_writes ? "written" : "read", other.when.thread,
+           place_of(other.pc).c_str(), describe(a.p).c_str());
+}
+
+/* ---- one byte ------------------------------------------------------------------------------- */
+
+static bool same_warp(const event &a, const event &b) {
+    return a.thread / WARP == b.thread / WARP;
+}
+
+/* Puts a read beside, or in the place of, one of the two that are kept. */
+static void keep_read(shadow &s, const access &mine) {
+    access &last = s.read[0], &other = s.read[1];
+    bool last_is_ours = last.when.epoch == mine.when.epoch;
+    bool other_is_ours = other.when.epoch == mine.when.epoch;
+    bool other_is_earlier_block = order_is_grid(other.when) && !order_is_block(other.when);
+    if (last_is_ours && (last.when.thread == mine.when.thread || other_is_earlier_block)) {
+        last = mine;
+    } else if (last_is_ours && other_is_ours && !same_warp(last.when, other.when) &&
+               same_warp(last.when, mine.when)) {
+        last = mine;
+    } else {
+        other = last;
+        last = mine;
+    }
+}
+
+/* What the shared memory of an earlier block saw is gone with it. */
+static relation relation_to(const event &e, bool shared) {
+    if (shared && !order_is_block(e)) return relation::ORDERED;
+    return order_of(e);
+}
+
+static void check_byte(shadow &s, const attempt &a, bool shared) {
+    access mine{order_now(), a.pc};
+    bool initialised = s.initialised && (!shared || order_is_block(s.write.when));
+    if (!a.write && !initialised) complain("uninitialised", a);
+    if (!(a.atomic && s.atomic)) {
+        relation how = relation_to(s.write.when, shared);
+        if (how != relation::ORDERED) complain_race(how, a, s.write, true);
+    }
+    if (!a.write) return keep_read(s, mine);
+    for (const access &read : s.read) {
+        relation how = relation_to(read.when, shared);
+        if (how != relation::ORDERED) complain_race(how, a, read, false);
+    }
+    s.write = mine;
+    s.atomic = a.atomic;
+    s.initialised = true;
+    s.read[0] = s.read[1] = {};
+}
+
+/* ---- one access ----------------------------------------------------------------------------- */
+
+/* The shadow of device memory, or NULL when it is not all of one allocation. */
+static shadow *device_shadow(const void *p, size_t n) {
+    if (!known.has_all(p, n)) {
+        known = allocation_at(p);
+        if (!known.has_all(p, n)) return nullptr;
+        known_shadow = device_shadows.at((uintptr_t)known.start);
+    }
+    return known_shadow + (static_cast<const char *>(p) - known.start);
+}
+
+static bool is_own_stack(uintptr_t p) {
+    return p - stacks - (uintptr_t)STACK_BYTES * (uintptr_t)thread_now < STACK_BYTES;
+}
+
+/* The shadow of the program's own image, where shared variables are; NULL after a complaint, or
+ * when a constant is read. */
+static shadow *image_shadow_of(const attempt &a) {
+    uintptr_t p = (uintptr_t)a.p, start = address(__executable_start);
+    place where = static_place(a.p, a.n);
+    if (where == place::GUARD) complain("out of bounds", a);
+    if (where == place::ELSEWHERE && (a.write || p >= address(data_start)))
+        complain("host variable in a kernel", a);
+    if (where != place::SHARED) return nullptr;
+    if (!image_shadow) image_shadow = shadow_new(address(end) - start);
+    return image_shadow + (p - start);
+}
+
+static void check(const attempt &a) {
+    uintptr_t p = (uintptr_t)a.p;
+    if (is_own_stack(p) || parameters.has_all(a.p, a.n)) return;
+    shadow *s = nullptr;
+    bool shared = true;
+    if (dynamic_window().has(a.p)) {
+        if (!dynamic_range().has_all(a.p, a.n)) return complain("out of bounds", a);
+        s = dynamic_shadow + (p - (uintptr_t)dynamic_window().start);
+    } else if (is_device_memory(a.p)) {
+        s = device_shadow(a.p, a.n);
+        shared = false;
+        if (!s) return complain("out of bounds", a);
+    } else if (p >= address(__executable_start) && p < address(end)) {
+        s = image_shadow_of(a);
+    } else {
+        complain("host memory in a kernel", a);
+    }
+    for (size_t i = 0; s && i < a.n; i++) check_byte(s[i], a, shared);
+}
+
+void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc) {
+    if (!checking) return;
+    checking = false; /* what the check itself does is no kernel's doing */
+    check({p, n, write, atomic, (uint32_t)((uintptr_t)pc - address(__executable_start))});
+    if (atomic && is_device_memory(p)) order_atomic((uintptr_t)p);
+    checking = true;
+}
+
+void checker_pending(const void *p, size_t n) {
+    const char *window = dynamic_window().start;
+    shadow *s = dynamic_window().has(p) ? dynamic_shadow + (static_cast<const char *>(p) - window)
+                : static_place(p, n) == place::SHARED
+                    ? image_shadow + ((uintptr_t)p - address(__executable_start))
+                    : nullptr;
+    for (size_t i = 0; s && i < n; i++) s[i].initialised = false;
+}
+
+/* ---- what the emulation tells --------------------------------------------------------------- */
+
+void checker_stacks(const char *start) {
+    stacks = (uintptr_t)start;
+}
+
+void checker_allocated(const void *p, size_t bytes) {
+    device_shadows[(uintptr_t)p] = shadow_new(bytes);
+}
+
+void checker_written(const void *p, size_t bytes) {
+    shadow *s = device_shadow(p, bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        s[i] = {};
+        s[i].initialised = true;
+    }
+}
+
+void checker_grid(const range &of_kernel) {
+    parameters = of_kernel;
+    range window = dynamic_window();
+    if (!dynamic_shadow) dynamic_shadow = shadow_new((size_t)(window.end - window.start));
+    known = {};
+    order_grid();
+    checking = true;
+}
+
+void checker_grid_ends() {
+    checking = false;
+}
+
+void checker_block(unsigned threads) {
+    order_block(threads);
+}
+
+void checker_thread(int thread) {
+    thread_now = thread;
+    order_thread(thread);
+}
+
+} // namespace emu

@@ -1,0 +1,36 @@
+/* The checker's inside: checker.cpp keeps what was done to each byte, checker_order.cpp knows what
+ * happened before what, checker_hooks.cpp takes the compiler's calls. */
+#ifndef CUDA_EMU_CHECKER_H
+#define CUDA_EMU_CHECKER_H
+
+#include "internal.h"
+
+namespace emu {
+
+/* A point in a thread's life. Epochs number the stretches between barriers over the whole run of
+ * the program, clocks count a thread's __syncwarp and fences in its block. Epoch 0 is before
+ * everything. */
+struct event {
+    uint32_t epoch = 0;
+    uint32_t thread : 10 = 0, clock : 22 = 0;
+};
+
+enum class relation { ORDERED, RACE, BLOCK_RACE };
+
+/* The running thread's now. */
+event order_now();
+/* Has the event happened before the running thread's now, as far as the rules promise? */
+relation order_of(const event &e);
+/* The event was in this block, in another one of this grid. */
+bool order_is_block(const event &e);
+bool order_is_grid(const event &e);
+/* The running thread does an atomic on global memory. */
+void order_atomic(uintptr_t address);
+
+void order_grid();
+void order_block(unsigned threads);
+void order_thread(int thread);
+
+} // namespace emu
+
+#endif

@@ -1,0 +1,201 @@
+/* DESIGN: what happened before what, in one grid.
+ *
+ * In a block: all before a barrier happened before all after it. In a warp: what a lane did before
+ * a
+ * __syncwarp happened before what the others of the mask do after it; each thread keeps for every
+ * lane of its warp the clock that it has heard of (a vector clock of one warp). Shuffles and votes
+ * order nothing.
+ *
+ * Between blocks there is one bridge, an atomic with fences on both sides:
+ *
+ *     block A: write ... fence ... atomic on X        block B: atomic on X ... fence ... read
+ *
+ * where "..." is a thread's own order, a barrier or a __syncwarp. The fence on A's side may be the
+ * writer's own, or that of the thread that does the atomic, after it has heard of the write. An
+ * atomic leaves a `release` at its address: what it and the fences before it cover. A thread that
+ * does an atomic there picks up the releases; the fence of a thread that has heard of that (itself,
+ * or another one after a barrier) makes them `acquired`. Releases pass on what their own block had
+ * acquired.
+ */
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "checker.h"
+
+namespace emu {
+
+/* A thread's place in its block, with what it has heard of its warp. */
+struct view {
+    event at;
+    uint32_t heard[WARP];
+};
+
+struct release;
+using releases = std::vector<std::shared_ptr<const release>>;
+
+struct release {
+    size_t block;
+    view at;                          /* of the atomic */
+    view fence;                       /* the last fence of the thread that did it */
+    bool fenced;                      /* there was one */
+    std::vector<uint32_t> own_fences; /* each thread's clock at its last fence before the epoch */
+    std::vector<uint32_t> new_fences; /* ... and at its last fence at all; 0: none */
+    releases inherited;
+};
+
+/* A release that a thread of this block has come to know, and when. */
+struct known {
+    std::shared_ptr<const release> what;
+    event at;
+};
+
+static uint32_t epoch = 1, grid_first, block_first;
+static int running;
+static std::vector<view> views;      /* of the block's threads */
+static std::vector<view> last_fence; /* of each thread */
+static std::vector<uint32_t> old_fences, new_fences;
+static bool any_fence;
+static std::vector<uint32_t> block_firsts; /* first epochs of this grid's blocks, ascending */
+static std::unordered_map<uintptr_t, releases> released;
+static std::vector<known> picked_up, acquired; /* by atomics; by fences after them */
+
+/* ---- within a block ------------------------------------------------------------------------- */
+
+static bool happened_before(const event &e, const view &v) {
+    if (e.epoch < v.at.epoch || e.thread == v.at.thread) return true;
+    return e.thread / WARP == v.at.thread / WARP && v.heard[e.thread % WARP] > e.clock;
+}
+
+event order_now() {
+    return views[(size_t)running].at;
+}
+
+bool order_is_block(const event &e) {
+    return e.epoch >= block_first;
+}
+
+bool order_is_grid(const event &e) {
+    return e.epoch >= grid_first;
+}
+
+static void tick(int thread) {
+    view &v = views[(size_t)thread];
+    v.at.clock++;
+    v.heard[thread % WARP] = v.at.clock;
+}
+
+void checker_syncwarp(int warp, unsigned lanes) {
+    uint32_t heard[WARP] = {};
+    for (int l = 0; l < WARP; l++) {
+        if (!(lanes >> l & 1)) continue;
+        tick(warp * WARP + l);
+        const view &v = views[(size_t)(warp * WARP + l)];
+        for (int k = 0; k < WARP; k++) heard[k] = std::max(heard[k], v.heard[k]);
+    }
+    for (int l = 0; l < WARP; l++)
+        if (lanes >> l & 1) std::copy_n(heard, WARP, views[(size_t)(warp * WARP + l)].heard);
+}
+
+void checker_barrier() {
+    epoch++;
+    for (view &v : views) v.at.epoch = epoch;
+    if (any_fence) old_fences = new_fences;
+}
+
+/* ---- between blocks ------------------------------------------------------------------------- */
+
+void checker_fence() {
+    size_t me = (size_t)running;
+    last_fence[me] = views[me];
+    for (const known &k : picked_up)
+        if (happened_before(k.at, views[me])) acquired.push_back({k.what, views[me].at});
+    tick(running);
+    new_fences[me] = views[me].at.clock;
+    any_fence = true;
+}
+
+void order_atomic(uintptr_t address) {
+    size_t me = (size_t)running;
+    releases &here = released[address];
+    for (auto &what : here) picked_up.push_back({what, views[me].at});
+    if (!any_fence) return; /* nothing is covered */
+    auto mine = std::make_shared<release>();
+    mine->block = block_firsts.size() - 1;
+    mine->at = views[me];
+    mine->fence = last_fence[me];
+    mine->fenced = new_fences[me] != 0;
+    mine->own_fences = old_fences;
+    mine->new_fences = new_fences;
+    for (const known &k : acquired)
+        if (happened_before(k.at, views[me])) mine->inherited.push_back(k.what);
+    /* A thread's later release covers what its earlier one did. */
+    std::erase_if(here, [&](auto &old) {
+        return old->block == mine->block && old->at.at.thread == mine->at.at.thread;
+    });
+    here.push_back(mine);
+}
+
+/* Does the release cover an event of its block? */
+static bool covers(const release &r, const event &e) {
+    if (r.fenced && happened_before(e, r.fence)) return true;
+    size_t writer = e.thread;
+    if (e.clock < r.own_fences[writer]) return true; /* fenced, and then a barrier */
+    if (e.clock >= r.new_fences[writer]) return false;
+    event fence{e.epoch, e.thread, 0};
+    fence.epoch = r.at.at.epoch; /* no barrier since that fence: the warp must have heard of it */
+    fence.clock = r.new_fences[writer] - 1;
+    return happened_before(fence, r.at);
+}
+
+static bool reaches(const release &r, size_t block, const event &e) {
+    if (r.block == block) return covers(r, e);
+    return std::any_of(r.inherited.begin(), r.inherited.end(),
+                       [&](auto &older) { return reaches(*older, block, e); });
+}
+
+static size_t block_of(const event &e) {
+    auto after = std::upper_bound(block_firsts.begin(), block_firsts.end(), e.epoch);
+    return (size_t)(after - block_firsts.begin()) - 1;
+}
+
+relation order_of(const event &e) {
+    const view &now = views[(size_t)running];
+    if (!order_is_grid(e)) return relation::ORDERED;
+    if (order_is_block(e)) return happened_before(e, now) ? relation::ORDERED : relation::RACE;
+    for (const known &k : acquired)
+        if (happened_before(k.at, now) && reaches(*k.what, block_of(e), e))
+            return relation::ORDERED;
+    return relation::BLOCK_RACE;
+}
+
+/* ---- grids and blocks ----------------------------------------------------------------------- */
+
+void order_grid() {
+    grid_first = ++epoch;
+    block_firsts.clear();
+    released.clear();
+}
+
+void order_block(unsigned threads) {
+    block_first = ++epoch;
+    block_firsts.push_back(epoch);
+    any_fence = false;
+    views.assign(threads, view{});
+    for (unsigned i = 0; i < threads; i++) {
+        views[i].at.epoch = epoch;
+        views[i].at.thread = i;
+    }
+    last_fence.assign(threads, view{});
+    old_fences.assign(threads, 0);
+    new_fences.assign(threads, 0);
+    picked_up.clear();
+    acquired.clear();
+}
+
+void order_thread(int thread) {
+    running = thread;
+}
+
+} // namespace emu

@@ -1,0 +1,132 @@
+/* cuda_emu: the inside of the emulation.
+ *
+ *   include/       what emulated kernels see       memory.cpp   device memory and its guards
+ *   fiber.cpp      switching stacks                shared.cpp   shared memory
+ *   block.cpp      the threads of a block          stream.cpp   streams, events, graphs
+ *   warp.cpp       what lanes do together          launch.cpp   checking and running a grid
+ *   runtime.cpp    the rest of the CUDA runtime    report.cpp   errors
+ *   checker*.cpp   races, bounds, initialisation; checker_absent.cpp stands in for it
+ *
+ * Settings, from the environment:
+ *   CUDA_EMU_ORDER   fifo, lifo or random (the default): which thread and block runs next
+ *   CUDA_EMU_SEED    of the random order; 1 unless given
+ *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow
+ */
+#ifndef CUDA_EMU_INTERNAL_H
+#define CUDA_EMU_INTERNAL_H
+
+#include <functional>
+#include <stddef.h>
+#include <stdint.h>
+#include <string>
+
+#include "include/emu.h"
+
+namespace emu {
+
+enum { PAGE = 4096, WARP = 32, MOST_THREADS = 1024 };
+enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
+
+/* ---- settings, errors ----------------------------------------------------------------------- */
+
+enum class order { FIFO, LIFO, RANDOM };
+order running_order();
+bool streams_are_lazy();
+unsigned random_below(unsigned n);
+
+/* The kernel that errors are counted under, and the thread that they are said to come from. */
+void report_kernel(const void *kernel);
+
+/* ---- fibers --------------------------------------------------------------------------------- */
+
+enum { STACK_BYTES = 256 << 10 };
+struct fiber {
+    void *saved = nullptr; /* stack pointer while it does not run */
+    char *stack = nullptr;
+    size_t stack_bytes = 0;
+    void *fake_stack = nullptr; /* the address sanitizer's */
+};
+void fiber_prepare(fiber *f, char *stack, void (*entry)());
+/* Both are called with the fiber that runs now; `ends` when it will not run again. */
+void fiber_switch(fiber *from, fiber *to, bool ends);
+/* The first thing that an entry function does. */
+void fiber_started();
+
+/* ---- a block -------------------------------------------------------------------------------- */
+
+/* Runs all threads of one block; false when they came to a halt, which is reported. */
+bool block_run(const dim3 &threads, const uint3 &index, const body &body);
+bool in_kernel();
+const char *block_stacks(); /* MOST_THREADS times STACK_BYTES */
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+struct range {
+    const char *start, *end;
+    bool has(const void *p) const {
+        return p >= start && p < end;
+    }
+    bool has_all(const void *p, size_t n) const {
+        return p >= start && p <= end && n <= (size_t)(end - static_cast<const char *>(p));
+    }
+};
+
+/* While one exists, device memory may be touched. */
+struct device_scope {
+    device_scope();
+    ~device_scope();
+};
+bool is_device_memory(const void *p);
+/* The live allocation that an address is in, or nothing. */
+range allocation_at(const void *p);
+/* Says in words what an address is. */
+std::string describe(const void *p);
+cudaError_t device_malloc(void **out, size_t bytes);
+cudaError_t device_free(void *p);
+size_t device_bytes_used();
+/* Checks and copies or fills, for a stream that has come to it. */
+void device_copy(void *to, const void *from, size_t bytes);
+void device_fill(void *to, int value, size_t bytes);
+
+/* ---- shared memory -------------------------------------------------------------------------- */
+
+void shared_plan(size_t dynamic_bytes);     /* before a grid */
+void shared_fill();                         /* before a block: nobody knows what is in it */
+void shared_check();                        /* after a block: the guards are as they were */
+std::string shared_describe(const void *p); /* empty where it is not shared memory */
+
+enum class place { ELSEWHERE, SHARED, GUARD };
+/* Where n bytes of the program's own image are: in one shared variable, beside one, or
+ * elsewhere. */
+place static_place(const void *p, size_t n);
+range dynamic_range();  /* dynamic shared memory as the launch asked for it */
+range dynamic_window(); /* that, and what a larger request would get */
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+using work = std::function<void()>;
+cudaError_t enqueue(cudaStream_t stream, work what);
+void run_all_streams();
+/* For calls that a stream under capture forbids. */
+bool refuse_in_capture(const char *what);
+cudaError_t set_error(cudaError_t error);
+
+/* ---- the checker ---------------------------------------------------------------------------- */
+
+/* Told in the order in which things happen. Threads are numbered in their block. */
+void checker_stacks(const char *stacks);
+void checker_allocated(const void *p, size_t bytes);
+void checker_written(const void *p, size_t bytes); /* by the host */
+void checker_grid(const range &parameters);
+void checker_grid_ends();
+void checker_block(unsigned threads);
+void checker_thread(int thread); /* runs from now on */
+void checker_barrier();
+void checker_syncwarp(int warp, unsigned lanes);
+void checker_fence();
+void checker_pending(const void *p, size_t n); /* cp.async: written, not there yet */
+void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc);
+
+} // namespace emu
+
+#endif

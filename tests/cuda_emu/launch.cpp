@@ -1,0 +1,85 @@
+/* Launches: what a device would refuse is refused, and a grid is run block by block, in an order
+ * that the settings choose. */
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "internal.h"
+
+extern uint3 blockDim, gridDim;
+
+namespace emu {
+
+enum { MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64 };
+
+static std::map<const void *, size_t> allowed_shared; /* by cudaFuncSetAttribute */
+
+static size_t shared_limit(const void *kernel) {
+    auto found = allowed_shared.find(kernel);
+    return found == allowed_shared.end() ? (size_t)SHARED_DEFAULT : found->second;
+}
+
+cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int value) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || value > SHARED_MOST) {
+        report("launch", "%d bytes of shared memory a block; %d is the most", value, SHARED_MOST);
+        return set_error(cudaErrorInvalidValue);
+    }
+    allowed_shared[kernel] = std::max<size_t>((size_t)value, SHARED_DEFAULT);
+    return cudaSuccess;
+}
+
+/* Blocks in the order in which they run. */
+static std::vector<unsigned> block_order(size_t n) {
+    std::vector<unsigned> blocks(n);
+    for (size_t i = 0; i < n; i++)
+        blocks[i] = (unsigned)(running_order() == order::LIFO ? n - 1 - i : i);
+    if (running_order() == order::RANDOM)
+        for (size_t i = n; i > 1; i--) std::swap(blocks[i - 1], blocks[random_below((unsigned)i)]);
+    return blocks;
+}
+
+static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body) {
+    device_scope scope;
+    const dim3 &grid = config.gridDim, &block = config.blockDim;
+    gridDim = {grid.x, grid.y, grid.z};
+    blockDim = {block.x, block.y, block.z};
+    report_kernel(kernel);
+    checker_stacks(block_stacks());
+    shared_plan(config.dynamicSmemBytes);
+    auto *parameters = static_cast<const char *>(body.parameters.get());
+    checker_grid({parameters, parameters + body.bytes});
+    for (unsigned i : block_order((size_t)grid.x * grid.y * grid.z)) {
+        shared_fill();
+        checker_block(block.x * block.y * block.z);
+        if (!block_run(block, {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, body))
+            break;
+        shared_check();
+    }
+    checker_grid_ends();
+}
+
+static bool has_cluster(const cudaLaunchConfig_t &config) {
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) return true;
+    return false;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const body &body) {
+    const dim3 &grid = config.gridDim, &block = config.blockDim;
+    size_t threads = (size_t)block.x * block.y * block.z, limit = shared_limit(kernel);
+    bool blocks_fit = grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= INT32_MAX &&
+                      grid.y <= MOST_BLOCKS_YZ && grid.z <= MOST_BLOCKS_YZ;
+    bool threads_fit = threads > 0 && threads <= MOST_THREADS && block.z <= MOST_THREADS_Z;
+    if (!blocks_fit || !threads_fit || config.dynamicSmemBytes > limit || has_cluster(config)) {
+        report("launch",
+               "grid %u,%u,%u of blocks %u,%u,%u with %zu bytes of dynamic shared memory, of which "
+               "%zu are allowed%s",
+               grid.x, grid.y, grid.z, block.x, block.y, block.z, config.dynamicSmemBytes, limit,
+               has_cluster(config) ? "; clusters are not emulated" : "");
+        return set_error(cudaErrorInvalidConfiguration);
+    }
+    return enqueue(config.stream, [config, kernel, body] { run_grid(config, kernel, body); });
+}
+
+} // namespace emu

@@ -1,0 +1,151 @@
+/* The CUDA runtime's calls on devices and memory. As all of the emulation they are for one host
+ * thread at a time. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+using namespace emu;
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+const char *cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+    case cudaSuccess:
+        return "cudaSuccess";
+    case cudaErrorInvalidValue:
+        return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+        return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+        return "cudaErrorInvalidConfiguration";
+    case cudaErrorStreamCaptureUnsupported:
+        return "cudaErrorStreamCaptureUnsupported";
+    default:
+        return "a CUDA error";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+    return cudaGetErrorName(error);
+}
+
+/* ---- the device ----------------------------------------------------------------------------- */
+
+enum : size_t { DEVICE_BYTES = (size_t)16 << 30 };
+enum { MULTIPROCESSORS = 4, L2_BYTES = 4 << 20, BLOCKS_AT_ONCE = 2 };
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    return device == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
+    if (device != 0) return set_error(cudaErrorInvalidDevice);
+    *prop = {};
+    snprintf(prop->name, sizeof prop->name, "emulated");
+    prop->totalGlobalMem = DEVICE_BYTES;
+    prop->major = 8;
+    prop->multiProcessorCount = MULTIPROCESSORS;
+    prop->sharedMemPerBlockOptin = SHARED_MOST;
+    prop->l2CacheSize = L2_BYTES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
+    switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = MOST_THREADS;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = MULTIPROCESSORS;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = L2_BYTES;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = 8;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = SHARED_MOST;
+        break;
+    default:
+        return set_error(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    *total_bytes = DEVICE_BYTES;
+    *free_bytes = DEVICE_BYTES - device_bytes_used();
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int, size_t) {
+    *blocks = BLOCKS_AT_ONCE;
+    return cudaSuccess;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
+    if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
+    if (bytes > DEVICE_BYTES - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
+    return set_error(device_malloc(memory, bytes));
+}
+
+cudaError_t cudaFree(void *memory) {
+    if (!memory) return cudaSuccess;
+    run_all_streams();
+    return set_error(device_free(memory));
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+    *memory = malloc(bytes ? bytes : 1);
+    return *memory ? cudaSuccess : set_error(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
+    return cudaMallocHost(memory, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory) {
+    run_all_streams();
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+    return enqueue(stream, [=] { device_copy(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+    if (refuse_in_capture("cudaMemcpy")) return cudaErrorStreamCaptureUnsupported;
+    run_all_streams();
+    device_copy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    return enqueue(stream, [=] { device_fill(to, value, bytes); });
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes) {
+    if (refuse_in_capture("cudaMemset")) return cudaErrorStreamCaptureUnsupported;
+    run_all_streams();
+    device_fill(to, value, bytes);
+    return cudaSuccess;
+}
