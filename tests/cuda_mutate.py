@@ -44,7 +44,8 @@ SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|__threadfence\(\);|cp_asy
 # By subject: file, what stands there (once), what is put in its place; and where the mutant cannot be found, why.
 MUTANTS = {
     "rows": [
-        (K + "device.cuh", "if (lane == 0) part[warp] = x;", "if (lane == 1) part[warp] = x;"),
+        (K + "device.cuh", "if (lane == 0) part[warp] = x;", "if (lane == 1) part[warp] = x;",
+         "equivalent: every lane holds the warp's sum"),
         (K + "device.cuh", "if (lane == 0) part[warp] = x;", "part[warp] = x;"),
         (K + "device.cuh", "lane < THREADS / WARP ? part[lane] : 0.0f", "lane <= THREADS / WARP ? part[lane] : 0.0f"),
         (K + "device.cuh", "lane < THREADS / WARP ? part[lane] : 0.0f", "lane < THREADS / WARP - 1 ? part[lane] : 0.0f"),
