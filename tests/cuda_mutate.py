@@ -65,7 +65,7 @@ MUTANTS = {
     ],
     "weights": [
         (K + "embed.cu", "k < K; k += EMBED_THREADS", "k <= K; k += EMBED_THREADS"),
-        (K + "embed.cu", "(size_t)token[blockIdx.x] * row_bytes", "(size_t)blockIdx.x * row_bytes"),
+        (K + "embed.cu", "(size_t)token[blockIdx.x] * row_bytes", "(size_t)token[0] * row_bytes"),
         (K + "dequantise.cuh", "return i < 16 ? p[i] & 15 : p[i - 16] >> 4;", "return i < 16 ? p[i] >> 4 : p[i - 16] & 15;"),
         (K + "dequantise.cuh", "return i < 4 ? p[i] & 63 :", "return i <= 4 ? p[i] & 63 :"),
         (K + "dequantise.cuh", "[192 + j / 16]", "[192 + j / 32]"),
