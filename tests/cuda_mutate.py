@@ -44,7 +44,8 @@ SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|__threadfence\(\);|cp_asy
 # By subject: file, what stands there (once), what is put in its place; and where the mutant cannot be found, why.
 MUTANTS = {
     "rows": [
-        (K + "device.cuh", "if (lane == 0) part[warp] = x;", "if (lane == 1) part[warp] = x;"),
+        (K + "device.cuh", "if (lane == 0) part[warp] = x;", "if (lane == 1) part[warp] = x;",
+         "equivalent: every lane holds the warp's sum"),
         (K + "device.cuh", "if (lane == 0) part[warp] = x;", "part[warp] = x;"),
         (K + "device.cuh", "lane < THREADS / WARP ? part[lane] : 0.0f", "lane <= THREADS / WARP ? part[lane] : 0.0f"),
         (K + "device.cuh", "lane < THREADS / WARP ? part[lane] : 0.0f", "lane < THREADS / WARP - 1 ? part[lane] : 0.0f"),
@@ -64,7 +65,7 @@ MUTANTS = {
     ],
     "weights": [
         (K + "embed.cu", "k < K; k += EMBED_THREADS", "k <= K; k += EMBED_THREADS"),
-        (K + "embed.cu", "(size_t)token[blockIdx.x] * row_bytes", "(size_t)blockIdx.x * row_bytes"),
+        (K + "embed.cu", "(size_t)token[blockIdx.x] * row_bytes", "(size_t)token[0] * row_bytes"),
         (K + "dequantise.cuh", "return i < 16 ? p[i] & 15 : p[i - 16] >> 4;", "return i < 16 ? p[i] >> 4 : p[i - 16] & 15;"),
         (K + "dequantise.cuh", "return i < 4 ? p[i] & 63 :", "return i <= 4 ? p[i] & 63 :"),
         (K + "dequantise.cuh", "[192 + j / 16]", "[192 + j / 32]"),

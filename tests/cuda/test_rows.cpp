@@ -6,7 +6,7 @@
 #include "tests/cuda/support.h"
 
 /* On and around a vector, a warp, a block of threads, and more than 48 KiB of shared memory. */
-static const int lengths[] = {1, 7, 8, 33, 64, 255, 576, 2048, 2056, 13000};
+static const int lengths[] = {1, 7, 8, 10, 33, 64, 255, 576, 2048, 2056, 13000};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* ---- norms ---------------------------------------------------------------------------------- */
