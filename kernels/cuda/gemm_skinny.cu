@@ -1,0 +1,140 @@
+/* Products for up to 16 rows, bound by the reading of the weights.
+ *
+ * A block is one tile of 16 outputs, a warp one range of its slabs. Each warp reads its weights once,
+ * in pieces of 512 bytes, with several slabs under way, and the rows of x beside them, which all
+ * blocks share and the caches hold. At the end the ranges' sums meet in shared memory and are added
+ * in the order of the ranges. */
+#include "kernels/cuda/gemm_format.cuh"
+
+constexpr int MOST_WARPS = 16;
+constexpr int SUMS_WIDE = TILE + 4; /* keeps the lanes that write in different banks */
+
+/* A slab's share of RUN neighbours at a time from a row of x, or zeros beyond its end. */
+template <int RUN, bool ANY_K, class T>
+__device__ __forceinline__ void load_run(uint32_t *to, const T *row, int k, int K) {
+    if (!ANY_K || K % RUN == 0) {
+        if (k >= K) {
+#pragma unroll
+            for (int i = 0; i < RUN / 2; i++) to[i] = 0;
+            return;
+        }
+        const Vec<uint32_t, RUN / 2> v =
+            load_vec<RUN / 2>(reinterpret_cast<const uint32_t *>(row + k));
+#pragma unroll
+        for (int i = 0; i < RUN / 2; i++) to[i] = v.v[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < RUN; i++) {
+            const uint32_t bits = k + i < K ? bits_as<uint16_t>(row[k + i]) : 0;
+            to[i / 2] = i % 2 ? to[i / 2] | bits << 16 : bits;
+        }
+    }
+}
+
+/* The B operands of a slab, straight from memory; rows beyond M are zeros. */
+template <class F, class T, int C>
+__device__ __forceinline__ void load_columns(Columns (&x)[C], const Product<T> &p, int slab,
+                                             int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const int m = c * GROUP + g;
+#pragma unroll
+        for (int i = 0; i < SLAB / (4 * F::RUN); i++)
+            load_run<F::RUN, F::ANY_K>(&x[c][i * F::RUN / 2],
+                                       p.x + (size_t)(m < p.M ? m : 0) * p.w.K,
+                                       m < p.M ? slab * SLAB + (4 * i + t) * F::RUN : p.w.K,
+                                       p.w.K);
+    }
+}
+
+template <class F, class T, int C> struct Stage {
+    Slab<F> w;
+    Columns x[C];
+};
+template <class F, class T, int C>
+__device__ __forceinline__ void load_stage(Stage<F, T, C> &stage, const Product<T> &p, int slab,
+                                           int lane) {
+    load_slab<F, true>(stage.w, place_of<F>(p.w, (int)blockIdx.x, slab), lane);
+    load_columns<F, T, C>(stage.x, p, slab, lane);
+}
+
+/* The sums of a warp's range. */
+template <class F, class T, int C>
+__device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &p, int begin,
+                                          int end, int lane) {
+    Stage<F, T, C> stage[F::AHEAD];
+#pragma unroll
+    for (int i = 0; i < F::AHEAD; i++)
+        if (begin + i < end) load_stage(stage[i], p, begin + i, lane);
+    for (int slab = begin; slab < end; slab += F::AHEAD) {
+#pragma unroll
+        for (int i = 0; i < F::AHEAD; i++) {
+            if (slab + i >= end) break;
+            Sums<F> sums[C];
+#pragma unroll
+            for (int c = 0; c < C; c++) sum_columns<F, T>(sums[c], stage[i].x[c]);
+            multiply<F, T, C>(acc, stage[i].w, stage[i].x, sums);
+            if (slab + i + F::AHEAD < end)
+                load_stage(stage[i], p, slab + i + F::AHEAD, lane);
+        }
+    }
+}
+
+template <class F, class T, int C>
+__global__ void __launch_bounds__(MOST_WARPS *WARP) skinny_kernel(Product<T> p) {
+    constexpr int ROWS = C * GROUP;
+    float *sums = dyn_smem<float>(); /* [ranges][ROWS][SUMS_WIDE] */
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float acc[C][4] = {};
+    sum_range<F, T, C>(acc, p, range_start(p.w.slabs, p.w.ranges, warp),
+                       range_start(p.w.slabs, p.w.ranges, warp + 1), lane);
+#pragma unroll
+    for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int m = c * GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
+            sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
+        }
+    __syncthreads();
+    const int columns = tile_columns(p.w.gated);
+    for (int i = threadIdx.x; i < ROWS * columns; i += blockDim.x) {
+        const int m = i / columns;
+        store_output(p, m, (int)blockIdx.x, i % columns, [&](int n) {
+            float total = 0.0f;
+            for (int range = 0; range < p.w.ranges; range++)
+                total = total + sums[(range * ROWS + m) * SUMS_WIDE + n];
+            return total;
+        });
+    }
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+template <class F, class T, int C> static void skinny(const Product<T> &p, cudaStream_t stream) {
+    const size_t smem = sizeof(float) * p.w.ranges * C * GROUP * SUMS_WIDE;
+    launch(skinny_kernel<F, T, C>, dim3(p.w.tiles), dim3(p.w.ranges * WARP), smem, stream, p);
+}
+
+template <class T>
+static void skinny_of(const struct gemm_weights *w, void *y, const void *x, int M,
+                      const struct gemm_epilogue *epilogue, cudaStream_t stream) {
+    const Product<T> p = {*w, *epilogue, y, static_cast<const T *>(x), M};
+    for_format(w->format, [&](auto format) {
+        using F = decltype(format);
+        if (M <= GROUP)
+            skinny<F, T, 1>(p, stream);
+        else
+            skinny<F, T, 2>(p, stream);
+    });
+}
+
+void gemm_skinny(const struct gemm_weights *w, void *y, const void *x, int M,
+                 const struct gemm_epilogue *epilogue, cudaStream_t stream) {
+    static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) <= DEFAULT_SMEM, "sums fit");
+    assert(M <= GEMM_SKINNY_ROWS && w->ranges <= MOST_WARPS);
+    if (w->act == DTYPE_F16)
+        skinny_of<__half>(w, y, x, M, epilogue, stream);
+    else
+        skinny_of<__nv_bfloat16>(w, y, x, M, epilogue, stream);
+}
