@@ -103,7 +103,7 @@ __device__ __forceinline__ int byte_at(const uint32_t *words, int i) {
  *   FOLDS   scales in a slab of a row; without any, a sum runs on from slab to slab
  *   RUN     see the top of the file
  *   MIN     whether something is added to a code times its scale
- *   STAGES  slabs that a warp of the skinny kernel has under way: about 4 to 8 loads of 16 bytes
+ *   AHEAD   slabs that a warp of the skinny kernel has under way, an even number
  * fragment() makes one step's operand; scale() and min() are of the rows g + 8 * side. */
 
 template <int CODE_, int SCALE_, int SUPER_, int FOLDS_, int RUN_, bool MIN_, int AHEAD_>
@@ -115,7 +115,7 @@ struct Layout {
 };
 
 /* The activations' type. A step is 16 bytes a lane: the fragment. */
-struct Format16 : Layout<64, 0, 0, 0, 8, false, 2> {
+struct Format16 : Layout<64, 0, 0, 0, 8, false, 4> {
     static constexpr bool ANY_K = true;
     template <class T>
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<Format16> &w,
@@ -304,67 +304,61 @@ __device__ __forceinline__ void load_slab(Slab<F> &w, const Place &from, int lan
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-/* x of a slab for 8 rows: the B operands, two words a step. */
-using Columns = uint32_t[2 * STEPS];
+/* A slab is multiplied in parts: what has one scale, or half of it. */
+template <class F> constexpr int PARTS = F::FOLDS ? F::FOLDS : 2;
+template <class F> constexpr int PART_STEPS = STEPS / PARTS<F>;
 
-/* Sums of x over each fold, for the lane's two rows of x: an mma with a matrix of ones. */
-template <class F> struct Sums {
-    float v[F::MIN ? F::FOLDS : 1][2];
+/* x of a part for 8 rows: the B operands, two words a step. They come in runs of neighbours. */
+template <class F> struct Columns {
+    static constexpr int RUNS = 4 * PART_STEPS<F> / F::RUN;
+    uint32_t v[2 * PART_STEPS<F>];
 };
+/* The first column of a lane's run i of a part, in the slab. */
+template <class F> __device__ __forceinline__ int run_column(int part, int i, int t) {
+    return (4 * (part * Columns<F>::RUNS + i) + t) * F::RUN;
+}
+
+/* Sums of x over a part, for the lane's two rows of x: an mma with a matrix of ones. */
 template <class F, class T>
-__device__ __forceinline__ void sum_columns(Sums<F> &sums, const Columns &x) {
+__device__ __forceinline__ void sum_columns(float (&sum)[2], const Columns<F> &x) {
     if constexpr (F::MIN) {
         const uint32_t ones[4] = {Pair<T>::ONES, Pair<T>::ONES, Pair<T>::ONES, Pair<T>::ONES};
+        float d[4] = {};
 #pragma unroll
-        for (int fold = 0; fold < F::FOLDS; fold++) {
-            float d[4] = {};
-#pragma unroll
-            for (int i = 0; i < STEPS / F::FOLDS; i++) {
-                const int step = fold * (STEPS / F::FOLDS) + i;
-                const uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
-                mma_m16n8k16<T>(d, ones, b);
-            }
-            sums.v[fold][0] = d[0];
-            sums.v[fold][1] = d[1];
+        for (int i = 0; i < PART_STEPS<F>; i++) {
+            const uint32_t b[2] = {x.v[2 * i], x.v[2 * i + 1]};
+            mma_m16n8k16<T>(d, ones, b);
         }
+        sum[0] = d[0];
+        sum[1] = d[1];
     }
 }
 
-/* acc += one slab of a tile times C groups of 8 rows of x. The order of every sum's operations is
- * written here and in `total += part` of the kernels, and nowhere else. */
+/* acc += one part of a tile's slab times C groups of 8 rows of x, whose sums are given too. The order
+ * of every sum's operations is written here and in `total + ...` of the kernels, nowhere else. */
 template <class F, class T, int C>
-__device__ __forceinline__ void multiply(float (&acc)[C][4], const Slab<F> &w,
-                                         const Columns (&x)[C], const Sums<F> (&sums)[C]) {
-    constexpr int FOLDS = F::FOLDS ? F::FOLDS : 1, EACH = STEPS / FOLDS;
+__device__ __forceinline__ void multiply(float (&acc)[C][4], const Slab<F> &w, int part,
+                                         const Columns<F> (&x)[C], const float (&sums)[C][2]) {
+    constexpr int EACH = PART_STEPS<F>;
+    uint32_t a[EACH][4];
 #pragma unroll
-    for (int fold = 0; fold < FOLDS; fold++) {
-        float part[C][4] = {};
+    for (int i = 0; i < EACH; i++) F::template fragment<T>(a[i], w, part * EACH + i);
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        float folded[4] = {};
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int step = fold * EACH + i;
-            uint32_t a[4];
-            F::template fragment<T>(a, w, step);
-#pragma unroll
-            for (int c = 0; c < C; c++) {
-                const uint32_t b[2] = {x[c][2 * step], x[c][2 * step + 1]};
-                mma_m16n8k16<T>(F::FOLDS ? part[c] : acc[c], a, b);
-            }
+            const uint32_t b[2] = {x[c].v[2 * i], x[c].v[2 * i + 1]};
+            mma_m16n8k16<T>(F::FOLDS ? folded : acc[c], a[i], b);
         }
-        if constexpr (F::FOLDS != 0) {
-            const float scale[2] = {F::scale(w, fold, 0), F::scale(w, fold, 1)};
+        if constexpr (F::FOLDS != 0)
 #pragma unroll
-            for (int c = 0; c < C; c++)
+            for (int i = 0; i < 4; i++)
+                acc[c][i] = fmaf(folded[i], F::scale(w, part, i / 2), acc[c][i]);
+        if constexpr (F::MIN)
 #pragma unroll
-                for (int i = 0; i < 4; i++) acc[c][i] = fmaf(part[c][i], scale[i / 2], acc[c][i]);
-        }
-        if constexpr (F::MIN) {
-            const float min[2] = {F::min(w, fold, 0), F::min(w, fold, 1)};
-#pragma unroll
-            for (int c = 0; c < C; c++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    acc[c][i] = fmaf(sums[c].v[fold][i % 2], min[i / 2], acc[c][i]);
-        }
+            for (int i = 0; i < 4; i++)
+                acc[c][i] = fmaf(sums[c][i % 2], F::min(w, part, i / 2), acc[c][i]);
     }
 }
 

@@ -9,7 +9,7 @@
 constexpr int MOST_WARPS = 16;
 constexpr int SUMS_WIDE = TILE + 4; /* keeps the lanes that write in different banks */
 
-/* A slab's share of RUN neighbours at a time from a row of x, or zeros beyond its end. */
+/* RUN neighbours of a row of x, or zeros beyond its end. */
 template <int RUN, bool ANY_K, class T>
 __device__ __forceinline__ void load_run(uint32_t *to, const T *row, int k, int K) {
     if (!ANY_K || K % RUN == 0) {
@@ -32,51 +32,51 @@ __device__ __forceinline__ void load_run(uint32_t *to, const T *row, int k, int 
 }
 
 /* The B operands of a slab, straight from memory; rows beyond M are zeros. */
+template <class F, int C> using SlabColumns = Columns<F>[PARTS<F>][C];
 template <class F, class T, int C>
-__device__ __forceinline__ void load_columns(Columns (&x)[C], const Product<T> &p, int slab,
+__device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Product<T> &p, int slab,
                                              int lane) {
-    const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        const int m = c * GROUP + g;
+        const int m = c * GROUP + lane / 4, K = p.w.K;
+        const T *row = p.x + (size_t)(m < p.M ? m : 0) * K;
 #pragma unroll
-        for (int i = 0; i < SLAB / (4 * F::RUN); i++)
-            load_run<F::RUN, F::ANY_K>(&x[c][i * F::RUN / 2],
-                                       p.x + (size_t)(m < p.M ? m : 0) * p.w.K,
-                                       m < p.M ? slab * SLAB + (4 * i + t) * F::RUN : p.w.K,
-                                       p.w.K);
+        for (int part = 0; part < PARTS<F>; part++)
+#pragma unroll
+            for (int i = 0; i < Columns<F>::RUNS; i++) {
+                const int k = slab * SLAB + run_column<F>(part, i, lane % 4);
+                load_run<F::RUN, F::ANY_K>(&x[part][c].v[i * F::RUN / 2], row, m < p.M ? k : K, K);
+            }
     }
 }
 
-template <class F, class T, int C> struct Stage {
-    Slab<F> w;
-    Columns x[C];
-};
-template <class F, class T, int C>
-__device__ __forceinline__ void load_stage(Stage<F, T, C> &stage, const Product<T> &p, int slab,
-                                           int lane) {
-    load_slab<F, true>(stage.w, place_of<F>(p.w, (int)blockIdx.x, slab), lane);
-    load_columns<F, T, C>(stage.x, p, slab, lane);
-}
-
-/* The sums of a warp's range. */
+/* The sums of a warp's range. Weights are under way for AHEAD slabs, x for one. */
 template <class F, class T, int C>
 __device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &p, int begin,
                                           int end, int lane) {
-    Stage<F, T, C> stage[F::AHEAD];
+    static_assert(F::AHEAD % 2 == 0, "x has two places");
+    const int tile = (int)blockIdx.x;
+    Slab<F> w[F::AHEAD];
+    SlabColumns<F, C> x[2];
 #pragma unroll
     for (int i = 0; i < F::AHEAD; i++)
-        if (begin + i < end) load_stage(stage[i], p, begin + i, lane);
+        if (begin + i < end) load_slab<F, true>(w[i], place_of<F>(p.w, tile, begin + i), lane);
+    load_columns<F, T, C>(x[0], p, begin, lane);
     for (int slab = begin; slab < end; slab += F::AHEAD) {
 #pragma unroll
         for (int i = 0; i < F::AHEAD; i++) {
-            if (slab + i >= end) break;
-            Sums<F> sums[C];
+            const int here = slab + i;
+            if (here >= end) break;
+            if (here + 1 < end) load_columns<F, T, C>(x[(i + 1) % 2], p, here + 1, lane);
 #pragma unroll
-            for (int c = 0; c < C; c++) sum_columns<F, T>(sums[c], stage[i].x[c]);
-            multiply<F, T, C>(acc, stage[i].w, stage[i].x, sums);
-            if (slab + i + F::AHEAD < end)
-                load_stage(stage[i], p, slab + i + F::AHEAD, lane);
+            for (int part = 0; part < PARTS<F>; part++) {
+                float sums[C][2];
+#pragma unroll
+                for (int c = 0; c < C; c++) sum_columns<F, T>(sums[c], x[i % 2][part][c]);
+                multiply<F, T, C>(acc, w[i], part, x[i % 2][part], sums);
+            }
+            if (here + F::AHEAD < end)
+                load_slab<F, true>(w[i], place_of<F>(p.w, tile, here + F::AHEAD), lane);
         }
     }
 }

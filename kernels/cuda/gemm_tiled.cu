@@ -16,7 +16,7 @@ template <int NB_, int MB_, int NT_, int C_, int STAGES_> struct Shape {
     static constexpr int SUMS_BYTES = ROWS * SUMS_WIDE * (int)sizeof(float);
 };
 using Small = Shape<2, 4, 1, 2, 4>;  /* 32 outputs by 32 rows, 4 warps */
-using Large = Shape<8, 16, 2, 8, 3>; /* 128 by 128, 8 warps */
+using Large = Shape<8, 16, 4, 8, 3>; /* 128 by 128, 4 warps */
 constexpr int SMALL_ROWS = 64;       /* up to which Small is used */
 
 /* A stage is x, then codes, scales and supers of each tile. */
@@ -82,15 +82,16 @@ __device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, 
 
 /* ---- using it ------------------------------------------------------------------------------- */
 
-/* The B operands of a slab for group `group` of 8 rows. */
+/* The B operands of a part of a slab for group `group` of 8 rows. */
 template <class F>
-__device__ __forceinline__ void read_columns(Columns &x, const uint8_t *stage, int group, int lane) {
-    const int row = group * GROUP + lane / 4, t = lane % 4;
+__device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *stage, int group, int part,
+                                             int lane) {
+    const int row = group * GROUP + lane / 4;
 #pragma unroll
-    for (int i = 0; i < SLAB / (4 * F::RUN); i++) {
-        const int at = (4 * i + t) * F::RUN; /* the first column of the lane's run */
-        load_words<false, F::RUN / 2>(&x[i * F::RUN / 2],
-                                      stage + x_offset(row, at / 8) + at % 8 * 2);
+    for (int i = 0; i < Columns<F>::RUNS; i++) {
+        const int column = run_column<F>(part, i, lane % 4);
+        load_words<false, F::RUN / 2>(&x.v[i * F::RUN / 2],
+                                      stage + x_offset(row, column / 8) + column % 8 * 2);
     }
 }
 
@@ -100,36 +101,42 @@ __device__ __forceinline__ void use_stage(float (&acc)[S::NT][S::C][4], const ui
                                           int warp, int lane) {
     using R = Ring<F, S>;
     const int tile = warp % S::WARPS_N * S::NT, group = warp / S::WARPS_N * S::C;
-    Columns x[S::C];
-    Sums<F> sums[S::C];
+    Slab<F> w[S::NT];
 #pragma unroll
-    for (int c = 0; c < S::C; c++) {
-        read_columns<F>(x[c], stage, group + c, lane);
-        sum_columns<F, T>(sums[c], x[c]);
-    }
-#pragma unroll
-    for (int n = 0; n < S::NT; n++) {
-        Slab<F> w;
-        const int i = tile + n;
-        load_slab<F, false>(w,
-                            {stage + R::CODES + i * F::CODE_BYTES,
-                             stage + R::SCALES + i * F::SCALE_BYTES,
-                             stage + R::SUPERS + i * F::SUPER_BYTES},
+    for (int n = 0; n < S::NT; n++)
+        load_slab<F, false>(w[n],
+                            {stage + R::CODES + (tile + n) * F::CODE_BYTES,
+                             stage + R::SCALES + (tile + n) * F::SCALE_BYTES,
+                             stage + R::SUPERS + (tile + n) * F::SUPER_BYTES},
                             lane);
-        multiply<F, T, S::C>(acc[n], w, x, sums);
+#pragma unroll
+    for (int part = 0; part < PARTS<F>; part++) {
+        Columns<F> x[S::C];
+        float sums[S::C][2];
+#pragma unroll
+        for (int c = 0; c < S::C; c++) {
+            read_columns<F>(x[c], stage, group + c, part, lane);
+            sum_columns<F, T>(sums[c], x[c]);
+        }
+#pragma unroll
+        for (int n = 0; n < S::NT; n++) multiply<F, T, S::C>(acc[n], w[n], part, x, sums);
     }
 }
 
+/* A thread's totals over the ranges, needed once a range. `volatile` keeps them out of the registers,
+ * which the running sums fill. */
+template <class S> struct Totals {
+    volatile float v[S::NT][S::C][4];
+};
 template <class S>
-__device__ __forceinline__ void add_range(float (&total)[S::NT][S::C][4],
-                                          float (&acc)[S::NT][S::C][4]) {
+__device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][S::C][4]) {
 #pragma unroll
     for (int n = 0; n < S::NT; n++)
 #pragma unroll
         for (int c = 0; c < S::C; c++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                total[n][c][i] = total[n][c][i] + acc[n][c][i];
+                total.v[n][c][i] = total.v[n][c][i] + acc[n][c][i];
                 acc[n][c][i] = 0.0f;
             }
 }
@@ -139,8 +146,7 @@ __device__ __forceinline__ void add_range(float (&total)[S::NT][S::C][4],
 /* The totals go through shared memory, so that rows of y are written in their order. */
 template <class T, class S>
 __device__ __forceinline__ void finish_block(const Product<T> &p, float *sums,
-                                             const float (&total)[S::NT][S::C][4], int warp,
-                                             int lane) {
+                                             const Totals<S> &total, int warp, int lane) {
     const int tile = warp % S::WARPS_N * S::NT, group = warp / S::WARPS_N * S::C;
 #pragma unroll
     for (int n = 0; n < S::NT; n++)
@@ -149,7 +155,8 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, float *sums,
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int m = (group + c) * GROUP + lane % 4 * 2 + i % 2;
-                sums[m * S::SUMS_WIDE + (tile + n) * TILE + lane / 4 + i / 2 * 8] = total[n][c][i];
+                sums[m * S::SUMS_WIDE + (tile + n) * TILE + lane / 4 + i / 2 * 8] =
+                    total.v[n][c][i];
             }
     __syncthreads();
     const int columns = tile_columns(p.w.gated), wide = S::NB * columns;
@@ -165,7 +172,8 @@ __global__ void __launch_bounds__(S::THREADS) tiled_kernel(Product<T> p) {
     using R = Ring<F, S>;
     uint8_t *ring = dyn_smem<uint8_t>();
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, slabs = p.w.slabs;
-    float total[S::NT][S::C][4] = {}, acc[S::NT][S::C][4] = {};
+    Totals<S> total = {};
+    float acc[S::NT][S::C][4] = {};
 #pragma unroll
     for (int i = 0; i < S::STAGES - 1; i++) {
         if (i < slabs) fill_stage<F, T, S>(ring + i * R::STAGE, p, i);

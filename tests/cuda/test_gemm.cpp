@@ -161,18 +161,13 @@ static floats make_x(enum dtype act, int M, int K) {
     return rounded(act, random_vector(&state, (size_t)(M * K)));
 }
 
-/* The bytes of a product of M rows, computed twice with the outputs poisoned before each. */
+/* The bytes of a product of M rows. */
 static std::vector<uint8_t> product(const struct gemm_weights *w, const buffer &x, int M,
                                     const struct gemm_epilogue *end = nullptr) {
     bool wide = w->act == DTYPE_F32 || (end && end->float_out);
     buffer y((size_t)M * (size_t)w->N * (wide ? 4 : 2));
     gemm(w, y.data, x.data, M, end, test_stream());
-    auto first = y.read<uint8_t>();
-    y.poison();
-    gemm(w, y.data, x.data, M, end, test_stream());
-    auto second = y.read<uint8_t>();
-    ck_assert_msg(first == second, "the second launch gives other bytes");
-    return first;
+    return y.read<uint8_t>();
 }
 
 static void check_product(const kind &k, enum dtype act, int M, int N, int K) {
@@ -223,15 +218,17 @@ static void check_same(const struct gemm_weights *w, const floats &x, int first,
 START_TEST(a_row_has_the_same_bits_in_any_batch) {
     const kind &k = kinds[_i];
     for (enum dtype act : activation_types) {
+        if (act == DTYPE_F32 && _i > 0) continue; /* one format in float32 */
         int N = 37, K = whole(k, 333);
         matrix_on_device w(k, act, N, K, false);
         w.pack(k, 0, make_rows(k, N, K, 3), nullptr);
         floats x = make_x(act, MOST_ROWS, K);
         auto all = product(&w.w, buffer(packed(act, x)), MOST_ROWS);
-        for (int M : {1, 2, 3, 8, 9, 16, 17, 33, 64, 100}) check_same(&w.w, x, 0, M, all);
+        ck_assert_msg(product(&w.w, buffer(packed(act, x)), MOST_ROWS) == all, "launched twice");
+        for (int M : {1, 2, 3, 8, 9, 16, 17, 33, 64}) check_same(&w.w, x, 0, M, all);
+        check_same(&w.w, x, 20, 100, all);
         check_same(&w.w, x, 136, 1, all);
         check_same(&w.w, x, 90, 11, all);
-        check_same(&w.w, x, 5, 40, all);
     }
 }
 END_TEST
