@@ -20,6 +20,7 @@
 /* How weights lie on the device. */
 enum gemm_format {
     GEMM_FLOAT, /* float32 rows, for float32 activations */
+    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS */
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
     GEMM_Q8_0,
@@ -40,7 +41,7 @@ struct gemm_weights {
     int slabs;       /* of 64 columns in a tile */
     int ranges;      /* that a tile's slabs are cut into, for partial sums */
     int scale_slabs; /* slabs that share a scale; more than one only for fp8 */
-    uint8_t *codes;  /* [tiles][slabs][...] or, as floats, [16 * tiles][K] */
+    uint8_t *codes;  /* [tiles][slabs][...], or rows: [16 * tiles][K] */
     uint8_t *scales; /* [tiles][slabs / scale_slabs][...], of a block of 16, 32 or more columns */
     uint8_t *supers; /* [tiles][slabs / 4][...], of 256 columns */
 };
@@ -54,10 +55,13 @@ struct gemm_source {
      * 64, or at least K */
     const float *scales[2];
     int scale_rows, scale_columns;
+    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for float_out,
+     * not gated, and a row's bits depend on the batch. */
+    bool cublas;
 };
 
 /* Says how a matrix will lie: fills in all but the pointers and returns the bytes that it needs. Of
- * `source`, the type and fp8's shape of scales are looked at. */
+ * `source`, all but the pointers is looked at. */
 size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_source *source, int N,
                  int K, bool gated);
 

@@ -224,6 +224,7 @@ struct FormatQ6_K : Layout<24, 8, 4, 4, 4, false, 4> {
 template <class Fn> void for_format(enum gemm_format format, Fn fn) {
     switch (format) {
     case GEMM_FLOAT:
+    case GEMM_ROWS:
         assert(!"a format of the mma kernels");
         break;
     case GEMM_16:

@@ -1,5 +1,6 @@
 /* Packing: from a file's rows to the layout of gemm_format.cuh, on the device. It runs once a matrix,
  * so it reads a weight at a time and leaves the rest to the caches. */
+#include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/gemm_format.cuh"
 #include "kernels/cuda/gemm_source.cuh"
 
@@ -192,18 +193,18 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
     store_slab<F>(w, place_of<F>(p.w, p.first_tile + tile, slab), slab, p.w.scale_slabs, lane);
 }
 
-/* Rows of float32: a block a row. */
-__global__ void __launch_bounds__(PACK_THREADS) pack_floats_kernel(Packing p) {
+/* Rows of the activations' type: a block a row. */
+template <class T> __global__ void __launch_bounds__(PACK_THREADS) pack_rows_kernel(Packing p) {
     const int tile = (int)blockIdx.x / TILE, r = (int)blockIdx.x % TILE;
-    float *row = reinterpret_cast<float *>(p.w.codes) +
-                 ((size_t)(p.first_tile + tile) * TILE + r) * p.w.K;
+    T *row = reinterpret_cast<T *>(p.w.codes) + ((size_t)(p.first_tile + tile) * TILE + r) * p.w.K;
     for (int k = threadIdx.x; k < p.w.K; k += PACK_THREADS)
-        row[k] = source_value(p, tile, r, k);
+        row[k] = from_float<T>(source_value(p, tile, r, k));
 }
 
 /* ---- planning, launching -------------------------------------------------------------------- */
 
 static enum gemm_format format_for(enum dtype act, const struct gemm_source *source) {
+    if (source->cublas && cublas_open()) return GEMM_ROWS;
     if (act == DTYPE_F32) return GEMM_FLOAT;
     if (source->fp8) return GEMM_FP8;
     switch (source->type) {
@@ -226,10 +227,13 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
 struct Sizes {
     size_t codes, scales, supers;
 };
+static bool is_rows(const struct gemm_weights *w) {
+    return w->format == GEMM_FLOAT || w->format == GEMM_ROWS;
+}
 static Sizes sizes_of(const struct gemm_weights *w) {
     auto whole = [](size_t n) { return (n + 255) / 256 * 256; };
     const size_t tiles = (size_t)w->tiles;
-    if (w->format == GEMM_FLOAT) return {whole(tiles * TILE * (size_t)w->K * sizeof(float)), 0, 0};
+    if (is_rows(w)) return {whole(tiles * TILE * (size_t)w->K * (w->act == DTYPE_F32 ? 4 : 2)), 0, 0};
     Sizes sizes = {};
     for_format(w->format, [&](auto format) {
         using F = decltype(format);
@@ -288,8 +292,11 @@ void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, i
         source->fp8 ? (size_t)w->K : dtype_bytes(source->type, (size_t)w->K);
     const Packing p = {*w, *source, row_bytes, first / columns, count};
     const unsigned tiles = (unsigned)((count + columns - 1) / columns);
-    if (w->format == GEMM_FLOAT) {
-        launch(pack_floats_kernel, dim3(tiles * TILE), dim3(PACK_THREADS), 0, stream, p);
+    if (is_rows(w)) {
+        for_activation(w->act, [&](auto zero) {
+            launch(pack_rows_kernel<decltype(zero)>, dim3(tiles * TILE), dim3(PACK_THREADS), 0, stream,
+                   p);
+        });
         return;
     }
     const dim3 grid(tiles, (unsigned)((w->slabs + PACK_WARPS - 1) / PACK_WARPS));

@@ -102,7 +102,7 @@ struct matrix_on_device {
     static size_t plan(struct gemm_weights *w, const kind &k, enum dtype act, int N, int K,
                        bool gated) {
         struct gemm_source source = {k.type, k.fp8, {}, {}, scale_rows(k),
-                                     k.scale_columns ? k.scale_columns : K};
+                                     k.scale_columns ? k.scale_columns : K, false};
         return gemm_plan(w, act, &source, N, K, gated);
     }
     matrix_on_device(const kind &k, enum dtype act, int N, int K, bool gated)
@@ -115,7 +115,7 @@ struct matrix_on_device {
         buffer up_bytes(up ? up->bytes : a.bytes), up_scales(up && k.fp8 ? up->scales : floats(1));
         struct gemm_source source = {
             k.type,       k.fp8, {bytes.data, up_bytes.data}, {scales.as<float>(), up_scales.as<float>()},
-            scale_rows(k), k.scale_columns ? k.scale_columns : a.K};
+            scale_rows(k), k.scale_columns ? k.scale_columns : a.K, false};
         gemm_pack(&w, &source, first, a.N, test_stream());
         finish();
     }
