@@ -387,15 +387,19 @@ END_TEST
 
 int main() {
     Suite *suite = suite_create("cuda_gemm");
-    TCase *cases = tcase_create("products");
-    tcase_set_timeout(cases, 300);
-    tcase_add_loop_test(cases, products_are_right, 0, N_KINDS);
-    tcase_add_loop_test(cases, a_row_has_the_same_bits_in_any_batch, 0, 11);
-    tcase_add_test(cases, epilogues_are_right);
-    tcase_add_test(cases, a_residual_may_be_the_output);
-    tcase_add_loop_test(cases, matrices_may_be_packed_in_parts, 0, N_KINDS);
-    tcase_add_test(cases, packed_bytes_are_those_of_the_file);
-    tcase_add_test(cases, float32_is_the_oracle);
-    suite_add_tcase(suite, cases);
+    TCase *products = tcase_create("products"), *bits = tcase_create("bits");
+    TCase *endings = tcase_create("endings"), *packing = tcase_create("packing");
+    TCase *exact = tcase_create("float32");
+    tcase_add_loop_test(products, products_are_right, 0, N_KINDS);
+    tcase_add_loop_test(bits, a_row_has_the_same_bits_in_any_batch, 0, 11);
+    tcase_add_test(endings, epilogues_are_right);
+    tcase_add_test(endings, a_residual_may_be_the_output);
+    tcase_add_loop_test(packing, matrices_may_be_packed_in_parts, 0, N_KINDS);
+    tcase_add_test(packing, packed_bytes_are_those_of_the_file);
+    tcase_add_test(exact, float32_is_the_oracle);
+    for (TCase *cases : {products, bits, endings, packing, exact}) {
+        tcase_set_timeout(cases, 300);
+        suite_add_tcase(suite, cases);
+    }
     return suite_main(suite);
 }
