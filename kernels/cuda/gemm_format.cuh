@@ -40,39 +40,45 @@ template <class T> __device__ __forceinline__ typename Pair<T>::type pair_of(flo
     return pair;
 }
 
-/* Two unsigned integers below 128, in the halves of a word, less `zero`. Put into the mantissa of a
- * power of two they are floats already. */
-template <class T> __device__ __forceinline__ uint32_t integers(uint32_t halves, int zero);
-template <> __device__ __forceinline__ uint32_t integers<__half>(uint32_t halves, int zero) {
+/* Small integers become floats by being put into the mantissa of a power of two, which is then taken
+ * away. bfloat16 has room for 7 bits, float16 for 10. */
+template <class T> struct Magic;
+template <> struct Magic<__half> {
+    static constexpr uint32_t BITS = 0x64006400;
+    static constexpr float VALUE = 1024.0f;
+};
+template <> struct Magic<__nv_bfloat16> {
+    static constexpr uint32_t BITS = 0x43004300;
+    static constexpr float VALUE = 128.0f;
+};
+/* The halves of `magic`, which are VALUE and an integer, less VALUE and `zero`. */
+template <class T> __device__ __forceinline__ uint32_t integers(uint32_t magic, int zero) {
+    using P = typename Pair<T>::type;
     return bits_as<uint32_t>(
-        __hadd2(bits_as<__half2>(halves | 0x64006400u), pair_of<__half>(-1024.0f - (float)zero)));
-}
-template <> __device__ __forceinline__ uint32_t integers<__nv_bfloat16>(uint32_t halves, int zero) {
-    return bits_as<uint32_t>(__hadd2(bits_as<__nv_bfloat162>(halves | 0x43004300u),
-                                     pair_of<__nv_bfloat16>(-128.0f - (float)zero)));
+        __hadd2(bits_as<P>(magic), pair_of<T>(-Magic<T>::VALUE - (float)zero)));
 }
 
-/* Two signed bytes in the low bytes of a word's halves. bfloat16 has room for 7 bits only: the sign
- * bit, whose worth is -128, is taken from a power of two of its own. */
+/* Two signed bytes in the low bytes of a word's halves. In bfloat16 the sign bit, whose worth is -128,
+ * comes from a power of two of its own. */
 template <class T> __device__ __forceinline__ uint32_t signed_bytes(uint32_t halves);
 template <> __device__ __forceinline__ uint32_t signed_bytes<__half>(uint32_t halves) {
-    return integers<__half>(halves ^ 0x00800080u, 128);
+    return integers<__half>((halves ^ 0x00800080u) | Magic<__half>::BITS, 128);
 }
 template <> __device__ __forceinline__ uint32_t signed_bytes<__nv_bfloat16>(uint32_t halves) {
-    const __nv_bfloat162 low = bits_as<__nv_bfloat162>((halves & 0x007f007fu) | 0x43004300u);
-    const __nv_bfloat162 high = bits_as<__nv_bfloat162>((halves & 0x00800080u) | 0xc300c300u);
-    return bits_as<uint32_t>(__hadd2(low, high));
+    const uint32_t low = and_or(halves, 0x007f007fu, 0x43004300u);
+    const uint32_t high = and_or(halves, 0x00800080u, 0xc300c300u);
+    return bits_as<uint32_t>(__hadd2(bits_as<__nv_bfloat162>(low), bits_as<__nv_bfloat162>(high)));
 }
 
 /* Two e4m3 numbers in the high bytes of a word's halves. Their exponents and mantissas are moved to
  * where T has them; a product sets the exponents right, subnormals included. */
 template <class T> __device__ __forceinline__ uint32_t e4m3_pair(uint32_t halves);
 template <> __device__ __forceinline__ uint32_t e4m3_pair<__half>(uint32_t halves) {
-    const uint32_t moved = (halves & 0x80008000u) | (halves & 0x7f007f00u) >> 1;
+    const uint32_t moved = and_or(halves, 0x80008000u, (halves & 0x7f007f00u) >> 1);
     return bits_as<uint32_t>(__hmul2(bits_as<__half2>(moved), pair_of<__half>(0x1p8f)));
 }
 template <> __device__ __forceinline__ uint32_t e4m3_pair<__nv_bfloat16>(uint32_t halves) {
-    const uint32_t moved = (halves & 0x80008000u) | (halves & 0x7f007f00u) >> 4;
+    const uint32_t moved = and_or(halves, 0x80008000u, (halves & 0x7f007f00u) >> 4);
     return bits_as<uint32_t>(
         __hmul2(bits_as<__nv_bfloat162>(moved), pair_of<__nv_bfloat16>(0x1p120f)));
 }
@@ -155,9 +161,9 @@ struct FormatQ8_0 : Layout<32, 8, 0, 2, 8, false, 4> {
     }
 };
 
-/* Nibbles: a word a step; register r of the fragment has nibbles r and r + 4. */
-__device__ __forceinline__ uint32_t nibbles(uint32_t word, int r) {
-    return word >> 4 * r & 0x000f000fu;
+/* Nibbles: a word a step; register r of the fragment has nibbles r and r + 4. With the magic bits. */
+template <class T> __device__ __forceinline__ uint32_t nibbles(uint32_t word, int r) {
+    return and_or(word >> 4 * r, 0x000f000fu, Magic<T>::BITS);
 }
 
 struct FormatQ4_0 : Layout<16, 8, 0, 2, 8, false, 4> {
@@ -165,7 +171,7 @@ struct FormatQ4_0 : Layout<16, 8, 0, 2, 8, false, 4> {
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<FormatQ4_0> &w,
                                                     int step) {
 #pragma unroll
-        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles(w.code[step], r), 8);
+        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles<T>(w.code[step], r), 8);
     }
     __device__ __forceinline__ static float scale(const Slab<FormatQ4_0> &w, int fold, int side) {
         return half_at(w.scale, 2 * fold + side);
@@ -177,7 +183,7 @@ struct FormatQ4_1 : Layout<16, 16, 0, 2, 8, true, 4> {
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<FormatQ4_1> &w,
                                                     int step) {
 #pragma unroll
-        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles(w.code[step], r), 0);
+        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles<T>(w.code[step], r), 0);
     }
     __device__ __forceinline__ static float scale(const Slab<FormatQ4_1> &w, int fold, int side) {
         return half_at(w.scale, 2 * fold + side);
@@ -193,7 +199,7 @@ struct FormatQ4_K : Layout<16, 8, 8, 2, 8, true, 4> {
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<FormatQ4_K> &w,
                                                     int step) {
 #pragma unroll
-        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles(w.code[step], r), 0);
+        for (int r = 0; r < 4; r++) a[r] = integers<T>(nibbles<T>(w.code[step], r), 0);
     }
     __device__ __forceinline__ static float scale(const Slab<FormatQ4_K> &w, int fold, int side) {
         return half_at(w.super, side) * (float)byte_at(w.scale, 2 * fold + side);
@@ -211,8 +217,9 @@ struct FormatQ6_K : Layout<24, 8, 4, 4, 4, false, 4> {
                                                     int step) {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const uint32_t high = w.code[4 + step / 2] >> (8 * (step % 2) + 2 * r) & 0x00030003u;
-            a[r] = integers<T>(nibbles(w.code[step], r) | high << 4, 32);
+            const int by = 8 * (step % 2) + 2 * r - 4; /* to the place above the nibbles */
+            const uint32_t pairs = w.code[4 + step / 2], high = by < 0 ? pairs << -by : pairs >> by;
+            a[r] = integers<T>(and_or(high, 0x00300030u, nibbles<T>(w.code[step], r)), 32);
         }
     }
     __device__ __forceinline__ static float scale(const Slab<FormatQ6_K> &w, int fold, int side) {
@@ -278,13 +285,19 @@ struct Place {
     const uint8_t *codes, *scales, *supers;
 };
 template <class F>
-__device__ __forceinline__ Place place_of(const struct gemm_weights &w, int tile, int slab) {
-    const int each = F::SCALE && F::FOLDS == 1 ? w.scale_slabs : 1; /* known but for fp8 */
-    const size_t n_scales = (size_t)((w.slabs + each - 1) / each);
+__device__ __forceinline__ Place place_of_tile(const struct gemm_weights &w, int tile) {
+    const size_t n_scales = (size_t)((w.slabs + w.scale_slabs - 1) / w.scale_slabs);
     const size_t n_supers = (size_t)((w.slabs + SUPER_SLABS - 1) / SUPER_SLABS);
-    return {w.codes + ((size_t)tile * w.slabs + slab) * F::CODE_BYTES,
-            w.scales + (tile * n_scales + slab / each) * F::SCALE_BYTES,
-            w.supers + (tile * n_supers + slab / SUPER_SLABS) * F::SUPER_BYTES};
+    return {w.codes + (size_t)tile * w.slabs * F::CODE_BYTES,
+            w.scales + tile * n_scales * F::SCALE_BYTES,
+            w.supers + tile * n_supers * F::SUPER_BYTES};
+}
+template <class F>
+__device__ __forceinline__ Place place_of_slab(const struct gemm_weights &w, const Place &tile,
+                                               int slab) {
+    const int each = F::FOLDS == 1 ? w.scale_slabs : 1; /* known but for fp8 */
+    return {tile.codes + slab * F::CODE_BYTES, tile.scales + slab / each * F::SCALE_BYTES,
+            tile.supers + slab / SUPER_SLABS * F::SUPER_BYTES};
 }
 
 /* A lane's share of a slab. */

@@ -190,7 +190,7 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
             rows.row[side] = source_row(p, tile, g + 8 * side, &rows.number[side]);
         collect_codes<F>(w, p, rows, slab, t);
     }
-    store_slab<F>(w, place_of<F>(p.w, p.first_tile + tile, slab), slab, p.w.scale_slabs, lane);
+    store_slab<F>(w, place_of_slab<F>(p.w, place_of_tile<F>(p.w, p.first_tile + tile), slab), slab, p.w.scale_slabs, lane);
 }
 
 /* Rows of the activations' type: a block a row. */

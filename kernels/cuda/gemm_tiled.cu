@@ -72,8 +72,8 @@ template <class F, class T, class S>
 __device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, int slab) {
     using R = Ring<F, S>;
     const int tile = (int)blockIdx.y * S::NB, tiles = p.w.tiles - tile;
-    const Place from = place_of<F>(p.w, tile, slab);
-    const Place next = place_of<F>(p.w, tile + 1, slab);
+    const Place from = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile), slab);
+    const Place next = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile + 1), slab);
     fill_x<F, T, S>(stage, p, slab);
     fill_part<F::CODE_BYTES, S>(stage + R::CODES, from.codes, next.codes - from.codes, tiles);
     fill_part<F::SCALE_BYTES, S>(stage + R::SCALES, from.scales, next.scales - from.scales, tiles);
