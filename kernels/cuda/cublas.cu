@@ -71,8 +71,8 @@ void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M
     const cudaDataType type = type_of(act);
     must(library.set_stream(library.handle, stream), "choosing a stream");
     /* cuBLAS counts by columns: to it w is [K][N] to be transposed, x is [K][M] and y is [N][M]. */
-    must(library.product(library.handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x, type,
-                         K, &zero, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
+    must(library.product(library.handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x,
+                         type, K, &zero, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
                          CUBLAS_GEMM_DEFAULT),
          "a product");
 }

@@ -34,8 +34,8 @@ enum gemm_format {
  * rows by 8, and a product is silu(x . gate) * (x . up). */
 struct gemm_weights {
     enum gemm_format format;
-    enum dtype act;  /* of x and y */
-    int N, K;        /* columns of y; columns of x */
+    enum dtype act; /* of x and y */
+    int N, K;       /* columns of y; columns of x */
     bool gated;
     int tiles;       /* of 16 rows */
     int slabs;       /* of 64 columns in a tile */
@@ -49,14 +49,14 @@ struct gemm_weights {
 /* Rows as a file has them, in device memory. */
 struct gemm_source {
     enum dtype type;
-    bool fp8;              /* the rows are e4m3, whatever `type` says. NaN is read as 480. */
-    const void *rows[2];   /* the rows; with gated weights those of the gate, then of the other */
+    bool fp8;            /* the rows are e4m3, whatever `type` says. NaN is read as 480. */
+    const void *rows[2]; /* the rows; with gated weights those of the gate, then of the other */
     /* fp8: [rows / scale_rows][K / scale_columns], both rounded up; scale_columns is a multiple of
      * 64, or at least K */
     const float *scales[2];
     int scale_rows, scale_columns;
-    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for float_out,
-     * not gated, and a row's bits depend on the batch. */
+    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for
+     * float_out, not gated, and a row's bits depend on the batch. */
     bool cublas;
 };
 

@@ -1,16 +1,16 @@
 /* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
- * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs share
- * what they read through shared memory. */
+ * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
+ * share what they read through shared memory. */
 #include "kernels/cuda/gemm_format.cuh"
 
 constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
 constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;
 
-/* Copies FLOAT_DEEP columns from k on of some rows of K floats to shared memory, rows ROWS + 1 apart
- * so that neither writing nor reading meets in a bank; zeros outside. */
+/* Copies FLOAT_DEEP columns from k on of some rows of K floats to shared memory, rows ROWS + 1
+ * apart so that neither writing nor reading meets in a bank; zeros outside. */
 template <int ROWS>
-__device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const float *from, int first,
-                                     int rows, int k, int K) {
+__device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const float *from,
+                                     int first, int rows, int k, int K) {
     for (int i = threadIdx.x; i < ROWS * FLOAT_DEEP; i += FLOAT_THREADS) {
         const int r = first + i / FLOAT_DEEP, at = k + i % FLOAT_DEEP;
         to[i % FLOAT_DEEP][i / FLOAT_DEEP] = r < rows && at < K ? from[(size_t)r * K + at] : 0.0f;

@@ -1,14 +1,16 @@
 /* Formats of packed weights, and the arithmetic that all mma kernels share.
  *
- * A tile is 16 rows of the matrix, a slab 64 columns of a tile, a step 16 of those: the A operand of
- * one mma. Its 8 elements a lane are numbered as the fragment has them: element e is half e % 2 of
- * register e / 2. Lane l (g = l / 4, t = l % 4) holds for element e
+ * A tile is 16 rows of the matrix, a slab 64 columns of a tile, a step 16 of those: the A operand
+ * of one mma. Its 8 elements a lane are numbered as the fragment has them: element e is half e % 2
+ * of register e / 2. Lane l (g = l / 4, t = l % 4) holds for element e
+ *
  *     row     g + 8 * (e / 2 % 2)
  *     column  16 * step + 4 * t + 2 * (e / 4) + e % 2                                (RUN 4)
  *             32 * (step / 2) + 8 * t + 4 * (step % 2) + 2 * (e / 4) + e % 2         (RUN 8)
+ *
  * Any order of columns will do as long as x has the same. With RUN 8 a lane needs 8 neighbours of a
- * row of x for two steps, which is one load of 16 bytes; with RUN 4 a step is 16 neighbouring columns,
- * as a format with a scale for each 16 wants it.
+ * row of x for two steps, which is one load of 16 bytes; with RUN 4 a step is 16 neighbouring
+ * columns, as a format with a scale for each 16 wants it.
  */
 #ifndef PENSTOCK_CUDA_GEMM_FORMAT_CUH
 #define PENSTOCK_CUDA_GEMM_FORMAT_CUH
@@ -40,8 +42,8 @@ template <class T> __device__ __forceinline__ typename Pair<T>::type pair_of(flo
     return pair;
 }
 
-/* Small integers become floats by being put into the mantissa of a power of two, which is then taken
- * away. bfloat16 has room for 7 bits, float16 for 10. */
+/* Small integers become floats by being put into the mantissa of a power of two, which is then
+ * taken away. bfloat16 has room for 7 bits, float16 for 10. */
 template <class T> struct Magic;
 template <> struct Magic<__half> {
     static constexpr uint32_t BITS = 0x64006400;
@@ -58,8 +60,8 @@ template <class T> __device__ __forceinline__ uint32_t integers(uint32_t magic, 
         __hadd2(bits_as<P>(magic), pair_of<T>(-Magic<T>::VALUE - (float)zero)));
 }
 
-/* Two signed bytes in the low bytes of a word's halves. In bfloat16 the sign bit, whose worth is -128,
- * comes from a power of two of its own. */
+/* Two signed bytes in the low bytes of a word's halves. In bfloat16 the sign bit, whose worth is
+ * -128, comes from a power of two of its own. */
 template <class T> __device__ __forceinline__ uint32_t signed_bytes(uint32_t halves);
 template <> __device__ __forceinline__ uint32_t signed_bytes<__half>(uint32_t halves) {
     return integers<__half>((halves ^ 0x00800080u) | Magic<__half>::BITS, 128);
@@ -139,8 +141,7 @@ struct FormatFp8 : Layout<32, 8, 0, 1, 8, false, 4> {
                                                     int step) {
 #pragma unroll
         for (int r = 0; r < 4; r++)
-            a[r] = e4m3_pair<T>(
-                __byte_perm(w.code[2 * step + r / 2], 0, r % 2 ? 0x3424 : 0x1404));
+            a[r] = e4m3_pair<T>(__byte_perm(w.code[2 * step + r / 2], 0, r % 2 ? 0x3424 : 0x1404));
     }
     __device__ __forceinline__ static float scale(const Slab<FormatFp8> &w, int, int side) {
         return __uint_as_float(w.scale[side]);
@@ -153,15 +154,16 @@ struct FormatQ8_0 : Layout<32, 8, 0, 2, 8, false, 4> {
                                                     int step) {
 #pragma unroll
         for (int r = 0; r < 4; r++)
-            a[r] = signed_bytes<T>(
-                __byte_perm(w.code[2 * step + r / 2], 0, r % 2 ? 0x4342 : 0x4140));
+            a[r] =
+                signed_bytes<T>(__byte_perm(w.code[2 * step + r / 2], 0, r % 2 ? 0x4342 : 0x4140));
     }
     __device__ __forceinline__ static float scale(const Slab<FormatQ8_0> &w, int fold, int side) {
         return half_at(w.scale, 2 * fold + side);
     }
 };
 
-/* Nibbles: a word a step; register r of the fragment has nibbles r and r + 4. With the magic bits. */
+/* Nibbles: a word a step; register r of the fragment has nibbles r and r + 4. With the magic
+ * bits. */
 template <class T> __device__ __forceinline__ uint32_t nibbles(uint32_t word, int r) {
     return and_or(word >> 4 * r, 0x000f000fu, Magic<T>::BITS);
 }
@@ -348,8 +350,9 @@ __device__ __forceinline__ void sum_columns(float (&sum)[2], const Columns<F> &x
     }
 }
 
-/* acc += one part of a tile's slab times C groups of 8 rows of x, whose sums are given too. The order
- * of every sum's operations is written here and in `total + ...` of the kernels, nowhere else. */
+/* acc += one part of a tile's slab times C groups of 8 rows of x, whose sums are given too. The
+ * order of every sum's operations is written here and in `total + ...` of the kernels, nowhere
+ * else. */
 template <class F, class T, int C>
 __device__ __forceinline__ void multiply(float (&acc)[C][4], const Slab<F> &w, int part,
                                          const Columns<F> (&x)[C], const float (&sums)[C][2]) {

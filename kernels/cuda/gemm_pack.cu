@@ -1,12 +1,13 @@
-/* Packing: from a file's rows to the layout of gemm_format.cuh, on the device. It runs once a matrix,
- * so it reads a weight at a time and leaves the rest to the caches. */
+/* Packing: from a file's rows to the layout of gemm_format.cuh, on the device. It runs once a
+ * matrix, so it reads a weight at a time and leaves the rest to the caches. */
 #include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/gemm_format.cuh"
 #include "kernels/cuda/gemm_source.cuh"
 
 constexpr int PACK_WARPS = 8, PACK_THREADS = PACK_WARPS * WARP;
 
-/* What a packing kernel is given: `count` rows of each part go to the tiles from `first_tile` on. */
+/* What a packing kernel is given: `count` rows of each part go to the tiles from `first_tile`
+ * on. */
 struct Packing {
     struct gemm_weights w;
     struct gemm_source from;
@@ -25,8 +26,8 @@ __device__ static const uint8_t *source_row(const Packing &p, int tile, int r, i
 /* fp8: the scale of a weight. */
 __device__ static float scale_of_fp8(const Packing &p, int part, int number, int k) {
     const int across = (p.w.K + p.from.scale_columns - 1) / p.from.scale_columns;
-    return p.from.scales[part][(size_t)(number / p.from.scale_rows) * across +
-                               k / p.from.scale_columns];
+    return p.from
+        .scales[part][(size_t)(number / p.from.scale_rows) * across + k / p.from.scale_columns];
 }
 
 /* The e4m3 number as a float: a half with a too small exponent. */
@@ -93,12 +94,13 @@ __device__ static void put_byte(uint32_t *words, int i, int byte) {
 }
 
 template <class F>
-__device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int side, int k, int fold) {
+__device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int side, int k,
+                           int fold) {
     const uint8_t *row = rows.row[side];
     const int i = 2 * fold + side;
     if constexpr (F::FOLDS == 1)
-        w.scale[side] = __float_as_uint(
-            scale_of_fp8(p, p.w.gated ? side : 0, rows.number[side], k));
+        w.scale[side] =
+            __float_as_uint(scale_of_fp8(p, p.w.gated ? side : 0, rows.number[side], k));
     else if constexpr (F::FOLDS == 4)
         put_byte(w.scale, i, Source<DTYPE_Q6_K>::scale_code(row, k));
     else if constexpr (F::SUPER != 0) {
@@ -114,8 +116,7 @@ __device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int s
     }
 }
 
-template <class F>
-__device__ void put_supers(Slab<F> &w, const uint8_t *row, int side, int k) {
+template <class F> __device__ void put_supers(Slab<F> &w, const uint8_t *row, int side, int k) {
     if constexpr (F::SUPER == 4) put_half(w.super, side, Source<DTYPE_Q6_K>::d_bits(row, k));
     if constexpr (F::SUPER == 8) {
         put_half(w.super, side, Source<DTYPE_Q4_K>::d_bits(row, k));
@@ -125,7 +126,8 @@ __device__ void put_supers(Slab<F> &w, const uint8_t *row, int side, int k) {
 
 /* ---- kernels -------------------------------------------------------------------------------- */
 
-template <int BYTES> __device__ __forceinline__ void store_words(uint8_t *to, const uint32_t *from) {
+template <int BYTES>
+__device__ __forceinline__ void store_words(uint8_t *to, const uint32_t *from) {
     Vec<uint32_t, BYTES / 4> v;
 #pragma unroll
     for (int i = 0; i < BYTES / 4; i++) v.v[i] = from[i];
@@ -145,10 +147,12 @@ __device__ __forceinline__ void store_slab(const Slab<F> &w, const Place &place,
     if (lane % 4 != 0) return; /* the scales are the same in the four lanes of a row */
     if constexpr (F::SCALE != 0)
         if (slab % each == 0)
-            store_words<F::SCALE>(const_cast<uint8_t *>(place.scales) + lane / 4 * F::SCALE, w.scale);
+            store_words<F::SCALE>(const_cast<uint8_t *>(place.scales) + lane / 4 * F::SCALE,
+                                  w.scale);
     if constexpr (F::SUPER != 0)
         if (slab % SUPER_SLABS == 0)
-            store_words<F::SUPER>(const_cast<uint8_t *>(place.supers) + lane / 4 * F::SUPER, w.super);
+            store_words<F::SUPER>(const_cast<uint8_t *>(place.supers) + lane / 4 * F::SUPER,
+                                  w.super);
 }
 
 /* A lane's share of a slab of codes. */
@@ -180,8 +184,8 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
     if constexpr (F::FOLDS == 0) {
         for (int step = 0; step < STEPS; step++)
             for (int e = 0; e < 8; e++) {
-                const T value = from_float<T>(source_value(
-                    p, tile, g + 8 * (e / 2 % 2), slab * SLAB + column_of<F>(step, t, e)));
+                const T value = from_float<T>(source_value(p, tile, g + 8 * (e / 2 % 2),
+                                                           slab * SLAB + column_of<F>(step, t, e)));
                 put_half(&w.code[4 * step], e, bits_as<uint16_t>(value));
             }
     } else {
@@ -190,7 +194,8 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
             rows.row[side] = source_row(p, tile, g + 8 * side, &rows.number[side]);
         collect_codes<F>(w, p, rows, slab, t);
     }
-    store_slab<F>(w, place_of_slab<F>(p.w, place_of_tile<F>(p.w, p.first_tile + tile), slab), slab, p.w.scale_slabs, lane);
+    store_slab<F>(w, place_of_slab<F>(p.w, place_of_tile<F>(p.w, p.first_tile + tile), slab), slab,
+                  p.w.scale_slabs, lane);
 }
 
 /* Rows of the activations' type: a block a row. */
@@ -233,7 +238,8 @@ static bool is_rows(const struct gemm_weights *w) {
 static Sizes sizes_of(const struct gemm_weights *w) {
     auto whole = [](size_t n) { return (n + 255) / 256 * 256; };
     const size_t tiles = (size_t)w->tiles;
-    if (is_rows(w)) return {whole(tiles * TILE * (size_t)w->K * (w->act == DTYPE_F32 ? 4 : 2)), 0, 0};
+    if (is_rows(w))
+        return {whole(tiles * TILE * (size_t)w->K * (w->act == DTYPE_F32 ? 4 : 2)), 0, 0};
     Sizes sizes = {};
     for_format(w->format, [&](auto format) {
         using F = decltype(format);
@@ -268,8 +274,7 @@ size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_sourc
     w->scale_slabs = 1;
     if (w->format == GEMM_FP8) {
         assert(source->scale_columns >= K || source->scale_columns % SLAB == 0);
-        w->scale_slabs =
-            source->scale_columns >= K ? w->slabs : source->scale_columns / SLAB;
+        w->scale_slabs = source->scale_columns >= K ? w->slabs : source->scale_columns / SLAB;
     }
     const Sizes sizes = sizes_of(w);
     return sizes.codes + sizes.scales + sizes.supers;
@@ -288,14 +293,13 @@ void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, i
     const int columns = w->gated ? TILE / 2 : TILE;
     assert(first % columns == 0 && first + count <= w->N);
     assert(count % columns == 0 || first + count == w->N);
-    const size_t row_bytes =
-        source->fp8 ? (size_t)w->K : dtype_bytes(source->type, (size_t)w->K);
+    const size_t row_bytes = source->fp8 ? (size_t)w->K : dtype_bytes(source->type, (size_t)w->K);
     const Packing p = {*w, *source, row_bytes, first / columns, count};
     const unsigned tiles = (unsigned)((count + columns - 1) / columns);
     if (is_rows(w)) {
         for_activation(w->act, [&](auto zero) {
-            launch(pack_rows_kernel<decltype(zero)>, dim3(tiles * TILE), dim3(PACK_THREADS), 0, stream,
-                   p);
+            launch(pack_rows_kernel<decltype(zero)>, dim3(tiles * TILE), dim3(PACK_THREADS), 0,
+                   stream, p);
         });
         return;
     }

@@ -1,9 +1,9 @@
 /* Products for up to 16 rows, bound by the reading of the weights.
  *
- * A block is one tile of 16 outputs, a warp one range of its slabs. Each warp reads its weights once,
- * in pieces of 512 bytes, with several slabs under way, and the rows of x beside them, which all
- * blocks share and the caches hold. At the end the ranges' sums meet in shared memory and are added
- * in the order of the ranges. */
+ * A block is one tile of 16 outputs, a warp one range of its slabs. Each warp reads its weights
+ * once, in pieces of 512 bytes, with several slabs under way, and the rows of x beside them, which
+ * all blocks share and the caches hold. At the end the ranges' sums meet in shared memory and are
+ * added in the order of the ranges. */
 #include "kernels/cuda/gemm_format.cuh"
 
 constexpr int MOST_WARPS = 16;
@@ -14,8 +14,8 @@ template <class T> struct Row {
     const T *at;
     int left;
 };
-/* RUN neighbours of a row from column k after its first on, or zeros beyond its end. ALIGNED, a run is
- * whole, or not there. */
+/* RUN neighbours of a row from column k after its first on, or zeros beyond its end. ALIGNED, a run
+ * is whole, or not there. */
 template <int RUN, bool ALIGNED, class T>
 __device__ __forceinline__ void load_run(uint32_t *to, const Row<T> &row, int k) {
     if constexpr (ALIGNED) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP) skinny_kernel(Product<T> p) 
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     float acc[C][4] = {};
     sum_range<F, T, C, ALIGNED>(acc, p, range_start(p.w.slabs, p.w.ranges, warp),
-                       range_start(p.w.slabs, p.w.ranges, warp + 1), lane);
+                                range_start(p.w.slabs, p.w.ranges, warp + 1), lane);
 #pragma unroll
     for (int c = 0; c < C; c++)
 #pragma unroll

@@ -1,9 +1,9 @@
 /* Products for many rows, bound by the tensor cores.
  *
  * A block makes NB tiles of outputs for ROWS rows. Slab after slab of both passes through a ring of
- * STAGES buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of rows.
- * Sums run over a range of slabs and are added to the total in the order of the ranges, as the
- * skinny kernel does it. */
+ * STAGES buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of
+ * rows. Sums run over a range of slabs and are added to the total in the order of the ranges, as
+ * the skinny kernel does it. */
 #include "kernels/cuda/gemm_format.cuh"
 
 /* NB tiles by MB groups of 8 rows a block, NT by C a warp. */
@@ -84,8 +84,8 @@ __device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, 
 
 /* The B operands of a part of a slab for group `group` of 8 rows. */
 template <class F>
-__device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *stage, int group, int part,
-                                             int lane) {
+__device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *stage, int group,
+                                             int part, int lane) {
     const int row = group * GROUP + lane / 4;
 #pragma unroll
     for (int i = 0; i < Columns<F>::RUNS; i++) {
@@ -123,11 +123,9 @@ __device__ __forceinline__ void use_stage(float (&acc)[S::NT][S::C][4], const ui
     }
 }
 
-/* A thread's totals over the ranges, needed once a range. `volatile` keeps them out of the registers,
- * which the running sums fill. */
-template <class S> struct Totals {
-    volatile float v[S::NT][S::C][4];
-};
+/* A thread's totals over the ranges, needed once a range. `volatile` keeps them out of the
+ * registers, which the running sums fill. */
+template <class S> struct Totals { volatile float v[S::NT][S::C][4]; };
 template <class S>
 __device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][S::C][4]) {
 #pragma unroll

@@ -19,13 +19,13 @@ struct kind {
     int columns; /* K is a multiple of it */
 };
 static const kind kinds[] = {
-    {"f32", DTYPE_F32, 0, false, 1},           {"f16", DTYPE_F16, 0, false, 1},
-    {"bf16", DTYPE_BF16, 0, false, 1},         {"q8_0", DTYPE_Q8_0, 0, false, 32},
-    {"q4_0", DTYPE_Q4_0, 0, false, 32},        {"q4_1", DTYPE_Q4_1, 0, false, 32},
-    {"q4_k", DTYPE_Q4_K, 0, false, 256},       {"q6_k", DTYPE_Q6_K, 0, false, 256},
-    {"fp8 rows", DTYPE_F32, 0, true, 1},       {"fp8 of 64", DTYPE_F32, 64, true, 1},
-    {"fp8 of 128", DTYPE_F32, 128, true, 1},   {"q5_0", DTYPE_Q5_0, 0, false, 32},
-    {"q5_1", DTYPE_Q5_1, 0, false, 32},        {"q5_k", DTYPE_Q5_K, 0, false, 256},
+    {"f32", DTYPE_F32, 0, false, 1},         {"f16", DTYPE_F16, 0, false, 1},
+    {"bf16", DTYPE_BF16, 0, false, 1},       {"q8_0", DTYPE_Q8_0, 0, false, 32},
+    {"q4_0", DTYPE_Q4_0, 0, false, 32},      {"q4_1", DTYPE_Q4_1, 0, false, 32},
+    {"q4_k", DTYPE_Q4_K, 0, false, 256},     {"q6_k", DTYPE_Q6_K, 0, false, 256},
+    {"fp8 rows", DTYPE_F32, 0, true, 1},     {"fp8 of 64", DTYPE_F32, 64, true, 1},
+    {"fp8 of 128", DTYPE_F32, 128, true, 1}, {"q5_0", DTYPE_Q5_0, 0, false, 32},
+    {"q5_1", DTYPE_Q5_1, 0, false, 32},      {"q5_k", DTYPE_Q5_K, 0, false, 256},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 static const enum dtype short_types[2] = {DTYPE_F16, DTYPE_BF16};
@@ -47,8 +47,8 @@ static int scale_rows(const kind &k) {
 
 static float e4m3(uint8_t bits) {
     int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    float size = exponent ? ldexpf((float)(8 + mantissa), exponent - 10)
-                          : ldexpf((float)mantissa, -9);
+    float size =
+        exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
     return bits & 128 ? -size : size;
 }
 
@@ -101,8 +101,8 @@ struct matrix_on_device {
     buffer memory;
     static size_t plan(struct gemm_weights *w, const kind &k, enum dtype act, int N, int K,
                        bool gated) {
-        struct gemm_source source = {k.type, k.fp8, {}, {}, scale_rows(k),
-                                     k.scale_columns ? k.scale_columns : K, false};
+        struct gemm_source source = {
+            k.type, k.fp8, {}, {}, scale_rows(k), k.scale_columns ? k.scale_columns : K, false};
         return gemm_plan(w, act, &source, N, K, gated);
     }
     matrix_on_device(const kind &k, enum dtype act, int N, int K, bool gated)
@@ -113,9 +113,13 @@ struct matrix_on_device {
     void pack(const kind &k, int first, const rows &a, const rows *up) {
         buffer bytes(a.bytes), scales(k.fp8 ? a.scales : floats(1));
         buffer up_bytes(up ? up->bytes : a.bytes), up_scales(up && k.fp8 ? up->scales : floats(1));
-        struct gemm_source source = {
-            k.type,       k.fp8, {bytes.data, up_bytes.data}, {scales.as<float>(), up_scales.as<float>()},
-            scale_rows(k), k.scale_columns ? k.scale_columns : a.K, false};
+        struct gemm_source source = {k.type,
+                                     k.fp8,
+                                     {bytes.data, up_bytes.data},
+                                     {scales.as<float>(), up_scales.as<float>()},
+                                     scale_rows(k),
+                                     k.scale_columns ? k.scale_columns : a.K,
+                                     false};
         gemm_pack(&w, &source, first, a.N, test_stream());
         finish();
     }
@@ -143,8 +147,8 @@ static reference multiply_exactly(const floats &x, const floats &w, int M, int N
     return r;
 }
 
-/* Fails unless each output is as near as float32 sums and one rounding to `act` allow. `slope` is by
- * how much the end of the product magnifies an error of a sum. */
+/* Fails unless each output is as near as float32 sums and one rounding to `act` allow. `slope` is
+ * by how much the end of the product magnifies an error of a sum. */
 static void check_products(const floats &got, const std::vector<double> &want,
                            const std::vector<double> &size, enum dtype act, double slope,
                            const std::string &what) {
@@ -248,7 +252,8 @@ static void end_exactly(const ending &e, reference *r, const reference *up, cons
         if (e.gated) {
             double other = up->sum[i] + (e.bias ? (double)bias[(size_t)N + n] : 0);
             double gate = value / (1 + exp(-value));
-            r->size[i] = (r->size[i] + 1) * (fabs(other) + 1) + (up->size[i] + 1) * (fabs(gate) + 1);
+            r->size[i] =
+                (r->size[i] + 1) * (fabs(other) + 1) + (up->size[i] + 1) * (fabs(gate) + 1);
             value = gate * other;
         }
         r->size[i] += 1;
@@ -302,7 +307,8 @@ START_TEST(a_residual_may_be_the_output) {
         floats residual = random_vector(&state, (size_t)(M * N));
         buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K)));
         buffer apart(packed(DTYPE_BF16, residual)), y(packed(DTYPE_BF16, residual));
-        struct gemm_epilogue end = {nullptr, apart.data, false}, in_place = {nullptr, y.data, false};
+        struct gemm_epilogue end = {nullptr, apart.data, false},
+                             in_place = {nullptr, y.data, false};
         auto want = product(&w.w, x, M, &end);
         gemm(&w.w, y.data, x.data, M, &in_place, test_stream());
         ck_assert(y.read<uint8_t>() == want);
@@ -326,10 +332,9 @@ START_TEST(matrices_may_be_packed_in_parts) {
                 p.bytes.assign(r.bytes.begin() + (long)(row * (size_t)first),
                                r.bytes.begin() + (long)(row * (size_t)(first + count)));
                 if (k.fp8)
-                    p.scales.assign(
-                        r.scales.begin() + (long)((size_t)first / by * scale),
-                        r.scales.begin() +
-                            (long)(((size_t)(first + count) + by - 1) / by * scale));
+                    p.scales.assign(r.scales.begin() + (long)((size_t)first / by * scale),
+                                    r.scales.begin() +
+                                        (long)(((size_t)(first + count) + by - 1) / by * scale));
                 return p;
             };
             rows b0 = part(b, 0, cut), b1 = part(b, cut, N - cut);
@@ -370,7 +375,8 @@ static void check_oracle(const kind &k, int M, int N, int K) {
     struct backend *cpu = open_backend("plain", 1, M, K);
     struct matrix *matrix;
     struct err err;
-    ck_assert_int_eq(cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), true, &err), 0);
+    ck_assert_int_eq(cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), true, &err),
+                     0);
     float *y = want.data();
     cpu->ops->matmul(cpu, &y, x.data(), &matrix, 1, M);
     cpu->ops->matrix_free(cpu, matrix);

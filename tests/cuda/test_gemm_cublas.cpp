@@ -1,5 +1,6 @@
-/* Products by cuBLAS, with functions of our own in the place of the library's: that it is loaded when
- * asked for and not before, that it is told the right shapes, and what happens where it is not. */
+/* Products by cuBLAS, with functions of our own in the place of the library's: that it is loaded
+ * when asked for and not before, that it is told the right shapes, and what happens where it is
+ * not. */
 #include <cublas_v2.h>
 #include <string.h>
 
