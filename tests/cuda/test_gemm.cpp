@@ -237,6 +237,24 @@ START_TEST(a_row_has_the_same_bits_in_any_batch) {
 }
 END_TEST
 
+/* Ranges of 9 slabs and more, so that the skinny kernel's places for weights are filled thrice. */
+START_TEST(long_ranges_are_right) {
+    const kind &k = kinds[_i];
+    enum dtype act = short_types[_i % 2];
+    int N = 5, K = whole(k, 16 * 9 * 64 + 40), M = 17;
+    rows r = make_rows(k, N, K, 4);
+    matrix_on_device w(k, act, N, K, false);
+    w.pack(k, 0, r, nullptr);
+    floats x = make_x(act, M, K), few(x.begin(), x.begin() + 9 * K);
+    auto all = product(&w.w, buffer(packed(act, x)), M);
+    auto part = product(&w.w, buffer(packed(act, few)), 9);
+    ck_assert_msg(memcmp(part.data(), all.data(), part.size()) == 0, "the kernels differ");
+    reference want =
+        multiply_exactly(x, packed_as_act(k) ? rounded(act, r.weights) : r.weights, M, N, K);
+    check_products(unpacked(act, all), want.sum, want.size, act, 1, text("%s, long", k.name));
+}
+END_TEST
+
 /* ---- epilogues, packing --------------------------------------------------------------------- */
 
 struct ending {
@@ -397,6 +415,7 @@ int main() {
     TCase *endings = tcase_create("endings"), *packing = tcase_create("packing");
     TCase *exact = tcase_create("float32");
     tcase_add_loop_test(products, products_are_right, 0, N_KINDS);
+    tcase_add_loop_test(products, long_ranges_are_right, 0, 11);
     tcase_add_loop_test(bits, a_row_has_the_same_bits_in_any_batch, 0, 11);
     tcase_add_test(endings, epilogues_are_right);
     tcase_add_test(endings, a_residual_may_be_the_output);
