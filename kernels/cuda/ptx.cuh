@@ -65,6 +65,15 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&out)[4], const void
                  : "memory");
 }
 
+/* ---- bits ----------------------------------------------------------------------------------- */
+
+/* (a & mask) | bits in one instruction, which the compiler makes two of when both are constants. */
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(bits));
+    return d;
+}
+
 /* ---- mma ------------------------------------------------------------------------------------ */
 
 /* d[16][8] += a[16][16] (rows) times b[16][8] (columns), T is __half or __nv_bfloat16, d float.

@@ -58,6 +58,12 @@ inline void ldmatrix_x4_trans(uint32_t (&out)[4], const void *row, EMU_SITE) {
     emu::ldmatrix<4, true>(out, row, EMU_HERE);
 }
 
+/* ---- bits ----------------------------------------------------------------------------------- */
+
+inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
+    return (a & mask) | bits;
+}
+
 /* ---- mma ------------------------------------------------------------------------------------ */
 
 namespace emu {

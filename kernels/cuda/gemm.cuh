@@ -1,0 +1,91 @@
+/* Matrix products y[M][N] = x[M][K] times w[N][K]^T. docs/cuda.md, "Products", has the plan.
+ *
+ * A row of y has the same bits whatever M is and wherever the row stands: K is summed in one order,
+ * cut at the same places, by the same instructions, in the kernel for few rows and in the one for
+ * many.
+ *
+ * Weights lie on the device in tiles of 16 rows and slabs of 64 columns, so shuffled that each lane
+ * of a warp reads its share of a slab in whole pieces of 16 bytes, straight into the operands of an
+ * mma. Activations are float32, float16 or bfloat16:
+ *   F16, BF16   products of that type, summed in float32 by tensor cores. Quantised weights and fp8
+ *               enter as their codes, which are exact in both types; their scales are applied in
+ *               float32. Weights of other types are rounded to the activations' type when packed.
+ *   F32         fused multiply-adds in the order of K: the bits of the CPU's oracle mode.
+ */
+#ifndef PENSTOCK_CUDA_GEMM_CUH
+#define PENSTOCK_CUDA_GEMM_CUH
+
+#include "kernels/cuda/device.cuh"
+
+/* How weights lie on the device. */
+enum gemm_format {
+    GEMM_FLOAT, /* float32 rows, for float32 activations */
+    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS */
+    GEMM_16,    /* the activations' own type */
+    GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
+    GEMM_Q8_0,
+    GEMM_Q4_0,
+    GEMM_Q4_1,
+    GEMM_Q4_K,
+    GEMM_Q6_K,
+};
+
+/* A matrix on the device. With `gated` it is two of N rows each, a gate and what it gates, mixed 8
+ * rows by 8, and a product is silu(x . gate) * (x . up). */
+struct gemm_weights {
+    enum gemm_format format;
+    enum dtype act; /* of x and y */
+    int N, K;       /* columns of y; columns of x */
+    bool gated;
+    int tiles;       /* of 16 rows */
+    int slabs;       /* of 64 columns in a tile */
+    int ranges;      /* that a tile's slabs are cut into, for partial sums */
+    int scale_slabs; /* slabs that share a scale; more than one only for fp8 */
+    uint8_t *codes;  /* [tiles][slabs][...], or rows: [16 * tiles][K] */
+    uint8_t *scales; /* [tiles][slabs / scale_slabs][...], of a block of 16, 32 or more columns */
+    uint8_t *supers; /* [tiles][slabs / 4][...], of 256 columns */
+};
+
+/* Rows as a file has them, in device memory. */
+struct gemm_source {
+    enum dtype type;
+    bool fp8;            /* the rows are e4m3, whatever `type` says. NaN is read as 480. */
+    const void *rows[2]; /* the rows; with gated weights those of the gate, then of the other */
+    /* fp8: [rows / scale_rows][K / scale_columns], both rounded up; scale_columns is a multiple of
+     * 64, or at least K */
+    const float *scales[2];
+    int scale_rows, scale_columns;
+    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for
+     * float_out, not gated, and a row's bits depend on the batch. */
+    bool cublas;
+};
+
+/* Says how a matrix will lie: fills in all but the pointers and returns the bytes that it needs. Of
+ * `source`, all but the pointers is looked at. */
+size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_source *source, int N,
+                 int K, bool gated);
+
+/* Puts a planned matrix into device memory, aligned to 256 bytes. */
+void gemm_place(struct gemm_weights *w, void *memory);
+
+/* Packs `count` rows (of each of the two, when gated) as rows first .. first + count of the matrix.
+ * `first` is a multiple of 16, or of 8 when gated, and so is `count` unless these are the last. So
+ * several matrices of the same K may become one, and a large one may come in parts. */
+void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, int first, int count,
+               cudaStream_t stream);
+
+/* What is done to a product before it is rounded and stored. */
+struct gemm_epilogue {
+    const float *bias;    /* [N], or when gated [2][N]: added to the sums; or NULL */
+    const void *residual; /* [M][N] of act, added at the end; may be y; or NULL */
+    bool float_out;       /* y is float32 whatever act is, as logits are */
+};
+
+/* y[M][N] = x[M][K] times w^T. x is aligned to 16 bytes; epilogue may be NULL. */
+void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
+          const struct gemm_epilogue *epilogue, cudaStream_t stream);
+
+/* The rows up to which the kernel for few rows is used. */
+enum { GEMM_SKINNY_ROWS = 16 };
+
+#endif
