@@ -30,8 +30,8 @@ struct by_weight {
 
 /* ---- the best ------------------------------------------------------------------------------- */
 
-/* The largest number of a row and the lowest id that has it; -inf and 0 for a row without numbers. And
- * the largest number of this thread's, if it had one. */
+/* The largest number of a row and the lowest id that has it; -inf and 0 for a row without numbers.
+ * And the largest number of this thread's, if it had one. */
 struct best {
     float logit;
     int id;
@@ -56,8 +56,8 @@ __device__ __forceinline__ struct best best_of(const workspace<THREADS> &w, cons
     return {logit_of_rank(least), (int)first, own, id >= 0};
 }
 
-/* The worst of the best ids of the pairs of threads: at least as many as there are pairs are no worse.
- * A pair that has none makes it worse than all. */
+/* The worst of the best ids of the pairs of threads: at least as many as there are pairs are no
+ * worse. A pair that has none makes it worse than all. */
 template <int THREADS, class RANK>
 __device__ __forceinline__ unsigned floor_of(const workspace<THREADS> &w, const RANK &ranking,
                                              const struct best &best) {
@@ -108,12 +108,14 @@ __device__ __forceinline__ void write_best(selection<THREADS, N, by_logit> &s, i
         if (key <= last.key) winners[atomicAdd(s.w.count, 1u)] = key;
     });
     __syncthreads();
-    if ((int)threadIdx.x >= n) return;
-    const uint64 own = winners[threadIdx.x];
-    int before = 0;
-    for (int i = 0; i < n; i++) before += winners[i] < own;
-    const float logit = logit_of_rank(rank_of_key(own));
-    best[before] = {id_of_key(own), (float)((double)logit - lse)};
+    if ((int)threadIdx.x < n) {
+        const uint64 own = winners[threadIdx.x];
+        int before = 0;
+        for (int i = 0; i < n; i++) before += winners[i] < own;
+        const float logit = logit_of_rank(rank_of_key(own));
+        best[before] = {id_of_key(own), (float)((double)logit - lse)};
+    }
+    __syncthreads(); /* the next histogram takes their place */
 }
 
 /* Reads the row's sum and its best. Returns the logarithm of the sum. */
@@ -187,9 +189,10 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The share at which u of the total is passed: sums are integers, so passing it is reaching the next
- * one. That is at most the total, as u < 1. */
-__device__ __forceinline__ uint64 share_passed(double u, uint64 total) {
+/* The share that the row's random number chooses: u of the total must be passed, and as sums are
+ * integers that means to reach the next one. It is at most the total, as u < 1. */
+__device__ __forceinline__ uint64 share_passed(const struct sample_row &t, uint64 total) {
+    const double u = philox_uniform(t.seed, (uint32_t)t.position, (uint32_t)t.choice);
     return (uint64)(u * (double)total) + 1;
 }
 
@@ -199,7 +202,8 @@ __device__ __forceinline__ uint64 share_wanted(float top_p, uint64 total) {
     return wanted > 1.0 ? (uint64)ceil(wanted) : 1;
 }
 
-/* Adds up the shares of each warp's run of [from, to); a run's sum stands as if it were a digit's. */
+/* Adds up the shares of each warp's run of [from, to); a run's sum stands as if it were a digit's.
+ */
 template <int THREADS, int N>
 __device__ __forceinline__ void add_runs(const workspace<THREADS> &w, const struct row &row,
                                          const struct by_weight &ranking, int from, int to) {
@@ -232,10 +236,11 @@ __device__ __forceinline__ void enter_run(const workspace<THREADS> &w, int *from
  * falls into, and that is cut into runs again. */
 template <int THREADS, int N>
 __device__ __forceinline__ int draw_from_all(const workspace<THREADS> &w, const struct row &row,
-                                             const struct by_weight &ranking, double u) {
+                                             const struct by_weight &ranking,
+                                             const struct sample_row &t) {
     int from = 0, to = row.V;
     add_runs<THREADS, N>(w, row, ranking, from, to);
-    uint64 wanted = share_passed(u, block_total<THREADS>(w, w.sum[threadIdx.x]));
+    uint64 wanted = share_passed(t, block_total<THREADS>(w, w.sum[threadIdx.x]));
     enter_run<THREADS, N>(w, &from, &to, &wanted);
     while (to - from > 1) {
         add_runs<THREADS, 1>(w, row, ranking, from, to);
@@ -249,27 +254,33 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct ro
                                     const struct sample_row &t, const struct best &best) {
     const float inverse = 1.0f / t.temperature; /* of a temperature 0, too, that is not finite */
     if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
-    const double u = philox_uniform(t.seed, (uint32_t)t.position, (uint32_t)t.choice);
     const struct by_weight ranking = {best.logit, inverse, fminf(t.min_p, 1.0f)};
     if (t.top_k <= 0 && t.top_p >= 1.0f && t.min_p <= 0.0f)
-        return draw_from_all<THREADS, N>(w, row, ranking, u);
+        return draw_from_all<THREADS, N>(w, row, ranking, t);
     selection<THREADS, N, by_weight> s = {w, row, ranking, false, {0, 0}};
     const struct amount all = list_best(s, floor_of<THREADS>(w, ranking, best), [](float) {});
-    uint64 total = all.sum;
-    if (t.top_k > 0 && (unsigned)t.top_k < all.count)
-        total = select_key(s, false, (uint64)t.top_k).upto.sum;
-    if (t.top_p < 1.0f) total = select_key(s, true, share_wanted(t.top_p, total)).upto.sum;
-    return id_of_key(select_key(s, true, share_passed(u, total)).key);
+    struct found last = {0, all};
+    enum { TOP_K, TOP_P, CHOICE, END };
+#pragma unroll 1 /* one loop, so that there is one copy of the selection */
+    for (int stage = TOP_K; stage < END; stage++) {
+        const uint64 total = last.upto.sum;
+        uint64 wanted = (uint64)t.top_k;
+        if (stage == TOP_K && (t.top_k <= 0 || (unsigned)t.top_k >= all.count)) continue;
+        if (stage == TOP_P && !(t.top_p < 1.0f)) continue;
+        if (stage == TOP_P) wanted = share_wanted(t.top_p, total);
+        if (stage == CHOICE) wanted = share_passed(t, total);
+        last = select_key(s, stage != TOP_K, wanted);
+    }
+    return id_of_key(last.key);
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
 /* The row as it is sampled from, apart from biases and bans. */
-__device__ __forceinline__ struct row row_with_penalties(const struct sample_batch &b,
-                                                         const struct sample_row &t,
-                                                         const float *logits) {
-    const bool any = t.presence_penalty != 0.0f || t.frequency_penalty != 0.0f ||
-                     t.repetition_penalty != 1.0f;
+__device__ __forceinline__ struct row
+row_with_penalties(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
+    const bool any =
+        t.presence_penalty != 0.0f || t.frequency_penalty != 0.0f || t.repetition_penalty != 1.0f;
     const uint32_t *counts = any && t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
     return {logits, counts, b.V, t.repetition_penalty, t.frequency_penalty, t.presence_penalty};
 }
@@ -338,8 +349,9 @@ void sample_rows(const struct sample_batch *batch, cudaStream_t stream) {
     assert(batch->V > 0 && batch->V <= SAMPLE_MOST_V);
     const bool large = batch->V >= LARGE_V, wide = batch->V % Vec16<float>::N == 0;
     void (*kernel)(struct sample_batch) =
-        large ? wide ? sample_kernel<LARGE_THREADS, 4> : sample_kernel<LARGE_THREADS, 1>
-        : wide ? sample_kernel<SMALL_THREADS, 4> : sample_kernel<SMALL_THREADS, 1>;
+        large  ? wide ? sample_kernel<LARGE_THREADS, 4> : sample_kernel<LARGE_THREADS, 1>
+         : wide ? sample_kernel<SMALL_THREADS, 4>
+               : sample_kernel<SMALL_THREADS, 1>;
     launch(kernel, dim3(batch->R), dim3(large ? LARGE_THREADS : SMALL_THREADS), 0, stream, *batch);
 }
 
@@ -348,5 +360,6 @@ void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt,
     assert(n_prompt >= 0 && n_output >= 0 && n_prompt <= INT32_MAX - n_output);
     const int n = n_prompt + n_output, blocks = n / COUNT_THREADS + (n % COUNT_THREADS > 0);
     cuda_must(cudaMemsetAsync(counts, 0, (size_t)V * sizeof *counts, stream), "clearing counts");
-    launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, history, n_prompt, n);
+    launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, history, n_prompt,
+           n);
 }

@@ -1,5 +1,5 @@
-/* exp, log, random numbers and the keys by which ids are ordered, with the bits that the CPU's sampler
- * has: additions, products and divisions in its order, each rounded once (-fmad=false). */
+/* exp, log, random numbers and the keys by which ids are ordered, with the bits that the CPU's
+ * sampler has: additions, products and divisions in its order, each rounded once (-fmad=false). */
 #ifndef PENSTOCK_CUDA_SAMPLE_MATH_CUH
 #define PENSTOCK_CUDA_SAMPLE_MATH_CUH
 
@@ -52,7 +52,8 @@ __device__ __forceinline__ double log_positive(double x) {
 }
 
 /* A number in [0, 1) with 53 random bits: Philox 4x32-10 (Salmon et al. 2011). */
-__device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t position, uint32_t choice) {
+__device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t position,
+                                                 uint32_t choice) {
     uint32_t c[4] = {position, choice, 0, 0};
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
 #pragma unroll
@@ -70,8 +71,8 @@ __device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t positio
 
 /* ---- order ---------------------------------------------------------------------------------- */
 
-/* A rank is a number that is smaller for what is better; a key is a rank and an id, so that of equals
- * the lower id comes first and no two keys are equal. */
+/* A rank is a number that is smaller for what is better; a key is a rank and an id, so that of
+ * equals the lower id comes first and no two keys are equal. */
 enum { ID_BITS = 20, KEY_BITS = 32 + ID_BITS };
 constexpr unsigned NO_RANK = 0xffffffffu; /* of what does not count */
 

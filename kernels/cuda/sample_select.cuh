@@ -1,17 +1,19 @@
 /* DESIGN: finding, without sorting a row, where its best stop.
  *
- * A block works on one row. Every id has a key (sample_math.cuh), smaller for what is better. Top-k,
- * top-p, the draw itself and the n best all ask the same: going up in the order of keys, with which
- * key does the running count, or the running sum of shares, first reach an amount? That is answered by
- * digits (radix selection): a histogram over the keys' first digit says in which digit it happens, one
- * over the second digit of the keys that have that first one says in which second, and so on until a
- * single key is left. Counts and sums are integers, so no order of additions can matter.
+ * A block works on one row. Every id has a key (sample_math.cuh), smaller for what is better.
+ * Top-k, top-p, the draw itself and the n best all ask the same: going up in the order of keys,
+ * with which key does the running count, or the running sum of shares, first reach an amount? That
+ * is answered by digits (radix selection): a histogram over the keys' first digit says in which
+ * digit it happens, one over the second digit of the keys that have that first one says in which
+ * second, and so on until a single key is left. Counts and sums are integers, so no order of
+ * additions can matter.
  *
- * Most rows never have a histogram over all of their ids. While the row is read for other reasons, the
- * ids at least as good as `floor` are put on a list in shared memory. The floor is the worst among the
- * best ids of the pairs of threads, so that the list has at least as many ids as there are pairs, and
- * on a row in no particular order P * (ln P + 0.6) of them. What is reached within the list is found in
- * the list. Otherwise the histograms are over the row until a digit's keys fit on the list.
+ * Most rows never have a histogram over all of their ids. While the row is read for other reasons,
+ * the ids at least as good as `floor` are put on a list in shared memory. The floor is the worst
+ * among the best ids of the pairs of threads, so that the list has at least as many ids as there
+ * are pairs, and on a row in no particular order P * (ln P + 0.6) of them. What is reached within
+ * the list is found in the list. Otherwise the histograms are over the row until a digit's keys fit
+ * on the list.
  *
  *     keys   better <------------------------------------------------------------> worse
  *            [ the list: all keys up to the floor ][ only in the row                   ]
@@ -45,16 +47,17 @@ struct crossing {
 template <int THREADS> struct workspace {
     static constexpr int WARPS = THREADS / WARP, DIGIT_BITS = __builtin_ctz(THREADS);
     static constexpr int DIGITS = THREADS, LIST = 6 * THREADS;
-    unsigned *count;           /* [DIGITS] histogram of ids ... */
-    uint64 *sum;               /* [DIGITS] ... and of shares */
-    uint64 *list;              /* [LIST] keys in no order */
-    unsigned *listed;          /* [1] keys that were to be put on it, which may be more than it has */
-    uint64 *part;              /* [WARPS] of reductions */
-    uint64 *key;               /* [1] that was found */
+    unsigned *count;  /* [DIGITS] histogram of ids ... */
+    uint64 *sum;      /* [DIGITS] ... and of shares */
+    uint64 *list;     /* [LIST] keys in no order */
+    unsigned *listed; /* [1] keys that were to be put on it, which may be more than it has */
+    uint64 *part;     /* [WARPS] of reductions */
+    uint64 *key;      /* [1] that was found */
     struct crossing *crossing; /* [1] */
 };
 
-/* ---- reductions of a block, in every thread; each may be called again at once ----------------- */
+/* ---- reductions of a block, in every thread; each may be called again at once -----------------
+ */
 
 template <int THREADS>
 __device__ __forceinline__ unsigned block_largest(const workspace<THREADS> &w, unsigned x) {
@@ -74,8 +77,7 @@ __device__ __forceinline__ unsigned block_smallest(const workspace<THREADS> &w, 
 
 __device__ __forceinline__ uint64 warp_total(uint64 x) {
 #pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2)
-        x = x + __shfl_xor_sync(FULL_MASK, x, apart);
+    for (int apart = WARP / 2; apart > 0; apart /= 2) x = x + __shfl_xor_sync(FULL_MASK, x, apart);
     return x;
 }
 
@@ -109,18 +111,18 @@ __device__ __forceinline__ float penalised(const struct row &row, float logit, u
     return logit;
 }
 
-/* How many ids in [from, to) a warp takes, which are its own run: whole steps of the warp where there
- * are enough, so that it loads whole lines. */
+/* How many ids in [from, to) a warp takes, which are its own run: whole steps of the warp where
+ * there are enough, so that it loads whole lines. */
 template <int THREADS, int N> __device__ __forceinline__ int run_of_warp(int from, int to) {
     constexpr int WARPS = THREADS / WARP;
     const int unit = to - from >= THREADS * N ? WARP * N : N;
     return ((to - from + WARPS - 1) / WARPS + unit - 1) / unit * unit;
 }
 
-/* Calls fn(id, logit) for the ids in [from, to), each in one thread; a thread's come in rising order.
- * N logits are loaded at once; `from`, `to` and the row are aligned to that. Several loads are under
- * way before the first is used: a block must keep some 32 KiB coming to draw its share of the
- * memory's speed. */
+/* Calls fn(id, logit) for the ids in [from, to), each in one thread; a thread's come in rising
+ * order. N logits are loaded at once; `from`, `to` and the row are aligned to that. Several loads
+ * are under way before the first is used: a block must keep some 32 KiB coming to draw its share of
+ * the memory's speed. */
 template <int THREADS, int N, class F>
 __device__ __forceinline__ void for_ids(const struct row &row, int from, int to, F fn) {
     constexpr int STEP = WARP * N, AHEAD = 2;
@@ -161,7 +163,8 @@ __device__ __forceinline__ bool reaches(const struct amount &a, bool by_sum, uin
 }
 
 /* Finds the digit in which the wanted amount, which all digits together reach, is reached. For the
- * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks which. */
+ * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks which.
+ */
 template <int THREADS>
 __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool by_sum,
                                               uint64 wanted) {
@@ -193,13 +196,13 @@ __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool 
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
-/* What is selected from: the ids of a row that RANK ranks. Its members rank(logit), NO_RANK for what
- * does not count, and share(rank). */
+/* What is selected from: the ids of a row that RANK ranks. Its members rank(logit), NO_RANK for
+ * what does not count, and share(rank). */
 template <int THREADS, int N, class RANK> struct selection {
     workspace<THREADS> w;
     struct row row;
     RANK ranking;
-    bool has_list;        /* it holds all keys up to the floor, and these amount to: */
+    bool has_list; /* it holds all keys up to the floor, and these amount to: */
     struct amount listed;
 };
 

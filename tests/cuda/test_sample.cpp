@@ -1,5 +1,6 @@
 /* Sampling on the device against the CPU's sampler: the same logits, settings and history must give
- * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one launch. */
+ * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one launch.
+ */
 #include "kernels/cuda/sample.cuh"
 
 #include <math.h>
@@ -15,7 +16,21 @@ enum { HISTORY = 24, MOST_BIAS = 6, MOST_BANNED = 3 };
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-enum kind { SMOOTH, FLAT, TIED, EQUAL, STEEP, MASKED, CLOSE, LARGE, HEADED, HOLES, INFINITE, NOTHING, N_KINDS };
+enum kind {
+    SMOOTH,
+    FLAT,
+    TIED,
+    EQUAL,
+    STEEP,
+    MASKED,
+    CLOSE,
+    LARGE,
+    HEADED,
+    HOLES,
+    INFINITE,
+    NOTHING,
+    N_KINDS
+};
 
 static float logit_of(uint64_t *state, enum kind kind) {
     float x = random_float(state);
@@ -190,9 +205,14 @@ struct on_device {
         }
     }
     void sample() {
-        struct sample_batch all = {b.R(), b.V, logits.as<float>(), rows.as<sample_row>(),
-                                   bias.as<sample_bias>(), banned.as<int32_t>(),
-                                   counts.as<uint32_t>(), ids.as<int32_t>(),
+        struct sample_batch all = {b.R(),
+                                   b.V,
+                                   logits.as<float>(),
+                                   rows.as<sample_row>(),
+                                   bias.as<sample_bias>(),
+                                   banned.as<int32_t>(),
+                                   counts.as<uint32_t>(),
+                                   ids.as<int32_t>(),
                                    results.as<sample_result>()};
         ids.poison();
         results.poison();
@@ -278,7 +298,8 @@ static void compare(batch *b) {
 /* Vocabularies of one id, around a warp and a vector, for both sizes of blocks. */
 static const struct {
     int V, R, rounds;
-} sizes[] = {{1, 12, 1}, {2, 12, 1}, {32, 48, 8}, {33, 48, 4}, {513, 24, 4}, {1000, 48, 8}, {8190, 12, 2}, {8192, 12, 2}, {20001, 12, 2}};
+} sizes[] = {{1, 12, 1},    {2, 12, 1},    {32, 48, 8},   {33, 48, 4},   {513, 24, 4},
+             {1000, 48, 8}, {8190, 12, 2}, {8192, 12, 2}, {20001, 12, 2}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 START_TEST(mixed_rows_are_sampled_as_on_the_cpu) {
