@@ -315,11 +315,154 @@ START_TEST(mixed_rows_are_sampled_as_on_the_cpu) {
 }
 END_TEST
 
+/* The vocabularies of models. The kinds are chosen so that the list is enough, that it is not, and
+ * that it overflows. */
+START_TEST(large_vocabularies_are_sampled_as_on_the_cpu) {
+    struct {
+        int V, R;
+    } models[] = {{49152, 8}, {50257, 4}, {128256, 2}};
+    const enum kind kinds[] = {SMOOTH, FLAT, HEADED, EQUAL};
+    int V = models[_i].V;
+    uint64_t state = 5 + (uint64_t)V;
+    batch b{V, {}, {}, {}};
+    for (int r = 0; r < models[_i].R; r++) {
+        setting t = draw_setting(&state, V, r % 2 ? r : -1);
+        if (t.slot < 0) t.history.clear(), t.n_prompt = t.n_output = 0;
+        t.sampling.temperature = one_of(&state, {0.7f, 1, 1.3f});
+        if (r < 2) t.sampling.top_p = 0.95f, t.sampling.top_k = 0, t.sampling.min_p = 0;
+        if (r == 2) t.sampling.top_p = 1, t.sampling.top_k = 0, t.sampling.min_p = 0;
+        add_row(&state, &b, kinds[r % 4], t);
+    }
+    compare(&b);
+}
+END_TEST
+
+/* A row whose k-th place is shared, for every k there is and one more. */
+START_TEST(every_k_is_cut_at_the_lower_id) {
+    const int V = 70;
+    uint64_t state = 3;
+    batch b{V, {}, {}, {}};
+    for (int k = 1; k <= V + 1; k++) {
+        setting t = draw_setting(&state, V, k - 1);
+        uint64_t same = 8;
+        t.sampling.temperature = 3;
+        t.sampling.top_k = k;
+        t.sampling.min_p = 0;
+        t.sampling.top_p = k % 2 ? 1 : 0.8f;
+        add_row(&state, &b, TIED, t);
+        for (int i = 0; i < V; i++) b.logits[(size_t)((k - 1) * V + i)] = logit_of(&same, TIED);
+    }
+    compare(&b);
+}
+END_TEST
+
+/* Sums of equal weights are exact on the CPU too, and stop just at top_p. */
+START_TEST(equal_logits_stop_where_top_p_says) {
+    const int V = 64;
+    batch b{V, floats((size_t)V * 128, 0.5f), {}, {}};
+    uint64_t state = 17;
+    for (int r = 0; r < 128; r++) {
+        setting t{};
+        t.sampling.temperature = 1;
+        t.sampling.top_p = (float)(1 + r / 2) / 64;
+        t.sampling.top_k = r % 2 ? 48 : 0;
+        t.sampling.repetition_penalty = 1;
+        t.sampling.seed = random_u32(&state);
+        t.sampling.n_logprobs = 5;
+        t.position = r;
+        t.slot = -1;
+        b.settings.push_back(t);
+        b.kinds.push_back(EQUAL);
+    }
+    std::vector<sampled> want = sample_on_cpu(&b);
+    on_device d(b);
+    d.sample();
+    check_results(b, d, want, "once");
+}
+END_TEST
+
+/* As many biases and bans as a row may have, many ids several times, for both sizes of blocks. */
+START_TEST(the_most_changes_are_made) {
+    const int V = _i ? 9000 : 1500;
+    uint64_t state = 23;
+    batch b{V, {}, {}, {}};
+    for (int r = 0; r < 3; r++) {
+        setting t = draw_setting(&state, V, r);
+        t.bias.clear(), t.banned.clear();
+        for (int i = 0; i < MAX_LOGIT_BIAS; i++)
+            t.bias.push_back({random_below(&state, r ? V : 300), random_float(&state)});
+        for (int i = 0; i < MAX_STOP_IDS; i++) t.banned.push_back(random_below(&state, V));
+        t.sampling.n_logprobs = 20;
+        add_row(&state, &b, SMOOTH, t);
+    }
+    compare(&b);
+}
+END_TEST
+
+/* Neither the number of rows nor a row's place changes a bit of what comes out. */
+START_TEST(a_row_is_sampled_alike_alone) {
+    const int V = _i ? 8193 : 700, R = 10;
+    uint64_t state = 31;
+    batch b{V, {}, {}, {}};
+    for (int r = 0; r < R; r++) {
+        setting t = draw_setting(&state, V, r);
+        t.sampling.n_logprobs = 20;
+        add_row(&state, &b, r % 2 ? FLAT : SMOOTH, t);
+    }
+    for (setting &t : b.settings) bind(&t);
+    on_device all(b);
+    all.count();
+    all.sample();
+    std::vector<sample_result> together = all.results.read<sample_result>();
+    for (size_t r = 0; r < (size_t)R; r++) {
+        batch one{V,
+                  floats(&b.logits[r * (size_t)V], &b.logits[r * (size_t)V] + V),
+                  {b.settings[r]},
+                  {b.kinds[r]}};
+        one.settings[0].slot = 0;
+        on_device alone(one);
+        alone.count();
+        alone.sample();
+        sample_result result = alone.results.read<sample_result>()[0];
+        ck_assert_msg(memcmp(&result, &together[r], sizeof result) == 0, "row %zu differs", r);
+    }
+}
+END_TEST
+
+/* Counts are set anew, whatever was there, and only the row's own are. */
+START_TEST(counts_are_of_the_history) {
+    const int V = 300, n_prompt = 250, n_output = 300 * _i;
+    uint64_t state = 41;
+    std::vector<int32_t> history;
+    std::vector<uint32_t> want((size_t)V, 0);
+    for (int i = 0; i < n_prompt + n_output; i++) {
+        int id = random_below(&state, V);
+        history.push_back(id);
+        want[(size_t)id] = i < n_prompt ? SAMPLE_IN_PROMPT : want[(size_t)id] + 1;
+    }
+    buffer ids(history), counts(3 * (size_t)V * sizeof(uint32_t));
+    sample_count(counts.as<uint32_t>() + V, V, ids.as<int32_t>(), n_prompt, n_output,
+                 test_stream());
+    std::vector<uint32_t> got = counts.read<uint32_t>();
+    for (int i = 0; i < 3 * V; i++) {
+        uint32_t right = i / V == 1 ? want[(size_t)(i - V)] : 0xffffffffu;
+        ck_assert_msg(got[(size_t)i] == right, "count %d is %08x, not %08x", i, got[(size_t)i],
+                      right);
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_sample");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
     tcase_add_loop_test(core, mixed_rows_are_sampled_as_on_the_cpu, 0, N_SIZES);
+    tcase_add_loop_test(core, large_vocabularies_are_sampled_as_on_the_cpu, 0, 3);
+    tcase_add_test(core, every_k_is_cut_at_the_lower_id);
+    tcase_add_test(core, equal_logits_stop_where_top_p_says);
+    tcase_add_loop_test(core, the_most_changes_are_made, 0, 2);
+    tcase_add_loop_test(core, a_row_is_sampled_alike_alone, 0, 2);
+    tcase_add_loop_test(core, counts_are_of_the_history, 0, 3);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
