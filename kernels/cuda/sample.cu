@@ -307,15 +307,13 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     double lse = 0;
     if (scored || !changed) best = best_of<THREADS, N>(w, own);
     if (scored) lse = score_row<THREADS, N>(w, own, best, t.n_best, result);
-    if (changes.n > 0) {
-        __syncthreads();
+    if (changes.n > 0) { /* whatever has read the row ended with barriers */
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
     if (changed) best = best_of<THREADS, N>(w, row);
     const int id = draw<THREADS, N>(w, row, t, best);
     if (changes.n > 0) {
-        __syncthreads();
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
