@@ -6,7 +6,7 @@ DROPS = [S, K]
 
 MUTANTS = [
     # numbers
-    (M, "p = p * r + 1.66666667e-1f;", "p = fmaf(p, r, 1.66666667e-1f);"),
+    (M, "p = p * r + 1.0f;\n    const float y", "p = fmaf(p, r, 1.0f);\n    const float y"),
     (M, "return x >= -87.0f ? y : 0.0f;", "return y;",
      "a weight of 1e-38 is no share of anything, so that it is never drawn"),
     (M, "return __float2ull_rn(weight * SHARES_OF_ONE);", "return __float2ull_rn(weight * 0x1p20f);"),
