@@ -1,6 +1,6 @@
 /* Sampling on the device against the CPU's sampler: the same logits, settings and history must give
- * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one launch.
- */
+ * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one
+ * launch. */
 #include "kernels/cuda/sample.cuh"
 
 #include <math.h>
