@@ -6,6 +6,7 @@
  *   dequantise.cuh    reading GGUF's formats        embed.cu   rows of the embedding matrix
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      *_plain.cu the simple ways, oracles of the fast
+ *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
  * Those are asynchronous: they queue work on the stream that they are given. Pointers are device

@@ -54,6 +54,12 @@ inline float __saturatef(float x) {
 inline int __float2int_rn(float x) {
     return (int)rintf(x);
 }
+inline unsigned long long __float2ull_rn(float x) {
+    return (unsigned long long)rintf(x);
+}
+inline long long __float2ll_rn(float x) {
+    return (long long)rintf(x);
+}
 inline float __int2float_rn(int x) {
     return (float)x;
 }
@@ -83,6 +89,12 @@ inline float __int_as_float(int x) {
 }
 inline float __uint_as_float(unsigned x) {
     return emu::bits_of<float>(x);
+}
+inline long long __double_as_longlong(double x) {
+    return emu::bits_of<long long>(x);
+}
+inline double __longlong_as_double(long long x) {
+    return emu::bits_of<double>(x);
 }
 inline int __popc(unsigned x) {
     return __builtin_popcount(x);

@@ -1,0 +1,73 @@
+/* Sampling on the device: a token for each row of logits, every row by settings of its own. The
+ * order of the operations is that of the CPU's sampler, written down at the top of
+ * engine/sampling.c, and so are the weights' bits; docs/cuda.md ("Sampling") says how the sums are
+ * taken, and what follows for the tokens. */
+#ifndef PENSTOCK_CUDA_SAMPLE_CUH
+#define PENSTOCK_CUDA_SAMPLE_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum {
+    SAMPLE_MOST_V = 1 << 19,
+    SAMPLE_MOST_BEST = 20,
+    SAMPLE_MOST_CHANGES = 1024 + 64, /* biases and bans of a row together */
+};
+
+/* A token's entry in the counts: how often it was generated, and a bit that says whether the prompt
+ * has it. */
+constexpr uint32_t SAMPLE_IN_PROMPT = 1u << 31;
+
+struct sample_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How one row's token is chosen. */
+struct sample_row {
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off; min_p is at most 1 */
+    int32_t top_k;                             /* 0: off */
+    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    int32_t n_best;                            /* logprobs: -1 none, 0..20 the chosen's and these */
+    uint64_t seed;
+    int32_t position, choice; /* Philox's counter */
+    int32_t slot;             /* whose counts are the row's, and count the token; -1: nobody's */
+    int32_t first_bias, n_bias;
+    int32_t first_banned, n_banned;
+};
+
+struct sample_best {
+    int32_t id;
+    float logprob;
+};
+
+/* What came out for a row. Without logprobs all but the id is 0, and of `best` the first n_best are
+ * written. */
+struct sample_result {
+    int32_t id;
+    float logprob; /* of the chosen token in the model's own distribution */
+    int32_t rank;  /* of the chosen token, 1 is the best */
+    int32_t n_best;
+    struct sample_best best[SAMPLE_MOST_BEST]; /* best first, ties by lower id */
+};
+
+/* All arrays are device memory. Rows have different slots. */
+struct sample_batch {
+    int R, V;                       /* V is at most SAMPLE_MOST_V */
+    float *logits;                  /* [R][V], changed while a row is sampled, then as they were */
+    const struct sample_row *rows;  /* [R] */
+    const struct sample_bias *bias; /* where rows find theirs; ids that repeat add up */
+    const int32_t *banned;          /* likewise */
+    uint32_t *counts;               /* [slots][V] */
+    int32_t *ids;                   /* [R] out */
+    struct sample_result *results;  /* [R] out */
+};
+
+void sample_rows(const struct sample_batch *batch, cudaStream_t stream);
+
+/* Sets a slot's counts[V] from history[n_prompt + n_output], in device memory. */
+void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt, int n_output,
+                  cudaStream_t stream);
+
+#endif
