@@ -102,15 +102,19 @@ START_TEST(no_rows_are_no_work) {
 }
 END_TEST
 
+static void add_case(Suite *suite, const char *name, const TTest *test, int n) {
+    TCase *cases = tcase_create(name);
+    tcase_set_timeout(cases, 300);
+    tcase_add_loop_test(cases, test, 0, n);
+    suite_add_tcase(suite, cases);
+}
+
 int main() {
     Suite *suite = suite_create("cuda_attention");
-    TCase *cases = tcase_create("attention");
-    tcase_set_timeout(cases, 300);
-    tcase_add_loop_test(cases, decode_rows_are_right, 0, N_SHAPES);
-    tcase_add_loop_test(cases, mixed_steps_are_right, 0, N_SHAPES);
-    tcase_add_test(cases, few_rows_of_a_long_context_are_right);
-    tcase_add_test(cases, ties_and_extremes_are_right);
-    tcase_add_test(cases, no_rows_are_no_work);
-    suite_add_tcase(suite, cases);
+    add_case(suite, "decode", decode_rows_are_right, N_SHAPES);
+    add_case(suite, "mixed", mixed_steps_are_right, N_SHAPES);
+    add_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
+    add_case(suite, "ties", ties_and_extremes_are_right, 1);
+    add_case(suite, "empty", no_rows_are_no_work, 1);
     return suite_main(suite);
 }
