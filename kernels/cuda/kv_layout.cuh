@@ -27,6 +27,16 @@ struct kv_view {
     const float *key_scale, *value_scale; /* [n_blocks][G]; read for KV_E4M3 only */
 };
 
+/* One layer of a cache that holds float32, float16 or bfloat16. */
+static inline struct kv_view kv_view_of(const struct kv_cache *cache, int layer) {
+    const struct kv_config &c = cache->config;
+    const size_t at = (size_t)layer * cache->layer_bytes;
+    const enum kv_type type = c.dtype == DTYPE_F32   ? KV_F32
+                              : c.dtype == DTYPE_F16 ? KV_F16
+                                                     : KV_BF16;
+    return {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at, NULL, NULL};
+}
+
 /* Number of the vector of D elements that holds a head's key or value. */
 __host__ __device__ __forceinline__ size_t kv_vector(const struct kv_view &kv, int block, int head,
                                                      int offset) {
