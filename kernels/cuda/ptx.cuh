@@ -16,6 +16,15 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+/* 2^x to about two units in the last place; what is too small for a normal number is 0. */
+__device__ __forceinline__ float exp2_approximate(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* ---- asynchronous copies -------------------------------------------------------------------- */
 
 /* Starts a copy of 16 bytes from global to shared memory, past the registers and L1. With fewer

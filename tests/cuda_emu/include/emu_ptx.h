@@ -4,11 +4,19 @@
 #ifndef CUDA_EMU_PTX_H
 #define CUDA_EMU_PTX_H
 
+#include <math.h>
 #include <string.h>
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "emu.h"
+
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+inline float exp2_approximate(float x) {
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
 
 /* ---- cp.async ------------------------------------------------------------------------------- */
 

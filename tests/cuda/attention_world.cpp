@@ -1,0 +1,249 @@
+#include "tests/cuda/attention_world.h"
+
+#include <algorithm>
+#include <math.h>
+#include <string.h>
+
+std::string shape_text(const attention_shape &s) {
+    return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g", s.H, s.G, s.D, s.B,
+                s.cache, s.act, s.window, (double)s.cap);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------ */
+
+static size_t element_bytes(enum kv_type type) {
+    return type == KV_F32 ? 4 : type == KV_E4M3 ? 1 : 2;
+}
+
+/* A number as the cache holds it: its bytes, and what is read back. */
+static float stored(enum kv_type type, float number, float scale, uint8_t *to) {
+    if (type == KV_E4M3) {
+        const __nv_fp8_e4m3 small(number / scale);
+        memcpy(to, &small, 1);
+        return (float)small * scale;
+    }
+    enum dtype dtype = type == KV_F32 ? DTYPE_F32 : type == KV_F16 ? DTYPE_F16 : DTYPE_BF16;
+    const std::vector<uint8_t> bytes = packed(dtype, {number});
+    memcpy(to, bytes.data(), bytes.size());
+    return unpacked(dtype, bytes)[0];
+}
+
+/* Draws the keys or values of a sequence and puts them where its blocks lie. */
+void attention_world::place(uint64_t *state, floats *numbers, std::vector<uint8_t> *cache,
+                            const floats &scales, int sequence) {
+    const attention_shape &s = shape;
+    const size_t bytes = element_bytes(s.cache);
+    for (int p = 0; p < lengths[(size_t)sequence]; p++)
+        for (int g = 0; g < s.G; g++) {
+            const int block = blocks[(size_t)sequence][(size_t)(p / s.B)];
+            const size_t head = (size_t)(block * s.G + g);
+            const size_t at = (head * (size_t)s.B + (size_t)(p % s.B)) * (size_t)s.D;
+            for (size_t d = 0; d < (size_t)s.D; d++)
+                numbers->push_back(stored(s.cache, random_float(state), scales[head],
+                                          &(*cache)[(at + d) * bytes]));
+        }
+}
+
+/* Powers of two, so that taking another block's scale is seen. */
+static floats random_scales(size_t n) {
+    uint64_t state = 77;
+    floats scales(n);
+    for (float &scale : scales) scale = ldexpf(1.0f, random_below(&state, 4) - 6);
+    return scales;
+}
+
+attention_world::attention_world(const attention_shape &shape_, std::vector<int> lengths_,
+                                 uint64_t seed, int placement)
+    : shape(shape_), lengths(lengths_), n_blocks(2) {
+    /* scores spread over a few units: neither flat nor one position alone */
+    scale = shape.cap != 0.0f ? 8.0f / sqrtf((float)shape.D) : 3.0f / sqrtf((float)shape.D);
+    for (int length : lengths) n_blocks += (length + shape.B - 1) / shape.B;
+    std::vector<int> order;
+    for (int i = 0; i < n_blocks; i++) order.push_back(i);
+    uint64_t shuffle = 1000 + (uint64_t)placement;
+    for (int i = n_blocks - 1; i > 0; i--)
+        std::swap(order[(size_t)i], order[(size_t)random_below(&shuffle, i + 1)]);
+    for (int length : lengths) {
+        const int n = (length + shape.B - 1) / shape.B;
+        blocks.emplace_back(order.end() - n, order.end());
+        order.resize(order.size() - (size_t)n);
+    }
+    const size_t heads = (size_t)(n_blocks * shape.G);
+    keys.assign(heads * (size_t)(shape.B * shape.D) * element_bytes(shape.cache), 0xff);
+    values = keys;
+    /* scales go with blocks: where they lie must not change the numbers */
+    key_scale = value_scale = floats(heads, NAN);
+    for (const std::vector<int> &mine : blocks) {
+        const floats drawn = random_scales(2 * mine.size() * (size_t)shape.G);
+        size_t next = 0;
+        for (int block : mine)
+            for (size_t g = 0; g < (size_t)shape.G; g++) {
+                key_scale[(size_t)(block * shape.G) + g] = drawn[next++];
+                value_scale[(size_t)(block * shape.G) + g] = drawn[next++];
+            }
+    }
+    uint64_t state = seed;
+    q.resize(lengths.size()), k.resize(lengths.size()), v.resize(lengths.size());
+    for (size_t s = 0; s < lengths.size(); s++) {
+        q[s] = rounded(shape.act,
+                       random_vector(&state, (size_t)(lengths[s] * shape.H * shape.D)));
+        place(&state, &k[s], &keys, key_scale, (int)s);
+        place(&state, &v[s], &values, value_scale, (int)s);
+    }
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* A step's arrays. */
+struct step_arrays {
+    std::vector<int32_t> position, sequence, row_start, table;
+    struct step step;
+};
+
+static int first_seen_by(const attention_shape &shape, int position) {
+    return shape.window ? std::max(position - shape.window + 1, 0) : 0;
+}
+
+static step_arrays make_step(const attention_world &world, const step_parts &parts) {
+    const int B = world.shape.B;
+    step_arrays a;
+    size_t stride = 1;
+    for (const std::vector<int> &mine : world.blocks) stride = std::max(stride, mine.size());
+    a.table.assign(parts.size() * stride, INT32_MIN);
+    a.row_start.push_back(0);
+    for (size_t i = 0; i < parts.size(); i++) {
+        const part_of_step &part = parts[i];
+        for (int p = part.from; p < part.to; p++) {
+            a.position.push_back(p);
+            a.sequence.push_back((int32_t)i);
+        }
+        a.row_start.push_back((int32_t)a.position.size());
+        const int first = first_seen_by(world.shape, part.from);
+        for (int b = first / B; b <= (part.to - 1) / B && part.to > part.from; b++)
+            a.table[i * stride + (size_t)b] =
+                world.blocks[(size_t)part.sequence][(size_t)b];
+    }
+    a.step = {};
+    a.step.M = (int)a.position.size();
+    a.step.position = a.position.data();
+    a.step.S = (int)parts.size();
+    a.step.row_start = a.row_start.data();
+    a.step.table = a.table.data();
+    a.step.table_stride = (int)stride;
+    return a;
+}
+
+static floats queries_of(const attention_world &world, const step_parts &parts) {
+    const size_t size = (size_t)(world.shape.H * world.shape.D);
+    floats all;
+    for (const part_of_step &part : parts) {
+        const floats &q = world.q[(size_t)part.sequence];
+        all.insert(all.end(), q.begin() + (ptrdiff_t)(size * (size_t)part.from),
+                   q.begin() + (ptrdiff_t)(size * (size_t)part.to));
+    }
+    return all;
+}
+
+static size_t some(size_t bytes) {
+    return std::max(bytes, (size_t)16);
+}
+
+/* Plans the step, or does what stands in for it in float32, and runs it twice. */
+static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
+                                        const step_arrays &a, int64_t most_parts, buffer *y) {
+    std::vector<attention_item> items((size_t)attention_most_items(
+        a.step.M, a.step.S, a.step.table_stride * shape.B));
+    attention_plan plan;
+    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, most_parts);
+    ck_assert_uint_le((size_t)plan.n_items, items.size());
+    ck_assert(plan.n_parts <= most_parts);
+    items.resize((size_t)plan.n_items + 1); /* never empty */
+    buffer item_buffer(items), sequence(a.sequence);
+    buffer parts(some(attention_parts_bytes(&plan, shape.G, shape.D)));
+    std::vector<int32_t> zeros(some(attention_counters_bytes(&plan, shape.G)) / 4, 0);
+    buffer counters(zeros);
+    args->items = item_buffer.as<attention_item>();
+    args->parts = parts.as<float>();
+    args->counters = counters.as<int32_t>();
+    std::vector<uint8_t> before;
+    for (int launch = 0; launch < 2; launch++) {
+        y->poison(), parts.poison();
+        if (shape.act == DTYPE_F32)
+            attention_float(args, sequence.as<int32_t>(), a.step.M, test_stream());
+        else
+            attention_run(shape.act, args, &plan, test_stream());
+        std::vector<uint8_t> now = y->read<uint8_t>();
+        if (launch) ck_assert_msg(now == before, "%s: not the same twice", shape_text(shape).c_str());
+        before = now;
+    }
+    ck_assert(counters.read<int32_t>() == zeros);
+    return before;
+}
+
+std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t most_parts) {
+    const step_arrays a = make_step(*this, parts);
+    buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
+    buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
+    buffer position(a.position), table(a.table);
+    attention_args args = {};
+    args.y = y.data;
+    args.q = q_buffer.data;
+    args.kv = {shape.cache,   shape.G,       shape.D, shape.B, k_buffer.data,
+               v_buffer.data, k_scale.as<float>(), v_scale.as<float>()};
+    args.position = position.as<int32_t>();
+    args.table = table.as<int32_t>();
+    args.table_stride = a.step.table_stride;
+    args.H = shape.H;
+    args.scale = scale;
+    args.cap = shape.cap;
+    args.window = shape.window;
+    return run_planned(&args, shape, a, most_parts, &y);
+}
+
+/* ---- double precision ----------------------------------------------------------------------- */
+
+/* Queries as the products take them: of the cache's 16-bit type, or bfloat16. */
+static floats operands(const attention_shape &shape, const floats &q) {
+    if (shape.act == DTYPE_F32) return q;
+    return rounded(shape.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16, q);
+}
+
+static void reference_vector(const attention_world &world, const float *q, const float *k,
+                             const float *v, int position, float *y) {
+    const attention_shape &s = world.shape;
+    const int first = first_seen_by(s, position);
+    std::vector<double> e, o((size_t)s.D, 0);
+    double most = -INFINITY, sum = 0;
+    for (int p = first; p <= position; p++) {
+        double dot = 0;
+        for (int d = 0; d < s.D; d++) dot += (double)q[d] * (double)k[p * s.G * s.D + d];
+        dot *= (double)world.scale;
+        if (s.cap != 0.0f) dot = (double)s.cap * tanh(dot / (double)s.cap);
+        e.push_back(dot);
+        most = std::max(most, dot);
+    }
+    for (int p = first; p <= position; p++) {
+        const double weight = exp(e[(size_t)(p - first)] - most);
+        sum += weight;
+        for (int d = 0; d < s.D; d++)
+            o[(size_t)d] += weight * (double)v[p * s.G * s.D + d];
+    }
+    for (int d = 0; d < s.D; d++) y[d] = (float)(o[(size_t)d] / sum);
+}
+
+floats attention_world::reference(const step_parts &parts) const {
+    floats y;
+    for (const part_of_step &part : parts) {
+        const size_t s = (size_t)part.sequence;
+        const floats mine = operands(shape, q[s]);
+        for (int p = part.from; p < part.to; p++)
+            for (int h = 0; h < shape.H; h++) {
+                const int g = (int)((long)h * shape.G / shape.H);
+                y.resize(y.size() + (size_t)shape.D);
+                reference_vector(*this, &mine[(size_t)((p * shape.H + h) * shape.D)],
+                                 &k[s][(size_t)(g * shape.D)], &v[s][(size_t)(g * shape.D)], p,
+                                 &y[y.size() - (size_t)shape.D]);
+            }
+    }
+    return y;
+}

@@ -1,0 +1,50 @@
+/* Sequences with their keys and values in a paged cache, for the tests of attention. What no row may
+ * read is poison: blocks that no sequence has, positions after a sequence's end, lines of the table
+ * beyond what a step's rows see. */
+#ifndef PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
+#define PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
+
+#include "kernels/cuda/attention.cuh"
+#include "tests/cuda/support.h"
+
+struct attention_shape {
+    int H, G, D, B;
+    enum kv_type cache;
+    enum dtype act; /* DTYPE_F32: the oracle mode */
+    int window;
+    float cap;
+};
+std::string shape_text(const attention_shape &s);
+
+/* Rows from..to-1 of one sequence, by position. */
+struct part_of_step {
+    int sequence, from, to;
+};
+using step_parts = std::vector<part_of_step>;
+
+struct attention_world {
+    attention_shape shape;
+    float scale;
+    std::vector<int> lengths; /* of the sequences */
+    std::vector<floats> q;    /* [sequence] [length][H][D], as stored in act */
+    std::vector<floats> k, v; /* [sequence] [length][G][D], as the cache gives them back */
+    std::vector<std::vector<int>> blocks;
+    int n_blocks;
+
+    /* `seed` makes the numbers, `placement` says where the blocks lie. */
+    attention_world(const attention_shape &shape, std::vector<int> lengths, uint64_t seed,
+                    int placement);
+    /* y of a step, [rows][H][D]. It is computed twice, into poison; the bytes must be the same, and
+     * counters zero. most_parts as for the plan. */
+    std::vector<uint8_t> run(const step_parts &parts, int64_t most_parts = INT32_MAX);
+    /* The same in double precision. */
+    floats reference(const step_parts &parts) const;
+
+private:
+    std::vector<uint8_t> keys, values; /* the cache */
+    floats key_scale, value_scale;
+    void place(uint64_t *state, floats *numbers, std::vector<uint8_t> *cache, const floats &scales,
+               int sequence);
+};
+
+#endif

@@ -1,0 +1,120 @@
+/* Attention against double precision: every type of cache, sizes of heads and groups, lengths on and
+ * around steps, blocks and splits, chunks and decode rows in one step. */
+#include <math.h>
+
+#include "tests/cuda/attention_world.h"
+
+/* Sizes of heads that fill their kernel's and that do not; groups that fill a product's rows and
+ * that do not; blocks of one position, of powers of two and others. */
+static const attention_shape shapes[] = {
+    {4, 4, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},
+    {6, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
+    {8, 2, 32, 7, KV_F16, DTYPE_BF16, 0, 0},
+    {7, 1, 80, 32, KV_BF16, DTYPE_F16, 0, 0},
+    {16, 2, 16, 1, KV_F16, DTYPE_F16, 0, 0},
+    {3, 3, 96, 24, KV_F16, DTYPE_F16, 0, 0},
+    {8, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0},
+    {2, 1, 256, 16, KV_F16, DTYPE_F16, 0, 0},
+    {4, 2, 160, 5, KV_BF16, DTYPE_BF16, 0, 0},
+    {8, 2, 64, 16, KV_E4M3, DTYPE_BF16, 0, 0},
+    {3, 1, 80, 5, KV_E4M3, DTYPE_F16, 0, 0},
+    {2, 2, 32, 32, KV_E4M3, DTYPE_BF16, 0, 0},
+    {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},
+    {66, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
+    {4, 2, 64, 16, KV_F16, DTYPE_F16, 48, 0},
+    {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
+    {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0},
+    {2, 1, 64, 16, KV_F16, DTYPE_F16, 1, 0},
+    {2, 1, 40, 16, KV_F16, DTYPE_F16, 0, 4},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* What rounding the weights and the output leaves. */
+static double tolerance_of(const attention_shape &s) {
+    const double weights = rounding_of(s.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16);
+    return s.act == DTYPE_F32 ? 4e-6 : weights + rounding_of(s.act);
+}
+
+static void check_step(attention_world *world, const step_parts &parts) {
+    const floats got = unpacked(world->shape.act, world->run(parts));
+    check_close(got, world->reference(parts), tolerance_of(world->shape), 1,
+                shape_text(world->shape));
+}
+
+/* Decode rows on both sides of a step, a block, one split, two and four. */
+START_TEST(decode_rows_are_right) {
+    attention_world world(shapes[_i], {1100, 260, 40}, 5 + (uint64_t)_i, 1);
+    check_step(&world, {{0, 1099, 1100},
+                        {0, 1023, 1024},
+                        {0, 512, 513},
+                        {0, 511, 512},
+                        {0, 299, 300},
+                        {1, 256, 257},
+                        {1, 255, 256},
+                        {2, 33, 34},
+                        {2, 32, 33},
+                        {2, 31, 32},
+                        {2, 0, 1}});
+}
+END_TEST
+
+/* Chunks and decode rows together, and a sequence without rows. */
+START_TEST(mixed_steps_are_right) {
+    attention_world world(shapes[_i], {320, 90, 40}, 50 + (uint64_t)_i, 2);
+    check_step(&world, {{0, 230, 300}, {1, 0, 0}, {1, 88, 89}, {2, 0, 34}, {0, 255, 258}});
+}
+END_TEST
+
+/* A few rows of a long context, which are split. */
+START_TEST(few_rows_of_a_long_context_are_right) {
+    attention_world world({4, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0}, {1300}, 9, 3);
+    check_step(&world, {{0, 1275, 1285}});
+    attention_world narrow({4, 1, 32, 16, KV_F16, DTYPE_F16, 30, 0}, {1300}, 9, 3);
+    check_step(&narrow, {{0, 1275, 1285}});
+    attention_world wide({4, 1, 32, 16, KV_F16, DTYPE_F16, 1100, 0}, {2600}, 9, 3);
+    check_step(&wide, {{0, 2555, 2565}});
+}
+END_TEST
+
+/* Equal scores share their weight; scores far apart leave one. */
+START_TEST(ties_and_extremes_are_right) {
+    attention_world world({4, 2, 32, 16, KV_F16, DTYPE_F16, 0, 0}, {600}, 21, 4);
+    world.scale = 0.0f;
+    check_step(&world, {{0, 599, 600}, {0, 0, 40}});
+    world.scale = 30.0f;
+    check_step(&world, {{0, 599, 600}, {0, 250, 290}});
+}
+END_TEST
+
+START_TEST(no_rows_are_no_work) {
+    struct attention_plan plan;
+    int32_t row_start[2] = {0, 0};
+    struct step step = {};
+    step.S = 1;
+    step.row_start = row_start;
+    attention_make_plan(&plan, nullptr, &step, 4, 2, 0, 0);
+    ck_assert_int_eq(plan.n_items, 0);
+    struct attention_args args = {};
+    args.kv = {KV_F16, 2, 32, 16, nullptr, nullptr, nullptr, nullptr};
+    args.H = 4;
+    attention_run(DTYPE_F16, &args, &plan, test_stream());
+    finish();
+}
+END_TEST
+
+static void add_case(Suite *suite, const char *name, const TTest *test, int n) {
+    TCase *cases = tcase_create(name);
+    tcase_set_timeout(cases, 300);
+    tcase_add_loop_test(cases, test, 0, n);
+    suite_add_tcase(suite, cases);
+}
+
+int main() {
+    Suite *suite = suite_create("cuda_attention");
+    add_case(suite, "decode", decode_rows_are_right, N_SHAPES);
+    add_case(suite, "mixed", mixed_steps_are_right, N_SHAPES);
+    add_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
+    add_case(suite, "ties", ties_and_extremes_are_right, 1);
+    add_case(suite, "empty", no_rows_are_no_work, 1);
+    return suite_main(suite);
+}

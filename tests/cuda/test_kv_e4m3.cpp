@@ -1,0 +1,111 @@
+/* Writing a cache of e4m3: each number within the format's rounding, scales from each block's first
+ * vector, and the same bytes however a sequence was cut into steps. */
+#include "kernels/cuda/kv_e4m3.cuh"
+
+#include <math.h>
+#include <string.h>
+
+#include "tests/cuda/support.h"
+
+enum { G = 3, D = 40, TOKENS = 23, N_BLOCKS = 30 };
+
+struct written {
+    std::vector<uint8_t> keys, values;
+    floats key_scale, value_scale;
+};
+
+/* The slots of a sequence whose blocks are 7, 14, 21, 28, 5 and so on. */
+static std::vector<int32_t> slots_of(int B) {
+    std::vector<int32_t> slot;
+    for (int p = 0; p < TOKENS; p++) slot.push_back(7 * (p / B + 1) % N_BLOCKS * B + p % B);
+    return slot;
+}
+
+/* Writes the tokens in steps that end at `ends`. */
+static written write_in_steps(enum dtype act, int B, const floats &k, const floats &v,
+                              const std::vector<int> &ends) {
+    const size_t elements = (size_t)(N_BLOCKS * G * B * D), heads = N_BLOCKS * G;
+    buffer keys(elements), values(elements), key_scale(heads * 4), value_scale(heads * 4);
+    const struct kv_e4m3 layer = {G, D, B, keys.as<__nv_fp8_e4m3>(), values.as<__nv_fp8_e4m3>(),
+                                  key_scale.as<float>(), value_scale.as<float>()};
+    const std::vector<int32_t> slot = slots_of(B);
+    int from = 0;
+    for (int to : ends) {
+        const auto rows = [&](const floats &x) {
+            return packed(act, floats(x.begin() + from * G * D, x.begin() + to * G * D));
+        };
+        buffer step_k(rows(k)), step_v(rows(v));
+        buffer step_slot(std::vector<int32_t>(slot.begin() + from, slot.begin() + to));
+        kv_write_e4m3(act, &layer, step_k.data, step_v.data, step_slot.as<int32_t>(), to - from,
+                      test_stream());
+        finish();
+        from = to;
+    }
+    return {keys.read<uint8_t>(), values.read<uint8_t>(), key_scale.read<float>(),
+            value_scale.read<float>()};
+}
+
+static float number_of(uint8_t byte) {
+    __nv_fp8_e4m3 small;
+    memcpy(&small, &byte, 1);
+    return (float)small;
+}
+
+/* The scale that a block's first vector sets. */
+static double scale_of(const float *x) {
+    double most = 0;
+    for (int d = 0; d < D; d++) most = fmax(most, (double)fabsf(x[d]));
+    return most > 0 ? exp2(ceil(log2(most / 112))) : 1;
+}
+
+static void check_vectors(int B, const floats &x, const std::vector<uint8_t> &bytes,
+                          const floats &scales) {
+    const std::vector<int32_t> slot = slots_of(B);
+    for (int p = 0; p < TOKENS; p++)
+        for (int g = 0; g < G; g++) {
+            const int block = slot[(size_t)p] / B, first = p / B * B;
+            const double scale = (double)scales[(size_t)(block * G + g)];
+            ck_assert(scale == scale_of(&x[(size_t)((first * G + g) * D)]));
+            for (int d = 0; d < D; d++) {
+                const double want = (double)x[(size_t)((p * G + g) * D + d)];
+                const size_t at = (size_t)(((block * G + g) * B + p % B) * D + d);
+                const double got = (double)number_of(bytes[at]) * scale;
+                const double bounded = fmax(-448 * scale, fmin(448 * scale, want));
+                ck_assert_msg(fabs(got - bounded) <= fabs(bounded) / 16 + scale * 0x1p-10,
+                              "position %d, head %d, %d: %g, not %g", p, g, d, got, want);
+            }
+        }
+}
+
+START_TEST(steps_do_not_change_the_bytes) {
+    const enum dtype act = activation_types[_i];
+    for (int B : {1, 4, 16}) {
+        uint64_t state = 3;
+        floats k = rounded(act, random_vector(&state, TOKENS * G * D));
+        floats v = rounded(act, random_vector(&state, TOKENS * G * D));
+        for (int d = 0; d < G * D; d++) k[(size_t)(4 * G * D + d)] = 0.0f; /* no scale from it */
+        for (int d = 0; d < G * D; d++) v[(size_t)(5 * G * D + d)] *= 64;  /* saturates */
+        const written once = write_in_steps(act, B, k, v, {TOKENS});
+        check_vectors(B, k, once.keys, once.key_scale);
+        check_vectors(B, v, once.values, once.value_scale);
+        for (const std::vector<int> &ends :
+             {std::vector<int>{1, 2, 6, 7, 19, TOKENS}, std::vector<int>{5, 8, 16, TOKENS}}) {
+            const written again = write_in_steps(act, B, k, v, ends);
+            ck_assert(again.keys == once.keys && again.values == once.values);
+            ck_assert(memcmp(again.key_scale.data(), once.key_scale.data(),
+                             once.key_scale.size() * 4) == 0);
+            ck_assert(memcmp(again.value_scale.data(), once.value_scale.data(),
+                             once.value_scale.size() * 4) == 0);
+        }
+    }
+}
+END_TEST
+
+int main() {
+    Suite *suite = suite_create("cuda_kv_e4m3");
+    TCase *cases = tcase_create("kv_e4m3");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, steps_do_not_change_the_bytes, 0, 3);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}
