@@ -103,8 +103,8 @@ class Served:
                         send(key.data.user)
         results = [stream.result() for stream in done]
         for result in results:
-            # An event may hold two tokens whose bytes make one character; it then stands for both.
-            if not work.n_out * 0.9 <= len(result["times"]) <= work.n_out + 1:
+            # An event may hold several tokens whose bytes make one character; it then stands for all of them.
+            if not 0 < len(result["times"]) <= work.n_out + 1:
                 raise RuntimeError(f"{self.name} sent {len(result['times'])} events for {work.n_out} tokens")
             result["times"] = (result["times"] + result["times"][-1:] * work.n_out)[:work.n_out]
         return results
