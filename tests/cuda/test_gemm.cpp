@@ -255,6 +255,26 @@ START_TEST(long_ranges_are_right) {
 }
 END_TEST
 
+/* One request's NaN is not another's, not even through what pads K. */
+START_TEST(a_nan_stays_in_its_row) {
+    const kind &k = kinds[_i];
+    for (enum dtype act : activation_types)
+        for (int M : {5, 20, 70}) {
+            int N = 20, K = whole(k, 72);
+            matrix_on_device w(k, act, N, K, false);
+            w.pack(k, 0, make_rows(k, N, K, 3), nullptr);
+            floats x = make_x(act, M, K);
+            auto want = product(&w.w, buffer(packed(act, x)), M);
+            for (int i = 0; i < K; i++) x[(size_t)i] = NAN;
+            auto got = product(&w.w, buffer(packed(act, x)), M);
+            size_t row = want.size() / (size_t)M;
+            ck_assert_msg(memcmp(&got[row], &want[row], want.size() - row) == 0,
+                          "%s, activations %d, %d rows", k.name, act, M);
+            for (float y : unpacked(act, {got.begin(), got.begin() + (long)row})) ck_assert(y != y);
+        }
+}
+END_TEST
+
 /* ---- epilogues, packing --------------------------------------------------------------------- */
 
 struct ending {
@@ -417,6 +437,7 @@ int main() {
     tcase_add_loop_test(products, products_are_right, 0, N_KINDS);
     tcase_add_loop_test(products, long_ranges_are_right, 0, 11);
     tcase_add_loop_test(bits, a_row_has_the_same_bits_in_any_batch, 0, 11);
+    tcase_add_loop_test(bits, a_nan_stays_in_its_row, 0, 4);
     tcase_add_test(endings, epilogues_are_right);
     tcase_add_test(endings, a_residual_may_be_the_output);
     tcase_add_loop_test(packing, matrices_may_be_packed_in_parts, 0, N_KINDS);
