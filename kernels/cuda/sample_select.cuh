@@ -56,9 +56,9 @@ template <int THREADS> struct workspace {
     struct crossing *crossing; /* [1] */
 };
 
-/* ---- reductions of a block, in every thread; each may be called again at once
- * ----------------- */
+/* ---- reductions ----------------------------------------------------------------------------- */
 
+/* Of a block, in every thread. Each may be called again at once. */
 template <int THREADS>
 __device__ __forceinline__ unsigned block_largest(const workspace<THREADS> &w, unsigned x) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -163,8 +163,7 @@ __device__ __forceinline__ bool reaches(const struct amount &a, bool by_sum, uin
 }
 
 /* Finds the digit in which the wanted amount, which all digits together reach, is reached. For the
- * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks
- * which. */
+ * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks. */
 template <int THREADS>
 __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool by_sum,
                                               uint64 wanted) {
