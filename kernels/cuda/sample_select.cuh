@@ -308,7 +308,7 @@ __device__ __forceinline__ struct found select_key(selection<THREADS, N, RANK> &
     struct digits known = {0, KEY_BITS};
     struct crossing c = {0, {0, 0}, {2, 0}};
     struct amount before = {0, 0};
-    while (c.in.count > 1) {
+    while (c.in.count > 1 && known.shift > 0) {
         const int shift = known.shift > s.w.DIGIT_BITS ? known.shift - s.w.DIGIT_BITS : 0;
         c = next_digit(s, in_list, known, shift, by_sum,
                        wanted - (by_sum ? before.sum : (uint64)before.count));
