@@ -202,8 +202,7 @@ __device__ __forceinline__ uint64 share_wanted(float top_p, uint64 total) {
     return wanted > 1.0 ? (uint64)ceil(wanted) : 1;
 }
 
-/* Adds up the shares of each warp's run of [from, to); a run's sum stands as if it were a
- * digit's. */
+/* Adds up the shares of each warp's run of [from, to); a run's sum stands where a digit's would. */
 template <int THREADS, int N>
 __device__ __forceinline__ void add_runs(const workspace<THREADS> &w, const struct row &row,
                                          const struct by_weight &ranking, int from, int to) {

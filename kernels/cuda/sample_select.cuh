@@ -56,9 +56,9 @@ template <int THREADS> struct workspace {
     struct crossing *crossing; /* [1] */
 };
 
-/* ---- reductions of a block, in every thread; each may be called again at once
- * ----------------- */
+/* ---- reductions ----------------------------------------------------------------------------- */
 
+/* Of a block, in every thread. Each may be called again at once. */
 template <int THREADS>
 __device__ __forceinline__ unsigned block_largest(const workspace<THREADS> &w, unsigned x) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -163,8 +163,7 @@ __device__ __forceinline__ bool reaches(const struct amount &a, bool by_sum, uin
 }
 
 /* Finds the digit in which the wanted amount, which all digits together reach, is reached. For the
- * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks
- * which. */
+ * first warp: each lane adds up digits that are neighbours, the lane that reaches it looks. */
 template <int THREADS>
 __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool by_sum,
                                               uint64 wanted) {
@@ -309,7 +308,7 @@ __device__ __forceinline__ struct found select_key(selection<THREADS, N, RANK> &
     struct digits known = {0, KEY_BITS};
     struct crossing c = {0, {0, 0}, {2, 0}};
     struct amount before = {0, 0};
-    while (c.in.count > 1) {
+    while (c.in.count > 1 && known.shift > 0) {
         const int shift = known.shift > s.w.DIGIT_BITS ? known.shift - s.w.DIGIT_BITS : 0;
         c = next_digit(s, in_list, known, shift, by_sum,
                        wanted - (by_sum ? before.sum : (uint64)before.count));
