@@ -1,17 +1,18 @@
 /* Attention over the paged cache, for steps that mix decode rows and chunks of prompts.
  *
- * A context is cut into splits of SPLIT positions, at multiples of SPLIT from position 0. The softmax
- * of a split is computed by one warp from its first position to its last, and the splits are merged
- * in their order. Who does that is the plan's choice and leaves no trace in the bits:
+ * A context is cut into splits of SPLIT positions, at multiples of SPLIT from position 0. The
+ * softmax of a split is computed by one warp from its first position to its last, and the splits
+ * are merged in their order. Who does that is the plan's choice and leaves no trace in the bits:
  *
- *   whole item    up to 64 query vectors; each of the block's four warps takes 16 of them through all
- *                 splits, and merges as it goes
- *   split item    up to 16 query vectors; each warp takes one of four neighbouring splits. Where a
- *                 context has more than one, the parts go to memory, and the last of the blocks that
- *                 work for these rows merges them
+ * A whole item is up to 64 query vectors; each of the block's four warps takes 16 of them through
+ * all splits, and merges as it goes.
  *
- * A query vector is one row's vector of one head; those of the heads that share a key-value head are
- * packed: vector i of an item is row i / heads of its rows, head i % heads. */
+ * A split item is up to 16 query vectors; each warp takes one of four neighbouring splits. Where
+ * the rows see more than one, the parts go to memory, and the last of the blocks that work for these
+ * rows merges them.
+ *
+ * A query vector is one row's vector of one head; those of the heads that share a key-value head
+ * are packed: vector i of an item is row i / heads of its rows, head i % heads. */
 #ifndef PENSTOCK_CUDA_ATTENTION_CUH
 #define PENSTOCK_CUDA_ATTENTION_CUH
 
@@ -20,15 +21,16 @@
 constexpr int SPLIT = 256, WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = 4;
 constexpr int ATTENTION_MOST_D = 256, ATTENTION_MOST_HEADS = WHOLE_VECTORS;
 
-/* What one block does for one key-value head (and one part of its query heads). */
+/* What one block does for one key-value head (and one part of its query heads). A captured launch
+ * has a fixed number of items; those that a step does not need are zeros. */
 struct attention_item {
-    int32_t row, rows;                 /* of one sequence, in the order of their positions */
-    int32_t sequence;                  /* line of the table */
-    int32_t first_split, n_splits;     /* that the rows see */
-    int32_t split;                     /* of a split item's first warp; -1: a whole item */
-    int32_t part;                      /* first vector of the rows' parts; -1: there are none */
-    int32_t counter;                   /* of the items that work for these rows, */
-    int32_t n_neighbours;              /* of which there are so many */
+    int32_t row, rows; /* of one sequence, in the order of their positions; no rows, no work */
+    int32_t sequence;  /* line of the table */
+    int32_t first_split, n_splits; /* that the rows see */
+    int32_t split;                 /* of a split item's first warp; -1: a whole item */
+    int32_t part;                  /* first vector of the rows' parts; -1: there are none */
+    int32_t counter;               /* of the items that work for these rows, */
+    int32_t n_neighbours;          /* of which there are so many */
 };
 
 /* The work of a step, the same in all layers that have one window. */
@@ -38,15 +40,17 @@ struct attention_plan {
     int heads, head_parts; /* query heads of a block, and blocks for a key-value head */
 };
 
-/* Most items that a step of at most M rows and S sequences can have, of contexts up to `context`. */
+/* Most items that a step of at most M rows and S sequences can have, of contexts up to
+ * `context`. */
 int attention_most_items(int M, int S, int context);
 /* Bytes of the memory for parts and of that for counters. */
 size_t attention_parts_bytes(const struct attention_plan *plan, int G, int D);
 size_t attention_counters_bytes(const struct attention_plan *plan, int G);
 
-/* Lists the work of a step into items: host memory, room for attention_most_items. The longest items
- * of a sequence come first. A row sees positions max(0, p - window + 1)..p, all up to p where window
- * is 0. No more than most_parts parts are planned: rows that would need more become whole items. */
+/* Lists the work of a step into items: host memory, room for attention_most_items. The longest
+ * items of a sequence come first. A row sees positions max(0, p - window + 1)..p, all up to p where
+ * window is 0. No more than most_parts parts are planned: rows that would need more become whole
+ * items. */
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
                          const struct step *step, int H, int G, int window, int64_t most_parts);
 
@@ -58,16 +62,16 @@ struct attention_args {
     const int32_t *position; /* [M] */
     const int32_t *table;    /* [S][table_stride] */
     int table_stride, H;
-    float scale; /* of the products */
-    float cap;   /* scores become cap * tanh(score / cap); 0: they stay */
-    int window;  /* as planned */
+    float scale;                        /* of the products */
+    float cap;                          /* scores become cap * tanh(score / cap); 0: they stay */
+    int window;                         /* as planned */
     const struct attention_item *items; /* as planned */
     float *parts;                       /* attention_parts_bytes */
     int32_t *counters;                  /* zero at first, and again afterwards */
 };
 
-/* y = softmax(scale * q . keys) . values for each row and head; head h reads key-value head h * G / H.
- * act is DTYPE_F16 or DTYPE_BF16, keys and values are of 16 or 8 bits; D is even and at most
+/* y = softmax(scale * q . keys) . values for each row and head; head h reads key-value head h * G /
+ * H. act is DTYPE_F16 or DTYPE_BF16, keys and values are of 16 or 8 bits; D is even and at most
  * ATTENTION_MOST_D, and a key is a whole number of 16-byte pieces. */
 void attention_run(enum dtype act, const struct attention_args *args,
                    const struct attention_plan *plan, cudaStream_t stream);
@@ -75,8 +79,8 @@ void attention_run(enum dtype act, const struct attention_args *args,
 bool attention_can(enum dtype act, const struct kv_view *kv);
 
 /* The same in float32, for any cache: every operation in the order of kernels/cpu/order.md, so that
- * without cap and window the bits are the CPU's. It needs no plan, but each row's line of the table:
- * sequence[M]. */
+ * without cap and window the bits are the CPU's. It needs no plan, but each row's line of the
+ * table: sequence[M]. */
 void attention_float(const struct attention_args *args, const int32_t *sequence, int M,
                      cudaStream_t stream);
 

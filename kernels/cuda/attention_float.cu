@@ -1,6 +1,7 @@
-/* Attention in float32, the oracle mode: the order of operations is that of kernels/cpu/order.md, and
- * so are the bits. A block takes one query vector through the chunks of its context. It is meant to
- * be right; what it costs is that every query vector reads all keys and values by itself. */
+/* Attention in float32, the oracle mode: the order of operations is that of kernels/cpu/order.md,
+ * and so are the bits. A block takes one query vector through the chunks of its context. It is
+ * meant to be right; what it costs is that every query vector reads all keys and values by
+ * itself. */
 #include <math.h>
 
 #include "kernels/cuda/attention.cuh"
@@ -34,7 +35,8 @@ __device__ __forceinline__ float block_max(float x) {
     return most;
 }
 
-/* Sum of e[begin..end), number j in partial sum j % 16, and those in a tree; in lane 0 of warp 0. */
+/* Sum of e[begin..end), number j in partial sum j % 16, and those in a tree; in lane 0 of warp
+ * 0. */
 __device__ __forceinline__ float ordered_sum(const float *e, int begin, int end) {
     const int lane = threadIdx.x % PARTIAL_SUMS;
     float sum = 0.0f;

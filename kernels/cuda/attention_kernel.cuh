@@ -2,9 +2,10 @@
  * each type of cache (attention_f16.cu and so on), which makes the kernels of all sizes of heads.
  *
  * Keys and values of a step go through a ring of slots in shared memory, in the order in which they
- * are used: keys, values, keys of the next step. A team fills its ring: the block for a whole item, a
- * warp alone for its split. Copies are several slots ahead, and one barrier a slot is enough: after
- * it everybody has what was copied for them, and is done with the slot before, which is filled next.
+ * are used: keys, values, keys of the next step. A team fills its ring: the block for a whole item,
+ * a warp alone for its split. Copies are several slots ahead, and one barrier a slot is enough:
+ * after it everybody has what was copied for them, and is done with the slot before, which is
+ * filled next.
  *
  *          ring    | values n-1 | keys n | values n | keys n+1 |
  *                    filled next  used     on their way
@@ -18,7 +19,8 @@ constexpr int ATTENTION_THREADS = ATTENTION_WARPS * WARP;
 constexpr int WHOLE_RING = 4, SPLIT_RING = 3; /* slots of a team's ring */
 
 template <class C> struct attention_memory {
-    static constexpr int RAW_SLOT = C::CONVERTS ? C::STEP * C::DP * (int)sizeof(typename C::R) : C::SLOT;
+    static constexpr int RAW_SLOT =
+        C::CONVERTS ? C::STEP * C::DP * (int)sizeof(typename C::R) : C::SLOT;
     static constexpr int CONVERTED = C::CONVERTS ? C::SLOT : 0;
     static constexpr int WARP_BYTES = CONVERTED + SPLIT_RING * RAW_SLOT;
     static constexpr int BYTES = ATTENTION_WARPS * WARP_BYTES;
@@ -27,7 +29,8 @@ template <class C> struct attention_memory {
 
 /* ---- feeding -------------------------------------------------------------------------------- */
 
-/* A team's ring over the positions [begin, end), which only are read; others of a step are zeros. */
+/* A team's ring over the positions [begin, end), which only are read; others of a step are
+ * zeros. */
 template <class C, int TEAM, int RING> struct feeder {
     const struct kv_view &kv;
     const int32_t *table; /* of the sequence */
@@ -176,9 +179,8 @@ __device__ __forceinline__ seen seen_by_warp(const attention_args &args, const a
 /* Each warp takes 16 vectors through all that the rows see. Steps that none of its own sees would
  * change nothing, and are left out. */
 template <class C>
-__device__ __forceinline__ void attend_whole(const attention_args &args,
-                                             const attention_launch &how,
-                                             const attention_item &item) {
+__device__ __forceinline__ void
+attend_whole(const attention_args &args, const attention_launch &how, const attention_item &item) {
     const head_block block = block_of(args, how, blockIdx.y);
     const int first_vector = threadIdx.x / WARP * SPLIT_VECTORS;
     const seen all = seen_by(args, item.row, item.rows);
@@ -313,9 +315,8 @@ __device__ __forceinline__ bool last_neighbour(const attention_args &args,
 /* A warp for each of up to four splits. Rows of one or two splits have a block for several
  * neighbouring y, and the blocks of the others end at once. */
 template <class C>
-__device__ __forceinline__ void attend_splits(const attention_args &args,
-                                              const attention_launch &how,
-                                              const attention_item &item) {
+__device__ __forceinline__ void
+attend_splits(const attention_args &args, const attention_launch &how, const attention_item &item) {
     const int warps = min(item.n_splits, ATTENTION_WARPS), n_y = ATTENTION_WARPS / warps;
     const int first_y = blockIdx.y, end_y = min(first_y + n_y, (int)gridDim.y);
     if (first_y % n_y != 0) return;
@@ -338,6 +339,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     attention_kernel(const __grid_constant__ attention_args args,
                      const __grid_constant__ attention_launch how) {
     const attention_item item = args.items[blockIdx.x];
+    if (item.rows == 0) return;
     if (item.split < 0)
         attend_whole<C>(args, how, item);
     else

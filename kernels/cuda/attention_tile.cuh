@@ -1,8 +1,8 @@
-/* attention_tile: what one warp computes of attention on the tensor cores. 16 query vectors stand in
- * the rows of the products; a step of positions in the columns of the first product (scores) is the
- * K of the second. A lane with g = lane / 4 and t = lane % 4 holds numbers of vectors g and g + 8,
- * "its two rows" r = 0 and 1, in the columns 2t and 2t + 1 of every eight. All of it depends on the
- * vector and the absolute positions only. */
+/* attention_tile: what one warp computes of attention on the tensor cores. 16 query vectors stand
+ * in the rows of the products; a step of positions in the columns of the first product (scores) is
+ * the K of the second. A lane with g = lane / 4 and t = lane % 4 holds numbers of vectors g and g +
+ * 8, "its two rows" r = 0 and 1, in the columns 2t and 2t + 1 of every eight. All of it depends on
+ * the vector and the absolute positions only. */
 #ifndef PENSTOCK_CUDA_ATTENTION_TILE_CUH
 #define PENSTOCK_CUDA_ATTENTION_TILE_CUH
 
@@ -23,8 +23,8 @@ template <class T_, class R_, int DP_> struct attention_kind {
     static constexpr int STEP = DP > 128 ? 16 : 32; /* positions at a time */
     static constexpr bool CONVERTS = !std::is_same<T, R>::value;
     /* A slot holds the keys or values of a step for ldmatrix: rows of 16-byte chunks. Eight rows at
-     * one chunk must lie in different banks: the chunks of a row are permuted, or where their number
-     * is no multiple of eight, the rows are an odd number of chunks apart. */
+     * one chunk must lie in different banks: the chunks of a row are permuted, or where their
+     * number is no multiple of eight, the rows are an odd number of chunks apart. */
     static constexpr int CHUNKS = DP / 8;
     static constexpr bool SWIZZLED = CHUNKS % 8 == 0;
     static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS + 1;
@@ -57,7 +57,8 @@ __device__ __forceinline__ float2 unpack(uint32_t pair, __nv_bfloat16) {
 /* Two neighbours of the activations, as operands of type T. */
 template <class T>
 __device__ __forceinline__ uint32_t load_pair(enum dtype act, const void *x, size_t at) {
-    const uint32_t pair = *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(x) + at);
+    const uint32_t pair =
+        *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(x) + at);
     const bool same = (act == DTYPE_F16) == std::is_same<T, __half>::value;
     if (same) return pair;
     const float2 both = act == DTYPE_F16 ? unpack(pair, __half()) : unpack(pair, __nv_bfloat16());
@@ -75,7 +76,8 @@ __device__ __forceinline__ void store_pair(enum dtype act, void *y, size_t at, f
 
 /* What an item's vectors are of: a part of the query heads of a key-value head. */
 struct head_block {
-    int kv_head, first, n, heads; /* query heads first..first+n-1; packed as if there were `heads` */
+    /* query heads first..first+n-1; packed as if there were `heads` */
+    int kv_head, first, n, heads;
 };
 
 struct vector_place {
@@ -83,8 +85,8 @@ struct vector_place {
     bool exists;
 };
 
-__device__ __forceinline__ vector_place place_of(const attention_item &item, const head_block &block,
-                                                 int vector) {
+__device__ __forceinline__ vector_place place_of(const attention_item &item,
+                                                 const head_block &block, int vector) {
     const int row = vector / block.heads, head = vector % block.heads;
     return {item.row + row, block.first + head, row < item.rows && head < block.n};
 }
@@ -223,8 +225,8 @@ template <class C> __device__ __forceinline__ void rescale(softmax<C> &x, const 
         for (int e = 0; e < 4; e++) x.o[c][e] = x.o[c][e] * by[e / 2];
 }
 
-/* Takes the scores of a step into the softmax; p are the weights of its values, as operands. The sum
- * is of the rounded weights, so that they still add up to one. */
+/* Takes the scores of a step into the softmax; p are the weights of its values, as operands. The
+ * sum is of the rounded weights, so that they still add up to one. */
 template <class C>
 __device__ __forceinline__ void weigh(weights<C> &p, softmax<C> &x, scores<C> &s,
                                       const queries<C> &q, const attention_args &args, int start) {
@@ -246,8 +248,8 @@ __device__ __forceinline__ void weigh(weights<C> &p, softmax<C> &x, scores<C> &s
     }
 }
 
-/* o += p . values. Each ldmatrix brings 16 positions of 16 numbers, transposed: matrices 0 and 1 are
- * the halves of the positions in the first eight numbers, 2 and 3 those in the next. */
+/* o += p . values. Each ldmatrix brings 16 positions of 16 numbers, transposed: matrices 0 and 1
+ * are the halves of the positions in the first eight numbers, 2 and 3 those in the next. */
 template <class C>
 __device__ __forceinline__ void multiply_values(softmax<C> &x, const weights<C> &p,
                                                 const char *slot) {
@@ -312,8 +314,8 @@ __device__ __forceinline__ void merge_split(softmax<C> &total, const softmax<C> 
 
 /* y of the vectors that exist. */
 template <class C>
-__device__ __forceinline__ void finish(const softmax<C> &total, const queries<C> &q,
-                                       enum dtype act, const attention_args &args) {
+__device__ __forceinline__ void finish(const softmax<C> &total, const queries<C> &q, enum dtype act,
+                                       const attention_args &args) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if (q.last[r] < 0) continue;

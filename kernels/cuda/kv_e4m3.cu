@@ -5,8 +5,7 @@
 
 enum { KV_WARPS = 4 };
 
-template <class T>
-__device__ __forceinline__ float largest_of(const T *x, int D) {
+template <class T> __device__ __forceinline__ float largest_of(const T *x, int D) {
     float most = 0.0f;
     for (int d = threadIdx.x % WARP; d < D; d += WARP) most = fmaxf(most, fabsf(to_float(x[d])));
     return warp_max(most);

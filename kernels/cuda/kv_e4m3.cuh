@@ -11,9 +11,9 @@ struct kv_e4m3 {
     float *key_scale, *value_scale; /* [n_blocks][G] */
 };
 
-/* Puts k[M][G][D] and v[M][G][D] into slots slot[M] (block * B + offset). A row at offset 0 sets its
- * block's scales (kv_scale). The rows of a block that one call brings stand together, in the order of
- * their offsets, as the rows of a step do. */
+/* Puts k[M][G][D] and v[M][G][D] into slots slot[M] (block * B + offset). A row at offset 0 sets
+ * its block's scales (kv_scale). The rows of a block that one call brings stand together, in the
+ * order of their offsets, as the rows of a step do. */
 void kv_write_e4m3(enum dtype act, const struct kv_e4m3 *layer, const void *k, const void *v,
                    const int32_t *slot, int M, cudaStream_t stream);
 

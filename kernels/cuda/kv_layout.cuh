@@ -1,5 +1,5 @@
-/* kv_layout: where a position's key and value stand on the device. Whoever reads or writes the paged
- * cache goes through these functions.
+/* kv_layout: where a position's key and value stand on the device. Whoever reads or writes the
+ * paged cache goes through these functions.
  *
  *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer
  *   position  p of a sequence stands in block table[p / B], at offset p % B
@@ -49,8 +49,8 @@ __host__ __device__ __forceinline__ size_t kv_scale_index(const struct kv_view &
     return (size_t)block * kv.G + head;
 }
 
-/* The scale of a block whose first vector has `most` as its largest magnitude: the power of two that
- * brings it to (56, 112], a quarter of what e4m3 can hold. */
+/* The scale of a block whose first vector has `most` as its largest magnitude: the power of two
+ * that brings it to (56, 112], a quarter of what e4m3 can hold. */
 __device__ __forceinline__ float kv_scale(float most) {
     if (!(most > 0x1p-100f && most < 0x1p100f)) return 1.0f;
     int exponent;

@@ -1,6 +1,6 @@
-/* Sequences with their keys and values in a paged cache, for the tests of attention. What no row may
- * read is poison: blocks that no sequence has, positions after a sequence's end, lines of the table
- * beyond what a step's rows see. */
+/* Sequences with their keys and values in a paged cache, for the tests of attention. What no row
+ * may read is poison: blocks that no sequence has, positions after a sequence's end, lines of the
+ * table beyond what a step's rows see. */
 #ifndef PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 #define PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 
@@ -40,7 +40,7 @@ struct attention_world {
     /* The same in double precision. */
     floats reference(const step_parts &parts) const;
 
-private:
+  private:
     std::vector<uint8_t> keys, values; /* the cache */
     floats key_scale, value_scale;
     void place(uint64_t *state, floats *numbers, std::vector<uint8_t> *cache, const floats &scales,

@@ -1,5 +1,5 @@
-/* A row's attention has the same bytes however its step was composed: alone, in a batch, in whichever
- * chunk, split or whole, wherever its blocks lie. And in float32 they are the CPU's. */
+/* A row's attention has the same bytes however its step was composed: alone, in a batch, in
+ * whichever chunk, split or whole, wherever its blocks lie. And in float32 they are the CPU's. */
 #include <algorithm>
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@ using bytes = std::vector<uint8_t>;
 
 /* The bytes of rows from..to-1, counted from the step's first. */
 static bytes rows_of(const attention_world &world, const bytes &y, int from, int to) {
-    const size_t row = (size_t)(world.shape.H * world.shape.D) * (world.shape.act == DTYPE_F32 ? 4 : 2);
+    const size_t row =
+        (size_t)(world.shape.H * world.shape.D) * (world.shape.act == DTYPE_F32 ? 4 : 2);
     return bytes(y.begin() + (ptrdiff_t)(row * (size_t)from),
                  y.begin() + (ptrdiff_t)(row * (size_t)to));
 }
@@ -28,9 +29,9 @@ static void check_same(const attention_world &world, const bytes &got, const byt
 /* ---- compositions of a step ----------------------------------------------------------------- */
 
 static const attention_shape shapes[] = {
-    {8, 2, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},  {3, 1, 80, 7, KV_F16, DTYPE_F16, 0, 0},
-    {7, 1, 32, 16, KV_E4M3, DTYPE_BF16, 0, 0},  {4, 2, 32, 32, KV_F16, DTYPE_F16, 100, 6},
-    {2, 2, 160, 16, KV_BF16, DTYPE_F16, 0, 0},  {6, 2, 32, 16, KV_F32, DTYPE_F32, 0, 0},
+    {8, 2, 64, 16, KV_BF16, DTYPE_BF16, 0, 0}, {3, 1, 80, 7, KV_F16, DTYPE_F16, 0, 0},
+    {7, 1, 32, 16, KV_E4M3, DTYPE_BF16, 0, 0}, {4, 2, 32, 32, KV_F16, DTYPE_F16, 100, 6},
+    {2, 2, 160, 16, KV_BF16, DTYPE_F16, 0, 0}, {6, 2, 32, 16, KV_F32, DTYPE_F32, 0, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -100,14 +101,15 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
 
 START_TEST(float32_gives_the_bytes_of_the_cpu) {
     const attention_shape ours[] = {{6, 2, 64, 16, KV_F32, DTYPE_F32, 0, 0},
-                                    {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0}};
-    for (const attention_shape &shape : ours) {
-        attention_world world(shape, {262}, 41, 3);
-        const floats cpu = cpu_attention(world, shape.cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
-        for (int from : {0, 30, 254}) {
-            const int to = from + 8;
-            const bytes got = world.run({{0, from, to}});
-            const size_t row = (size_t)(shape.H * shape.D) * sizeof(float);
+                                    {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0},
+                                    {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0}};
+    const int lengths[] = {262, 262, 520};
+    for (int i = 0; i < 3; i++) {
+        attention_world world(ours[i], {lengths[i]}, 41, 3);
+        const floats cpu = cpu_attention(world, ours[i].cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
+        for (int from : {0, 30, 254, lengths[i] - 8}) {
+            const bytes got = world.run({{0, from, from + 8}});
+            const size_t row = (size_t)(ours[i].H * ours[i].D) * sizeof(float);
             bytes want(row * 8);
             memcpy(want.data(), (const char *)cpu.data() + row * (size_t)from, want.size());
             check_same(world, got, want, "the CPU");

@@ -26,8 +26,13 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
                               const std::vector<int> &ends) {
     const size_t elements = (size_t)(N_BLOCKS * G * B * D), heads = N_BLOCKS * G;
     buffer keys(elements), values(elements), key_scale(heads * 4), value_scale(heads * 4);
-    const struct kv_e4m3 layer = {G, D, B, keys.as<__nv_fp8_e4m3>(), values.as<__nv_fp8_e4m3>(),
-                                  key_scale.as<float>(), value_scale.as<float>()};
+    const struct kv_e4m3 layer = {G,
+                                  D,
+                                  B,
+                                  keys.as<__nv_fp8_e4m3>(),
+                                  values.as<__nv_fp8_e4m3>(),
+                                  key_scale.as<float>(),
+                                  value_scale.as<float>()};
     const std::vector<int32_t> slot = slots_of(B);
     int from = 0;
     for (int to : ends) {
