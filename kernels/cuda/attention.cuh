@@ -8,8 +8,8 @@
  * all splits, and merges as it goes.
  *
  * A split item is up to 16 query vectors; each warp takes one of four neighbouring splits. Where
- * the rows see more than one, the parts go to memory, and the last of the blocks that work for these
- * rows merges them.
+ * the rows see more than one, the parts go to memory, and the last of the blocks that work for
+ * these rows merges them.
  *
  * A query vector is one row's vector of one head; those of the heads that share a key-value head
  * are packed: vector i of an item is row i / heads of its rows, head i % heads. */
