@@ -4,10 +4,12 @@
  * softmax of a split is computed by one warp from its first position to its last, and the splits
  * are merged in their order. Who does that is the plan's choice and leaves no trace in the bits:
  *
- *   whole item    up to 64 query vectors; each of the block's four warps takes 16 of them through
- * all splits, and merges as it goes split item    up to 16 query vectors; each warp takes one of
- * four neighbouring splits. Where a context has more than one, the parts go to memory, and the last
- * of the blocks that work for these rows merges them
+ * A whole item is up to 64 query vectors; each of the block's four warps takes 16 of them through
+ * all splits, and merges as it goes.
+ *
+ * A split item is up to 16 query vectors; each warp takes one of four neighbouring splits. Where
+ * the rows see more than one, the parts go to memory, and the last of the blocks that work for
+ * these rows merges them.
  *
  * A query vector is one row's vector of one head; those of the heads that share a key-value head
  * are packed: vector i of an item is row i / heads of its rows, head i % heads. */
@@ -19,10 +21,11 @@
 constexpr int SPLIT = 256, WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = 4;
 constexpr int ATTENTION_MOST_D = 256, ATTENTION_MOST_HEADS = WHOLE_VECTORS;
 
-/* What one block does for one key-value head (and one part of its query heads). */
+/* What one block does for one key-value head (and one part of its query heads). A captured launch
+ * has a fixed number of items; those that a step does not need are zeros. */
 struct attention_item {
-    int32_t row, rows;             /* of one sequence, in the order of their positions */
-    int32_t sequence;              /* line of the table */
+    int32_t row, rows; /* of one sequence, in the order of their positions; no rows, no work */
+    int32_t sequence;  /* line of the table */
     int32_t first_split, n_splits; /* that the rows see */
     int32_t split;                 /* of a split item's first warp; -1: a whole item */
     int32_t part;                  /* first vector of the rows' parts; -1: there are none */

@@ -4,8 +4,9 @@
 
 #include "tests/cuda/attention_world.h"
 
-/* Sizes of heads that fill their kernel's and that do not; groups that fill a product's rows and
- * that do not; blocks of one position, of powers of two and others. */
+/* Sizes of heads that fill their kernel's and that do not; groups that fill a product's rows, that
+ * do not, and that are cut into unequal parts; blocks of one position, of powers of two and
+ * others. */
 static const attention_shape shapes[] = {
     {4, 4, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},   {6, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
     {8, 2, 32, 7, KV_F16, DTYPE_BF16, 0, 0},     {7, 1, 80, 32, KV_BF16, DTYPE_F16, 0, 0},
@@ -13,7 +14,7 @@ static const attention_shape shapes[] = {
     {8, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0},  {2, 1, 256, 16, KV_F16, DTYPE_F16, 0, 0},
     {4, 2, 160, 5, KV_BF16, DTYPE_BF16, 0, 0},   {8, 2, 64, 16, KV_E4M3, DTYPE_BF16, 0, 0},
     {3, 1, 80, 5, KV_E4M3, DTYPE_F16, 0, 0},     {2, 2, 32, 32, KV_E4M3, DTYPE_BF16, 0, 0},
-    {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},    {66, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
+    {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},    {67, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
     {4, 2, 64, 16, KV_F16, DTYPE_F16, 48, 0},    {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
     {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0}, {2, 1, 64, 16, KV_F16, DTYPE_F16, 1, 0},
     {2, 1, 40, 16, KV_F16, DTYPE_F16, 0, 4},

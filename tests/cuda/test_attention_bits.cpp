@@ -101,14 +101,15 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
 
 START_TEST(float32_gives_the_bytes_of_the_cpu) {
     const attention_shape ours[] = {{6, 2, 64, 16, KV_F32, DTYPE_F32, 0, 0},
-                                    {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0}};
-    for (const attention_shape &shape : ours) {
-        attention_world world(shape, {262}, 41, 3);
-        const floats cpu = cpu_attention(world, shape.cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
-        for (int from : {0, 30, 254}) {
-            const int to = from + 8;
-            const bytes got = world.run({{0, from, to}});
-            const size_t row = (size_t)(shape.H * shape.D) * sizeof(float);
+                                    {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0},
+                                    {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0}};
+    const int lengths[] = {262, 262, 520};
+    for (int i = 0; i < 3; i++) {
+        attention_world world(ours[i], {lengths[i]}, 41, 3);
+        const floats cpu = cpu_attention(world, ours[i].cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
+        for (int from : {0, 30, 254, lengths[i] - 8}) {
+            const bytes got = world.run({{0, from, from + 8}});
+            const size_t row = (size_t)(ours[i].H * ours[i].D) * sizeof(float);
             bytes want(row * 8);
             memcpy(want.data(), (const char *)cpu.data() + row * (size_t)from, want.size());
             check_same(world, got, want, "the CPU");
