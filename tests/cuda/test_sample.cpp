@@ -155,7 +155,7 @@ static void bind(setting *t) {
 }
 
 static std::vector<sampled> sample_on_cpu(batch *b) {
-    struct sampler *sampler = sampler_new(b->V);
+    struct sampler *sampler = sampler_new(b->V, NULL);
     std::vector<sampled> out(b->settings.size());
     for (size_t r = 0; r < out.size(); r++) {
         setting *t = &b->settings[r];
