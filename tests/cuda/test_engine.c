@@ -47,11 +47,11 @@ static char *model_file(int i) {
 /* The same requests for every device: they are drawn from the variety's number. */
 static struct request_set *learn(const char *file, int i, const char *device, bool float32) {
     struct request_set *set = mem_calloc(1, sizeof *set);
-    *set =
-        (struct request_set){.model = {file, float32 ? "float32" : "auto", float32, LENGTH, device},
-                             .reference_path = "plain",
-                             .long_prompt = 140,
-                             .longest = 40};
+    *set = (struct request_set){
+        .model = {file, float32 ? "float32" : "float16", float32, LENGTH, device},
+        .reference_path = "plain",
+        .long_prompt = 140,
+        .longest = 40};
     request_set_init(set, (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(set);
     return set;
