@@ -2,8 +2,9 @@
  * is a seed: it draws a model, a mix of its requests, when they come and which are cancelled, and
  * the settings that may change nothing: rows and sequences of a step, logit rows, blocks and their
  * size, the prefix cache (in a second pass it is warm), compute threads, the CPU path, the steps in
- * flight, the scheduler's own thread. All that comes is compared with what each request gives when it runs
- * alone on the plain path. Half of the cases have so few blocks that sequences are preempted.
+ * flight, the scheduler's own thread. All that comes is compared with what each request gives when
+ * it runs alone on the plain path. Half of the cases have so few blocks that sequences are
+ * preempted.
  *
  *     PROPERTY_SEED=123    replays one case
  *     PROPERTY_CASES=n     cases in all
@@ -203,15 +204,16 @@ static void add_clients(struct scenario *scenario, struct run *run) {
 
 static void tell(const struct scenario *scenario, const struct run *run) {
     const struct setting *s = &scenario->setting;
-    fprintf(stderr,
-            "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d "
-            "sequences, %d logit rows, "
-            "%d blocks of %d, cache %d, %d in flight, %d passes, own thread %d, %d requests. First: "
-            "%s\n",
-            (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
-            varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->max_seqs,
-            s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->in_flight,
-            scenario->passes, scenario->threaded, scenario->n_asked, run->first_difference);
+    fprintf(
+        stderr,
+        "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d "
+        "sequences, %d logit rows, "
+        "%d blocks of %d, cache %d, %d in flight, %d passes, own thread %d, %d requests. First: "
+        "%s\n",
+        (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
+        varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->max_seqs,
+        s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->in_flight, scenario->passes,
+        scenario->threaded, scenario->n_asked, run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {

@@ -2,9 +2,10 @@
  *
  * All ops of a backend queue their kernels on one stream and return; `await` is where the host
  * waits, for the results of one step, while the next one may be queued behind it (and `download`,
- * for all that was queued). A step's arrays are read before step_begin returns (step.cu). Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine
- * plans as float32; gains, frequencies and logits are float32. What the host does itself beside the
- * device, such as sampling, runs on the threads of a CPU backend that is opened for it.
+ * for all that was queued). A step's arrays are read before step_begin returns (step.cu).
+ * Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine plans as
+ * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
+ * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
  * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
  * table, since a model has one list of frequencies, and another list makes it anew.
@@ -337,8 +338,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->act = config->activations;
     cuda->max_rows = config->max_rows;
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
-    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false,
-                  MAX_IN_FLIGHT};
+    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");

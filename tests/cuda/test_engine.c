@@ -94,6 +94,18 @@ static void run_mixed(const struct request_set *set, const struct setting *setti
     free(run);
 }
 
+/* The long request alone: chunks of its prompt have no logits and follow one another without the
+ * host. */
+static void run_long(const struct request_set *set, const struct setting *setting) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    run_add(run, &set->asked[0]);
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
+    free(run);
+}
+
 static int blocks_for_largest(const struct request_set *set, int block_size) {
     int largest = 0;
     for (int i = 1; i < set->n_asked; i++) {
@@ -104,8 +116,8 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way; with one step in
- * flight and with two. */
+/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way; with one step
+ * in flight and with two. */
 static void check_same_bytes(const struct request_set *set) {
     int few = blocks_for_largest(set, 4);
     const struct setting settings[] = {
@@ -115,6 +127,7 @@ static void check_same_bytes(const struct request_set *set) {
     };
     struct tally tally = {0};
     for (int i = 0; i < 3; i++) run_mixed(set, &settings[i], &tally);
+    run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
 }
