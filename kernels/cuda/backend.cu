@@ -16,7 +16,6 @@
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matmul_plain.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/step.cuh"
@@ -35,6 +34,7 @@ struct cuda {
     int max_rows;
     cudaStream_t stream;
     struct step_memory step;
+    struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     char architecture[16]; /* "sm_90" */
 };
@@ -71,9 +71,9 @@ static void op_download(struct backend *b, void *host, const void *device, size_
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
-                                 int K, const void *rows, bool as_float, struct err *err) {
-    (void)b;
-    return matrix_make(out, type, N, K, rows, as_float, err);
+                                 int K, const void *rows, enum matrix_form form, struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -87,7 +87,7 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
 
 static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
-    (void)b;
+    staging_release(&cuda_of(b)->staging); /* the weights are there */
     return kv_cache_new(out, config, err);
 }
 
@@ -127,7 +127,7 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
 
 static void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct cuda *cuda = cuda_of(b);
-    embed_rows(cuda->act, y, embedding, cuda->step.at.token, cuda->step.at.M, cuda->stream);
+    embed_rows(y, &embedding->packed, cuda->step.at.token, cuda->step.at.M, cuda->stream);
 }
 
 static void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
@@ -220,12 +220,14 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                       int n, int M) {
     struct cuda *cuda = cuda_of(b);
-    for (int i = 0; i < n; i++) matmul_plain(cuda->act, cuda->act, y[i], x, w[i], M, cuda->stream);
+    for (int i = 0; i < n; i++) gemm(&w[i]->packed, y[i], x, M, NULL, cuda->stream);
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
-    matmul_plain(cuda->act, DTYPE_F32, y, x, head, R, cuda->stream);
+    struct gemm_epilogue end = {};
+    end.float_out = true;
+    gemm(&head->packed, y, x, R, &end, cuda->stream);
 }
 
 /* ---- the host's own work -------------------------------------------------------------------- */
@@ -240,6 +242,7 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    staging_release(&cuda->staging);
     step_memory_close(&cuda->step);
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
@@ -319,6 +322,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false};
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     step_memory_open(&cuda->step);
+    staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;
 }

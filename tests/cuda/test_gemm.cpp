@@ -413,8 +413,8 @@ static void check_oracle(const kind &k, int M, int N, int K) {
     struct backend *cpu = open_backend("plain", 1, M, K);
     struct matrix *matrix;
     struct err err;
-    ck_assert_int_eq(cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), true, &err),
-                     0);
+    ck_assert_int_eq(
+        cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), MATRIX_FLOAT32, &err), 0);
     float *y = want.data();
     cpu->ops->matmul(cpu, &y, x.data(), &matrix, 1, M);
     cpu->ops->matrix_free(cpu, matrix);
