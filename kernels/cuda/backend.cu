@@ -220,7 +220,12 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                       int n, int M) {
     struct cuda *cuda = cuda_of(b);
-    for (int i = 0; i < n; i++) gemm(&w[i]->packed, y[i], x, M, NULL, cuda->stream);
+    struct gemm_job jobs[GEMM_MOST_JOBS];
+    for (int i = 0; i < n;) {
+        int count = 0;
+        for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
+        gemm_many(jobs, count, x, M, cuda->stream);
+    }
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
