@@ -9,6 +9,11 @@
 
 constexpr int EMBED_THREADS = 256;
 
+__device__ __forceinline__ int token_of(const int32_t *token, const int32_t *sampled) {
+    const int32_t id = token[blockIdx.x];
+    return id < 0 ? sampled[-1 - id] : id; /* late_token */
+}
+
 /* The pair of weights 2 * i, 2 * i + 1 that one register of a fragment holds, as floats. */
 template <class F, class T>
 __device__ __forceinline__ float2 weights_of(const Slab<F> &w, uint32_t codes, int step, int side) {
@@ -30,9 +35,9 @@ __device__ __forceinline__ float2 weights_of(const Slab<F> &w, uint32_t codes, i
  * it. */
 template <class F, class T>
 __global__ void __launch_bounds__(EMBED_THREADS)
-    embed_kernel(T *__restrict__ y, const struct gemm_weights w,
-                 const int32_t *__restrict__ token) {
-    const int id = token[blockIdx.x], g = id % GROUP, side = id % TILE / GROUP;
+    embed_kernel(T *__restrict__ y, const struct gemm_weights w, const int32_t *__restrict__ token,
+                 const int32_t *__restrict__ sampled) {
+    const int id = token_of(token, sampled), g = id % GROUP, side = id % TILE / GROUP;
     const Place tile = place_of_tile<F>(w, id / TILE);
     T *row = y + (size_t)blockIdx.x * w.K;
     for (int i = threadIdx.x; i < w.slabs * 4; i += EMBED_THREADS) {
@@ -58,30 +63,32 @@ __global__ void __launch_bounds__(EMBED_THREADS)
 template <class T>
 __global__ void __launch_bounds__(EMBED_THREADS)
     embed_rows_kernel(T *__restrict__ y, const T *__restrict__ rows,
-                      const int32_t *__restrict__ token, int K) {
-    const T *from = rows + (size_t)token[blockIdx.x] * K;
+                      const int32_t *__restrict__ token, const int32_t *__restrict__ sampled,
+                      int K) {
+    const T *from = rows + (size_t)token_of(token, sampled) * K;
     T *to = y + (size_t)blockIdx.x * K;
     for (int k = threadIdx.x; k < K; k += EMBED_THREADS) to[k] = from[k];
 }
 
 template <class T>
-static void embed(void *y, const struct gemm_weights *w, const int32_t *token, int M,
-                  cudaStream_t stream) {
+static void embed(void *y, const struct gemm_weights *w, const int32_t *token,
+                  const int32_t *sampled, int M, cudaStream_t stream) {
     const dim3 grid((unsigned)M), block(EMBED_THREADS);
     if (w->format == GEMM_FLOAT || w->format == GEMM_ROWS) {
         launch(embed_rows_kernel<T>, grid, block, 0, stream, static_cast<T *>(y),
-               reinterpret_cast<const T *>(w->codes), token, w->K);
+               reinterpret_cast<const T *>(w->codes), token, sampled, w->K);
         return;
     }
     if constexpr (sizeof(T) == 2)
         for_format(w->format, [&](auto format) {
             launch(embed_kernel<decltype(format), T>, grid, block, 0, stream, static_cast<T *>(y),
-                   *w, token);
+                   *w, token, sampled);
         });
 }
 
-void embed_rows(void *y, const struct gemm_weights *w, const int32_t *token, int M,
-                cudaStream_t stream) {
+void embed_rows(void *y, const struct gemm_weights *w, const int32_t *token, const int32_t *sampled,
+                int M, cudaStream_t stream) {
     assert(!w->gated);
-    for_activation(w->act, [&](auto zero) { embed<decltype(zero)>(y, w, token, M, stream); });
+    for_activation(w->act,
+                   [&](auto zero) { embed<decltype(zero)>(y, w, token, sampled, M, stream); });
 }
