@@ -26,7 +26,6 @@ static const struct variety {
     {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true, "bfloat16", NULL},
     {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false, "bfloat16", "fp8"},
     {DTYPE_Q4_1, 32, 64, 1, 2, 1, 16, false, "float16", NULL},
-    {DTYPE_Q4_0, 64, 32, 1, 2, 2, 16, true, NULL, "none"},
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties, N_EXACT = 3 };
 
@@ -109,8 +108,8 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; and prompts whole
- * and side by side, which makes some 100 rows. */
+/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; and, in 16 bits,
+ * prompts whole and side by side, some 100 rows, which in float32 go the same way as few. */
 static void check_same_bytes(const struct request_set *set) {
     int few = blocks_for_largest(set, 4);
     const struct setting settings[] = {
@@ -119,8 +118,7 @@ static void check_same_bytes(const struct request_set *set) {
         {"plain", 1, 150, 8, 8, 16, 100, false},
     };
     struct tally tally = {0};
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        run_mixed(set, &settings[i], &tally);
+    for (int i = 0; i < (set->model.float32 ? 2 : 3); i++) run_mixed(set, &settings[i], &tally);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
 }
