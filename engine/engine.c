@@ -88,6 +88,34 @@ enum status engine_open_tokenizer(struct tokenizer **out, const char *path, stru
 
 /* ---- memory and backend --------------------------------------------------------------------- */
 
+static bool is(const char *setting, const char *name) {
+    return setting && strcmp(setting, name) == 0;
+}
+
+/* Types that only a GPU computes with are refused elsewhere, not passed over. */
+static enum status check_types(const struct engine_config *config, struct err *err) {
+    bool halves = is(config->dtype, "bfloat16") || is(config->dtype, "float16");
+    bool fp8 = is(config->quantization, "fp8"), cuda = is(config->device, "cuda");
+    if (halves && !cuda)
+        return err_set(err, STATUS_USAGE, "dtype",
+                       "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
+                       config->dtype);
+    if (fp8 && !cuda)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 is made for a GPU; give --device cuda, or serve a file "
+                       "of q8_0 or q4_k from the CPU");
+    if (fp8 && config->float32)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 contradicts --dtype float32; give only one of them");
+    return STATUS_OK;
+}
+
+/* Of a CUDA backend. */
+static enum dtype activations_type(const struct engine_config *config) {
+    if (config->float32) return DTYPE_F32;
+    return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
+}
+
 static enum status open_backend(struct engine *engine, const struct engine_config *config,
                                 struct err *err) {
     const struct model_info *m = &engine->model.info;
@@ -98,9 +126,9 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
-        .activations = config->float32 ? DTYPE_F32 : DTYPE_BF16,
+        .activations = activations_type(config),
     };
-    bool on_cuda = config->device && strcmp(config->device, "cuda") == 0;
+    bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
@@ -176,6 +204,7 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     if (!status) status = read_template(engine, gguf, err);
     machine_memory_read(&machine);
     if (!status) status = memory_plan(&engine->memory, info, config, &machine, err);
+    if (!status) status = check_types(config, err);
     if (!status) status = open_backend(engine, config, err);
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_cache(engine, config, err);

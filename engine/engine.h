@@ -19,9 +19,12 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model;    /* path of a .gguf file */
-    int threads;          /* 0: as many as suit */
-    bool float32;         /* oracle mode: weights and KV in float32 */
+    const char *model; /* path of a .gguf file */
+    int threads;       /* 0: as many as suit */
+    bool float32;      /* oracle mode: weights and KV in float32 */
+    const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
+    /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
+    const char *quantization;
     bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
     const char *kv_dtype; /* "auto", "int16", "q8_0", "float16", "float32" */
     int max_model_len;    /* 0: the model's own */

@@ -101,6 +101,14 @@ struct matrix;
 struct kv_cache;
 struct backend;
 
+/* What a backend keeps a matrix in. */
+enum matrix_form {
+    MATRIX_AS_FILED, /* the file's type, or the nearest that the backend multiplies */
+    MATRIX_FLOAT32,  /* the oracle mode */
+    /* F32, F16 and BF16 quantised to e4m3 with a scale a row, other types as filed; CUDA only */
+    MATRIX_FP8,
+};
+
 /* How the two numbers of a pair that RoPE turns are laid out in a head. */
 enum rope_layout {
     /* (0,1), (2,3), ... : GGUF's llama files, whose query and key rows were permuted for it */
@@ -140,10 +148,10 @@ struct backend_ops {
     void (*buffer_free)(struct backend *b, void *buffer, size_t bytes);
 
     /* Takes a matrix of N rows of K (GGUF rows of `type`, at `rows`, unchanged after the call) into
-     * the backend's layout. With `as_float` it is kept in float32 (the oracle mode). K must be a
-     * whole number of blocks. */
+     * the backend's layout, in the form asked for. K must be a whole number of blocks. Fails with
+     * STATUS_BAD_FILE or, for a form that the backend has not, STATUS_USAGE. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
-                              const void *rows, bool as_float, struct err *err);
+                              const void *rows, enum matrix_form form, struct err *err);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 

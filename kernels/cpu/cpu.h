@@ -142,7 +142,7 @@ struct matrix {
 };
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
-                        const void *rows, bool as_float, struct err *err);
+                        const void *rows, enum matrix_form form, struct err *err);
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);

@@ -56,7 +56,8 @@ struct model_choice {
     const char *kv_dtype;
     bool float32;
     int max_model_len;
-    const char *device; /* NULL: the CPU */
+    const char *device;               /* NULL: the CPU */
+    const char *dtype, *quantization; /* of the engine's settings, for CUDA; or NULL */
 };
 
 struct request_set {

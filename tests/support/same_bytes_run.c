@@ -131,6 +131,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .float32 = m->float32,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,
+                                   .dtype = m->dtype,
+                                   .quantization = m->quantization,
                                    .max_model_len = s->block_size,
                                    .max_num_seqs = s->max_seqs,
                                    .max_num_batched_tokens = s->max_rows,
