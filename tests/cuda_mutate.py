@@ -22,7 +22,9 @@ seconds to a minute, so this is no part of `make test`, but --check is; it is ru
 import importlib.util
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -30,7 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLES = os.path.join(ROOT, "tests/cuda/mutants")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 WORK = os.environ.get("WORK", os.path.join(BUILD, "mutate"))
-TIMEOUT_S = 300
+MOST_CPU_S, MOST_S = 300, 3600  # by the processor's time, so that a busy machine judges as a quiet one does
 LEAST_SHARE = 0.85
 K = "kernels/cuda/"
 
@@ -174,8 +176,11 @@ def run(program, seed):
     environment = {**os.environ, "CK_FORK": "no", "CUDA_EMU_SEED": str(seed)}
     try:
         done = subprocess.run([os.path.join(WORK, program)], cwd=ROOT, env=environment, capture_output=True, text=True,
-                              timeout=TIMEOUT_S, errors="replace")
+                              timeout=MOST_S, errors="replace",
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S)))
     except subprocess.TimeoutExpired:
+        return "no end"
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return "no end"
     kinds = sorted(set(re.findall(r"cuda_emu: ([a-z ]+[a-zA-Z]*):", done.stderr)))
     wrong = ["wrong result"] if re.search(r":[FE]:", done.stdout) else []

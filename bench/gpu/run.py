@@ -271,7 +271,9 @@ def time_part(report, programs, out, part, seconds):
     code, took, said = run([os.path.join(programs, "gpu_times"), part, path, f"{seconds:.0f}"], 1.25 * seconds + 15,
                            os.path.join(out, f"{part}.log"), libraries(programs))
     found = read_points(path)
-    report["devices"] += [p for p in found if "device" in p][:1]
+    for device in [p for p in found if "device" in p]:
+        report["machine"] |= {"multiprocessors": device["multiprocessors"], "L2, MiB": device["l2_bytes"] >> 20,
+                              "cuBLAS": "loaded" if device["cublas"] else "not found"}
     report["points"] += [p for p in found if "kernel" in p]
     result = {0: "done", 3: "done, with points left out"}.get(code, "failed")
     report["steps"].append({"name": part, "result": result, "seconds": took, "output": said[-TAIL:]})
@@ -309,7 +311,7 @@ def summary(report, out):
 def measure(what, programs, out, started, total):
     """Runs the parts asked for and writes the report after each. Returns it."""
     report = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": "",
-              "machine": machine(), "steps": [], "points": [], "devices": [], "seconds": 0.0}
+              "machine": machine(), "steps": [], "points": [], "seconds": 0.0}
     if not programs:
         programs, step = build(total * (1.0 if what == "build" else BUILD_SHARE), out)
         report["steps"].append(step)
@@ -365,7 +367,7 @@ PROGRAMS = {
     "gpu_hangs": "echo started; sleep 600",
     "gpu_crashes": "kill -SEGV $$",
     "gpu_times": """[ $1 != attention ] || { echo '{"part": "attention", "kern' >$2; kill -ABRT $$; }
-                    echo '{"device": "made up"}' >$2
+                    echo '{"device": "made up", "multiprocessors": 132, "l2_bytes": 62914560, "cublas": 1}' >$2
                     case $1 in limits) echo '{"part": "limits", "kernel": "copy", "us": 1000, "least_us": 1, "most_us": 1,
                     "bytes": 4e9, "flops": 0}' | tr -d '\\n' >>$2 ;;
                     rows) echo '{"part": "rows", "kernel": "add", "model": "m", "rows": 1, "left_out": true}' >>$2; exit 3 ;;
@@ -397,7 +399,8 @@ def self_test():
         sanitized = {r["name"]: r["result"] for r in report["sanitizer"]}
         assert sanitized["gpu_good, memcheck"] == "clean" and sanitized["gpu_good, racecheck"] == "1 errors", sanitized
         assert sanitized["gpu_hangs, memcheck"] == "not finished" and steps["compute-sanitizer"] == "failed", sanitized
-        assert report["machine"]["GPU"] == "made up" and report["clocks"][0]["sm_mhz"] == 1980, report["machine"]
+        assert report["machine"]["GPU"] == "made up" and report["machine"]["L2, MiB"] == 60, report["machine"]
+        assert report["clocks"][0]["sm_mhz"] == 1980, report["machine"]
         assert steps["rows"] == "done, with points left out", steps
         assert [p["kernel"] for p in report["points"]] == ["copy", "add"], report["points"]
         with open(os.path.join(out, "report.md"), encoding="utf-8") as file:

@@ -3,14 +3,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 enum { MOST_TESTS = 256 };
 
 /* One suite is all that a program has. */
 struct test {
-    void (*run)(int);
-    const char *name;
+    const TTest *test;
     int from, to;
 };
 struct Suite {
@@ -47,10 +47,14 @@ void tcase_set_timeout(TCase *cases, double seconds) {
     (void)cases, (void)seconds;
 }
 
-void check_add(TCase *cases, void (*test)(int), const char *name, int from, int to) {
+void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to) {
     (void)cases;
-    if (the_suite.n == MOST_TESTS) check_fail(__FILE__, __LINE__, "more tests than there is room");
-    the_suite.tests[the_suite.n++] = (struct test){test, name, from, to};
+    if (the_suite.n == MOST_TESTS) abort();
+    the_suite.tests[the_suite.n++] = (struct test){test, from, to};
+}
+
+void tcase_add_test(TCase *cases, const TTest *test) {
+    tcase_add_loop_test(cases, test, 0, 1);
 }
 
 SRunner *srunner_create(Suite *suite) {
@@ -64,7 +68,7 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void run_test(Suite *suite, const struct test *test, int i) {
+static void run_test(Suite *suite, const TTest *test, int i) {
     const double start = seconds();
     printf("%s:%d ", test->name, i);
     fflush(stdout);
@@ -83,7 +87,7 @@ void srunner_run_all(SRunner *runner, enum print_output output) {
     Suite *suite = runner->suite;
     for (int t = 0; t < suite->n; t++)
         for (int i = suite->tests[t].from; i < suite->tests[t].to; i++)
-            run_test(suite, &suite->tests[t], i);
+            run_test(suite, suite->tests[t].test, i);
     printf("%s: Checks: %d, Failures: %d\n", suite->name, suite->run, suite->failed);
 }
 

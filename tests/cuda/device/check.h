@@ -16,12 +16,17 @@ typedef struct TCase TCase;
 typedef struct Suite Suite;
 typedef struct SRunner SRunner;
 enum print_output { CK_NORMAL };
+typedef struct {
+    const char *name;
+    void (*run)(int);
+} TTest;
 
 Suite *suite_create(const char *name);
 TCase *tcase_create(const char *name);
 void suite_add_tcase(Suite *suite, TCase *cases);
 void tcase_set_timeout(TCase *cases, double seconds); /* the caller of the program has one */
-void check_add(TCase *cases, void (*test)(int), const char *name, int from, int to);
+void tcase_add_test(TCase *cases, const TTest *test);
+void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to);
 SRunner *srunner_create(Suite *suite);
 void srunner_run_all(SRunner *runner, enum print_output output);
 int srunner_ntests_failed(SRunner *runner);
@@ -39,10 +44,12 @@ void check_strings(const char *file, int line, const char *text, bool right, con
 }
 #endif
 
-#define START_TEST(name) static void name(int _i __attribute__((unused)))
+#define START_TEST(test)                                                                           \
+    static void test##_run(int _i);                                                                \
+    static const TTest test##_test = {#test, test##_run};                                          \
+    static const TTest *const test = &test##_test;                                                 \
+    static void test##_run(int _i __attribute__((unused)))
 #define END_TEST
-#define tcase_add_test(cases, test) check_add(cases, test, #test, 0, 1)
-#define tcase_add_loop_test(cases, test, from, to) check_add(cases, test, #test, from, to)
 
 #define ck_abort_msg(...) check_fail(__FILE__, __LINE__, __VA_ARGS__)
 #define ck_assert_msg(x, ...) ((x) ? (void)0 : check_fail(__FILE__, __LINE__, __VA_ARGS__))
