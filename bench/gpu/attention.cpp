@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-constexpr int BLOCK = 16, MOST_TABLES = 32;
+constexpr int BLOCK = 16, MOST_TABLES = 512;
 
 struct cache_kind {
     const char *name;

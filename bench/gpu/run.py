@@ -1,7 +1,7 @@
 """Builds the programs that check and time the CUDA kernels, runs them on the GPU and writes a report; see bench/gpu.sh.
 
     GPU_PROGRAMS  a folder of programs that `bench/gpu.sh build` made (build/kernels/gpu); then nothing is built
-    GPU_OUT       where report.json, report.md and the logs go; build/gpu-report without it
+    GPU_OUT       where report.json and report.md go; build/gpu-report without it. Logs go to build/gpu-logs
     GPU_SECONDS   how long all of it may take; 540 without it
 
 Every part runs in processes of its own, within a time of its own: one that fails or hangs takes nothing from the others. The
@@ -19,12 +19,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import report as report_page
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = "build/kernels"
+BUILD, LOGS = "build/kernels", os.path.join(ROOT, "build/gpu-logs")
 MOST_S, BUILD_SHARE, CORRECTNESS_SHARE, RESERVE_S = 540, 0.5, 0.45, 8
 AT_ONCE = 4  # suites are mostly the CPU's work, and so is the sanitizer
 SUITE_S, LEAST_S = 90, 5  # a suite's time; what is worth starting the sanitizer for
@@ -97,30 +98,27 @@ def commit_of(programs):
 
 
 class ClockWatch:
-    """Asks for the clocks every half second while kernels are timed."""
+    """Asks for the clocks every second while kernels are timed."""
 
-    def __init__(self, log):
-        self.log = log
-        self.file = open(log, "w", encoding="utf-8")
-        try:
-            self.process = subprocess.Popen(["nvidia-smi", f"--query-gpu={','.join(CLOCKS.values())}",
-                                             "--format=csv,noheader,nounits", "-lms", "500"], stdout=self.file,
-                                            stderr=subprocess.DEVNULL)
-        except OSError:
-            self.process = None
+    def __init__(self):
+        self.found, self.ended = [], threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+
+    def watch(self):
+        self.found.append(self.parse(ask_gpu(list(CLOCKS.values()))))
+        while not self.ended.wait(1):
+            self.found.append(self.parse(ask_gpu(list(CLOCKS.values()))))
 
     def stop(self):
-        if self.process:
-            self.process.terminate()
-            self.process.wait()
-        self.file.close()
-        with open(self.log, encoding="utf-8") as file:
-            return [c for c in map(self.parse, file) if c]
+        self.ended.set()
+        self.thread.join()
+        return [c for c in self.found if c]
 
     @staticmethod
-    def parse(line):
+    def parse(values):
         try:
-            return dict(zip(CLOCKS, (float(value) for value in line.split(",")), strict=True))
+            return dict(zip(CLOCKS, map(float, values), strict=True))
         except ValueError:
             return None
 
@@ -130,7 +128,7 @@ class ClockWatch:
 def architecture():
     """What to build for: the GPU that is there, or Hopper."""
     capability = ask_gpu(["compute_cap"])[0].replace(".", "")
-    return capability + "-real" if capability.isdigit() else "90-real"
+    return capability if capability.isdigit() else "90"
 
 
 def has_libraries():
@@ -149,14 +147,15 @@ def copy_libraries(programs):
                 shutil.copy(path, os.path.join(folder, name))
 
 
-def build(seconds, out):
+def build(seconds):
     """Returns the folder of programs, and a step."""
     only = "OFF" if has_libraries() else "ON"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     compiler = [f"-DCMAKE_CUDA_COMPILER={tool('nvcc')}"] if tool("nvcc") else []
-    started, log = time.monotonic(), os.path.join(out, "build.log")
+    started, log = time.monotonic(), os.path.join(LOGS, "build.log")
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
+                         "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
                          f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
@@ -188,9 +187,9 @@ def tests_of(programs):
     return sorted(found, key=lambda p: (rank.get(os.path.basename(p), 0), p))
 
 
-def check_suite(program, out, deadline):
+def check_suite(program, deadline):
     name = os.path.basename(program)
-    code, seconds, said = run([program], min(SUITE_S, deadline - time.monotonic()), os.path.join(out, name + ".log"),
+    code, seconds, said = run([program], min(SUITE_S, deadline - time.monotonic()), os.path.join(LOGS, name + ".log"),
                               libraries(os.path.dirname(program)))
     checks = re.search(r"Checks: (\d+), Failures: (\d+)", said)
     result = "passed" if code == 0 else "no end" if code is None else f"exit {code}"
@@ -209,13 +208,13 @@ def judge_sanitizer(code, said):
     return "not finished" if code is None else "clean" if summary and code == 0 else f"exit {code}"
 
 
-def check_sanitized(sanitizer, kind, program, out, deadline):
+def check_sanitized(sanitizer, kind, program, deadline):
     name = os.path.basename(program)
     left = deadline - time.monotonic()
     if left < LEAST_S:
         return {"name": f"{name}, {kind}", "result": "no time", "seconds": 0.0, "output": ""}
     code, seconds, said = run([sanitizer, "--tool", kind, "--error-exitcode", "66", "--print-limit", "10", program], left,
-                              os.path.join(out, f"{name}.{kind}.log"), libraries(os.path.dirname(program)))
+                              os.path.join(LOGS, f"{name}.{kind}.log"), libraries(os.path.dirname(program)))
     return {"name": f"{name}, {kind}", "result": judge_sanitizer(code, said), "seconds": seconds, "output": said[-TAIL:]}
 
 
@@ -230,9 +229,9 @@ def step_of(name, started, found, good):
     return {"name": name, "result": result, "seconds": time.monotonic() - started, "output": ", ".join(bad)}
 
 
-def correctness(report, programs, out, seconds):
+def correctness(report, programs, seconds):
     started, tests = time.monotonic(), tests_of(programs)
-    report["suites"] = in_parallel([lambda p=p: check_suite(p, out, started + 0.5 * seconds) for p in tests])
+    report["suites"] = in_parallel([lambda p=p: check_suite(p, started + 0.5 * seconds) for p in tests])
     report["steps"].append(step_of("suites", started, report["suites"], ("passed",)))
     sanitizer = tool("compute-sanitizer")
     if not sanitizer:
@@ -243,7 +242,7 @@ def correctness(report, programs, out, seconds):
     begun = time.monotonic()
     last = started + seconds
     kinds = (("memcheck", begun + (last - begun) / 2), ("racecheck", last))
-    report["sanitizer"] = in_parallel([lambda k=k, p=p, d=d: check_sanitized(sanitizer, k, p, out, d)
+    report["sanitizer"] = in_parallel([lambda k=k, p=p, d=d: check_sanitized(sanitizer, k, p, d)
                                        for k, d in kinds for p in tests])
     good = ("clean", "not finished", "no time", "does not work here")
     report["steps"].append(step_of("compute-sanitizer", begun, report["sanitizer"], good))
@@ -266,10 +265,10 @@ def read_points(path):
     return points
 
 
-def time_part(report, programs, out, part, seconds):
-    path = os.path.join(out, f"{part}.jsonl")
+def time_part(report, programs, part, seconds):
+    path = os.path.join(LOGS, f"{part}.jsonl")
     code, took, said = run([os.path.join(programs, "gpu_times"), part, path, f"{seconds:.0f}"], 1.25 * seconds + 15,
-                           os.path.join(out, f"{part}.log"), libraries(programs))
+                           os.path.join(LOGS, f"{part}.log"), libraries(programs))
     found = read_points(path)
     for device in [p for p in found if "device" in p]:
         report["machine"] |= {"multiprocessors": device["multiprocessors"], "L2, MiB": device["l2_bytes"] >> 20,
@@ -281,12 +280,12 @@ def time_part(report, programs, out, part, seconds):
         print(f"{part}: {said[-TAIL:].strip()}", flush=True)
 
 
-def kernels(report, programs, out, seconds):
-    watch = ClockWatch(os.path.join(out, "clocks.log"))
+def kernels(report, programs, seconds):
+    watch = ClockWatch()
     end = time.monotonic() + seconds
     for i, (part, share) in enumerate(PARTS.items()):
         still = sum(list(PARTS.values())[i:])  # what an earlier part did not need goes to the later ones
-        time_part(report, programs, out, part, max((end - time.monotonic()) * share / still - 2, 2))
+        time_part(report, programs, part, max((end - time.monotonic()) * share / still - 2, 2))
     report["clocks"] = watch.stop()
 
 
@@ -313,13 +312,13 @@ def measure(what, programs, out, started, total):
     report = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": "",
               "machine": machine(), "steps": [], "points": [], "seconds": 0.0}
     if not programs:
-        programs, step = build(total * (1.0 if what == "build" else BUILD_SHARE), out)
+        programs, step = build(total * (1.0 if what == "build" else BUILD_SHARE))
         report["steps"].append(step)
     report["commit"] = commit_of(programs)
     parts = [p for p in (("correctness", correctness), ("kernels", kernels)) if what in (p[0], "all")]
     for i, (_, part) in enumerate(parts):
         left = total - (time.monotonic() - started) - RESERVE_S
-        part(report, programs, out, left * CORRECTNESS_SHARE if len(parts) - i == 2 else left)
+        part(report, programs, left * CORRECTNESS_SHARE if len(parts) - i == 2 else left)
         report["seconds"] = time.monotonic() - started
         write(report, out)
     report["seconds"] = time.monotonic() - started
@@ -337,6 +336,7 @@ def main():
         return 2
     out = os.path.abspath(os.environ.get("GPU_OUT") or os.path.join(ROOT, "build/gpu-report"))
     os.makedirs(out, exist_ok=True)
+    os.makedirs(LOGS, exist_ok=True)
     programs = os.environ.get("GPU_PROGRAMS")
     total = float(os.environ.get("GPU_SECONDS", MOST_S if what != "build" else 3600))
     report = measure(what, os.path.abspath(programs) if programs else None, out, started, total)
@@ -376,11 +376,11 @@ PROGRAMS = {
 
 
 def self_test():
-    global SUITE_S, LEAST_S
+    global SUITE_S, LEAST_S, LOGS
     for code, said, wanted in SANITIZED:
         assert judge_sanitizer(code, said) == wanted, (said, judge_sanitizer(code, said))
-    assert ClockWatch.parse("1980, 3201, 210.5, 40") == {"sm_mhz": 1980, "memory_mhz": 3201, "watts": 210.5, "celsius": 40}
-    assert ClockWatch.parse("N/A, 1, 2, 3") is None and ClockWatch.parse("") is None
+    assert ClockWatch.parse(["1980", "3201", "210.5", "40"])["watts"] == 210.5
+    assert ClockWatch.parse(["[N/A]", "1", "2", "3"]) is None and ClockWatch.parse([""] * 4) is None
     SUITE_S, LEAST_S = 1, 0.5
     with tempfile.TemporaryDirectory() as folder:
         for name, script in PROGRAMS.items():
@@ -388,7 +388,7 @@ def self_test():
             with open(path, "w", encoding="utf-8") as file:
                 file.write("#!/bin/sh\n" + script + "\n")
             os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-        out = os.path.join(folder, "out")
+        out = LOGS = os.path.join(folder, "out")
         os.mkdir(out)
         os.environ["PATH"] = folder + ":" + os.environ["PATH"]
         report = measure("all", folder, out, time.monotonic(), 16)
