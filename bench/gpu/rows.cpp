@@ -61,15 +61,6 @@ static point gate_point(const model &m, int M) {
             }};
 }
 
-static point add_point(const model &m, int M) {
-    return {named("add", m, M), 3.0 * M * m.K * SIZE, 0, 1, [=]() -> call {
-                memory x = activations(M, m.K), y = activations(M, m.K);
-                return [=](int) {
-                    rows_add(ACT, x->data, y->data, (size_t)M * (size_t)m.K, the_stream());
-                };
-            }};
-}
-
 static point bias_point(const model &m, int M) {
     return {named("bias", m, M), 2.0 * M * m.K * SIZE, 0, 1, [=]() -> call {
                 memory x = activations(M, m.K), bias = floats((size_t)m.K);
@@ -103,7 +94,8 @@ static point embed_point(const model &m, int M, enum dtype type) {
                 memory y = activations(M, m.K), token = numbers(spread(M, m.V));
                 return [=](int) {
                     const struct matrix embedding = {type, m.V, m.K, row, rows->bytes, rows->data};
-                    embed_rows(ACT, y->data, &embedding, token->as<int32_t>(), M, the_stream());
+                    embed_rows(ACT, y->data, &embedding, token->as<int32_t>(), nullptr, M,
+                               the_stream());
                 };
             }};
 }
@@ -216,8 +208,8 @@ std::vector<point> list_rows(bool tiny) {
     std::vector<point> points;
     for (const model &m : models(tiny))
         for (int M : row_counts(tiny)) {
-            for (auto make : {norm_point, gate_point, add_point, bias_point, gather_point,
-                              angles_point, prepare_point, write_e4m3_point})
+            for (auto make : {norm_point, gate_point, bias_point, gather_point, angles_point,
+                              prepare_point, write_e4m3_point})
                 points.push_back(make(m, M));
             for (enum dtype type : {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K})
                 if (m.K % dtype_block_elements(type) == 0)
