@@ -4,7 +4,6 @@ UNITS = ["embed", "matmul_plain"]
 MUTANTS = [
     ("embed.cu", "k < K; k += EMBED_THREADS", "k <= K; k += EMBED_THREADS"),
     ("embed.cu", "int32_t id = token[blockIdx.x];", "int32_t id = token[0];"),
-    ("embed.cu", "id = sampled[-1 - id];", "id = sampled[-id];"),
     ("dequantise.cuh", "return i < 16 ? p[i] & 15 : p[i - 16] >> 4;", "return i < 16 ? p[i] >> 4 : p[i - 16] & 15;"),
     ("dequantise.cuh", "return i < 4 ? p[i] & 63 :", "return i <= 4 ? p[i] & 63 :"),
     ("dequantise.cuh", "[192 + j / 16]", "[192 + j / 32]"),
