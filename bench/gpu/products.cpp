@@ -21,10 +21,11 @@ struct shape {
 };
 
 static std::vector<shape> shapes_of(const model &m) {
+    const shape gated = {"gate+up", m.F, m.K, GATED}, up = {"up", m.F, m.K, BIAS};
     return {
         {"qkv", (m.H + 2 * m.G) * m.D, m.K, m.gated ? PLAIN : BIAS},
         {"o", m.K, m.H * m.D, RESIDUAL},
-        m.gated ? shape{"gate+up", m.F, m.K, GATED} : shape{"up", m.F, m.K, BIAS},
+        m.gated ? gated : up,
         {"down", m.K, m.F, RESIDUAL},
         {"head", m.V, m.K, FLOATS},
     };
@@ -43,14 +44,16 @@ static const format formats[] = {
     {"f32", DTYPE_F32, DTYPE_F32, false},
 };
 
+/* Floats of an ordinary size, or any codes. */
+static pattern codes_of(const format &f) {
+    if (f.fp8) return E4M3_ORDINARY;
+    if (f.type == DTYPE_F16) return F16_SMALL;
+    return dtype_block_elements(f.type) == 1 ? BF16_SMALL : ANY;
+}
+
 /* Rows of K in a file's format: random codes, and scales of an ordinary size. */
 static std::vector<uint16_t> random_rows(const format &f, size_t bytes) {
-    const pattern numbers = f.fp8                  ? E4M3_ORDINARY
-                            : f.type == DTYPE_F16  ? F16_SMALL
-                            : f.type == DTYPE_BF16 ? BF16_SMALL
-                            : f.type == DTYPE_F32  ? BF16_SMALL
-                                                   : ANY;
-    std::vector<uint16_t> words = random_words(bytes / 2, numbers);
+    std::vector<uint16_t> words = random_words(bytes / 2, codes_of(f));
     if (f.fp8 || dtype_block_elements(f.type) == 1) return words;
     const uint16_t scale = 0x1c00; /* 2^-8 in float16 */
     const size_t step = (size_t)dtype_block_bytes(f.type) / 2;
