@@ -21,6 +21,8 @@
 #ifndef PENSTOCK_KERNELS_H
 #define PENSTOCK_KERNELS_H
 
+#include <string.h>
+
 #include "config/config.h"
 
 /* ---- types ---------------------------------------------------------------------------------- */
@@ -228,14 +230,27 @@ struct logit_ops {
      * ids; returns how many. `maxima` are those of x. */
     int (*collect)(float *value, int32_t *id, int most, const float *x, int n, const float *maxima,
                    float bound);
-    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns their sum. weight may
-     * be x. */
-    double (*weights)(float *weight, const float *x, int n, float max, float inverse);
-    /* sum[16] = the sums of 16 runs of 256 weights that stand one behind the other. */
-    void (*run_sums)(double *sum, const float *weight);
+    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns the sum of their
+     * shares. weight may be x. */
+    uint64_t (*weights)(float *weight, const float *x, int n, float max, float inverse);
+    /* sum[16] = the sums of the shares of 16 runs of 256 weights, one run behind the other. */
+    void (*run_sums)(uint64_t *sum, const float *weight);
 };
 
-enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16 };
+enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16, MAX_VOCABULARY = 1 << 19 };
+
+/* A weight, at most 1, as a number of units of 2^-44, rounded to nearest, ties to even. Sums of
+ * shares are integers: exact, so the same in whatever order a device takes them, and below 2^64
+ * for a whole vocabulary. (The last bit of a double between 256 and 512 is 2^-44.) */
+#define SHARE_UNIT 0x1p-44
+#define SHARE_ROUND 0x1p8
+#define SHARE_ROUND_BITS 0x4070000000000000u
+static inline uint64_t weight_share(float weight) {
+    double rounded = (double)weight + SHARE_ROUND;
+    uint64_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return bits - SHARE_ROUND_BITS;
+}
 
 /* How many maxima a row of n has: 16 a block. */
 static inline size_t logit_maxima(int n) {
