@@ -64,12 +64,18 @@ uint16_t float_to_half(float value);
 
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
-/* What one forward pass works on. All arrays are host memory of the caller's and stay unchanged
- * until the step has ended. Rows of one sequence stand together, in the order of their
- * positions. */
+/* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
+ * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows of
+ * one sequence stand together, in the order of their positions.
+ *
+ * A row's token may be one that the step before samples, and that the host does not know yet: then
+ * its id is late_token(r), and the device finds it at sampled[r]. */
 struct step {
     int M;                /* rows */
-    const int32_t *token; /* [M] token ids */
+    const int32_t *token; /* [M] token ids, or late ones */
+    int n_late;           /* rows whose token is late */
+    /* device memory: what logit row r of the step before came to; NULL where none is late */
+    const int32_t *sampled;
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
     const int32_t *slot;      /* [M] where its key and value go: block * B + offset */
@@ -84,6 +90,12 @@ struct step {
     const int32_t *copy_from; /* [n_copies] */
     const int32_t *copy_to;   /* [n_copies] */
 };
+
+/* The id of a row whose token logit row r of the step before gives; it is below 0. Applied to such
+ * an id it gives r. */
+static inline int32_t late_token(int32_t r) {
+    return -1 - r;
+}
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
@@ -138,7 +150,8 @@ struct backend_ops {
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
 
-    /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised. */
+    /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised; late tokens are read
+     * from the step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct matrix *embedding);
     /* y[M][K] = x / sqrt(mean(x^2) + epsilon) * gain[K] for each row (Zhang and Sennrich 2019). */
     void (*rmsnorm)(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
@@ -171,11 +184,22 @@ struct backend_ops {
     void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
     void (*download)(struct backend *b, void *host, const void *device, size_t bytes);
+    /* Host memory that copies run from and to without the host's help. Ends the process when there
+     * is none. */
+    void *(*host_new)(struct backend *b, size_t bytes);
+    void (*host_free)(struct backend *b, void *host, size_t bytes);
+    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without bytes
+     * only the mark. */
+    void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
+    /* Waits until all that was queued before the mark was set last has ended, and no longer. */
+    void (*await)(struct backend *b, int mark);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
     void (*close)(struct backend *b); /* what backend_close does */
 };
+
+enum { MAX_IN_FLIGHT = 2 }; /* the most steps that have been submitted and not been waited for */
 
 /* The head of every backend; a backend's own struct begins with it. */
 struct backend {
@@ -184,6 +208,7 @@ struct backend {
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", "sm_90", ... */
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
+    int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
     const struct backend_ops *timed; /* while ops are timed: the backend's own table */
     struct op_times *times;          /* and where the times go */
 };

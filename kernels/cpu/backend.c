@@ -93,6 +93,17 @@ static void op_download(struct backend *b, void *host, const void *device, size_
     memcpy(host, device, bytes);
 }
 
+static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (bytes > 0) op_download(b, host, device, bytes);
+}
+
+/* All ops have ended when they return. */
+static void op_await(struct backend *b, int mark) {
+    (void)b;
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+}
+
 struct parallel_job {
     void (*fn)(void *arg, int i);
     void *arg;
@@ -139,6 +150,10 @@ static const struct backend_ops cpu_ops = {
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
+    .host_new = op_buffer_new,
+    .host_free = op_buffer_free,
+    .fetch = op_fetch,
+    .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
 };
@@ -164,7 +179,8 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .name = "cpu",
                                  .path = path->name,
                                  .n_threads = pool_threads(cpu->pool),
-                                 .host_memory = true};
+                                 .host_memory = true,
+                                 .in_flight = 1};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;
