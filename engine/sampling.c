@@ -193,10 +193,6 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
 
 /* ---- changes to the logits ------------------------------------------------------------------ */
 
-static bool has_penalties(const struct sampling *s) {
-    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
-}
-
 static void penalise_repetition(float *logit, float penalty) {
     *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
 }
@@ -222,7 +218,7 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
                           const int32_t *history, int n_prompt, int n_output) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
-    if (has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
+    if (sampling_has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */
@@ -388,7 +384,7 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
                     struct sampled *out) {
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     bool scored = s->n_logprobs >= 0;
-    bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
+    bool changed = s->n_bias > 0 || s->n_banned > 0 || sampling_has_penalties(s);
     const float *own = logits;
     float own_max = 0;
     double lse = 0;

@@ -101,6 +101,9 @@ static inline int32_t late_token(int32_t r) {
 
 struct matrix;
 struct kv_cache;
+struct device_sampler;
+struct sample;
+struct sampled;
 struct backend;
 
 /* How the two numbers of a pair that RoPE turns are laid out in a head. */
@@ -180,6 +183,16 @@ struct backend_ops {
     void (*add)(struct backend *b, float *x, const float *y, int M, int K);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
+    /* What the device samples rows of V logits with: these three are NULL on the CPU, where the host
+     * samples. It has memory for the tokens of `sequences` sequences that have penalties, and for
+     * `most` samples at once. */
+    struct device_sampler *(*sampler_new)(struct backend *b, int V, int sequences, int most);
+    void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
+    /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
+     * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together. The
+     * samples, and what they point to, are read before this returns. */
+    void (*sample)(struct backend *b, struct device_sampler *sampler, float *logits,
+                   const struct sample *samples, int n, int32_t *ids, struct sampled *results);
     /* Device memory from host memory; has ended when it returns. */
     void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
@@ -239,6 +252,71 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always
  * the last. */
 const char *const *backend_cpu_paths(void);
+
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+#define MAX_TOP_LOGPROBS 20
+#define MAX_STOP_IDS 64
+#define MAX_LOGIT_BIAS 1024
+#define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How one sequence's next token is chosen. The order of operations is documented in
+ * engine/sampling.c. */
+struct sampling {
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off */
+    int top_k;                                 /* 0: off */
+    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    uint64_t seed;
+    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    int n_logprobs;
+    int n_bias;
+    const struct logit_bias *bias; /* [n_bias], the request's */
+    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
+    const int32_t *banned;
+};
+
+static inline bool sampling_has_penalties(const struct sampling *s) {
+    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+struct token_logprob {
+    int32_t id;
+    float logprob;
+};
+
+struct sampled {
+    int32_t id;
+    /* of the chosen token in the model's own distribution (before temperature) */
+    float logprob;
+    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    int rank;
+    int n_top;
+    struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
+};
+
+/* One token to be chosen on the device, or one to be scored, from a row of logits.
+ *
+ * Penalties want to know the tokens before it. The device counts those that it chooses, so where it
+ * chose the last one, that need not be known to the host. It counts for a sequence as long as each
+ * of its samples is the next one; whenever it is not, `history` is read whole. */
+struct sample {
+    int row;                         /* of the logits */
+    const struct sampling *sampling; /* NULL: `scored` gets a logprob, with the n_top best */
+    int32_t scored;
+    int n_top;
+    int position, choice;   /* Philox's counter */
+    const int32_t *history; /* [n_prompt + n_output] */
+    int n_prompt, n_output;
+    uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
+    bool shared;       /* other samples may read the row: the token is not counted */
+};
 
 /* ---- rows of logits ------------------------------------------------------------------------- */
 

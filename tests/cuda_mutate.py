@@ -115,7 +115,7 @@ MUTANTS = {
         (K + "sample_math.cuh", "p = p * r + 1.0f;\n    const float y", "p = fmaf(p, r, 1.0f);\n    const float y"),
         (K + "sample_math.cuh", "return x >= -87.0f ? y : 0.0f;", "return y;",
          "a weight of 1e-38 is no share of anything, so that it is never drawn"),
-        (K + "sample_math.cuh", "return __float2ull_rn(weight * SHARES_OF_ONE);", "return __float2ull_rn(weight * 0x1p20f);"),
+        (K + "sample_math.cuh", "return __float2ull_rn(weight * 0x1p44f);", "return __float2ull_rn(weight * 0x1p20f);"),
         (K + "sample_math.cuh", "for (int k = 19; k >= 1; k -= 2)", "for (int k = 5; k >= 1; k -= 2)"),
         (K + "sample_math.cuh", "c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key1;", "c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key0;"),
         (K + "sample_math.cuh", "__float_as_uint(logit + 0.0f)", "__float_as_uint(logit)"),
