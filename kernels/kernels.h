@@ -113,6 +113,13 @@ enum rope_layout {
     ROPE_HALVES, /* (0,D/2), (1,D/2+1), ... : GPT-NeoX order: qwen2, gemma, ... */
 };
 
+/* How heads are turned by their positions (Su et al. 2021): a pair by position * inv_freq[pair]. */
+struct rope {
+    int D_rope;            /* leading numbers of a head that are turned; even; 0: none */
+    const float *inv_freq; /* [D_rope / 2] */
+    enum rope_layout layout;
+};
+
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
@@ -156,22 +163,20 @@ struct backend_ops {
     /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised; late tokens are read
      * from the step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct matrix *embedding);
-    /* y[M][K] = x / sqrt(mean(x^2) + epsilon) * gain[K] for each row (Zhang and Sennrich 2019). */
-    void (*rmsnorm)(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                    float epsilon);
+    /* x[M][K] += added[M][K] unless `added` is NULL, then y[M][K] = x / sqrt(mean(x^2) + epsilon) *
+     * gain[K] for each row (Zhang and Sennrich 2019). */
+    void (*rmsnorm)(struct backend *b, float *y, float *x, const float *added, const float *gain,
+                    int M, int K, float epsilon);
     /* y[i][M][N_i] = x[M][K] times w[i]^T for n matrices of the same K: x is quantised once for
      * all. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                    int n, int M);
     /* y[R][N] = x[R][K] times head^T, in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, struct matrix *head, int R);
-    /* Turns x[M][heads][D] in place by position * inv_freq[pair], pairs below D_rope/2 (Su et al.
-     * 2021). */
-    void (*rope)(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
-                 enum rope_layout layout);
-    /* Puts k[M][G][D] and v[M][G][D] into the step's slots of one layer. */
-    void (*kv_write)(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                     const float *v);
+    /* Turns q[M][H][D] in place and k[M][G][D], and puts k and v[M][G][D] into the step's slots of
+     * one layer. k is left turned or as it was. */
+    void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
+                       const struct rope *rope, int H, float *q, float *k, const float *v);
     /* y[M][H][D] = softmax(scale * q . keys) . values for each row over positions 0..position of
      * its sequence in one layer (grouped queries: head h reads key-value head h * G / H). */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
@@ -179,8 +184,6 @@ struct backend_ops {
     /* y[M][F] = silu(gate) * up; y may be gate. */
     void (*silu_gate)(struct backend *b, float *y, const float *gate, const float *up, int M,
                       int F);
-    /* x[M][K] += y[M][K]. */
-    void (*add)(struct backend *b, float *x, const float *y, int M, int K);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
     /* What the device samples rows of V logits with: these three are NULL on the CPU, where the host
@@ -370,11 +373,9 @@ enum op {
     OP_EMBED,
     OP_RMSNORM,
     OP_MATMUL,
-    OP_ROPE,
-    OP_KV_WRITE,
+    OP_ROPE_WRITE,
     OP_ATTENTION,
     OP_SILU_GATE,
-    OP_ADD,
     OP_GATHER,
     OP_LOGITS,
     OP_DOWNLOAD,

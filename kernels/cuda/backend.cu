@@ -162,21 +162,16 @@ static void op_embed(struct backend *b, float *y, const struct matrix *embedding
     embed_rows(cuda->act, y, embedding, at->token, at->sampled, at->M, cuda->stream);
 }
 
-static void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                       float epsilon) {
+static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
+                       int M, int K, float epsilon) {
     struct cuda *cuda = cuda_of(b);
-    rows_norm(cuda->act, y, (void *)x, NULL, gain, NULL, M, K, epsilon, cuda->stream);
+    rows_norm(cuda->act, y, x, added, gain, NULL, M, K, epsilon, cuda->stream);
 }
 
 static void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
                          int F) {
     struct cuda *cuda = cuda_of(b);
     rows_gate(cuda->act, GATE_SILU, y, gate, up, (size_t)M * (size_t)F, cuda->stream);
-}
-
-static void op_add(struct backend *b, float *x, const float *y, int M, int K) {
-    struct cuda *cuda = cuda_of(b);
-    rows_add(cuda->act, x, y, (size_t)M * (size_t)K, cuda->stream);
 }
 
 static void op_gather(struct backend *b, float *y, const float *x, int K) {
@@ -210,31 +205,23 @@ static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq
     return table;
 }
 
-static void op_rope(struct backend *b, float *x, int heads, int D, int D_rope,
-                    const float *inv_freq, enum rope_layout layout) {
-    struct cuda *cuda = cuda_of(b);
-    if (D_rope == 0 || heads == 0) return;
-    const struct angle_table *table = angles(cuda, inv_freq, D_rope / 2);
-    struct heads_args args = {};
-    args.q = {x, heads, NULL, NULL};
-    args.M = cuda->step.at.M;
-    args.D = D;
-    args.D_rope = D_rope;
-    args.layout = layout;
-    args.cosine = table->cosine;
-    args.sine = table->sine;
-    heads_prepare(cuda->act, &args, cuda->stream);
-}
-
-static void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                        const float *v) {
+static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
+                          const struct rope *rope, int H, float *q, float *k, const float *v) {
     struct cuda *cuda = cuda_of(b);
     assert(layer >= 0 && layer < cache->config.L);
     struct heads_args args = {};
-    args.k = {(void *)k, cache->config.G, NULL, NULL};
+    args.q = {q, H, NULL, NULL};
+    args.k = {k, cache->config.G, NULL, NULL};
     args.v = {(void *)v, cache->config.G, NULL, NULL};
     args.M = cuda->step.at.M;
     args.D = cache->config.D;
+    args.D_rope = rope->D_rope;
+    args.layout = rope->layout;
+    if (rope->D_rope > 0) {
+        const struct angle_table *table = angles(cuda, rope->inv_freq, rope->D_rope / 2);
+        args.cosine = table->cosine;
+        args.sine = table->sine;
+    }
     args.cache = cache;
     args.layer = layer;
     args.slot = cuda->step.at.slot;
@@ -309,11 +296,9 @@ static const struct backend_ops cuda_ops = {
     .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
     .logits = op_logits,
-    .rope = op_rope,
-    .kv_write = op_kv_write,
+    .rope_write = op_rope_write,
     .attention = op_attention,
     .silu_gate = op_silu_gate,
-    .add = op_add,
     .gather = op_gather,
     .sampler_new = op_sampler_new,
     .sampler_free = op_sampler_free,
