@@ -51,13 +51,13 @@ struct engine {
     int in_flight;                     /* the most passes at once */
     struct pass passes[MAX_IN_FLIGHT]; /* a ring: those in flight from `first` on */
     int first, n_passes;
-    int waited_rows;    /* logit rows of the pass that was waited for last */
-    int32_t *sampled;   /* device memory [max_logit_rows]: late tokens are read here */
-    float *host_logits; /* pinned [max_logit_rows][V]; NULL until it is wanted */
+    int waited_rows;                /* logit rows of the pass that was waited for last */
+    int32_t *sampled;               /* device memory [max_logit_rows]: late tokens are read here */
+    float *host_logits;             /* pinned [max_logit_rows][V]; NULL until it is wanted */
     struct device_sampler *sampler; /* NULL where the host samples; then so are these: */
     struct sampled *results;        /* device memory [max_samples] */
     struct sampled *host_results;   /* pinned [MAX_IN_FLIGHT][max_samples] */
-    struct backend_ops timed_ops; /* in use while ops are timed */
+    struct backend_ops timed_ops;   /* in use while ops are timed */
 };
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -176,8 +176,7 @@ static void close_results(struct engine *engine) {
     int rows = engine->model.act.max_logit_rows;
     close_sampler(engine);
     if (engine->sampled) b->ops->buffer_free(b, engine->sampled, ids_bytes(engine));
-    if (engine->host_logits)
-        b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
+    if (engine->host_logits) b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
 }
 
 /* Puts what was taken in the place of what the plan guessed. */

@@ -102,8 +102,8 @@ void engine_submit(struct engine *engine, const struct step *step);
 bool engine_samples(const struct engine *engine);
 
 /* As engine_submit, with samples[n] behind the pass, n at most R + MAX_SHARED_SAMPLES; those of one
- * logit row stand together, and the first gives its late token. Such a pass is launched at once, and
- * `samples` is read by then. Those in flight are all of this kind or all of the other. */
+ * logit row stand together, and the first gives its late token. Such a pass is launched at once,
+ * and `samples` is read by then. Those in flight are all of this kind or all of the other. */
 void engine_submit_samples(struct engine *engine, const struct step *step,
                            const struct sample *samples, int n);
 
@@ -130,8 +130,8 @@ void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *
 
 /* ---- sampling ------------------------------------------------------------------------------- */
 
-/* What is asked for and what comes out: struct sampling and struct sampled of kernels.h. The order of
- * operations is documented in sampling.c. */
+/* What is asked for and what comes out: struct sampling and struct sampled of kernels.h. The order
+ * of operations is documented in sampling.c. */
 
 /* Scratch of one sampling thread: tables of the vocabulary's size. `path` is the CPU path whose
  * vector units it uses (kernels.h), NULL for the best; no result depends on it. */

@@ -363,7 +363,8 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
 }
 
 /* The sum of all shares; the weights are left in the sampler. */
-static uint64_t weigh_all(struct sampler *sampler, const struct sampling *s, const struct row *row) {
+static uint64_t weigh_all(struct sampler *sampler, const struct sampling *s,
+                          const struct row *row) {
     if (row->total > 0 && s->temperature == 1) return row->total;
     return sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
                                  1.0f / s->temperature);

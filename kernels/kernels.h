@@ -65,8 +65,8 @@ uint16_t float_to_half(float value);
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
 /* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
- * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows of
- * one sequence stand together, in the order of their positions.
+ * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows
+ * of one sequence stand together, in the order of their positions.
  *
  * A row's token may be one that the step before samples, and that the host does not know yet: then
  * its id is late_token(r), and the device finds it at sampled[r]. */
@@ -186,14 +186,14 @@ struct backend_ops {
                       int F);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
-    /* What the device samples rows of V logits with: these three are NULL on the CPU, where the host
-     * samples. It has memory for the tokens of `sequences` sequences that have penalties, and for
-     * `most` samples at once. */
+    /* What the device samples rows of V logits with: these three are NULL on the CPU, where the
+     * host samples. It has memory for the tokens of `sequences` sequences that have penalties, and
+     * for `most` samples at once. */
     struct device_sampler *(*sampler_new)(struct backend *b, int V, int sequences, int most);
     void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
     /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
-     * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together. The
-     * samples, and what they point to, are read before this returns. */
+     * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together.
+     * The samples, and what they point to, are read before this returns. */
     void (*sample)(struct backend *b, struct device_sampler *sampler, float *logits,
                    const struct sample *samples, int n, int32_t *ids, struct sampled *results);
     /* Device memory from host memory; has ended when it returns. */
@@ -204,8 +204,8 @@ struct backend_ops {
      * is none. */
     void *(*host_new)(struct backend *b, size_t bytes);
     void (*host_free)(struct backend *b, void *host, size_t bytes);
-    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without bytes
-     * only the mark. */
+    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without
+     * bytes only the mark. */
     void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
     /* Waits until all that was queued before the mark was set last has ended, and no longer. */
     void (*await)(struct backend *b, int mark);

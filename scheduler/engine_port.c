@@ -22,11 +22,11 @@ struct port {
     struct engine *engine;
     int V, n_samplers;
     struct sampler *sampler[MAX_SAMPLERS];
-    float *spare; /* [n_samplers][V] */
+    float *spare;            /* [n_samplers][V] */
     float *logits;           /* [R][V] of the step that was waited for */
     struct sample_job *jobs; /* and its jobs */
     int n_jobs;
-    int32_t *id; /* [max_logit_rows] what was sampled from its rows */
+    int32_t *id;            /* [max_logit_rows] what was sampled from its rows */
     struct sample *samples; /* [max_logit_rows + MAX_EXTRA_SAMPLES] jobs for the device, or NULL */
     _Atomic int next_job;
 };
@@ -151,8 +151,10 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
     port->engine = engine;
     port->V = engine_model(engine)->V;
     size_t most = (size_t)config->max_logit_rows + MAX_EXTRA_SAMPLES;
-    if (device) port->samples = mem_calloc(most, sizeof *port->samples);
-    else open_samplers(port, config->max_num_seqs, config->max_logit_rows);
+    if (device)
+        port->samples = mem_calloc(most, sizeof *port->samples);
+    else
+        open_samplers(port, config->max_num_seqs, config->max_logit_rows);
     struct engine_port made = {.self = port,
                                .V = port->V,
                                .in_flight = engine_in_flight(engine),

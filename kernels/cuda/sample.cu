@@ -73,8 +73,8 @@ template <int THREADS>
 __device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float max, uint64 own) {
     const uint64 shares = block_total<THREADS>(w, own);
     if (threadIdx.x == 0) /* once: divisions of doubles are slow */
-        *w.key = (uint64)__double_as_longlong((double)max +
-                                              log_positive((double)shares * SHARE_UNIT));
+        *w.key =
+            (uint64)__double_as_longlong((double)max + log_positive((double)shares * SHARE_UNIT));
     __syncthreads();
     return __longlong_as_double((long long)*w.key);
 }

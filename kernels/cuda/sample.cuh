@@ -1,7 +1,7 @@
 /* Sampling on the device: a token for each row of logits, every row by settings of its own. The
  * order of the operations is that of the CPU's sampler, written down at the top of
- * engine/sampling.c, and so are the weights' bits and their sums: equal logits give equal tokens and
- * logprobs (docs/cuda.md, "Sampling"). sampler.cuh is the op over this. */
+ * engine/sampling.c, and so are the weights' bits and their sums: equal logits give equal tokens
+ * and logprobs (docs/cuda.md, "Sampling"). sampler.cuh is the op over this. */
 #ifndef PENSTOCK_CUDA_SAMPLE_CUH
 #define PENSTOCK_CUDA_SAMPLE_CUH
 

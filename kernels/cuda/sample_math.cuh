@@ -27,8 +27,8 @@ __device__ __forceinline__ float weight_of(float x) {
     return x >= -87.0f ? y : 0.0f;
 }
 
-/* weight_share of kernels.h: a weight in units of 2^-44, rounded to nearest, ties to even. Sums of at
- * most 2^19 of them, each at most 2^44, fit in 64 bits. */
+/* weight_share of kernels.h: a weight in units of 2^-44, rounded to nearest, ties to even. Sums of
+ * at most 2^19 of them, each at most 2^44, fit in 64 bits. */
 __device__ __forceinline__ uint64 share_of(float weight) {
     return __float2ull_rn(weight * 0x1p44f);
 }

@@ -12,7 +12,8 @@
  * which the host may not know, is so never asked for.
  *
  * Biases and bans change a row of logits while it is sampled. Where several samples share such a
- * row, which the first tokens of a request's choices do, they run in as many waves; else there is one.
+ * row, which the first tokens of a request's choices do, they run in as many waves; else there is
+ * one.
  */
 #include "kernels/cuda/sampler.cuh"
 
@@ -224,15 +225,22 @@ static struct sample_row row_of(const struct sample *sample, int slot, struct la
                                 uint8_t *host) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
-    const struct sample_row row = {
-        how->temperature,      how->top_p,
-        how->min_p,            how->top_k,
-        how->presence_penalty, how->frequency_penalty,
-        how->repetition_penalty, how->n_logprobs,
-        how->seed,             sample->position,
-        sample->choice,        slot,
-        at->n_bias,            how->n_bias,
-        at->n_banned,          how->n_banned};
+    const struct sample_row row = {how->temperature,
+                                   how->top_p,
+                                   how->min_p,
+                                   how->top_k,
+                                   how->presence_penalty,
+                                   how->frequency_penalty,
+                                   how->repetition_penalty,
+                                   how->n_logprobs,
+                                   how->seed,
+                                   sample->position,
+                                   sample->choice,
+                                   slot,
+                                   at->n_bias,
+                                   how->n_bias,
+                                   at->n_banned,
+                                   how->n_banned};
     struct sample_bias *bias = (struct sample_bias *)(host + at->bias) + at->n_bias;
     for (int i = 0; i < how->n_bias; i++) bias[i] = {how->bias[i].id, how->bias[i].bias};
     int32_t *banned = (int32_t *)(host + at->banned) + at->n_banned;
@@ -248,9 +256,9 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
     const bool first = i == 0 || samples[i - 1].row != sample->row;
     const int to = at->n_rows++;
     ((struct sample_row *)host)[to] = row_of(sample, s->slot[i], at, host);
-    ((struct sample_place *)(host + at->places))[to] = {
-        sample->row, i, first ? sample->row : -1, sample->sampling ? -1 : sample->scored,
-        !sample->shared};
+    ((struct sample_place *)(host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
+                                                        sample->sampling ? -1 : sample->scored,
+                                                        !sample->shared};
 }
 
 static void put_history(const struct sample *sample, struct layout *at, uint8_t *host) {

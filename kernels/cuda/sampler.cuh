@@ -1,5 +1,5 @@
-/* The op that samples: from tokens and settings as the engine has them to rows that sample.cuh works
- * on. */
+/* The op that samples: from tokens and settings as the engine has them to rows that sample.cuh
+ * works on. */
 #ifndef PENSTOCK_CUDA_SAMPLER_CUH
 #define PENSTOCK_CUDA_SAMPLER_CUH
 

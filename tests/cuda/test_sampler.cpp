@@ -1,7 +1,7 @@
 /* The op that samples against the CPU's sampler, over many steps: sequences come, sit steps out and
- * go, several choose from one row, some rows are only scored. Slots for counts are as few as may be.
- * Results must be the CPU's to the last bit, and the last token of a history that the device must
- * know itself is not there to be read. */
+ * go, several choose from one row, some rows are only scored. Slots for counts are as few as may
+ * be. Results must be the CPU's to the last bit, and the last token of a history that the device
+ * must know itself is not there to be read. */
 #include "kernels/cuda/sampler.cuh"
 
 #include <string.h>
@@ -139,8 +139,8 @@ static void sample_on_cpu(world *w) {
             sampler_score(w->cpu, row, t.sample.scored, t.sample.n_top, &t.right);
         else
             sampler_sample(w->cpu, t.sample.sampling, own.data(), t.history.data(),
-                           t.sample.n_prompt, t.sample.n_output, t.sample.position,
-                           t.sample.choice, &t.right);
+                           t.sample.n_prompt, t.sample.n_output, t.sample.position, t.sample.choice,
+                           &t.right);
     }
 }
 
@@ -169,10 +169,11 @@ static void check_step(const world *w, const buffer &logits, const buffer &ids,
     const std::vector<struct sampled> got = results.read<struct sampled>();
     for (size_t i = 0; i < w->all.size(); i++) {
         const wanted &t = w->all[i];
-        ck_assert_msg(same_sampled(got[i], t.right),
-                      "step %d, sample %zu of row %d, %d and %d tokens before: %d (%a), not %d (%a)",
-                      step, i, t.sample.row, t.sample.n_prompt, t.sample.n_output, got[i].id,
-                      (double)got[i].logprob, t.right.id, (double)t.right.logprob);
+        ck_assert_msg(
+            same_sampled(got[i], t.right),
+            "step %d, sample %zu of row %d, %d and %d tokens before: %d (%a), not %d (%a)", step, i,
+            t.sample.row, t.sample.n_prompt, t.sample.n_output, got[i].id, (double)got[i].logprob,
+            t.right.id, (double)t.right.logprob);
         if (i == 0 || w->all[i - 1].sample.row != t.sample.row)
             ck_assert_int_eq(id[(size_t)t.sample.row], t.right.id);
     }
