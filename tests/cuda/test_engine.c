@@ -104,15 +104,17 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way. */
+/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way; with one step in
+ * flight and with two. */
 static void check_same_bytes(const struct request_set *set) {
     int few = blocks_for_largest(set, 4);
     const struct setting settings[] = {
-        {"plain", 1, 7, 8, 8, 5, 300, true},
-        {"plain", 1, 33, 8, 8, 4, few, false},
+        {"plain", 1, 7, 8, 8, 5, 300, true, 2},
+        {"plain", 1, 33, 8, 8, 4, few, false, 1},
+        {"plain", 1, 29, 8, 8, 4, few, true, 2},
     };
     struct tally tally = {0};
-    for (int i = 0; i < 2; i++) run_mixed(set, &settings[i], &tally);
+    for (int i = 0; i < 3; i++) run_mixed(set, &settings[i], &tally);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
 }

@@ -47,6 +47,7 @@ struct setting {
     int threads, max_rows, max_seqs, max_logit_rows;
     int block_size, n_blocks;
     bool caching;
+    int in_flight; /* steps; 0: as suits the backend */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
