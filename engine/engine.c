@@ -16,8 +16,9 @@
  * A pass that needs no id of the one before, and whose logits would not overwrite any that are
  * still to be read, is launched in engine_submit and follows the one before without a gap. Late ids
  * lie in one array on the device; the embedding reads them there. Whoever samples writes them: the
- * host by engine_sampled, after which the device has nothing else to do, or a kernel that is queued
- * behind the pass.
+ * host by engine_sampled, after which the device has nothing else to do, or the device itself,
+ * behind the pass of an engine_submit_samples. That is launched at once, whatever it needs, and
+ * brings back what came of its samples instead of logits.
  */
 #include "engine/engine.h"
 

@@ -269,6 +269,7 @@ row_with_penalties(const struct sample_batch &b, const struct sample_row &t, con
     return {logits, counts, b.V, t.repetition_penalty, t.frequency_penalty, t.presence_penalty};
 }
 
+/* Read anew wherever it is wanted: registers are few. */
 __device__ __forceinline__ struct sample_place place_of(const struct sample_batch &b, int i) {
     return b.places ? b.places[i] : sample_place{i, i, i, -1, 1};
 }
@@ -282,9 +283,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     __shared__ float kept[SAMPLE_MOST_CHANGES];
     const W w = {count, sum, list, listed, part, key, crossing};
     const struct sample_row t = b.rows[blockIdx.x];
-    const struct sample_place place = place_of(b, blockIdx.x);
-    struct sample_result *result = &b.results[place.result];
-    float *logits = b.logits + (size_t)place.logits * b.V;
+    struct sample_result *result = &b.results[place_of(b, blockIdx.x).result];
+    float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
     const struct changes changes = {b.bias + t.first_bias, b.banned + t.first_banned, t.n_bias,
                                     t.n_bias + t.n_banned};
     const struct row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
@@ -301,7 +301,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         __syncthreads();
     }
     if (changed) best = best_of<THREADS, N>(w, row);
-    const int id = place.scored >= 0 ? place.scored : draw<THREADS, N>(w, row, t, best);
+    const int given = place_of(b, blockIdx.x).scored;
+    const int id = given >= 0 ? given : draw<THREADS, N>(w, row, t, best);
     if (changes.n > 0) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();
@@ -309,6 +310,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     if (scored) score_chosen<THREADS, N>(w, own, lse, id, result);
     if (threadIdx.x > 0) return;
     result->id = id;
+    const struct sample_place place = place_of(b, blockIdx.x);
     if (place.id >= 0) b.ids[place.id] = id;
     if (t.slot >= 0 && place.counted) b.counts[(size_t)t.slot * b.V + id] += 1;
 }
