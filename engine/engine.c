@@ -169,6 +169,7 @@ static void open_results(struct engine *engine, const struct engine_config *conf
     engine->sampled = b->ops->buffer_new(b, ids_bytes(engine));
     /* As many sequences as may sample in one step. */
     int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
+    if (config->host_samples) return;
     open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows);
 }
 

@@ -33,6 +33,7 @@ struct engine_config {
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
     const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
     const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
+    bool host_samples;          /* the device is not to sample, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;

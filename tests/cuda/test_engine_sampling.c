@@ -1,6 +1,6 @@
 /* Sampling where the device does it, through the scheduler: what requests with settings of all
- * kinds give on the CPU, alone, they give on the CUDA backend in float32 in any company, to the
- * last bit of their logprobs. */
+ * kinds give alone where the host samples from the device's logits, they give where the device
+ * does, in company, to the last bit of their logprobs. */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 
 enum { LENGTH = 640, ASKED = 13 };
 
-static struct request_set *learn_on_cpu(const char *file, uint64_t seed) {
+static struct request_set *learn_on_host(const char *file, uint64_t seed) {
     struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){.model = {file, "float32", true, LENGTH, "cpu"},
+    *set = (struct request_set){.model = {file, "float32", true, LENGTH, "cuda", true},
                                 .reference_path = "plain",
                                 .long_prompt = 8,
                                 .longest = 12};
@@ -70,7 +70,7 @@ static void run_together(const struct request_set *set, int n_blocks) {
     free(run);
 }
 
-START_TEST(the_device_samples_what_the_cpu_does) {
+START_TEST(the_device_samples_what_the_host_does) {
     struct tiny_model tiny = {.V = 300,
                               .K = 16,
                               .F = 16,
@@ -82,9 +82,9 @@ START_TEST(the_device_samples_what_the_cpu_does) {
                               .dtype = DTYPE_F32,
                               .seed = 5};
     char *file = tiny_model_temporary(&tiny);
-    struct request_set *set = learn_on_cpu(file, 3);
+    struct request_set *set = learn_on_host(file, 3);
     check_variety(set);
-    set->model.device = "cuda";
+    set->model.host_samples = false;
     run_together(set, 16);
     request_set_free(set);
     free(set);
@@ -96,7 +96,7 @@ int main(void) {
     Suite *suite = suite_create("cuda_engine_sampling");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_test(core, the_device_samples_what_the_cpu_does);
+    tcase_add_test(core, the_device_samples_what_the_host_does);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

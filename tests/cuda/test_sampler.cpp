@@ -181,11 +181,13 @@ static void check_step(const world *w, const buffer &logits, const buffer &ids,
     ck_assert(memcmp(after.data(), w->logits.data(), after.size() * sizeof(float)) == 0);
 }
 
-/* Of choices that share a row the first goes on. */
+/* Of choices that share a row the first goes on. A token may be thrown away. */
 static void commit(world *w) {
     for (size_t i = 0; i < w->all.size(); i++) {
         wanted &t = w->all[i];
         if (!t.of || (i > 0 && w->all[i - 1].sample.row == t.sample.row)) continue;
+        t.of->in_step_before = false;
+        if (random_below(&w->state, 8) == 0) continue;
         t.of->tokens.push_back(t.right.id);
         t.of->in_step_before = !t.sample.shared;
     }

@@ -57,6 +57,7 @@ struct model_choice {
     bool float32;
     int max_model_len;
     const char *device; /* NULL: the CPU */
+    bool host_samples;
 };
 
 struct request_set {
