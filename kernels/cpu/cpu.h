@@ -353,8 +353,6 @@ extern const struct logit_ops plain_logits;
 
 /* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
 float plain_weight(float x);
-/* The fixed tree over 16 partial sums, in place. */
-double tree_sum_of_doubles(double *s);
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 

@@ -58,6 +58,7 @@ struct model_choice {
     int max_model_len;
     const char *device;               /* NULL: the CPU */
     const char *dtype, *quantization; /* of the engine's settings, for CUDA; or NULL */
+    bool host_samples;
 };
 
 struct request_set {
