@@ -2,9 +2,9 @@
  *
  * Order at start-up: the file is mapped and checked; the model's shape is read; a thread begins to
  * read tokenizer, template and end ids; memory is planned; the backend starts its threads; weights
- * go into the backend's layout, tensor by tensor, each one's pages of the file being let go, so
- * that no more than one copy and one tensor are resident; cache and activations are made. When the
- * text's thread has ended too the file is let go: nothing points into it.
+ * go into the backend's layout, tensor by tensor, the file's pages being let go every few of them,
+ * so that little more than one copy is resident; cache and activations are made. When the text's
+ * thread has ended too the file is let go: nothing points into it.
  * On the CPU a pass runs in engine_submit, on the caller's thread and the backend's; engine_wait
  * only hands over the logits. Backends that run beside the host make use of the split.
  */

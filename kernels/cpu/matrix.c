@@ -237,16 +237,17 @@ static enum status check(enum dtype type, int N, int K, struct err *err) {
     return STATUS_OK;
 }
 
+enum { PIECE_BYTES = 64 << 10 };
+
 struct relay_job {
     struct matrix *w;
     enum dtype type;
     const uint8_t *rows;
     size_t row_bytes;
+    int piece_panels;
 };
 
-static void relay_panel(void *arg, int panel, int thread) {
-    (void)thread;
-    struct relay_job *job = arg;
+static void relay_panel(struct relay_job *job, int panel) {
     struct matrix *w = job->w;
     const uint8_t *first = job->rows + (size_t)panel * LANES * job->row_bytes;
     if ((panel + 1) * LANES <= w->N && relay_whole_panel(w, panel, first, job->row_bytes)) return;
@@ -261,6 +262,24 @@ static void relay_panel(void *arg, int panel, int thread) {
     }
 }
 
+static void relay_piece(void *arg, int piece, int thread) {
+    (void)thread;
+    struct relay_job *job = arg;
+    int from = piece * job->piece_panels, to = from + job->piece_panels;
+    for (int panel = from; panel < to && panel < job->w->n_panels; panel++) relay_panel(job, panel);
+}
+
+/* A piece is about as much of the file as the system maps at one fault, so that threads seldom
+ * meet in one; and all threads get as many. */
+static void relay(struct cpu *cpu, struct relay_job *job) {
+    size_t panels = (size_t)job->w->n_panels, threads = (size_t)cpu->head.n_threads;
+    size_t pieces = panels * LANES * job->row_bytes / PIECE_BYTES;
+    pieces = round_up(pieces ? pieces : 1, threads);
+    job->piece_panels = (int)((panels + pieces - 1) / pieces);
+    pool_run(cpu->pool, relay_piece, job,
+             (job->w->n_panels + job->piece_panels - 1) / job->piece_panels);
+}
+
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                         const void *rows, bool as_float, struct err *err) {
     enum status status = check(type, N, K, err);
@@ -273,8 +292,8 @@ enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, i
     struct matrix *w = mem_alloc(sizeof *w);
     *w = plain;
     slab_take(cpu, w);
-    struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K)};
-    pool_run(cpu->pool, relay_panel, &job, w->n_panels);
+    struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K), 0};
+    relay(cpu, &job);
     *out = w;
     return STATUS_OK;
 }
