@@ -44,6 +44,12 @@ static inline void halves(uint8_t *to, const uint8_t *from, size_t row_bytes) {
     for (int lane = 0; lane < LANES; lane++, from += row_bytes) memcpy(to + 2 * lane, from, 2);
 }
 
+/* The next panel's rows follow this one's: they are asked for block by block, because 16 rows read
+ * side by side are no stream that a processor would see coming. */
+static inline void prefetch(const uint8_t *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
 /* ---- 32 weights a block: Q4_0, Q4_1, Q8_0 --------------------------------------------------- */
 
 static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w,
@@ -51,7 +57,9 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
     size_t codes_at = type == DTYPE_Q4_1 ? 4 : 2, block_bytes = codes_at + 16;
     uint32_t flip = type == DTYPE_Q8_0 ? 0x80808080 : 0;
     if (type == DTYPE_Q8_0) block_bytes += 16;
-    for (int i = 0; i < w->n_blocks; i++, from += block_bytes) {
+    const uint8_t *next = from + LANES * row_bytes;
+    for (int i = 0; i < w->n_blocks; i++, from += block_bytes, next += LANES * block_bytes) {
+        prefetch(next, LANES * block_bytes);
         halves(scales, from, row_bytes);
         if (type == DTYPE_Q4_1) halves(scales + 2 * LANES, from + 2, row_bytes);
         turn_all(codes, from + codes_at, row_bytes, flip);
