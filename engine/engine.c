@@ -1,10 +1,10 @@
 /* DESIGN: opening a model and running its passes.
  *
- * Order at start-up: the file is mapped and checked; the model's shape, tokenizer, template and end
- * ids are read; memory is planned; the backend starts its threads; weights go into the backend's
- * layout, tensor by tensor, each one's pages of the file being let go, so that no more than one
- * copy and one tensor are resident; cache and activations are made. After that the file is let go:
- * nothing points into it.
+ * Order at start-up: the file is mapped and checked; the model's shape is read; a thread begins to
+ * read tokenizer, template and end ids; memory is planned; the backend starts its threads; weights
+ * go into the backend's layout, tensor by tensor, the file's pages being let go every few of them,
+ * so that little more than one copy is resident; cache and activations are made. When the text's
+ * thread has ended too the file is let go: nothing points into it.
  *
  * Passes. On the CPU a pass runs when it is launched, on the caller's thread and the backend's. On
  * a device launching queues it and the copy of its logits to pinned memory, with a mark behind that
@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,35 @@ static enum status read_template(struct engine *engine, const struct gguf *gguf,
     enum status status = chat_template_text(gguf, &text, &length, err);
     if (status || !text) return status;
     return chat_template_new(&engine->chat_template, text, length, err);
+}
+
+/* The text's side is read on a thread of its own while the weights are taken in: neither needs
+ * anything of the other, and at the start there is nothing else to do. */
+struct text_job {
+    struct engine *engine;
+    const struct gguf *gguf;
+    pthread_t thread;
+    bool beside; /* the thread runs */
+    enum status status;
+    struct err err;
+};
+
+static void *read_text(void *arg) {
+    struct text_job *job = arg;
+    job->status = read_tokenizer(job->engine, job->gguf, &job->err);
+    if (!job->status) job->status = read_template(job->engine, job->gguf, &job->err);
+    return NULL;
+}
+
+static void begin_text(struct text_job *job) {
+    job->beside = pthread_create(&job->thread, NULL, read_text, job) == 0;
+    if (!job->beside) read_text(job);
+}
+
+static enum status end_text(struct text_job *job, struct err *err) {
+    if (job->beside) pthread_join(job->thread, NULL);
+    if (job->status && err) *err = job->err;
+    return job->status;
 }
 
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err) {
@@ -231,18 +261,21 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     struct machine_memory machine;
     struct model_info *info = &engine->model.info;
     enum status status = model_info_read(info, gguf, config->model, err);
-    if (!status) status = read_tokenizer(engine, gguf, err);
-    if (!status) status = read_template(engine, gguf, err);
+    if (status) return status;
+    struct text_job text = {.engine = engine, .gguf = gguf};
+    begin_text(&text);
     machine_memory_read(&machine);
-    if (!status) status = memory_plan(&engine->memory, info, config, &machine, err);
+    status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = check_types(config, err);
     if (!status) status = open_backend(engine, config, err);
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_cache(engine, config, err);
-    if (status) return status;
-    open_results(engine, config);
-    finish_memory(engine);
-    return STATUS_OK;
+    if (!status) {
+        open_results(engine, config);
+        finish_memory(engine);
+    }
+    enum status text_status = end_text(&text, err); /* what is wrong there is told first */
+    return text_status ? text_status : status;
 }
 
 enum status engine_open(struct engine **out, const struct engine_config *asked, struct err *err) {

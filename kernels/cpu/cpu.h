@@ -151,6 +151,11 @@ void matrix_half_block(const struct matrix *w, struct half_block *block, int row
 void matrix_half_row(const struct matrix *w, int row, float *out);
 /* Writes a row of two-byte floats into its panel, whose memory is zero. */
 void matrix_write_halves(struct matrix *w, int row, const void *from);
+/* Writes a row of 4- to 8-bit weights into its panel, whose memory is zero. */
+void matrix_write_row(struct matrix *w, int row, const void *from);
+/* Writes a panel from its 16 rows, whole, for the types that have a quick way (relay.c); the bytes
+ * are those of row by row. False: nothing was done. */
+bool relay_whole_panel(struct matrix *w, int panel, const uint8_t *rows, size_t row_bytes);
 /* out[K] = row `row`, dequantised. */
 void matrix_row(const struct matrix *w, int row, float *out);
 
