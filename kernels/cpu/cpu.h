@@ -144,7 +144,7 @@ struct matrix {
 };
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
-                        const void *rows, bool as_float, struct err *err);
+                        const void *rows, enum matrix_form form, struct err *err);
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
@@ -360,8 +360,6 @@ extern const struct logit_ops plain_logits;
 
 /* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
 float plain_weight(float x);
-/* The fixed tree over 16 partial sums, in place. */
-double tree_sum_of_doubles(double *s);
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 

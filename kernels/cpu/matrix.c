@@ -281,10 +281,13 @@ static void relay(struct cpu *cpu, struct relay_job *job) {
 }
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
-                        const void *rows, bool as_float, struct err *err) {
+                        const void *rows, enum matrix_form form, struct err *err) {
     enum status status = check(type, N, K, err);
     if (status != STATUS_OK) return status;
-    struct matrix plain = {.type = as_float ? DTYPE_F32 : type, .N = N, .K = K};
+    if (form == MATRIX_FP8)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "the CPU multiplies no fp8; serve a file of q8_0 or q4_k");
+    struct matrix plain = {.type = form == MATRIX_FLOAT32 ? DTYPE_F32 : type, .N = N, .K = K};
     plain.format = format_of(plain.type);
     plain.n_panels = (N + LANES - 1) / LANES;
     if (!plan(&plain))
