@@ -65,6 +65,10 @@ static void download(struct backend *b, void *host, const void *device, size_t b
     TIMED(OP_DOWNLOAD, download(b, host, device, bytes));
 }
 
+static void await(struct backend *b, int mark) {
+    TIMED(OP_DOWNLOAD, await(b, mark));
+}
+
 void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times) {
     assert(!b->times);
     b->timed = b->ops;
@@ -79,6 +83,7 @@ void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_ti
     table->gather = gather;
     table->logits = logits;
     table->download = download;
+    table->await = await;
     b->ops = table;
 }
 

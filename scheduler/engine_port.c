@@ -4,7 +4,10 @@
  * thread calls, so the parallel work is one task a sampler: task i owns sampler i and takes jobs
  * from a shared counter until none is left. Which sampler does which job changes no result
  * (sampler_sample). A choice of a forked prompt shares its logits with the others, so its task
- * works on a copy.
+ * works on a copy. Sampling belongs to the wait, because the step behind may want the ids: it is
+ * launched as soon as they are there, and runs while the results are committed.
+ *
+ * Where the device samples, jobs go down with their step, and only what came of them comes back.
  */
 #include "scheduler/engine_port.h"
 
@@ -19,9 +22,12 @@ struct port {
     struct engine *engine;
     int V, n_samplers;
     struct sampler *sampler[MAX_SAMPLERS];
-    float *spare; /* [n_samplers][V] */
-    struct sample_job *jobs;
+    float *spare;            /* [n_samplers][V] */
+    float *logits;           /* [R][V] of the step that was waited for */
+    struct sample_job *jobs; /* and its jobs */
     int n_jobs;
+    int32_t *id;            /* [max_logit_rows] what was sampled from its rows */
+    struct sample *samples; /* [max_logit_rows + MAX_EXTRA_SAMPLES] jobs for the device, or NULL */
     _Atomic int next_job;
 };
 
@@ -29,16 +35,51 @@ static size_t spare_bytes(const struct port *port) {
     return (size_t)port->n_samplers * (size_t)port->V * sizeof *port->spare;
 }
 
-static void port_submit(void *self, const struct step *step) {
+static void port_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+    (void)jobs, (void)n;
     engine_submit(((struct port *)self)->engine, step);
 }
 
-static float *port_wait(void *self) {
-    return engine_wait(((struct port *)self)->engine);
+/* ---- on the device -------------------------------------------------------------------------- */
+
+static_assert(MAX_EXTRA_SAMPLES <= MAX_SHARED_SAMPLES, "the engine takes what a step may sample");
+
+/* A sequence's number, which no other one of the process's life has. */
+static uint64_t number_of(const struct sequence *sequence) {
+    return sequence->request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
 }
 
+static struct sample sample_of(const struct sample_job *job) {
+    struct sample sample = {.row = job->row,
+                            .sampling = job->sampling,
+                            .n_top = job->n_top,
+                            .position = job->position,
+                            .choice = job->choice,
+                            .history = job->history,
+                            .n_prompt = job->n_prompt,
+                            .n_output = job->n_output,
+                            .sequence = number_of(job->sequence),
+                            .shared = job->shared};
+    if (job->score) sample.scored = job->history[job->position];
+    return sample;
+}
+
+static void device_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+    struct port *port = self;
+    for (int i = 0; i < n; i++) port->samples[i] = sample_of(&jobs[i]);
+    engine_submit_samples(port->engine, step, port->samples, n);
+}
+
+static void device_wait(void *self, struct sample_job *jobs, int n) {
+    const struct sampled *sampled = engine_wait_samples(((struct port *)self)->engine);
+    for (int i = 0; i < n; i++) jobs[i].out = sampled[i];
+}
+
+/* ---- on the host ---------------------------------------------------------------------------- */
+
 static void run_job(struct port *port, int i, struct sample_job *job) {
-    float *logits = job->logits;
+    float *logits = port->logits + (size_t)job->row * (size_t)port->V;
+    if (job->dropped) return;
     if (job->score) {
         sampler_score(port->sampler[i], logits, job->history[job->position], job->n_top, &job->out);
         return;
@@ -60,19 +101,34 @@ static void run_jobs(void *self, int i) {
     }
 }
 
-static void port_sample(void *self, struct sample_job *jobs, int n) {
+/* The ids that rows of the next step may want. What is no id ends its sequence when it is
+ * committed, which is too late for a row that is planned already: that one gets any id. */
+static void set_ids(struct port *port) {
+    for (int i = 0; i < port->n_jobs; i++) {
+        const struct sample_job *job = &port->jobs[i];
+        if (job->dropped || job->score) continue;
+        port->id[job->row] = job->out.id >= 0 && job->out.id < port->V ? job->out.id : 0;
+    }
+}
+
+static void port_wait(void *self, struct sample_job *jobs, int n) {
     struct port *port = self;
+    port->logits = engine_wait(port->engine);
     port->jobs = jobs;
     port->n_jobs = n;
     atomic_store(&port->next_job, 0);
     int tasks = n < port->n_samplers ? n : port->n_samplers;
     if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
+    set_ids(port);
+    engine_sampled(port->engine, port->id);
 }
 
 static void port_close(void *self) {
     struct port *port = self;
     for (int i = 0; i < port->n_samplers; i++) sampler_free(port->sampler[i]);
     mem_large_free(port->spare, spare_bytes(port));
+    free(port->id);
+    free(port->samples);
     free(port);
 }
 
@@ -82,18 +138,28 @@ static int samplers_wanted(const struct engine *engine, int max_seqs) {
     return n < max_seqs ? n : max_seqs;
 }
 
-struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
-    struct port *port = mem_calloc(1, sizeof *port);
-    port->engine = engine;
-    port->V = engine_model(engine)->V;
-    port->n_samplers = samplers_wanted(engine, config->max_num_seqs);
+static void open_samplers(struct port *port, int max_seqs, int max_logit_rows) {
+    port->n_samplers = samplers_wanted(port->engine, max_seqs);
     for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V, NULL);
     port->spare = mem_large(spare_bytes(port));
+    port->id = mem_calloc((size_t)max_logit_rows, sizeof *port->id);
+}
+
+struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
+    struct port *port = mem_calloc(1, sizeof *port);
+    bool device = engine_samples(engine);
+    port->engine = engine;
+    port->V = engine_model(engine)->V;
+    size_t most = (size_t)config->max_logit_rows + MAX_EXTRA_SAMPLES;
+    if (device)
+        port->samples = mem_calloc(most, sizeof *port->samples);
+    else
+        open_samplers(port, config->max_num_seqs, config->max_logit_rows);
     struct engine_port made = {.self = port,
                                .V = port->V,
-                               .submit = port_submit,
-                               .wait = port_wait,
-                               .sample = port_sample,
+                               .in_flight = engine_in_flight(engine),
+                               .submit = device ? device_submit : port_submit,
+                               .wait = device ? device_wait : port_wait,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

@@ -67,8 +67,8 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
-                                 int K, const void *rows, bool as_float, struct err *err) {
-    return matrix_make(out, cpu_of(b), type, N, K, rows, as_float, err);
+                                 int K, const void *rows, enum matrix_form form, struct err *err) {
+    return matrix_make(out, cpu_of(b), type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -91,6 +91,17 @@ static void op_upload(struct backend *b, void *device, const void *host, size_t 
 static void op_download(struct backend *b, void *host, const void *device, size_t bytes) {
     (void)b;
     memcpy(host, device, bytes);
+}
+
+static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (bytes > 0) op_download(b, host, device, bytes);
+}
+
+/* All ops have ended when they return. */
+static void op_await(struct backend *b, int mark) {
+    (void)b;
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
 }
 
 struct parallel_job {
@@ -137,6 +148,10 @@ static const struct backend_ops cpu_ops = {
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
+    .host_new = op_buffer_new,
+    .host_free = op_buffer_free,
+    .fetch = op_fetch,
+    .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
 };
@@ -162,7 +177,8 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .name = "cpu",
                                  .path = path->name,
                                  .n_threads = pool_threads(cpu->pool),
-                                 .host_memory = true};
+                                 .host_memory = true,
+                                 .in_flight = 1};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;

@@ -34,8 +34,12 @@ static int piece_end(const struct rows_job *job, int i) {
 static void embed_piece(void *arg, int i, int thread) {
     (void)thread;
     struct rows_job *job = arg;
-    for (int m = i * job->rows; m < piece_end(job, i); m++)
-        matrix_row(job->w, job->cpu->step->token[m], job->y + (size_t)m * job->length);
+    const struct step *step = job->cpu->step;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        int32_t id = step->token[m];
+        if (id < 0) id = step->sampled[late_token(id)];
+        matrix_row(job->w, id, job->y + (size_t)m * job->length);
+    }
 }
 
 void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
