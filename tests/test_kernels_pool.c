@@ -85,6 +85,43 @@ START_TEST(jobs_see_what_came_before) {
 }
 END_TEST
 
+/* The pieces in the order in which each thread ran them. */
+struct order {
+    int piece[MOST_THREADS][MOST_PIECES], n[MOST_THREADS];
+    bool late; /* the caller's first piece takes until all others but its own are done */
+    _Atomic int done;
+    int pieces;
+};
+
+static void note_piece(void *arg, int i, int thread) {
+    struct order *order = arg;
+    order->piece[thread][order->n[thread]++] = i;
+    while (order->late && thread == 0 && atomic_load(&order->done) < order->pieces - 1) {
+    }
+    atomic_fetch_add(&order->done, 1);
+}
+
+/* A thread's own pieces are neighbours and come first, in rising order; then the last ones of
+ * others. Where the caller is late, others do all pieces but the one that it has begun. */
+START_TEST(threads_run_neighbouring_pieces) {
+    enum { THREADS = 3, PIECES = 61 };
+    struct pool *pool = pool_new(THREADS);
+    for (int round = 0; round < 40; round++) {
+        struct order order = {.late = round % 4 == 3, .pieces = PIECES};
+        pool_run(pool, note_piece, &order, PIECES);
+        for (int t = 0; t < THREADS; t++) {
+            int from = PIECES * t / THREADS, to = PIECES * (t + 1) / THREADS, own = 0;
+            while (own < order.n[t] && order.piece[t][own] == from + own) own++;
+            ck_assert_int_le(own, to - from);
+            for (int i = own; i < order.n[t]; i++)
+                ck_assert(order.piece[t][i] < from || order.piece[t][i] >= to);
+        }
+        if (order.late) ck_assert_int_le(order.n[0], 1);
+    }
+    pool_free(pool);
+}
+END_TEST
+
 static void *burn(void *arg) {
     _Atomic int *stop = arg;
     while (!atomic_load_explicit(stop, memory_order_relaxed)) {
@@ -136,6 +173,7 @@ int main(void) {
     tcase_add_loop_test(core, every_piece_runs_once, 1, MOST_THREADS + 1);
     tcase_add_test(core, sleepers_are_woken);
     tcase_add_test(core, jobs_see_what_came_before);
+    tcase_add_test(core, threads_run_neighbouring_pieces);
     tcase_add_test(core, taken_cores_do_not_stop_it);
     tcase_add_test(core, idle_threads_take_no_time);
     tcase_add_test(core, opening_and_closing);

@@ -315,7 +315,7 @@ INLINE lanes lanes_load_exponents(const uint8_t *p) {
  * all panels are, a share with each block, into the second cache: fetching to the first one halves
  * the rate. The first tile of rows does it; those behind find the panel in the caches. */
 
-enum { AHEAD = 32768 }; /* bytes, found by trying powers of two */
+enum { AHEAD = 16384 }; /* bytes, found by trying powers of two */
 
 INLINE size_t fetch_share(const struct matrix *w) {
     return round_up(w->panel_bytes / (size_t)w->n_blocks, 64);

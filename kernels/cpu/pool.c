@@ -3,13 +3,15 @@
  * DESIGN
  * Purpose   one caller hands out pieces 0..n-1 of a job; it and the workers claim them one by one
  *           until none is left.
- * Claims    `state` is one 64-bit word: the job's number in the high half, pieces left in the low
- *           half. A claim is a compare-and-swap that takes one off. So a worker that comes late,
- *           with an old job's number, claims nothing; and one that was preempted holds up nobody
- *           but its own piece.
- * Order     the job's fields are written before `state` is released with the new number, and not
- *           again before all its pieces have ended. A worker reads them before its claim; a claim
- *           that succeeds proves that they were this job's. What a piece wrote is seen by the
+ * Claims    each thread has a share of neighbouring pieces and takes them in rising order, so that
+ *           it reads on in memory where its last piece ended; when its share is used up it takes
+ *           the last pieces of others. A share is one 64-bit word: the job's number, its first
+ *           piece, and the one after its last. A claim is a compare-and-swap. So a worker that
+ *           comes late, with an old job's number, claims nothing; and one that was preempted holds
+ *           up nobody but its own piece.
+ * Order     the job's fields are written before the shares are released with the new number, and
+ *           not again before all its pieces have ended. A worker reads them before its claim; a
+ *           claim that succeeds proves that they were this job's. What a piece wrote is seen by the
  *           caller through `ended`.
  * Waiting   workers spin on `posted` for SPIN_NS after their last piece, then sleep on a futex; so
  *           a pool between two ops answers in well under a microsecond and an idle pool takes no
@@ -28,14 +30,15 @@
 
 enum { SPIN_NS = 100000, PAUSES_A_LOOK_AT_THE_CLOCK = 64 };
 
+/* A thread and the pieces that are its own. */
 struct worker {
-    struct pool *pool;
+    _Alignas(64) _Atomic uint64_t share;
+    _Alignas(64) struct pool *pool;
     pthread_t thread;
-    int number; /* from 1; the caller is 0 */
+    int number; /* the caller is 0 */
 };
 
 struct pool {
-    _Alignas(64) _Atomic uint64_t state;
     _Alignas(64) _Atomic uint32_t ended; /* pieces of this job that have ended */
     _Atomic uint32_t caller_sleeps;
     _Alignas(64) _Atomic uint32_t posted; /* the futex word of workers: the job's number */
@@ -44,10 +47,9 @@ struct pool {
     /* the job */
     void (*_Atomic fn)(void *arg, int i, int thread);
     void *_Atomic arg;
-    _Atomic uint32_t n;
     size_t bytes; /* of this struct */
-    int n_workers;
-    struct worker workers[];
+    int n_threads;
+    struct worker workers[]; /* [n_threads], the caller first */
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
@@ -64,31 +66,59 @@ static void cpu_pause(void) {
 #endif
 }
 
-static uint32_t job_of(uint64_t state) {
-    return (uint32_t)(state >> 32);
+/* ---- claims --------------------------------------------------------------------------------- */
+
+enum { PIECE_BITS = 18, MOST_PIECES = 1 << PIECE_BITS };
+
+static uint64_t share_of(uint32_t job, uint32_t from, uint32_t to) {
+    return (uint64_t)job << (2 * PIECE_BITS) | (uint64_t)from << PIECE_BITS | to;
 }
 
-static uint32_t left_of(uint64_t state) {
-    return (uint32_t)state;
+/* As many bits of a job's number as a share holds; they come again after an hour of jobs. */
+static uint32_t job_bits(uint32_t job) {
+    return job & ((1u << (64 - 2 * PIECE_BITS)) - 1);
 }
 
-/* Runs pieces of job `job` until none is left to claim; returns how many it ran. */
-static uint32_t work(struct pool *pool, uint32_t job, int thread) {
+static uint32_t from_of(uint64_t share) {
+    return (uint32_t)(share >> PIECE_BITS) & (MOST_PIECES - 1);
+}
+
+static uint32_t to_of(uint64_t share) {
+    return (uint32_t)share & (MOST_PIECES - 1);
+}
+
+/* Runs pieces of one share, from its end when it is another thread's, until none is left to claim;
+ * returns how many it ran. */
+static uint32_t work_on(struct pool *pool, struct worker *owner, uint32_t job, int thread) {
     uint32_t ran = 0;
-    uint64_t state = atomic_load_explicit(&pool->state, memory_order_acquire);
-    while (job_of(state) == job && left_of(state) > 0) {
+    bool own = owner->number == thread;
+    uint64_t share = atomic_load_explicit(&owner->share, memory_order_acquire);
+    while (share >> (2 * PIECE_BITS) == job && from_of(share) < to_of(share)) {
         void (*fn)(void *, int, int) = atomic_load_explicit(&pool->fn, memory_order_relaxed);
         void *arg = atomic_load_explicit(&pool->arg, memory_order_relaxed);
-        uint32_t n = atomic_load_explicit(&pool->n, memory_order_relaxed);
-        if (!atomic_compare_exchange_weak_explicit(&pool->state, &state, state - 1,
+        uint64_t rest = own ? share + (1u << PIECE_BITS) : share - 1;
+        if (!atomic_compare_exchange_weak_explicit(&owner->share, &share, rest,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        fn(arg, (int)(n - left_of(state)), thread);
+        fn(arg, (int)(own ? from_of(share) : to_of(rest)), thread);
         ran++;
-        state = atomic_load_explicit(&pool->state, memory_order_acquire);
+        share = atomic_load_explicit(&owner->share, memory_order_acquire);
     }
     return ran;
 }
+
+/* Runs pieces of job `job`, the thread's own first, until none is left to claim; returns how many
+ * it ran. */
+static uint32_t work(struct pool *pool, uint32_t job, int thread) {
+    uint32_t ran = 0;
+    for (int i = 0; i < pool->n_threads; i++) {
+        int owner = thread + i < pool->n_threads ? thread + i : thread + i - pool->n_threads;
+        ran += work_on(pool, &pool->workers[owner], job_bits(job), thread);
+    }
+    return ran;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
 
 /* True once a job other than `seen` is posted within the spinning time. */
 static bool spin_for_job(struct pool *pool, uint32_t seen) {
@@ -150,22 +180,30 @@ static void wait_for_ended(struct pool *pool, uint32_t n) {
 /* Posts the number that workers look at, and wakes those that sleep. */
 static void post(struct pool *pool, uint32_t job) {
     atomic_store(&pool->posted, job);
-    if (atomic_load(&pool->sleepers) > 0) futex_wake(&pool->posted, pool->n_workers);
+    if (atomic_load(&pool->sleepers) > 0) futex_wake(&pool->posted, pool->n_threads - 1);
+}
+
+/* Gives each thread its share of the job's n pieces. */
+static void share_out(struct pool *pool, uint32_t job, int n) {
+    for (int t = 0; t < pool->n_threads; t++) {
+        uint32_t from = (uint32_t)((int64_t)n * t / pool->n_threads);
+        uint32_t to = (uint32_t)((int64_t)n * (t + 1) / pool->n_threads);
+        atomic_store_explicit(&pool->workers[t].share, share_of(job_bits(job), from, to),
+                              memory_order_release);
+    }
 }
 
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n) {
-    if (n <= 1 || pool->n_workers == 0) {
+    assert(n < MOST_PIECES);
+    if (n <= 1 || pool->n_threads == 1) {
         for (int i = 0; i < n; i++) fn(arg, i, 0);
         return;
     }
-    uint64_t state = atomic_load_explicit(&pool->state, memory_order_relaxed);
-    assert(left_of(state) == 0);
-    uint32_t job = job_of(state) + 1;
+    uint32_t job = atomic_load_explicit(&pool->posted, memory_order_relaxed) + 1;
     atomic_store_explicit(&pool->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&pool->arg, arg, memory_order_relaxed);
-    atomic_store_explicit(&pool->n, (uint32_t)n, memory_order_relaxed);
     atomic_store_explicit(&pool->ended, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->state, (uint64_t)job << 32 | (uint32_t)n, memory_order_release);
+    share_out(pool, job, n);
     post(pool, job);
     atomic_fetch_add(&pool->ended, work(pool, job, 0));
     wait_for_ended(pool, (uint32_t)n);
@@ -173,25 +211,27 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void 
 
 struct pool *pool_new(int n_threads) {
     assert(n_threads >= 1);
-    size_t bytes = sizeof(struct pool) + (size_t)(n_threads - 1) * sizeof(struct worker);
+    size_t bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct worker);
     struct pool *pool = mem_large(bytes);
     pool->bytes = bytes;
-    for (int i = 0; i < n_threads - 1; i++) {
+    pool->n_threads = 1;
+    for (int i = 1; i < n_threads; i++) {
         struct worker *worker = &pool->workers[i];
-        *worker = (struct worker){.pool = pool, .number = i + 1};
+        worker->pool = pool;
+        worker->number = i;
         if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) break;
-        pool->n_workers++;
+        pool->n_threads++;
     }
     return pool;
 }
 
 int pool_threads(const struct pool *pool) {
-    return pool->n_workers + 1;
+    return pool->n_threads;
 }
 
 void pool_free(struct pool *pool) {
     atomic_store(&pool->stop, true);
     post(pool, atomic_load(&pool->posted) + 1);
-    for (int i = 0; i < pool->n_workers; i++) pthread_join(pool->workers[i].thread, NULL);
+    for (int i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i].thread, NULL);
     mem_large_free(pool, pool->bytes);
 }
