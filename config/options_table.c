@@ -54,6 +54,9 @@ const struct option option_table[] = {
      SERVE, "Scheduling", "requests that may wait; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,
      SERVE, "Scheduling", "prompt tokens that may wait; more are refused with 429"},
+    {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL,
+     COMMAND_SERVE | COMMAND_RUN, "Scheduling",
+     "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, COMMAND_SERVE | COMMAND_RUN,
      "Scheduling", "for requests that bring none; -1: a new one for each"},
 

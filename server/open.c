@@ -47,6 +47,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
         .device = options->device,
+        .in_flight = options->steps_in_flight,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
         .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,

@@ -20,6 +20,7 @@
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/step.cuh"
 
 struct angle_table {
@@ -254,6 +255,22 @@ static void op_logits(struct backend *b, float *y, const float *x, struct matrix
     gemm(&head->packed, y, x, R, &end, cuda->stream);
 }
 
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+static struct device_sampler *op_sampler_new(struct backend *b, int V, int sequences, int most) {
+    (void)b;
+    return device_sampler_new(V, sequences, most);
+}
+
+static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
+    device_sampler_free(sampler, cuda_of(b)->stream);
+}
+
+static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
+                      const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+    device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
+}
+
 /* ---- the host's own work -------------------------------------------------------------------- */
 
 static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n) {
@@ -292,6 +309,9 @@ static const struct backend_ops cuda_ops = {
     .attention = op_attention,
     .silu_gate = op_silu_gate,
     .gather = op_gather,
+    .sampler_new = op_sampler_new,
+    .sampler_free = op_sampler_free,
+    .sample = op_sample,
     .upload = op_upload,
     .download = op_download,
     .host_new = op_host_new,

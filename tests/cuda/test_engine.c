@@ -98,6 +98,18 @@ static void run_mixed(const struct request_set *set, const struct setting *setti
     free(run);
 }
 
+/* The long request alone: chunks of its prompt have no logits and follow one another without the
+ * host. */
+static void run_long(const struct request_set *set, const struct setting *setting) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    run_add(run, &set->asked[0]);
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
+    free(run);
+}
+
 static int blocks_for_largest(const struct request_set *set, int block_size) {
     int largest = 0;
     for (int i = 1; i < set->n_asked; i++) {
@@ -108,17 +120,20 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; and, in 16 bits,
- * prompts whole and side by side, some 100 rows, which in float32 go the same way as few. */
+/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; with one step in
+ * flight and with two; and, in 16 bits, prompts whole and side by side, some 100 rows, which in
+ * float32 go the same way as few. */
 static void check_same_bytes(const struct request_set *set) {
     int few = blocks_for_largest(set, 4);
     const struct setting settings[] = {
-        {"plain", 1, 7, 8, 8, 5, 300, true},
-        {"plain", 1, 33, 8, 8, 4, few, false},
-        {"plain", 1, 150, 8, 8, 16, 100, false},
+        {"plain", 1, 7, 8, 8, 5, 300, true, 2},
+        {"plain", 1, 33, 8, 8, 4, few, false, 1},
+        {"plain", 1, 29, 8, 8, 4, few, true, 2},
+        {"plain", 1, 150, 8, 8, 16, 100, false, 2},
     };
     struct tally tally = {0};
-    for (int i = 0; i < (set->model.float32 ? 2 : 3); i++) run_mixed(set, &settings[i], &tally);
+    for (int i = 0; i < (set->model.float32 ? 3 : 4); i++) run_mixed(set, &settings[i], &tally);
+    run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
 }

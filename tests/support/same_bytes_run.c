@@ -138,6 +138,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .max_num_batched_tokens = s->max_rows,
                                    .max_logit_rows = s->max_logit_rows,
                                    .block_size = s->block_size,
+                                   .in_flight = s->in_flight,
+                                   .host_samples = m->host_samples,
                                    .cpu_path = s->path};
     config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
     struct engine *engine;
