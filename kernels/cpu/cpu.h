@@ -82,6 +82,8 @@ struct block {
 
 /* Reads weights 32 * i .. 32 * i + 31 of a row of a quantised type. */
 void block_read(struct block *block, enum dtype type, const void *row, size_t i);
+/* Scale and minimum of block i of 8 out of the 12 bytes at `p` in which Q4_K and Q5_K keep them. */
+void block_k_scales(const uint8_t *p, int i, uint8_t *scale, uint8_t *min);
 /* The weights that a block stands for. */
 void block_floats(const struct block *block, float *out);
 

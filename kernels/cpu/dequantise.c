@@ -54,9 +54,14 @@ static void read_q8_0(struct block *block, const uint8_t *p) {
 /* 12 bytes hold 8 scales and 8 minima of 6 bits: those of the first four blocks are the low 6 bits
  * of bytes 0-3 and 4-7; those of the last four have their low 4 bits in bytes 8-11 and their high
  * 2 in the tops of 0-3, 4-7. */
+void block_k_scales(const uint8_t *p, int i, uint8_t *scale, uint8_t *min) {
+    *scale = (uint8_t)(i < 4 ? p[i] & 63 : (p[i + 4] & 15) | p[i - 4] >> 6 << 4);
+    *min = (uint8_t)(i < 4 ? p[i + 4] & 63 : p[i + 4] >> 4 | p[i] >> 6 << 4);
+}
+
 static void read_k_scales(struct block *block, const uint8_t *p, int i) {
-    int scale = i < 4 ? p[i] & 63 : (p[i + 4] & 15) | p[i - 4] >> 6 << 4;
-    int min = i < 4 ? p[i + 4] & 63 : p[i + 4] >> 4 | p[i] >> 6 << 4;
+    uint8_t scale, min;
+    block_k_scales(p, i, &scale, &min);
     block->scale[0] = block->scale[1] = scale;
     block->min = -min;
 }

@@ -1,7 +1,7 @@
 /* The quick way from 16 rows of a file to a panel. All of these types keep the codes of a block in
  * bytes that need no more than a few operations on whole words; what is left is to put four bytes
  * of each row side by side: a transpose of 32-bit words, which compilers turn into shuffles of any
- * instruction set. Row by row (matrix.c) gives the same bytes and takes five times as long. */
+ * instruction set. Row by row (matrix.c) gives the same bytes and takes several times as long. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -10,33 +10,54 @@ typedef uint32_t word4 __attribute__((vector_size(16)));
 
 enum { LINE = 4 * LANES };
 
-/* ---- a block of 16 rows --------------------------------------------------------------------- */
-
-/* Four lines of a block from 16 bytes of each of 4 rows. */
-static inline void turn(uint8_t *to, word4 a, word4 b, word4 c, word4 d) {
-    word4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    word4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    word4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    word4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    word4 line[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
-                     __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-                     __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
-                     __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
-    for (int i = 0; i < 4; i++) memcpy(to + i * LINE, &line[i], sizeof line[i]);
-}
-
 static inline word4 load(const uint8_t *from) {
     word4 words;
     memcpy(&words, from, sizeof words);
     return words;
 }
 
-/* Four lines from the 16 bytes at `from` in each of 16 rows; the bits of `flip` change. */
-static inline void turn_all(uint8_t *to, const uint8_t *from, size_t row_bytes, uint32_t flip) {
-    word4 mask = {flip, flip, flip, flip};
-    for (int lane = 0; lane < LANES; lane += 4, from += 4 * row_bytes)
-        turn(to + 4 * lane, load(from) ^ mask, load(from + row_bytes) ^ mask,
-             load(from + 2 * row_bytes) ^ mask, load(from + 3 * row_bytes) ^ mask);
+static inline uint32_t load_word(const uint8_t *from) {
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
+}
+
+/* ---- a block of 16 rows --------------------------------------------------------------------- */
+
+/* Four lines of a block from 16 bytes of each of 16 rows. */
+static inline void turn(uint8_t *to, const word4 rows[LANES]) {
+    for (int lane = 0; lane < LANES; lane += 4, to += 16) {
+        word4 a = rows[lane], b = rows[lane + 1], c = rows[lane + 2], d = rows[lane + 3];
+        word4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+        word4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        word4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+        word4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        word4 line[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+                         __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                         __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                         __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+        for (int i = 0; i < 4; i++) memcpy(to + i * LINE, &line[i], sizeof line[i]);
+    }
+}
+
+/* Four lines from the 16 bytes at `from` in each row; the bits of `flip` change. */
+static inline void turn_bytes(uint8_t *to, const uint8_t *from, size_t row_bytes, uint32_t flip) {
+    word4 rows[LANES];
+    for (int lane = 0; lane < LANES; lane++, from += row_bytes) rows[lane] = load(from) ^ flip;
+    turn(to, rows);
+}
+
+/* Four lines from 32 bytes of each row, of which the low nibbles count, or the high ones: those of
+ * the first half become low nibbles, those of the second high ones. */
+static inline void turn_nibbles(uint8_t *to, const uint8_t *from, size_t row_bytes, bool high) {
+    word4 rows[LANES];
+    const uint32_t low_bits = 0x0f0f0f0f;
+    for (int lane = 0; lane < LANES; lane++, from += row_bytes) {
+        word4 a = load(from), b = load(from + 16);
+        rows[lane] =
+            high ? (a >> 4 & low_bits) | (b & ~low_bits) : (a & low_bits) | (b & low_bits) << 4;
+    }
+    turn(to, rows);
 }
 
 /* Half a word of each row. */
@@ -50,27 +71,110 @@ static inline void prefetch(const uint8_t *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
-/* ---- 32 weights a block: Q4_0, Q4_1, Q8_0 --------------------------------------------------- */
+/* ---- 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 --------------------------------------- */
+
+/* From bit i for weight i to bit g of byte t for weight 4g + t. */
+static inline uint32_t gather_fifth_bits(uint32_t bits) {
+    uint32_t all = 0;
+    for (int t = 0; t < 4; t++) {
+        uint32_t x = bits >> t & 0x11111111;
+        x = (x | x >> 3) & 0x03030303;
+        x = (x | x >> 6) & 0x000f000f;
+        all |= ((x | x >> 12) & 0xff) << 8 * t;
+    }
+    return all;
+}
+
+static inline void fifth_line(uint8_t *to, const uint8_t *from, size_t row_bytes) {
+    uint32_t line[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        line[lane] = load_word(from + (size_t)lane * row_bytes);
+    for (int lane = 0; lane < LANES; lane++) line[lane] = gather_fifth_bits(line[lane]);
+    memcpy(to, line, sizeof line);
+}
 
 static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w,
                                 const uint8_t *from, size_t row_bytes, enum dtype type) {
-    size_t codes_at = type == DTYPE_Q4_1 ? 4 : 2, block_bytes = codes_at + 16;
-    uint32_t flip = type == DTYPE_Q8_0 ? 0x80808080 : 0;
-    if (type == DTYPE_Q8_0) block_bytes += 16;
+    bool has_min = type == DTYPE_Q4_1 || type == DTYPE_Q5_1, eight = type == DTYPE_Q8_0;
+    bool five = type == DTYPE_Q5_0 || type == DTYPE_Q5_1;
+    size_t high_at = has_min ? 4 : 2, codes_at = high_at + (five ? 4 : 0);
+    size_t block_bytes = codes_at + (eight ? 32 : 16);
+    uint32_t flip = eight ? 0x80808080 : 0;
     const uint8_t *next = from + LANES * row_bytes;
     for (int i = 0; i < w->n_blocks; i++, from += block_bytes, next += LANES * block_bytes) {
         prefetch(next, LANES * block_bytes);
         halves(scales, from, row_bytes);
-        if (type == DTYPE_Q4_1) halves(scales + 2 * LANES, from + 2, row_bytes);
-        turn_all(codes, from + codes_at, row_bytes, flip);
-        if (type == DTYPE_Q8_0) turn_all(codes + 4 * LINE, from + codes_at + 16, row_bytes, flip);
+        if (has_min) halves(scales + 2 * LANES, from + 2, row_bytes);
+        turn_bytes(codes, from + codes_at, row_bytes, flip);
+        if (eight) turn_bytes(codes + 4 * LINE, from + codes_at + 16, row_bytes, flip);
+        if (five) fifth_line(codes + 4 * LINE, from + high_at, row_bytes);
         codes += w->code_bytes;
         scales += w->scale_bytes;
     }
 }
 
+/* ---- 256 weights in 8 blocks: Q4_K, Q5_K, Q6_K ---------------------------------------------- */
+
+/* Bits `shift`.. of `groups` words of each row, `bits` of each byte, side by side in one word. */
+static inline void high_line(uint8_t *to, const uint8_t *from, size_t row_bytes, int shift,
+                             int groups, int bits) {
+    uint32_t line[LANES] = {0}, mask = bits == 1 ? 0x01010101 : 0x03030303;
+    for (int lane = 0; lane < LANES; lane++, from += row_bytes) {
+        for (int g = 0; g < groups; g++)
+            line[lane] |= (load_word(from + 4 * g) >> shift & mask) << g * bits;
+    }
+    memcpy(to, line, sizeof line);
+}
+
+/* Two bytes a block and row: scale and minimum. */
+static void k_scales(uint8_t *small, const uint8_t *from, size_t row_bytes) {
+    for (int lane = 0; lane < LANES; lane++, from += row_bytes) {
+        for (int i = 0; i < 8; i++) {
+            uint8_t *to = small + i * 2 * LANES + lane;
+            block_k_scales(from, i, &to[0], &to[LANES]);
+        }
+    }
+}
+
+static inline void k_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w,
+                           const uint8_t *from, size_t row_bytes, enum dtype type) {
+    bool five = type == DTYPE_Q5_K;
+    size_t nibbles_at = five ? 48 : 16, block_bytes = nibbles_at + 128;
+    for (int super = 0; super < w->n_blocks / 8; super++, from += block_bytes) {
+        halves(scales, from, row_bytes);
+        halves(scales + 2 * LANES, from + 2, row_bytes);
+        k_scales(scales + 4 * LANES, from + 4, row_bytes);
+        for (int i = 0; i < 8; i++, codes += w->code_bytes) {
+            turn_nibbles(codes, from + nibbles_at + i / 2 * 32, row_bytes, i % 2);
+            if (five) high_line(codes + 4 * LINE, from + 16, row_bytes, i, 8, 1);
+        }
+        scales += w->scale_bytes;
+    }
+}
+
+static void q6_k_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w, const uint8_t *from,
+                       size_t row_bytes) {
+    for (int super = 0; super < w->n_blocks / 8; super++, from += 210) {
+        halves(scales, from + 208, row_bytes);
+        for (int i = 0; i < 8; i++, codes += w->code_bytes) {
+            uint8_t *small = scales + 2 * LANES + i * 2 * LANES;
+            for (size_t lane = 0; lane < LANES; lane++) {
+                small[lane] = from[lane * row_bytes + 192 + 2 * (size_t)i];
+                small[lane + LANES] = from[lane * row_bytes + 193 + 2 * (size_t)i];
+            }
+            turn_nibbles(codes, from + i / 4 * 64 + i % 2 * 32, row_bytes, i % 4 / 2);
+            const uint8_t *pairs = from + 128 + i / 4 * 32;
+            high_line(codes + 4 * LINE, pairs, row_bytes, i % 4 * 2, 4, 2);
+            high_line(codes + 5 * LINE, pairs + 16, row_bytes, i % 4 * 2, 4, 2);
+        }
+        scales += w->scale_bytes;
+    }
+}
+
+/* ---- a panel -------------------------------------------------------------------------------- */
+
 bool relay_whole_panel(struct matrix *w, int panel, const uint8_t *rows, size_t row_bytes) {
-    if (matrix_is_float(w)) return false;
+    if (matrix_is_float(w) || matrix_is_half(w)) return false;
     uint8_t *codes = (uint8_t *)matrix_codes(w, panel, 0);
     uint8_t *scales = (uint8_t *)matrix_scales(w, panel, 0);
     switch (w->type) {
@@ -80,8 +184,23 @@ bool relay_whole_panel(struct matrix *w, int panel, const uint8_t *rows, size_t 
     case DTYPE_Q4_1:
         simple_panel(codes, scales, w, rows, row_bytes, DTYPE_Q4_1);
         return true;
+    case DTYPE_Q5_0:
+        simple_panel(codes, scales, w, rows, row_bytes, DTYPE_Q5_0);
+        return true;
+    case DTYPE_Q5_1:
+        simple_panel(codes, scales, w, rows, row_bytes, DTYPE_Q5_1);
+        return true;
     case DTYPE_Q8_0:
         simple_panel(codes, scales, w, rows, row_bytes, DTYPE_Q8_0);
+        return true;
+    case DTYPE_Q4_K:
+        k_panel(codes, scales, w, rows, row_bytes, DTYPE_Q4_K);
+        return true;
+    case DTYPE_Q5_K:
+        k_panel(codes, scales, w, rows, row_bytes, DTYPE_Q5_K);
+        return true;
+    case DTYPE_Q6_K:
+        q6_k_panel(codes, scales, w, rows, row_bytes);
         return true;
     default:
         return false;

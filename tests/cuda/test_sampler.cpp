@@ -127,7 +127,9 @@ static void choose_rows(world *w) {
             q.in_step_before = false;
         if (random_below(&w->state, 6) == 0) add_score(w);
     }
+    /* Few are likely, so that it matters how often each was chosen. */
     w->logits = random_vector(&w->state, (size_t)(w->rows * w->V));
+    for (size_t i = 0; i < w->logits.size(); i++) w->logits[i] -= i % (size_t)w->V < 6 ? 0 : 5;
 }
 
 static void sample_on_cpu(world *w) {
