@@ -117,7 +117,7 @@ static void check_products(const world &on, int M) {
 START_TEST(every_type_is_served) {
     for (enum dtype act : activation_types) {
         world on(act, _i);
-        for (int M : {1, 5, 12, 33, MOST_ROWS})
+        for (int M : {1, 5, 12, 33, (int)MOST_ROWS})
             if (M != 33 || act != DTYPE_F32) check_products(on, M);
     }
 }
