@@ -47,7 +47,8 @@ MUTANTS = [
     ("gemm_format.cuh", "if (m >= p.M || n >= N) return;", "if (m >= p.M || n > N) return;"),
     ("gemm_format.cuh", "up = up + p.end.bias[N + n]", "up = up + p.end.bias[n]"),
     # packing, float32
-    ("gemm_pack.cu", "if (slab % SUPER_SLABS == 0)", "if (slab % SUPER_SLABS == 1)"),
+    ("gemm_pack.cu", "if (slab % SUPER_SLABS == 0)", "if (slab % SUPER_SLABS == 1)",
+     "the same: each of the four slabs brings the same bytes, and there are always four"),
     ("gemm_pack.cu", "if (slab % each == 0)", "if (slab % each == 0 && slab > 0)"),
     ("gemm_pack.cu", "if (*number >= p.count) return nullptr;", "if (*number > p.count) return nullptr;"),
     ("gemm_pack.cu", "if (slab >= p.w.slabs) return;", "if (slab > p.w.slabs) return;"),
