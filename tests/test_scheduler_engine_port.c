@@ -40,6 +40,23 @@ float *engine_wait(struct engine *engine) {
     return engine->logits[0];
 }
 
+bool engine_samples(const struct engine *engine) {
+    (void)engine;
+    return false;
+}
+
+void engine_submit_samples(struct engine *engine, const struct step *step,
+                           const struct sample *samples, int n) {
+    (void)engine, (void)step, (void)samples, (void)n;
+    ck_abort_msg("the host samples");
+}
+
+const struct sampled *engine_wait_samples(struct engine *engine) {
+    (void)engine;
+    ck_abort_msg("the host samples");
+    return NULL;
+}
+
 int engine_in_flight(const struct engine *engine) {
     (void)engine;
     return 1;
@@ -120,8 +137,8 @@ static struct scheduler *scheduler_on(struct engine *engine) {
     return scheduler_new(&config, engine);
 }
 
-/* Of three jobs one is shared, one scores and one chooses alone; of seven one was dropped. The shared
- * ones read row 0. */
+/* Of three jobs one is shared, one scores and one chooses alone; of seven one was dropped. The
+ * shared ones read row 0. */
 static void set_jobs(struct engine *engine, struct sample_job *jobs, const int32_t *history) {
     for (int i = 0; i < N_JOBS; i++) {
         engine->logits[i][0] = (float)i;

@@ -2,9 +2,10 @@
  *
  * All ops of a backend queue their kernels on one stream and return; `await` is where the host
  * waits, for the results of one step, while the next one may be queued behind it (and `download`,
- * for all that was queued). A step's arrays are read before step_begin returns (step.cu). Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine
- * plans as float32; gains, frequencies and logits are float32. What the host does itself beside the
- * device, such as sampling, runs on the threads of a CPU backend that is opened for it.
+ * for all that was queued). A step's arrays are read before step_begin returns (step.cu).
+ * Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine plans as
+ * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
+ * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
  * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
  * table, since a model has one list of frequencies, and another list makes it anew.
@@ -17,9 +18,9 @@
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matmul_plain.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/step.cuh"
 
 struct angle_table {
@@ -37,6 +38,7 @@ struct cuda {
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
     struct step_memory step;
+    struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     char architecture[16]; /* "sm_90" */
 };
@@ -101,9 +103,9 @@ static void op_await(struct backend *b, int mark) {
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
-                                 int K, const void *rows, bool as_float, struct err *err) {
-    (void)b;
-    return matrix_make(out, type, N, K, rows, as_float, err);
+                                 int K, const void *rows, enum matrix_form form, struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -117,7 +119,7 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
 
 static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
-    (void)b;
+    staging_release(&cuda_of(b)->staging); /* the weights are there */
     return kv_cache_new(out, config, err);
 }
 
@@ -158,7 +160,7 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
 static void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
-    embed_rows(cuda->act, y, embedding, at->token, at->sampled, at->M, cuda->stream);
+    embed_rows(y, &embedding->packed, at->token, at->sampled, at->M, cuda->stream);
 }
 
 static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
@@ -238,12 +240,35 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                       int n, int M) {
     struct cuda *cuda = cuda_of(b);
-    for (int i = 0; i < n; i++) matmul_plain(cuda->act, cuda->act, y[i], x, w[i], M, cuda->stream);
+    struct gemm_job jobs[GEMM_MOST_JOBS];
+    for (int i = 0; i < n;) {
+        int count = 0;
+        for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
+        gemm_many(jobs, count, x, M, cuda->stream);
+    }
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
-    matmul_plain(cuda->act, DTYPE_F32, y, x, head, R, cuda->stream);
+    struct gemm_epilogue end = {};
+    end.float_out = true;
+    gemm(&head->packed, y, x, R, &end, cuda->stream);
+}
+
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+static struct device_sampler *op_sampler_new(struct backend *b, int V, int sequences, int most) {
+    (void)b;
+    return device_sampler_new(V, sequences, most);
+}
+
+static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
+    device_sampler_free(sampler, cuda_of(b)->stream);
+}
+
+static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
+                      const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+    device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
 }
 
 /* ---- the host's own work -------------------------------------------------------------------- */
@@ -258,6 +283,7 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    staging_release(&cuda->staging);
     step_memory_close(&cuda->step);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
@@ -283,6 +309,9 @@ static const struct backend_ops cuda_ops = {
     .attention = op_attention,
     .silu_gate = op_silu_gate,
     .gather = op_gather,
+    .sampler_new = op_sampler_new,
+    .sampler_free = op_sampler_free,
+    .sample = op_sample,
     .upload = op_upload,
     .download = op_download,
     .host_new = op_host_new,
@@ -337,12 +366,12 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->act = config->activations;
     cuda->max_rows = config->max_rows;
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
-    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false,
-                  MAX_IN_FLIGHT};
+    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     step_memory_open(&cuda->step);
+    staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;
 }

@@ -1,8 +1,9 @@
 /* Tiny models through the engine and the scheduler on the CUDA backend.
  *
  * In float32 its tokens are the CPU's. And a request gives the same bytes on it whatever else runs:
- * in batches, in chunks, with copies of shared blocks, after a preemption; logprobs too, in float32
- * and in bfloat16. What each request gives is learnt by running it alone. */
+ * in batches of few rows and of many, which other kernels multiply, in chunks, with copies of
+ * shared blocks, after a preemption; logprobs too, in float32, and in bfloat16 and float16 with
+ * every kind of weights that they have. What each request gives is learnt by running it alone. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,14 @@ static const struct variety {
     enum dtype dtype;
     int K, F, L, H, G, D;
     bool untied;
+    const char *dtype_name, *quantization; /* of the runs in 16 bits; or NULL */
 } varieties[] = {
-    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false},
-    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true},
-    {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false},
+    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, "float16", NULL},
+    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true, "bfloat16", NULL},
+    {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false, "bfloat16", "fp8"},
+    {DTYPE_Q4_1, 32, 64, 1, 2, 1, 16, false, "float16", NULL},
 };
-enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
+enum { N_VARIETIES = sizeof varieties / sizeof *varieties, N_EXACT = 3 };
 
 /* ---- sets ----------------------------------------------------------------------------------- */
 
@@ -47,11 +50,12 @@ static char *model_file(int i) {
 /* The same requests for every device: they are drawn from the variety's number. */
 static struct request_set *learn(const char *file, int i, const char *device, bool float32) {
     struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){
-        .model = {file, float32 ? "float32" : "float16", float32, LENGTH, device},
-        .reference_path = "plain",
-        .long_prompt = 140,
-        .longest = 40};
+    *set = (struct request_set){.model = {file, float32 ? "float32" : "float16", float32, LENGTH,
+                                          device, float32 ? NULL : varieties[i].dtype_name,
+                                          float32 ? NULL : varieties[i].quantization},
+                                .reference_path = "plain",
+                                .long_prompt = 140,
+                                .longest = 40};
     request_set_init(set, (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(set);
     return set;
@@ -94,6 +98,18 @@ static void run_mixed(const struct request_set *set, const struct setting *setti
     free(run);
 }
 
+/* The long request alone: chunks of its prompt have no logits and follow one another without the
+ * host. */
+static void run_long(const struct request_set *set, const struct setting *setting) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    run_add(run, &set->asked[0]);
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
+    free(run);
+}
+
 static int blocks_for_largest(const struct request_set *set, int block_size) {
     int largest = 0;
     for (int i = 1; i < set->n_asked; i++) {
@@ -104,15 +120,20 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared, and so few blocks that sequences give way. */
+/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; with one step in
+ * flight and with two; and, in 16 bits, prompts whole and side by side, some 100 rows, which in
+ * float32 go the same way as few. */
 static void check_same_bytes(const struct request_set *set) {
     int few = blocks_for_largest(set, 4);
     const struct setting settings[] = {
-        {"plain", 1, 7, 8, 8, 5, 300, true},
-        {"plain", 1, 33, 8, 8, 4, few, false},
+        {"plain", 1, 7, 8, 8, 5, 300, true, 2},
+        {"plain", 1, 33, 8, 8, 4, few, false, 1},
+        {"plain", 1, 29, 8, 8, 4, few, true, 2},
+        {"plain", 1, 150, 8, 8, 16, 100, false, 2},
     };
     struct tally tally = {0};
-    for (int i = 0; i < 2; i++) run_mixed(set, &settings[i], &tally);
+    for (int i = 0; i < (set->model.float32 ? 3 : 4); i++) run_mixed(set, &settings[i], &tally);
+    run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
 }
@@ -130,10 +151,40 @@ START_TEST(tokens_are_the_cpu_s) {
 END_TEST
 
 START_TEST(bytes_are_the_same_in_any_company) {
-    char *file = model_file(1);
-    struct request_set *set = learn(file, 1, "cuda", false);
+    char *file = model_file(_i);
+    struct request_set *set = learn(file, _i, "cuda", false);
     check_same_bytes(set);
     drop(set);
+    unlink(file), free(file);
+}
+END_TEST
+
+START_TEST(types_of_a_gpu_are_refused_elsewhere) {
+    static const struct {
+        const char *dtype, *quantization, *device, *param;
+        bool float32;
+    } wrong[] = {
+        {"bfloat16", NULL, "cpu", "dtype", false},
+        {"float16", NULL, NULL, "dtype", false},
+        {"auto", "fp8", "auto", "quantization", false},
+        {"float32", "fp8", "cuda", "quantization", true},
+    };
+    char *file = model_file(0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct engine_config config = {.model = file,
+                                       .threads = 1,
+                                       .float32 = wrong[i].float32,
+                                       .dtype = wrong[i].dtype,
+                                       .quantization = wrong[i].quantization,
+                                       .device = wrong[i].device,
+                                       .max_num_seqs = 1,
+                                       .max_num_batched_tokens = 8,
+                                       .block_size = 16};
+        struct engine *engine;
+        struct err err = {0};
+        ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+        ck_assert_str_eq(err.param, wrong[i].param);
+    }
     unlink(file), free(file);
 }
 END_TEST
@@ -142,8 +193,9 @@ int main(void) {
     Suite *suite = suite_create("cuda_engine");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 600);
-    tcase_add_loop_test(core, tokens_are_the_cpu_s, 0, N_VARIETIES);
-    tcase_add_test(core, bytes_are_the_same_in_any_company);
+    tcase_add_loop_test(core, tokens_are_the_cpu_s, 0, N_EXACT);
+    tcase_add_loop_test(core, bytes_are_the_same_in_any_company, 0, N_VARIETIES);
+    tcase_add_test(core, types_of_a_gpu_are_refused_elsewhere);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -131,11 +131,15 @@ static struct engine *open_engine(const struct run *run) {
                                    .float32 = m->float32,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,
+                                   .dtype = m->dtype,
+                                   .quantization = m->quantization,
                                    .max_model_len = s->block_size,
                                    .max_num_seqs = s->max_seqs,
                                    .max_num_batched_tokens = s->max_rows,
                                    .max_logit_rows = s->max_logit_rows,
                                    .block_size = s->block_size,
+                                   .in_flight = s->in_flight,
+                                   .host_samples = m->host_samples,
                                    .cpu_path = s->path};
     config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
     struct engine *engine;
