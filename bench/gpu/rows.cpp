@@ -87,15 +87,19 @@ static point gather_point(const model &m, int M) {
 
 static point embed_point(const model &m, int M, enum dtype type) {
     const size_t row = dtype_bytes(type, (size_t)m.K);
+    struct gemm_source source = {};
+    source.type = type;
+    struct gemm_weights planned;
+    const size_t bytes = gemm_plan(&planned, ACT, &source, m.V, m.K, false);
     const std::string name = std::string("embed ") + dtype_name(type);
     return {named(name.c_str(), m, M), (double)M * (double)(row + (size_t)m.K * SIZE), 0, 1,
             [=]() -> call {
-                memory rows = std::make_shared<device_memory>(row * (size_t)m.V, BF16_SMALL);
+                memory rows = std::make_shared<device_memory>(bytes, BF16_SMALL);
                 memory y = activations(M, m.K), token = numbers(spread(M, m.V));
                 return [=](int) {
-                    const struct matrix embedding = {type, m.V, m.K, row, rows->bytes, rows->data};
-                    embed_rows(ACT, y->data, &embedding, token->as<int32_t>(), nullptr, M,
-                               the_stream());
+                    struct gemm_weights embedding = planned;
+                    gemm_place(&embedding, rows->data);
+                    embed_rows(y->data, &embedding, token->as<int32_t>(), nullptr, M, the_stream());
                 };
             }};
 }

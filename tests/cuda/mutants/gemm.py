@@ -4,7 +4,7 @@ DROPS = ["gemm_skinny.cu", "gemm_tiled.cu", "gemm_float.cu"]
 
 MUTANTS = [
     # the skinny kernel
-    ("gemm_skinny.cu", "range_start(p.w.slabs, p.w.ranges, warp + 1), lane)", "range_start(p.w.slabs, p.w.ranges, warp + 1) - 1, lane)"),
+    ("gemm_skinny.cu", "range_start(p.w.slabs, p.w.ranges, warp + 1), tile, lane)", "range_start(p.w.slabs, p.w.ranges, warp + 1) - 1, tile, lane)"),
     ("gemm_skinny.cu", "if (begin + i < end) load(", "if (begin + i <= end) load("),
     ("gemm_skinny.cu", "if (here + 1 < end) load_columns<F, ALIGNED>(x[(i + 1) % 2]", "if (here + 1 < end) load_columns<F, ALIGNED>(x[i % 2]"),
     ("gemm_skinny.cu", "load(w[i], here + F::AHEAD)", "load(w[i], here + 1)"),
@@ -17,11 +17,18 @@ MUTANTS = [
     ("gemm_skinny.cu", "range < p.w.ranges; range++", "range < p.w.ranges - 1; range++"),
     ("gemm_skinny.cu", "float total = 0.0f;\n            for (int range = 0; range < p.w.ranges; range++)",
      "float total = 0.0f;\n            for (int range = p.w.ranges - 1; range >= 0; range--)"),
-    ("gemm_skinny.cu", "sizeof(float) * p.w.ranges * C * GROUP * SUMS_WIDE;", "sizeof(float) * p.w.ranges * C * GROUP * TILE;"),
+    ("gemm_skinny.cu", "sizeof(float) * ranges * C * GROUP * SUMS_WIDE;", "sizeof(float) * ranges * C * GROUP * TILE;"),
+    # several products in one launch
+    ("gemm_skinny.cu", "if (warp < p.w.ranges) {", "if (warp < MOST_WARPS) {"),
+    ("gemm_skinny.cu", "ranges = p.w.ranges > ranges ? p.w.ranges : ranges;", "ranges = all.of->w.ranges;"),
+    ("gemm_format.cuh", "i += block >= all.first[next];", "i += block > all.first[next];"),
+    ("gemm_format.cuh", "(jobs[i].w->tiles + each - 1) / each : 0", "jobs[i].w->tiles / each : 0"),
+    ("gemm_tiled.cu", "((int)blockIdx.y - all.first[number]) * S::NB;", "(int)blockIdx.y * S::NB;"),
+    ("gemm.cu", "if (count) multiply_alike(alike, count, x, M, stream);", "if (count == GEMM_MOST_JOBS) multiply_alike(alike, count, x, M, stream);"),
     # the tiled kernel
     ("gemm_tiled.cu", "cp_async_wait<S::STAGES - 2>();", "cp_async_wait<S::STAGES - 1>();"),
     ("gemm_tiled.cu", "const int ahead = slab + S::STAGES - 1;", "const int ahead = slab + S::STAGES;"),
-    ("gemm_tiled.cu", "ring + ahead % S::STAGES * R::STAGE, p, ahead", "ring + (ahead + 1) % S::STAGES * R::STAGE, p, ahead"),
+    ("gemm_tiled.cu", "ring + ahead % S::STAGES * R::STAGE, p, tile, ahead", "ring + (ahead + 1) % S::STAGES * R::STAGE, p, tile, ahead"),
     ("gemm_tiled.cu", "if (ahead < slabs) fill_stage", "if (ahead <= slabs) fill_stage"),
     ("gemm_tiled.cu", "stage + x_offset(row, column / 8) + column % 8 * 2", "stage + row * (SLAB * 2) + column / 8 * 16 + column % 8 * 2"),
     ("gemm_tiled.cu", "return row * (SLAB * 2) + (chunk ^ ((row & 1) << 2 | (row & 2))) * 16;", "return row * (SLAB * 2) + chunk * 16;",
@@ -32,7 +39,7 @@ MUTANTS = [
     ("gemm_tiled.cu", "if (slab + 1 == range_start(slabs, p.w.ranges, range + 1)) {", "if (slab + 2 == range_start(slabs, p.w.ranges, range + 1)) {"),
     ("gemm_tiled.cu", "acc[n][c][i] = 0.0f;", ""),
     ("gemm_tiled.cu", "stage + R::SCALES + (tile + n) * F::SCALE_BYTES", "stage + R::SCALES + tile * F::SCALE_BYTES"),
-    ("gemm_tiled.cu", "(int)blockIdx.y * S::NB + here, i % columns", "(int)blockIdx.y * S::NB + here + 1, i % columns"),
+    ("gemm_tiled.cu", "first_tile + here, i % columns", "first_tile + here + 1, i % columns"),
     ("gemm_tiled.cu", "cp_async16(to, from, there ? 16 : 0);\n        } else", "cp_async16(to, from, 16);\n        } else"),
     ("gemm_tiled.cu", "BYTES = ALL > S::SUMS_BYTES ? ALL : S::SUMS_BYTES;", "BYTES = ALL / S::STAGES * 2;"),
     # what they share
@@ -47,6 +54,9 @@ MUTANTS = [
     ("gemm_format.cuh", "if (m >= p.M || n >= N) return;", "if (m >= p.M || n > N) return;"),
     ("gemm_format.cuh", "up = up + p.end.bias[N + n]", "up = up + p.end.bias[n]"),
     # packing, float32
+    ("gemm_source.cuh", "return i < 4 ? p[i] & 63 :", "return i <= 4 ? p[i] & 63 :"),
+    ("gemm_source.cuh", "[192 + k % 256 / 16]", "[192 + k % 256 / 32]"),
+    ("gemm_source.cuh", "(p[BITS + k % 32 / 8] >> k % 8 & 1) << 4", "(p[BITS + k % 32 / 8] >> k % 8 & 1) << 3"),
     ("gemm_pack.cu", "if (slab % SUPER_SLABS == 0)", "if (slab % SUPER_SLABS == 1)",
      "the same: each of the four slabs brings the same bytes, and there are always four"),
     ("gemm_pack.cu", "if (slab % each == 0)", "if (slab % each == 0 && slab > 0)"),
