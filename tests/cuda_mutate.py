@@ -40,6 +40,9 @@ SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|__threadfence\(\);|cp_asy
 
 
 def read(path):
+    """A file of the tree; "" where it is gone, so that what was looked for in it is missed."""
+    if not os.path.exists(os.path.join(ROOT, path)):
+        return ""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         return file.read()
 
@@ -72,6 +75,7 @@ class Table:
         self.drop(getattr(module, "DROPS", []), dict(getattr(module, "DROPPED", {})))
         for name, old, new, *reason in module.MUTANTS:
             self.plant(K + name, old, new, reason[0] if reason else None)
+        self.findings += [f"{K}{unit}.cu, a unit of {subject}, is gone" for unit in self.units if not read(f"{K}{unit}.cu")]
         for mutant in self.mutants:
             if not self.units_with(mutant.path):
                 self.findings.append(f"{subject}: none of the units includes {mutant.path}")

@@ -180,7 +180,7 @@ def libraries(programs):
 
 def tests_of(programs):
     """The suites, the quick ones first, so that the sanitizer gets to most of them."""
-    slow = ["engine", "gemm", "sample", "attention_bits", "attention"]
+    slow = ["engine", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
     found = [p for p in glob.glob(os.path.join(programs, "gpu_*"))
              if os.access(p, os.X_OK) and not p.endswith("gpu_times")]
     rank = {f"gpu_{name}": i for i, name in enumerate(reversed(slow), 1)}
@@ -240,7 +240,7 @@ def correctness(report, programs, seconds):
         report["steps"].append({"name": "compute-sanitizer", "result": "not installed", "seconds": 0.0})
         return
     # An engine's run has nothing that its kernels' suites have not, and takes minutes here.
-    tests = [p for p in tests if not p.endswith(("gpu_engine", "gpu_gemm_cublas"))]
+    tests = [p for p in tests if not p.endswith(("gpu_engine", "gpu_engine_sampling", "gpu_gemm_cublas"))]
     begun = time.monotonic()
     last = started + seconds
     kinds = (("memcheck", begun + (last - begun) / 2), ("racecheck", last))
