@@ -187,11 +187,11 @@ struct options {
     int max_num_batched_tokens;    /* rows in one step */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
-    const char *kv_cache_dtype;    /* auto | int16 | q8_0 | float16 | float32 */
+    const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
     int threads;             /* compute threads; 0: as many as the process may use */
     const char *device;      /* auto | cpu | cuda */
-    const char *dtype;       /* auto | float32 (the oracle mode) */
+    const char *dtype;       /* auto | float16 | float32 (the oracle mode) */
     const char *load_format; /* auto | dummy */
     int64_t seed;            /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;

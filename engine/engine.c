@@ -77,7 +77,12 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
-        .activations = config->float32 ? DTYPE_F32 : DTYPE_BF16,
+        .activations = config->float32   ? DTYPE_F32
+                       : config->float16 ? DTYPE_F16
+                                         : DTYPE_BF16,
+        .max_seqs = config->max_num_seqs,
+        .max_context = engine->memory.max_model_len,
+        .heads = m->H,
     };
     bool on_cuda = config->device && strcmp(config->device, "cuda") == 0;
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)

@@ -19,12 +19,14 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model;    /* path of a .gguf file */
-    int threads;          /* 0: as many as suit */
-    bool float32;         /* oracle mode: weights and KV in float32 */
-    bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
-    const char *kv_dtype; /* "auto", "int16", "q8_0", "float16", "float32" */
-    int max_model_len;    /* 0: the model's own */
+    const char *model; /* path of a .gguf file */
+    int threads;       /* 0: as many as suit */
+    bool float32;      /* oracle mode: weights and KV in float32 */
+    bool dummy;        /* random weights of the file's shapes, made from a fixed seed */
+    bool float16;      /* CUDA: activations in float16; else in bfloat16 */
+    /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
+    const char *kv_dtype;
+    int max_model_len; /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */

@@ -39,6 +39,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .model = options->model,
         .threads = options->threads,
         .float32 = strcmp(options->dtype, "float32") == 0,
+        .float16 = strcmp(options->dtype, "float16") == 0,
         .dummy = strcmp(options->load_format, "dummy") == 0,
         .kv_dtype = options->kv_cache_dtype,
         .max_model_len = options->max_model_len,

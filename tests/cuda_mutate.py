@@ -30,7 +30,6 @@ UNITS = {
     "weights": ["embed", "matmul_plain"],
     "heads": ["heads"],
     "kv": ["kv"],
-    "attention_plain": ["attention_plain"],
     "sample": ["sample"],
 }
 
@@ -38,7 +37,6 @@ UNITS = {
 DROPS = {
     "rows": [K + "device.cuh"],
     "heads": [K + "heads.cu"],
-    "attention_plain": [K + "attention_plain.cu"],
     "sample": [K + "sample_select.cuh", K + "sample.cu"],
 }
 SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|__threadfence\(\);|cp_async_wait<\d>\(\);|cp_async_commit\(\);")
@@ -91,24 +89,16 @@ MUTANTS = {
         (K + "heads.cu", "g.bias + (size_t)head * a.D", "g.bias"),
     ],
     "kv": [
-        (K + "kv.cu", "const bool is_value = y >= L;", "const bool is_value = y > L;"),
-        (K + "kv.cu", "i < block_bytes; i += MOVE_THREADS * N", "i + N < block_bytes; i += MOVE_THREADS * N"),
-        (K + "kv.cu", "i < block_bytes; i += MOVE_THREADS * N", "i <= block_bytes; i += MOVE_THREADS * N"),
-        (K + "kv.cu", "(size_t)layer * p.layer_bytes + ", "(size_t)layer * block_bytes + "),
+        (K + "kv.cu", "const bool is_value = y >= sizes.L;", "const bool is_value = y > sizes.L;"),
+        (K + "kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i + N < sizes.block_bytes; i += MOVE_THREADS * N"),
+        (K + "kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i <= sizes.block_bytes; i += MOVE_THREADS * N"),
+        (K + "kv.cu", "(size_t)layer * p.layer_bytes;", "(size_t)layer * sizes.block_bytes;"),
         (K + "kv.cu", "cache->block_bytes % 16 == 0", "cache->block_bytes % 4 == 0"),
-        (K + "kv.cu", "(((size_t)i * 2 + is_value) * L + layer)", "(((size_t)i + is_value) * L + layer)"),
-    ],
-    "attention_plain": [
-        (K + "attention_plain.cu", "n = a.position[m] + 1;", "n = a.position[m];"),
-        (K + "attention_plain.cu", "n = a.position[m] + 1;", "n = a.position[m] + 2;"),
-        (K + "attention_plain.cu", "if (lane < count) {", "if (lane <= count) {"),
-        (K + "attention_plain.cu", "j < count; j++", "j < WARP; j++"),
-        (K + "attention_plain.cu", "out[i] = out[i] * old;", "out[i] = out[i];"),
-        (K + "attention_plain.cu", "sum = fmaf(sum, old, warp_sum(weight));", "sum = sum + warp_sum(weight);"),
-        (K + "attention_plain.cu", "const int g = h * a.G / a.H,", "const int g = h % a.G,"),
-        (K + "attention_plain.cu", "table[position / a.block_size]", "table[position / a.block_size + 1]"),
-        (K + "attention_plain.cu", "(size_t)a.sequence[m] * a.table_stride", "(size_t)m * a.table_stride"),
-        (K + "attention_plain.cu", "const float now = fmaxf(most, warp_max(score)),", "const float now = fmaxf(most, score),"),
+        (K + "kv.cu", "((size_t)i * 2 + is_value) * sizes.L + layer", "((size_t)i + is_value) * sizes.L + layer"),
+        (K + "kv.cu", "g < sizes.n_scales; g += MOVE_THREADS", "g < sizes.n_scales - 1; g += MOVE_THREADS"),
+        (K + "kv.cu", "is_value ? p.value_scale : p.key_scale", "p.key_scale"),
+        (K + "kv.cu", "((size_t)layer * p.n_blocks + block) * sizes.n_scales", "block * sizes.n_scales"),
+        (K + "kv.cu", "at + sizes.block_bytes)};", "at)};"),
     ],
     "sample": [
         # numbers

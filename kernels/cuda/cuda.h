@@ -42,6 +42,7 @@ struct kv_cache {
     size_t layer_bytes; /* of the keys of a layer: n_blocks of them */
     uint8_t *keys;      /* [L][n_blocks] blocks */
     uint8_t *values;
+    float *key_scale, *value_scale; /* [L][n_blocks][G]; NULL unless the elements are e4m3 */
 };
 
 /* A step on the device: the arrays of struct step (kernels.h), and what is made from them. All lie

@@ -36,6 +36,7 @@ template <class F> void for_weight(enum dtype type, F fn) {
     case DTYPE_Q6_K:
         return fn(weight_tag<DTYPE_Q6_K>());
     case DTYPE_I16:
+    case DTYPE_E4M3:
         break; /* of no weight */
     }
 }

@@ -56,6 +56,7 @@ struct model_choice {
     bool float32;
     int max_model_len;
     const char *device; /* NULL: the CPU */
+    bool float16;       /* of a GPU's activations */
 };
 
 struct request_set {

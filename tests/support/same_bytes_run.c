@@ -126,12 +126,15 @@ static void on_events(void *arg, const struct event *events, int n) {
 static struct engine *open_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
+    const int pool = s->n_blocks * s->block_size; /* no sequence is longer */
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
                                    .float32 = m->float32,
+                                   .float16 = m->float16,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,
-                                   .max_model_len = s->block_size,
+                                   .max_model_len =
+                                       pool < m->max_model_len ? pool : m->max_model_len,
                                    .max_num_seqs = s->max_seqs,
                                    .max_num_batched_tokens = s->max_rows,
                                    .max_logit_rows = s->max_logit_rows,
