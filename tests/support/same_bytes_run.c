@@ -140,7 +140,9 @@ static struct engine *open_engine(const struct run *run) {
                                    .max_logit_rows = s->max_logit_rows,
                                    .block_size = s->block_size,
                                    .cpu_path = s->path};
-    config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
+    struct kv_config kv = run->set->kv;
+    kv.block_size = s->block_size;
+    config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
     struct engine *engine;
     struct err err = {0};
     if (engine_open(&engine, &config, &err) != STATUS_OK) {

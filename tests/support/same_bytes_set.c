@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/memory_plan.h"
 #include "support/fake_engine.h"
 #include "support/same_bytes.h"
 
@@ -108,8 +109,10 @@ static void ask_model(struct request_set *set) {
         fprintf(stderr, "%s: %s\n", set->model.file, err.message);
         exit(1);
     }
-    set->V = engine_model(engine)->V;
-    set->kv_bytes_per_token = engine_memory(engine)->kv_bytes_per_token;
+    const struct model_info *m = engine_model(engine);
+    set->V = m->V;
+    set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
+    if (memory_plan_kv_dtype(&config, &set->kv.dtype, &err) != STATUS_OK) abort();
     engine_close(engine);
 }
 
