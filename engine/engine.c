@@ -4,9 +4,20 @@
  * ids are read; memory is planned; the backend starts its threads; weights go into the backend's
  * layout, tensor by tensor, each one's pages of the file being let go, so that no more than one
  * copy and one tensor are resident; cache and activations are made. After that the file is let go:
- * nothing points into it. On
- * the CPU a pass runs in engine_submit, on the caller's thread and the backend's; engine_wait only
- * hands over the logits. Backends that run beside the host make use of the split.
+ * nothing points into it.
+ *
+ * Passes. On the CPU a pass runs when it is launched, on the caller's thread and the backend's. On
+ * a device launching queues it and the copy of its logits to pinned memory, with a mark behind that
+ * engine_wait waits for. Two may be in flight (d: late ids put on the device):
+ *
+ *     host     submit 1 | submit 2 | wait 1 .. sample d launch 2 | commit 1, plan 3, submit 3 | ..
+ *     device   [ pass 1            ]                   [ pass 2                             ] ..
+ *
+ * A pass that needs no id of the one before, and whose logits would not overwrite any that are
+ * still to be read, is launched in engine_submit and follows the one before without a gap. Late ids
+ * lie in one array on the device; the embedding reads them there. Whoever samples writes them: the
+ * host by engine_sampled, after which the device has nothing else to do, or a kernel that is queued
+ * behind the pass.
  */
 #include "engine/engine.h"
 
@@ -19,6 +30,12 @@
 #include "engine/model.h"
 #include "engine/model_file.h"
 
+/* A step that was submitted and not yet waited for. */
+struct pass {
+    struct step step;
+    bool launched;
+};
+
 struct engine {
     struct model model;
     struct engine_memory memory;
@@ -30,8 +47,12 @@ struct engine {
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
-    int n_rows;         /* logit rows of the step under way */
-    float *host_logits; /* [max_logit_rows][V]; NULL where the backend's memory is the host's */
+    int in_flight;                     /* the most passes at once */
+    struct pass passes[MAX_IN_FLIGHT]; /* a ring: those in flight from `first` on */
+    int first, n_passes;
+    int waited_rows;    /* logit rows of the pass that was waited for last */
+    int32_t *sampled;   /* device memory [max_logit_rows]: late tokens are read here */
+    float *host_logits; /* pinned [max_logit_rows][V]; NULL where buffers are host memory */
     struct backend_ops timed_ops; /* in use while ops are timed */
 };
 
@@ -108,13 +129,36 @@ static enum status open_cache(struct engine *engine, const struct engine_config 
     return engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
 }
 
+static size_t ids_bytes(const struct engine *engine) {
+    return (size_t)engine->model.act.max_logit_rows * sizeof(int32_t);
+}
+
+static size_t logits_bytes(const struct engine *engine, int R) {
+    return (size_t)R * (size_t)engine->model.info.V * sizeof(float);
+}
+
+/* What results come back through. */
+static void open_results(struct engine *engine, const struct engine_config *config) {
+    struct backend *b = engine->backend;
+    assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
+    engine->in_flight = config->in_flight ? config->in_flight : b->in_flight;
+    engine->sampled = b->ops->buffer_new(b, ids_bytes(engine));
+    if (b->host_memory) return;
+    engine->host_logits =
+        b->ops->host_new(b, logits_bytes(engine, engine->model.act.max_logit_rows));
+}
+
+static void close_results(struct engine *engine) {
+    struct backend *b = engine->backend;
+    int rows = engine->model.act.max_logit_rows;
+    if (engine->sampled) b->ops->buffer_free(b, engine->sampled, ids_bytes(engine));
+    if (engine->host_logits)
+        b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
+}
+
 /* Puts what was taken in the place of what the plan guessed. */
 static void finish_memory(struct engine *engine) {
     const struct activations *a = &engine->model.act;
-    if (!engine->backend->host_memory) {
-        size_t rows = (size_t)a->max_logit_rows * (size_t)engine->model.info.V;
-        engine->host_logits = mem_alloc(rows * sizeof(float));
-    }
     engine->memory.weights = engine->model.weight_bytes;
     engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
 }
@@ -141,8 +185,10 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     if (!status) status = open_backend(engine, config, err);
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_cache(engine, config, err);
-    if (!status) finish_memory(engine);
-    return status;
+    if (status) return status;
+    open_results(engine, config);
+    finish_memory(engine);
+    return STATUS_OK;
 }
 
 enum status engine_open(struct engine **out, const struct engine_config *asked, struct err *err) {
@@ -165,13 +211,13 @@ enum status engine_open(struct engine **out, const struct engine_config *asked, 
 void engine_close(struct engine *engine) {
     if (!engine) return;
     if (engine->backend) {
+        close_results(engine);
         if (engine->cache) engine->backend->ops->kv_free(engine->backend, engine->cache);
         model_close(&engine->model);
         backend_close(engine->backend);
     }
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
-    free(engine->host_logits);
     free(engine);
 }
 
@@ -217,23 +263,58 @@ static void check_step(const struct engine *engine, const struct step *step) {
     assert(step->M > 0 && step->M <= a->max_rows);
     assert(step->R >= 0 && step->R <= a->max_logit_rows && step->R <= step->M);
     assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
+    assert(step->n_late == 0 || engine->n_passes > 0); /* the ids come from the one before */
     (void)a;
     (void)step;
 }
 
+int engine_in_flight(const struct engine *engine) {
+    return engine->in_flight;
+}
+
+static void launch(struct engine *engine, int i) {
+    struct pass *pass = &engine->passes[i];
+    struct backend *b = engine->backend;
+    engine->model.family->forward(&engine->model, &pass->step, engine->cache);
+    if (!b->host_memory)
+        b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
+                      logits_bytes(engine, pass->step.R));
+    pass->launched = true;
+}
+
+/* Can the newest pass be launched behind the one that stands before it? */
+static bool may_follow(const struct engine *engine, const struct step *before,
+                       const struct step *step) {
+    return !engine->backend->host_memory && step->n_late == 0 && (step->R == 0 || before->R == 0);
+}
+
 void engine_submit(struct engine *engine, const struct step *step) {
+    assert(engine->n_passes < engine->in_flight);
     check_step(engine, step);
-    engine->n_rows = step->R;
-    engine->model.family->forward(&engine->model, step, engine->cache);
+    int before = engine->first, i = (engine->first + engine->n_passes++) % MAX_IN_FLIGHT;
+    engine->passes[i] = (struct pass){.step = *step};
+    engine->passes[i].step.sampled = engine->sampled;
+    if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
 }
 
 float *engine_wait(struct engine *engine) {
-    struct activations *a = &engine->model.act;
     struct backend *b = engine->backend;
-    if (b->host_memory) return a->logits;
-    size_t bytes = (size_t)engine->n_rows * (size_t)engine->model.info.V * sizeof(float);
-    b->ops->download(b, engine->host_logits, a->logits, bytes);
-    return engine->host_logits;
+    const struct pass *pass = &engine->passes[engine->first];
+    assert(engine->n_passes > 0 && pass->launched);
+    if (!b->host_memory) b->ops->await(b, engine->first);
+    engine->waited_rows = pass->step.R;
+    engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+    engine->n_passes--;
+    return b->host_memory ? engine->model.act.logits : engine->host_logits;
+}
+
+void engine_sampled(struct engine *engine, const int32_t *id) {
+    struct backend *b = engine->backend;
+    const struct pass *pass = &engine->passes[engine->first];
+    if (engine->n_passes == 0 || pass->launched) return;
+    size_t bytes = (size_t)engine->waited_rows * sizeof *id;
+    if (pass->step.n_late > 0) b->ops->upload(b, engine->sampled, id, bytes);
+    launch(engine, engine->first);
 }
 
 void engine_time_ops(struct engine *engine, struct op_times *times) {

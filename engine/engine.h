@@ -30,6 +30,7 @@ struct engine_config {
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */
+    int in_flight;              /* steps in flight, 1..MAX_IN_FLIGHT; 0: as suits the backend */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
     const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
@@ -87,12 +88,26 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* Starts a forward pass. `step` and its arrays stay unchanged until engine_wait has returned. */
+/* How many passes may be submitted before the first one is waited for: 1..MAX_IN_FLIGHT. Any
+ * thread. */
+int engine_in_flight(const struct engine *engine);
+
+/* Submits a forward pass, behind those that are in flight; passes run in their order, so that what
+ * one writes to the cache the next one reads. It is launched at once where nothing hinders it;
+ * otherwise, because its late tokens are not known or an earlier one's results are where its own
+ * would go, by the engine_sampled that follows the earlier one's engine_wait. `step` and its arrays
+ * are read when it is launched, and by then alone; `sampled` is the engine's to fill in. */
 void engine_submit(struct engine *engine, const struct step *step);
 
-/* Waits for the pass and returns the logits [R][V] of its logit rows: host memory of the engine's
- * that the caller may change, valid until the next engine_submit. */
+/* Waits for the oldest pass in flight and returns the logits [R][V] of its logit rows: host memory
+ * of the engine's that the caller may change, valid until the next engine_submit or
+ * engine_sampled. */
 float *engine_wait(struct engine *engine);
+
+/* Says what was sampled from the logits that engine_wait has returned last, id[R], and launches the
+ * pass behind it. Rows of which no late token is may have any id. Only needed where another pass
+ * may be in flight. */
+void engine_sampled(struct engine *engine, const int32_t *id);
 
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
  * that. For the thread that submits, between two passes. */

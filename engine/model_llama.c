@@ -85,21 +85,19 @@ static enum status load(struct model *model, const struct weights *weights,
     return status;
 }
 
-/* k and v of all rows into the cache, from norm(x); q for what comes next. */
-static void project(struct model *model, int index, const struct step *step,
+/* x += added, what the layer before left to be added (NULL: nothing); then k and v of all rows into
+ * the cache, from norm(x); q for what comes next. */
+static void project(struct model *model, int index, const float *added, int M,
                     struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
-    enum rope_layout rope = model->family->rope;
-    int M = step->M;
-    b->ops->rmsnorm(b, a->norm, a->x, layer->attention_norm, M, m->K, m->rms_epsilon);
+    const struct rope rope = {m->D_rope, model->inv_freq, model->family->rope};
+    b->ops->rmsnorm(b, a->norm, a->x, added, layer->attention_norm, M, m->K, m->rms_epsilon);
     b->ops->matmul(b, (float *const[]){a->q, a->k, a->v}, a->norm,
                    (struct matrix *const[]){layer->wq, layer->wk, layer->wv}, 3, M);
-    b->ops->rope(b, a->q, m->H, m->D, m->D_rope, model->inv_freq, rope);
-    b->ops->rope(b, a->k, m->G, m->D, m->D_rope, model->inv_freq, rope);
-    b->ops->kv_write(b, cache, index, a->k, a->v);
+    b->ops->rope_write(b, cache, index, &rope, m->H, a->q, a->k, a->v);
 }
 
 /* mixed = attention */
@@ -110,20 +108,19 @@ static void attend(struct model *model, int index, const struct kv_cache *cache)
     b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
 }
 
-/* M rows: x += output(mixed), then x += down(silu(gate(norm(x))) * up(norm(x))) */
+/* M rows: x += output(mixed), then out = down(silu(gate(norm(x))) * up(norm(x))), which the norm
+ * that comes next adds to x. */
 static void transform(struct model *model, int index, float *x, const float *mixed, int M) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
     b->ops->matmul(b, &a->out, mixed, &layer->wo, 1, M);
-    b->ops->add(b, x, a->out, M, m->K);
-    b->ops->rmsnorm(b, a->norm, x, layer->mlp_norm, M, m->K, m->rms_epsilon);
+    b->ops->rmsnorm(b, a->norm, x, a->out, layer->mlp_norm, M, m->K, m->rms_epsilon);
     b->ops->matmul(b, (float *const[]){a->gate, a->up}, a->norm,
                    (struct matrix *const[]){layer->gate, layer->up}, 2, M);
     b->ops->silu_gate(b, a->gate, a->gate, a->up, M, m->F);
     b->ops->matmul(b, &a->out, a->gate, &layer->down, 1, M);
-    b->ops->add(b, x, a->out, M, m->K);
 }
 
 /* After the last layer's keys and values only the rows go on that want logits: their x and what
@@ -136,18 +133,18 @@ static void forward(struct model *model, const struct step *step, struct kv_cach
     b->ops->step_begin(b, step, cache);
     b->ops->embed(b, a->x, model->embedding);
     for (int i = 0; i < last; i++) {
-        project(model, i, step, cache);
+        project(model, i, i > 0 ? a->out : NULL, step->M, cache);
         attend(model, i, cache);
         transform(model, i, a->x, a->mixed, step->M);
     }
-    project(model, last, step, cache);
+    project(model, last, last > 0 ? a->out : NULL, step->M, cache);
     if (step->R == 0) return;
     attend(model, last, cache);
     b->ops->gather(b, a->rows, a->x, m->K);
     b->ops->gather(b, a->q, a->mixed, m->H * m->D);
     transform(model, last, a->rows, a->q, step->R);
-    b->ops->rmsnorm(b, a->rows, a->rows, model->final_norm, step->R, m->K, m->rms_epsilon);
-    b->ops->logits(b, a->logits, a->rows, model->head, step->R);
+    b->ops->rmsnorm(b, a->norm, a->rows, a->out, model->final_norm, step->R, m->K, m->rms_epsilon);
+    b->ops->logits(b, a->logits, a->norm, model->head, step->R);
 }
 
 const struct model_family model_llama = {

@@ -63,12 +63,18 @@ uint16_t float_to_half(float value);
 
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
-/* What one forward pass works on. All arrays are host memory of the caller's and stay unchanged
- * until the step has ended. Rows of one sequence stand together, in the order of their
- * positions. */
+/* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
+ * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows of
+ * one sequence stand together, in the order of their positions.
+ *
+ * A row's token may be one that the step before samples, and that the host does not know yet: then
+ * its id is late_token(r), and the device finds it at sampled[r]. */
 struct step {
     int M;                /* rows */
-    const int32_t *token; /* [M] token ids */
+    const int32_t *token; /* [M] token ids, or late ones */
+    int n_late;           /* rows whose token is late */
+    /* device memory: what logit row r of the step before came to; NULL where none is late */
+    const int32_t *sampled;
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
     const int32_t *slot;      /* [M] where its key and value go: block * B + offset */
@@ -84,6 +90,12 @@ struct step {
     const int32_t *copy_to;   /* [n_copies] */
 };
 
+/* The id of a row whose token logit row r of the step before gives; it is below 0. Applied to such
+ * an id it gives r. */
+static inline int32_t late_token(int32_t r) {
+    return -1 - r;
+}
+
 /* ---- the backend ---------------------------------------------------------------------------- */
 
 struct matrix;
@@ -95,6 +107,13 @@ enum rope_layout {
     /* (0,1), (2,3), ... : GGUF's llama files, whose query and key rows were permuted for it */
     ROPE_ADJACENT,
     ROPE_HALVES, /* (0,D/2), (1,D/2+1), ... : GPT-NeoX order: qwen2, gemma, ... */
+};
+
+/* How heads are turned by their positions (Su et al. 2021): a pair by position * inv_freq[pair]. */
+struct rope {
+    int D_rope;            /* leading numbers of a head that are turned; even; 0: none */
+    const float *inv_freq; /* [D_rope / 2] */
+    enum rope_layout layout;
 };
 
 struct kv_config {
@@ -139,24 +158,23 @@ struct backend_ops {
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
 
-    /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised. */
+    /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised; late tokens are read
+     * from the step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct matrix *embedding);
-    /* y[M][K] = x / sqrt(mean(x^2) + epsilon) * gain[K] for each row (Zhang and Sennrich 2019). */
-    void (*rmsnorm)(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                    float epsilon);
+    /* x[M][K] += added[M][K] unless `added` is NULL, then y[M][K] = x / sqrt(mean(x^2) + epsilon) *
+     * gain[K] for each row (Zhang and Sennrich 2019). */
+    void (*rmsnorm)(struct backend *b, float *y, float *x, const float *added, const float *gain,
+                    int M, int K, float epsilon);
     /* y[i][M][N_i] = x[M][K] times w[i]^T for n matrices of the same K: x is quantised once for
      * all. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                    int n, int M);
     /* y[R][N] = x[R][K] times head^T, in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, struct matrix *head, int R);
-    /* Turns x[M][heads][D] in place by position * inv_freq[pair], pairs below D_rope/2 (Su et al.
-     * 2021). */
-    void (*rope)(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
-                 enum rope_layout layout);
-    /* Puts k[M][G][D] and v[M][G][D] into the step's slots of one layer. */
-    void (*kv_write)(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                     const float *v);
+    /* Turns q[M][H][D] in place and k[M][G][D], and puts k and v[M][G][D] into the step's slots of
+     * one layer. k is left turned or as it was. */
+    void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
+                       const struct rope *rope, int H, float *q, float *k, const float *v);
     /* y[M][H][D] = softmax(scale * q . keys) . values for each row over positions 0..position of
      * its sequence in one layer (grouped queries: head h reads key-value head h * G / H). */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
@@ -164,19 +182,28 @@ struct backend_ops {
     /* y[M][F] = silu(gate) * up; y may be gate. */
     void (*silu_gate)(struct backend *b, float *y, const float *gate, const float *up, int M,
                       int F);
-    /* x[M][K] += y[M][K]. */
-    void (*add)(struct backend *b, float *x, const float *y, int M, int K);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
     /* Device memory from host memory; has ended when it returns. */
     void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
     void (*download)(struct backend *b, void *host, const void *device, size_t bytes);
+    /* Host memory that copies run from and to without the host's help. Ends the process when there
+     * is none. */
+    void *(*host_new)(struct backend *b, size_t bytes);
+    void (*host_free)(struct backend *b, void *host, size_t bytes);
+    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without bytes
+     * only the mark. */
+    void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
+    /* Waits until all that was queued before the mark was set last has ended, and no longer. */
+    void (*await)(struct backend *b, int mark);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
     void (*close)(struct backend *b); /* what backend_close does */
 };
+
+enum { MAX_IN_FLIGHT = 2 }; /* the most steps that have been submitted and not been waited for */
 
 /* The head of every backend; a backend's own struct begins with it. */
 struct backend {
@@ -185,6 +212,7 @@ struct backend {
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", "sm_90", ... */
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
+    int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
     const struct backend_ops *timed; /* while ops are timed: the backend's own table */
     struct op_times *times;          /* and where the times go */
 };
@@ -259,11 +287,9 @@ enum op {
     OP_EMBED,
     OP_RMSNORM,
     OP_MATMUL,
-    OP_ROPE,
-    OP_KV_WRITE,
+    OP_ROPE_WRITE,
     OP_ATTENTION,
     OP_SILU_GATE,
-    OP_ADD,
     OP_GATHER,
     OP_LOGITS,
     OP_DOWNLOAD,

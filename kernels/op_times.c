@@ -7,10 +7,11 @@
 
 const char *op_name(enum op op) {
     static const char *const names[N_OPS] = {
-        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",      [OP_MATMUL] = "matmul",
-        [OP_ROPE] = "rope",           [OP_KV_WRITE] = "kv write", [OP_ATTENTION] = "attention",
-        [OP_SILU_GATE] = "silu gate", [OP_ADD] = "add",           [OP_GATHER] = "gather",
-        [OP_LOGITS] = "head",         [OP_DOWNLOAD] = "download",
+        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",
+        [OP_MATMUL] = "matmul",       [OP_ROPE_WRITE] = "rope and kv write",
+        [OP_ATTENTION] = "attention", [OP_SILU_GATE] = "silu gate",
+        [OP_GATHER] = "gather",       [OP_LOGITS] = "head",
+        [OP_DOWNLOAD] = "download",
     };
     assert(op >= 0 && op < N_OPS);
     return names[op];
@@ -27,9 +28,9 @@ static void embed(struct backend *b, float *y, const struct matrix *embedding) {
     TIMED(OP_EMBED, embed(b, y, embedding));
 }
 
-static void rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                    float epsilon) {
-    TIMED(OP_RMSNORM, rmsnorm(b, y, x, gain, M, K, epsilon));
+static void rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
+                    int M, int K, float epsilon) {
+    TIMED(OP_RMSNORM, rmsnorm(b, y, x, added, gain, M, K, epsilon));
 }
 
 static void matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
@@ -37,14 +38,9 @@ static void matmul(struct backend *b, float *const *y, const float *x, struct ma
     TIMED(OP_MATMUL, matmul(b, y, x, w, n, M));
 }
 
-static void rope(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
-                 enum rope_layout layout) {
-    TIMED(OP_ROPE, rope(b, x, heads, D, D_rope, inv_freq, layout));
-}
-
-static void kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                     const float *v) {
-    TIMED(OP_KV_WRITE, kv_write(b, cache, layer, k, v));
+static void rope_write(struct backend *b, struct kv_cache *cache, int layer,
+                       const struct rope *rope, int H, float *q, float *k, const float *v) {
+    TIMED(OP_ROPE_WRITE, rope_write(b, cache, layer, rope, H, q, k, v));
 }
 
 static void attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
@@ -55,10 +51,6 @@ static void attention(struct backend *b, float *y, const float *q, const struct 
 static void silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
                       int F) {
     TIMED(OP_SILU_GATE, silu_gate(b, y, gate, up, M, F));
-}
-
-static void add(struct backend *b, float *x, const float *y, int M, int K) {
-    TIMED(OP_ADD, add(b, x, y, M, K));
 }
 
 static void gather(struct backend *b, float *y, const float *x, int K) {
@@ -73,6 +65,10 @@ static void download(struct backend *b, void *host, const void *device, size_t b
     TIMED(OP_DOWNLOAD, download(b, host, device, bytes));
 }
 
+static void await(struct backend *b, int mark) {
+    TIMED(OP_DOWNLOAD, await(b, mark));
+}
+
 void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times) {
     assert(!b->times);
     b->timed = b->ops;
@@ -81,14 +77,13 @@ void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_ti
     table->embed = embed;
     table->rmsnorm = rmsnorm;
     table->matmul = matmul;
-    table->rope = rope;
-    table->kv_write = kv_write;
+    table->rope_write = rope_write;
     table->attention = attention;
     table->silu_gate = silu_gate;
-    table->add = add;
     table->gather = gather;
     table->logits = logits;
     table->download = download;
+    table->await = await;
     b->ops = table;
 }
 

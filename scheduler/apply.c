@@ -9,7 +9,7 @@ void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
         block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
     batch_leave(&s->batch, sequence);
     queue_remove(&s->running, &sequence->node);
-    sequence->n_computed = sequence->rows = 0;
+    sequence->n_computed = sequence->n_settled = sequence->rows = 0;
 }
 
 static void preempt(struct scheduler *s, struct sequence *sequence) {
@@ -38,7 +38,7 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;
-    sequence->n_computed = found * s->pool.block_size;
+    sequence->n_computed = sequence->n_settled = found * s->pool.block_size;
 }
 
 static void start_running(struct scheduler *s, const struct plan_item *item) {

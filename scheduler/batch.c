@@ -22,7 +22,6 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->slot = mem_calloc(rows, sizeof(int32_t));
     batch->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
     batch->logit_row = mem_calloc(logits, sizeof(int32_t));
-    batch->owner = mem_calloc(logits, sizeof(struct row_owner));
     batch->copy_from = mem_calloc(seqs, sizeof(int32_t));
     batch->copy_to = mem_calloc(seqs, sizeof(int32_t));
     batch->step = (struct step){.token = batch->token,
@@ -44,7 +43,6 @@ void batch_free(struct batch *batch) {
     free(batch->slot);
     free(batch->row_start);
     free(batch->logit_row);
-    free(batch->owner);
     free(batch->copy_from);
     free(batch->copy_to);
 }
@@ -109,46 +107,58 @@ void batch_copy(struct batch *batch, int32_t from, int32_t to) {
     batch->copy_to[batch->step.n_copies++] = to;
 }
 
+/* Behind the known tokens stands the one that the step in flight gives. */
+static int32_t row_token(struct batch *batch, const struct sequence *sequence, int position) {
+    if (position < sequence->n_tokens) return sequence->tokens[position];
+    assert(position == sequence->n_tokens && sequence->n_coming == 1 && sequence->late_row >= 0);
+    batch->step.n_late++;
+    return late_token(sequence->late_row);
+}
+
 static void fill_rows(struct batch *batch, const struct sequence *sequence) {
     int size = batch->block_size, position = sequence->n_computed;
     int block = position / size, offset = position % size;
     assert((position + sequence->rows + size - 1) / size == sequence->n_blocks);
     for (int i = 0; i < sequence->rows; i++, position++) {
         int m = batch->step.M++;
-        batch->token[m] = sequence->tokens[position];
+        batch->token[m] = row_token(batch, sequence, position);
         batch->position[m] = position;
         batch->slot[m] = sequence->table[block] * size + offset;
         if (++offset == size) block++, offset = 0;
     }
 }
 
-static void fill_logit_row(struct batch *batch, struct sequence *sequence, int first_row, int i) {
+static int add_logit_row(struct batch *batch, int row) {
     int r = batch->step.R++;
     assert(r < batch->max_logit_rows);
-    batch->logit_row[r] = first_row + i;
-    batch->owner[r] = (struct row_owner){sequence, sequence->n_computed + i};
+    batch->logit_row[r] = row;
+    return r;
 }
 
 /* The rows that want logits are the last ones of a sequence's rows: scored ones follow what was
  * scored. */
-static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row) {
+static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row,
+                            struct flight *flight) {
     int from = sequence->n_computed, rows = sequence->rows;
     int end = from + rows, last = sequence->request->n_prompt - 1;
     int position = from > sequence->n_scored ? from : sequence->n_scored;
     for (; position < end && position < last; position++)
-        fill_logit_row(batch, sequence, first_row, position - from);
-    if (end == sequence->n_tokens && sequence_samples(sequence))
-        fill_logit_row(batch, sequence, first_row, rows - 1);
+        flight_score(flight, sequence, position + 1,
+                     add_logit_row(batch, first_row + position - from));
+    if (end == sequence_n_due(sequence) && sequence_samples(sequence))
+        flight_sample(flight, sequence, add_logit_row(batch, first_row + rows - 1));
 }
 
-const struct step *batch_fill(struct batch *batch) {
-    batch->step.M = batch->step.R = 0;
+const struct step *batch_fill(struct batch *batch, struct flight *flight) {
+    assert(flight->n_rows == 0 && flight->n_jobs == 0);
+    batch->step.M = batch->step.R = batch->step.n_late = 0;
     batch->step.S = arrange(batch);
     for (int s = 0; s < batch->step.S; s++) {
         struct sequence *sequence = batch->lane[s];
         int first_row = batch->row_start[s] = batch->step.M;
         fill_rows(batch, sequence);
-        fill_logit_rows(batch, sequence, first_row);
+        fill_logit_rows(batch, sequence, first_row, flight);
+        flight_depart(flight, sequence);
     }
     batch->row_start[batch->step.S] = batch->step.M;
     assert(batch->step.M <= batch->max_rows);

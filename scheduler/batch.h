@@ -14,13 +14,8 @@
 #ifndef PENSTOCK_BATCH_H
 #define PENSTOCK_BATCH_H
 
+#include "scheduler/flight.h"
 #include "scheduler/plan.h"
-
-/* Whose logits a logit row holds. */
-struct row_owner {
-    struct sequence *sequence;
-    int position;
-};
 
 struct batch {
     struct step step; /* points to the arrays below */
@@ -32,7 +27,6 @@ struct batch {
     int32_t *token, *position, *slot; /* [max_rows] */
     int32_t *row_start;               /* [max_seqs + 1] */
     int32_t *logit_row;               /* [max_logit_rows] */
-    struct row_owner *owner;          /* [max_logit_rows] */
     int32_t *copy_from, *copy_to;     /* [max_seqs] */
 };
 
@@ -48,8 +42,8 @@ void batch_leave(struct batch *batch, struct sequence *sequence);
 /* Notes a block copy that the next step begins with. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
 
-/* Makes the step of all sequences in lanes whose `rows` is not 0. Their tables already have the
- * blocks. */
-const struct step *batch_fill(struct batch *batch);
+/* Makes the step of all sequences in lanes whose `rows` is not 0, and its empty flight. Their tables
+ * already have the blocks. Nothing of the step before is kept. */
+const struct step *batch_fill(struct batch *batch, struct flight *flight);
 
 #endif

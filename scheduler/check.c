@@ -19,7 +19,7 @@ static void check_shared(const struct scheduler *s, const struct tally *tally,
     int size = s->pool.block_size, block = sequence->table[i];
     const struct sequence *other = tally->holder[block];
     int end = (i + 1) * size;
-    bool full = end <= sequence->n_computed && end <= other->n_computed;
+    bool full = end <= sequence->n_settled && end <= other->n_settled;
     assert(tally->index[block] == i && other != sequence);
     if (!full) {
         assert(sequence->request == other->request);
@@ -37,7 +37,7 @@ static void check_shared(const struct scheduler *s, const struct tally *tally,
 static void check_known(const struct scheduler *s, const struct sequence *sequence, int i) {
     const struct prefix_cache *cache = &s->pool.known;
     int size = s->pool.block_size;
-    if (!s->pool.caching || (i + 1) * size > sequence->n_computed) {
+    if (!s->pool.caching || (i + 1) * size > sequence->n_settled) {
         assert(!prefix_cache_knows(cache, sequence->table[i]));
         return;
     }
@@ -51,8 +51,11 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
 static void check_running(const struct scheduler *s, struct tally *tally,
                           struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0);
-    assert(sequence->n_computed < sequence->n_tokens);
+    assert(sequence->n_settled <= sequence->n_computed);
+    assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_flying > 0);
+    assert(sequence->n_computed <= sequence->n_tokens);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
+    assert(sequence->n_tokens + sequence->n_coming <= sequence->request->max_tokens);
     assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(s->batch.lane[sequence->lane] == sequence && sequence->lane < s->batch.n_lanes);
     assert(sequence->table == s->batch.table + (size_t)sequence->lane * (size_t)s->batch.stride);

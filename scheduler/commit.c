@@ -1,5 +1,6 @@
-/* commit: takes in what a step has computed. Blocks that were filled become known, logits become
- * tokens, prompts whose end was reached fork into their choices, tokens become events. */
+/* commit: takes in what a step has computed. Blocks that were filled become known, what was sampled
+ * becomes tokens, prompts whose end was reached fork into their choices, tokens become events. What
+ * belongs to sequences that have ended while the step was in flight is thrown away. */
 #include <string.h>
 
 #include "scheduler/internal.h"
@@ -11,7 +12,7 @@
 static void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
     struct block_key key = {.salt = sequence->request->generation->cache_salt};
-    for (int i = from / size; i < sequence->n_computed / size; i++) {
+    for (int i = from / size; i < sequence->n_settled / size; i++) {
         key.hash = sequence->hashes[i];
         key.tokens = sequence->tokens + i * size;
         key.parent = i > 0 ? sequence->table[i - 1] : -1;
@@ -19,94 +20,24 @@ static void register_blocks(struct scheduler *s, struct sequence *sequence, int 
     }
 }
 
-/* Returns whether the sequence has come to an end without a token. */
-static bool advance(struct scheduler *s, struct sequence *sequence) {
-    int from = sequence->n_computed;
-    sequence->n_computed += sequence->rows;
-    sequence->rows = 0;
-    assert(sequence->n_computed <= sequence->n_tokens);
-    if (s->pool.caching) register_blocks(s, sequence, from);
-    return sequence->n_computed == sequence->n_tokens && !sequence_samples(sequence);
-}
-
-static bool advance_all(struct scheduler *s) {
-    bool ends = false;
-    for (int i = 0; i < s->batch.step.S; i++) ends |= advance(s, s->batch.lane[i]);
-    return ends;
-}
-
-/* ---- sampling ------------------------------------------------------------------------------- */
-
-static int n_output(const struct sequence *sequence) {
-    return sequence->n_tokens - sequence->request->n_prompt;
-}
-
-/* The jobs are set field by field: what is sampled is large, and the port's to write. */
-static void choice_job(struct sample_job *job, const struct sequence *leader,
-                       struct sequence *sequence, float *logits) {
-    const struct request *request = leader->request;
-    bool early = n_output(leader) < request->generation->min_tokens;
-    job->sequence = sequence;
-    job->logits = logits;
-    job->shared = request->n_unforked > 0;
-    job->score = false;
-    job->n_top = 0;
-    job->sampling = early ? &request->sampling_banned : &request->sampling;
-    job->history = leader->tokens;
-    job->n_prompt = request->n_prompt;
-    job->n_output = n_output(leader);
-    job->position = leader->n_tokens;
-    job->choice = sequence->choice;
-}
-
-static void score_job(struct sample_job *job, struct sequence *sequence, int position,
-                      float *logits) {
-    job->sequence = sequence;
-    job->logits = logits;
-    job->shared = false;
-    job->score = true;
-    job->n_top = sequence->request->generation->prompt_logprobs;
-    job->sampling = NULL;
-    job->history = sequence->tokens;
-    job->n_prompt = sequence->request->n_prompt;
-    job->n_output = 0;
-    job->position = position;
-    job->choice = 0;
-}
-
-/* The jobs of one logit row: a score, or a token for the sequence and for each choice that waits
- * for its prompt. */
-static int row_jobs(struct scheduler *s, const struct row_owner *owner, float *logits, int n) {
-    struct sequence *sequence = owner->sequence;
-    struct request *request = sequence->request;
-    if (owner->position + 1 < sequence->n_tokens) {
-        score_job(&s->jobs[n++], sequence, owner->position + 1, logits);
-        return n;
-    }
-    choice_job(&s->jobs[n++], sequence, sequence, logits);
-    if (request->n_unforked == 0) return n;
-    for (int i = 0; i < request->n; i++)
-        if (request->sequence[i].state == SEQUENCE_UNFORKED)
-            choice_job(&s->jobs[n++], sequence, &request->sequence[i], logits);
-    return n;
-}
-
-static int sample_rows(struct scheduler *s, float *logits) {
-    int n = 0;
-    for (int r = 0; r < s->batch.step.R; r++)
-        n = row_jobs(s, &s->batch.owner[r], logits + (size_t)r * (size_t)s->port.V, n);
-    assert(n <= s->config.max_logit_rows + MAX_EXTRA_SAMPLES);
-    if (n > 0) s->port.sample(s->port.self, s->jobs, n);
-    return n;
+/* Counts what a sequence's rows have brought. One that was preempted since has lost it, but for the
+ * token; one that has ended has nothing to lose. */
+static void settle(struct scheduler *s, const struct flight_rows *rows) {
+    struct sequence *sequence = rows->sequence;
+    sequence->n_coming -= rows->samples;
+    if (sequence->state != SEQUENCE_RUNNING) return;
+    assert(sequence->n_settled == rows->from && rows->from + rows->n <= sequence->n_computed);
+    sequence->n_settled = rows->from + rows->n;
+    if (s->pool.caching) register_blocks(s, sequence, rows->from);
 }
 
 /* ---- forks ---------------------------------------------------------------------------------- */
 
-/* A choice runs on the leader's blocks when there is a lane for it; otherwise it waits, holding
- * nothing, and comes to its prompt through the prefix cache or by computing it. */
+/* A choice runs on the leader's blocks when it still has them and there is a lane; otherwise it
+ * waits, holding nothing, and comes to its prompt through the prefix cache or by computing it. */
 static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
     sequence_fork(leader, sequence);
-    if (s->running.n == s->max_seqs) {
+    if (leader->state != SEQUENCE_RUNNING || s->running.n == s->max_seqs) {
         sequence->state = SEQUENCE_WAITING;
         sequence_enqueue_early(&s->waiting, sequence);
         return;
@@ -119,12 +50,12 @@ static void fork_choice(struct scheduler *s, struct sequence *leader, struct seq
         block_pool_share(&s->pool, sequence->table[i]);
     }
     sequence->n_blocks = leader->n_blocks;
-    sequence->n_computed = leader->n_computed;
+    sequence->n_computed = sequence->n_settled = leader->n_computed;
 }
 
 static void fork_choices(struct scheduler *s, struct sequence *leader) {
     struct request *request = leader->request;
-    assert(leader->n_computed == request->n_prompt);
+    assert(leader->state != SEQUENCE_RUNNING || leader->n_settled == request->n_prompt);
     for (int i = 0; i < request->n && request->n_unforked > 0; i++) {
         if (request->sequence[i].state != SEQUENCE_UNFORKED) continue;
         fork_choice(s, leader, &request->sequence[i]);
@@ -139,6 +70,10 @@ static bool stops(const struct generation *generation, int32_t token) {
     for (int i = 0; i < generation->n_stop_ids; i++)
         if (generation->stop_ids[i] == token) return true;
     return false;
+}
+
+static int n_output(const struct sequence *sequence) {
+    return sequence->n_tokens - sequence->request->n_prompt;
 }
 
 static enum finish finish_after(const struct sequence *sequence, int32_t token) {
@@ -172,16 +107,16 @@ static void take_token(struct scheduler *s, const struct sample_job *job) {
 static void take_score(struct scheduler *s, const struct sample_job *job) {
     struct sequence *sequence = job->sequence;
     struct event *event = event_add(s, sequence, EVENT_PROMPT_TOKEN);
-    assert(sequence->n_scored == job->position - 1);
-    sequence->n_scored++;
+    assert(job->position <= sequence->n_scored);
     event->choice = 0;
     event->position = job->position;
     set_sampled(event, &job->out);
 }
 
-static void take_jobs(struct scheduler *s, int n) {
-    for (int i = 0; i < n; i++) {
-        const struct sample_job *job = &s->jobs[i];
+static void take_jobs(struct scheduler *s, const struct flight *flight) {
+    for (int i = 0; i < flight->n_jobs; i++) {
+        const struct sample_job *job = &flight->jobs[i];
+        if (job->dropped) continue;
         if (job->score) {
             take_score(s, job);
             continue;
@@ -204,19 +139,25 @@ static void end_choices(struct scheduler *s, struct request *request) {
     }
 }
 
-static void end_prompts(struct scheduler *s) {
-    queue_each_removable(node, &s->running) {
-        struct sequence *sequence = sequence_of(node);
-        if (sequence_samples(sequence) || sequence->n_computed < sequence->n_tokens) continue;
+static void end_prompts(struct scheduler *s, const struct flight *flight) {
+    for (int i = 0; i < flight->n_rows; i++) {
+        const struct flight_rows *rows = &flight->rows[i];
+        struct sequence *sequence = rows->sequence;
+        if (sequence->state == SEQUENCE_ENDED || sequence_samples(sequence)) continue;
+        if (rows->from + rows->n < sequence->n_tokens) continue;
         s->stats.prompt_tokens += (uint64_t)sequence->request->n_prompt;
         end_choices(s, sequence->request);
     }
 }
 
-void commit_step(struct scheduler *s, float *logits) {
-    int n = sample_rows(s, logits);
-    bool prompts_end = advance_all(s);
-    take_jobs(s, n);
-    if (prompts_end) end_prompts(s);
+/* ---- the step ------------------------------------------------------------------------------- */
+
+void commit_step(struct scheduler *s, struct flight *flight) {
+    flight_drop_ended(flight);
+    s->port.wait(s->port.self, flight->jobs, flight->n_jobs);
+    for (int i = 0; i < flight->n_rows; i++) settle(s, &flight->rows[i]);
+    take_jobs(s, flight);
+    end_prompts(s, flight);
+    flight_land(flight);
     s->stats.steps++;
 }

@@ -40,7 +40,7 @@ void request_unqueue(struct scheduler *s, struct request *request) {
 static void request_end(struct scheduler *s, struct request *request) {
     request_unqueue(s, request);
     queue_remove(&s->requests, &request->node);
-    free(request);
+    if (request->n_flying == 0) free(request);
 }
 
 static void leave_queue(struct scheduler *s, struct sequence *sequence) {
@@ -69,8 +69,8 @@ static bool flagged(const struct generation *generation, int choice) {
 }
 
 /* While the choices of a request are unforked, only their numbers differ: so the leader takes the
- * number of one that is to stay, and the other one ends. */
-static struct sequence *swap_with_follower(struct sequence *leader) {
+ * number of one that is to stay, and what was already asked for under it, and the other one ends. */
+static struct sequence *swap_with_follower(struct scheduler *s, struct sequence *leader) {
     struct request *request = leader->request;
     if (leader->index != 0 || request->n_unforked == 0) return leader;
     int i = 1;
@@ -78,11 +78,13 @@ static struct sequence *swap_with_follower(struct sequence *leader) {
     int choice = leader->choice;
     leader->choice = request->sequence[i].choice;
     request->sequence[i].choice = choice;
+    for (int f = 0; f < MAX_IN_FLIGHT && leader->n_coming > 0; f++)
+        flight_swap(&s->flight[f], leader, &request->sequence[i]);
     return &request->sequence[i];
 }
 
 static void cancel_sequence(struct scheduler *s, struct sequence *sequence) {
-    struct sequence *ending = swap_with_follower(sequence);
+    struct sequence *ending = swap_with_follower(s, sequence);
     sequence_end(s, ending, FINISH_CANCELLED, event_add(s, ending, EVENT_END));
 }
 

@@ -4,7 +4,8 @@
  * thread calls, so the parallel work is one task a sampler: task i owns sampler i and takes jobs
  * from a shared counter until none is left. Which sampler does which job changes no result
  * (sampler_sample). A choice of a forked prompt shares its logits with the others, so its task
- * works on a copy.
+ * works on a copy. Sampling belongs to the wait, because the step behind may want the ids: it is
+ * launched as soon as they are there, and runs while the results are committed.
  */
 #include "scheduler/engine_port.h"
 
@@ -20,8 +21,10 @@ struct port {
     int V, n_samplers;
     struct sampler *sampler[MAX_SAMPLERS];
     float *spare; /* [n_samplers][V] */
-    struct sample_job *jobs;
+    float *logits;           /* [R][V] of the step that was waited for */
+    struct sample_job *jobs; /* and its jobs */
     int n_jobs;
+    int32_t *id; /* [max_logit_rows] what was sampled from its rows */
     _Atomic int next_job;
 };
 
@@ -29,16 +32,14 @@ static size_t spare_bytes(const struct port *port) {
     return (size_t)port->n_samplers * (size_t)port->V * sizeof *port->spare;
 }
 
-static void port_submit(void *self, const struct step *step) {
+static void port_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+    (void)jobs, (void)n;
     engine_submit(((struct port *)self)->engine, step);
 }
 
-static float *port_wait(void *self) {
-    return engine_wait(((struct port *)self)->engine);
-}
-
 static void run_job(struct port *port, int i, struct sample_job *job) {
-    float *logits = job->logits;
+    float *logits = port->logits + (size_t)job->row * (size_t)port->V;
+    if (job->dropped) return;
     if (job->score) {
         sampler_score(port->sampler[i], logits, job->history[job->position], job->n_top, &job->out);
         return;
@@ -60,19 +61,33 @@ static void run_jobs(void *self, int i) {
     }
 }
 
-static void port_sample(void *self, struct sample_job *jobs, int n) {
+/* The ids that rows of the next step may want. What is no id ends its sequence when it is
+ * committed, which is too late for a row that is planned already: that one gets any id. */
+static void set_ids(struct port *port) {
+    for (int i = 0; i < port->n_jobs; i++) {
+        const struct sample_job *job = &port->jobs[i];
+        if (job->dropped || job->score) continue;
+        port->id[job->row] = job->out.id >= 0 && job->out.id < port->V ? job->out.id : 0;
+    }
+}
+
+static void port_wait(void *self, struct sample_job *jobs, int n) {
     struct port *port = self;
+    port->logits = engine_wait(port->engine);
     port->jobs = jobs;
     port->n_jobs = n;
     atomic_store(&port->next_job, 0);
     int tasks = n < port->n_samplers ? n : port->n_samplers;
     if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
+    set_ids(port);
+    engine_sampled(port->engine, port->id);
 }
 
 static void port_close(void *self) {
     struct port *port = self;
     for (int i = 0; i < port->n_samplers; i++) sampler_free(port->sampler[i]);
     mem_large_free(port->spare, spare_bytes(port));
+    free(port->id);
     free(port);
 }
 
@@ -89,11 +104,12 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
     port->n_samplers = samplers_wanted(engine, config->max_num_seqs);
     for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V, NULL);
     port->spare = mem_large(spare_bytes(port));
+    port->id = mem_calloc((size_t)config->max_logit_rows, sizeof *port->id);
     struct engine_port made = {.self = port,
                                .V = port->V,
+                               .in_flight = engine_in_flight(engine),
                                .submit = port_submit,
                                .wait = port_wait,
-                               .sample = port_sample,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

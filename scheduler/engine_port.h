@@ -7,13 +7,15 @@
 
 #include "scheduler/sequence.h"
 
-/* One token to be chosen, or one prompt token to be scored, from a row of logits. */
+/* One token to be chosen, or one prompt token to be scored, from a row of logits. All but the last
+ * token of `history` is known when the job is submitted, and that one when it is waited for. */
 struct sample_job {
     struct sequence *sequence;
-    float *logits; /* [V] */
-    bool shared;   /* other jobs read the same logits: they must not be changed */
-    bool score;    /* score history[position] with n_top others; otherwise choose the token at
-                      `position` */
+    int row;      /* logit row of its step */
+    bool dropped; /* its sequence has ended since: it may be passed over, and must not be looked into */
+    bool shared;  /* other jobs read the same logits: they must not be changed */
+    bool score;   /* score history[position] with n_top others; otherwise choose the token at
+                     `position` */
     int n_top;
     const struct sampling *sampling;
     const int32_t *history; /* [n_prompt + n_output], and the scored token behind */
@@ -25,9 +27,13 @@ struct sample_job {
 struct engine_port {
     void *self;
     int V;
-    void (*submit)(void *self, const struct step *step);
-    float *(*wait)(void *self); /* [R][V] */
-    void (*sample)(void *self, struct sample_job *jobs, int n);
+    int in_flight; /* steps that may be submitted before the first is waited for */
+    /* Submits a step and what is to be sampled from it. Its arrays are read before this returns, or,
+     * where another step is in flight, before the wait for that one has returned. The jobs stay
+     * where they are until their own wait. */
+    void (*submit)(void *self, const struct step *step, struct sample_job *jobs, int n);
+    /* Waits for the oldest step and fills in what has come of its jobs. */
+    void (*wait)(void *self, struct sample_job *jobs, int n);
     void (*close)(void *self); /* frees the port, not the engine */
 };
 

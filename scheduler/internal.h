@@ -1,7 +1,7 @@
 /* internal: the scheduler's own state, for the files of this folder and for tests that step it by
  * hand.
  *
- *     inbox --take--> waiting --plan, apply--> running --run, commit--> events
+ *     inbox --take--> waiting --plan, apply--> running --submit, commit--> events
  *                        ^______ preempted ______|
  *
  * Everything but the inbox and the published statistics belongs to the engine thread.
@@ -40,8 +40,9 @@ struct scheduler {
     struct queue requests;         /* all that live here */
     struct plan plan;
     struct batch batch;
-    struct sample_job *jobs; /* [max_logit_rows + MAX_EXTRA_SAMPLES] */
-    struct event *events;    /* [max_events] not yet handed over */
+    struct flight flight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_flight on */
+    int first_flight, n_flights;
+    struct event *events; /* [max_events] not yet handed over */
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, as they grow */
     struct inbox inbox;
@@ -53,8 +54,9 @@ struct scheduler {
 struct scheduler *scheduler_new_on(const struct scheduler_config *config,
                                    const struct engine_port *port);
 
-/* One step, or the news of the inbox when there is nothing to compute. Returns whether anything
- * is left to do. */
+/* Submits a step where there is room for one in flight and something to compute, and commits the
+ * oldest where there is none. With one in flight that is: a step, or the news of the inbox. Returns
+ * whether anything is left to do. */
 bool scheduler_step(struct scheduler *scheduler);
 
 /* inbox.c: takes over what has arrived and publishes the numbers; waits for something to do,
@@ -69,8 +71,8 @@ void inbox_stop(struct scheduler *scheduler);
 /* apply.c: moves what the plan says. */
 void plan_apply(struct scheduler *scheduler);
 
-/* commit.c: takes in what the step has computed. */
-void commit_step(struct scheduler *scheduler, float *logits);
+/* commit.c: waits for the oldest step, whose flight it is, and takes in what it has computed. */
+void commit_step(struct scheduler *scheduler, struct flight *flight);
 
 /* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);

@@ -59,7 +59,7 @@ bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequen
 /* The most rows from position `from` that the step's limits allow. */
 static int rows_allowed(const struct plan *plan, const struct plan_view *view,
                         const struct sequence *sequence, int from) {
-    int wanted = sequence->n_tokens - from;
+    int wanted = sequence_n_due(sequence) - from;
     int logit_rows = view->max_logit_rows - plan->logit_rows;
     int rows = smaller(wanted, view->max_rows - plan->rows);
     if (sequence_scoring(sequence))
@@ -84,7 +84,7 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
                        int from, int held, int rows) {
     item->rows = rows;
     item->logit_rows = sequence_logit_rows(item->sequence, from, rows);
-    if (from + rows == item->sequence->n_tokens)
+    if (from + rows == sequence_n_due(item->sequence))
         item->samples = item->sequence->request->n_unforked;
     item->blocks = block_pool_blocks_for(view->pool, from + rows) - held + item->copy;
     assert(item->blocks >= 0 && item->blocks <= plan->available);
@@ -145,7 +145,7 @@ static void collect_running(struct plan *plan, const struct plan_view *view) {
 }
 
 static bool decodes(const struct sequence *sequence) {
-    return sequence->n_tokens - sequence->n_computed == 1;
+    return sequence_n_due(sequence) - sequence->n_computed == 1;
 }
 
 static void serve_all_running(struct plan *plan, const struct plan_view *view) {
@@ -155,9 +155,9 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
         if (!decodes(plan->item[i].sequence)) serve_running(plan, view, i);
 }
 
-/* Blocks for what a sequence knows and `ahead` tokens more, as far as it can ever go. */
+/* Blocks for what a sequence is due and `ahead` tokens more, as far as it can ever go. */
 static int blocks_ahead(const struct plan_view *view, const struct sequence *sequence, int ahead) {
-    int slots = smaller(sequence->n_tokens + ahead, sequence->request->max_slots);
+    int slots = smaller(sequence_n_due(sequence) + ahead, sequence->request->max_slots);
     return block_pool_blocks_for(view->pool, slots);
 }
 
@@ -188,8 +188,9 @@ static int count_unheld(const struct plan *plan, const struct plan_view *view, i
     return n;
 }
 
-/* Is the block after the hits being computed by one that runs? Hashes are enough to ask: if they
- * deceive, the sequence has waited for nothing, until that block is done. */
+/* Is the block after the hits being computed by one that runs, in a step in flight or one to come?
+ * Hashes are enough to ask: if they deceive, the sequence has waited for nothing, until that block
+ * is done. */
 static bool comes_soon(const struct plan *plan, const struct plan_view *view,
                        const struct sequence *sequence, int hits) {
     int size = view->pool->block_size;
@@ -198,7 +199,7 @@ static bool comes_soon(const struct plan *plan, const struct plan_view *view,
     struct block_hash hash = sequence->hashes[hits];
     for (int i = 0; i < plan->n_items; i++) {
         const struct sequence *other = plan->item[i].sequence;
-        if (other->n_tokens / size <= hits || other->n_computed / size > hits) continue;
+        if (other->n_tokens / size <= hits || other->n_settled / size > hits) continue;
         if (other->hashes[hits].low == hash.low && other->hashes[hits].high == hash.high)
             return true;
     }
@@ -209,6 +210,7 @@ enum admission { ADMITTED, HELD_BACK, NO_ROOM };
 
 static enum admission admit(struct plan *plan, const struct plan_view *view,
                             struct sequence *sequence) {
+    assert(sequence->n_coming == 0);
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
     int from = item.hits * view->pool->block_size;
     int rows = rows_allowed(plan, view, sequence, from);

@@ -18,12 +18,17 @@
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
  *
- * The first running sequence in order always gets a row: rows, because at most max_seqs - 1
- * others decode and max_seqs <= max_rows (the same for logit rows); blocks, because it may
- * preempt all others, and then it alone holds blocks and the pool holds what it can ever need
- * (scheduler_submit). And when none runs, the first waiting one is let in, by the same count. So
- * each step brings the first running sequence in order forward, and finite work ends. Being held
- * back does not change that: it needs a running sequence that computes what is waited for.
+ * A plan may be made while the step before it is in flight: then sequences want rows up to what is
+ * due (sequence.h), and one whose next token the host has to see first sits the step out. It may be
+ * preempted as well; its result comes nevertheless, and waits with it.
+ *
+ * The first running sequence in order always gets a row, or sits out one plan for the result of the
+ * row that it has just got: rows, because at most max_seqs - 1 others decode and max_seqs <=
+ * max_rows (the same for logit rows); blocks, because it may preempt all others, and then it alone
+ * holds blocks and the pool holds what it can ever need (scheduler_submit). And when none runs, the
+ * first waiting one is let in, by the same count. So each step, or every second one, brings the
+ * first running sequence in order forward, and finite work ends. Being held back does not change
+ * that: it needs a running sequence that computes what is waited for.
  */
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H

@@ -3,9 +3,18 @@
  * DESIGN. One engine thread owns the queues, the sequences and the block pool; nothing in here is
  * locked but the inbox. It sleeps while nothing lives here. Events leave in the order in which
  * they came about, after the step that made them, so a generation's tokens are in order and its
- * last event is the last touch of it: afterwards it is the server's. Left out on purpose: no step
- * is planned while another runs. The pieces allow it (the plan depends only on what is known
- * before the results), and a backend that runs by itself will want it.
+ * last event is the last touch of it: afterwards it is the server's.
+ *
+ * Where the engine runs beside the host, two steps are in flight, and the host is one ahead:
+ *
+ *     thread    plan n, submit | plan n+1, submit | wait n, commit | plan n+2, submit | wait n+1 ..
+ *     engine                   [ n                         ][ n+1                            ][ n+2
+ *
+ * Nothing that a plan needs depends on the ids that are being sampled: positions, slots and tables
+ * are known without them, and a row whose token is not known says whose result it is (flight.h
+ * draws who owns what). What a sequence could not know when it was planned ahead, that it would
+ * end, is found at the commit, and the row too many is thrown away there. With one in flight, plan,
+ * submit and commit follow one another, and nothing is speculated.
  */
 #include <stdlib.h>
 
@@ -42,7 +51,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
                stride < config->n_blocks ? stride : config->n_blocks, config->block_size);
     int samples = config->max_logit_rows + MAX_EXTRA_SAMPLES;
     s->max_events = samples + MAX_CHOICES;
-    s->jobs = mem_calloc((size_t)samples, sizeof *s->jobs);
+    assert(port->in_flight >= 1 && port->in_flight <= MAX_IN_FLIGHT);
+    for (int i = 0; i < port->in_flight; i++) flight_init(&s->flight[i], s->max_seqs, samples);
     s->events = mem_calloc((size_t)s->max_events, sizeof *s->events);
     inbox_init(s);
     inbox_publish(s);
@@ -61,17 +71,40 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
     plan_make(&s->plan, &view);
-    assert(s->plan.rows > 0 || s->requests.n == 0);
+    assert(s->plan.rows > 0 || s->requests.n == 0 || s->n_flights > 0);
     return s->plan.rows > 0;
 }
 
-static void run_step(struct scheduler *s, uint64_t now) {
-    if (!make_plan(s, now)) return;
+static struct flight *flight_at(struct scheduler *s, int i) {
+    return &s->flight[(s->first_flight + i) % s->port.in_flight];
+}
+
+/* Returns whether a step was submitted. */
+static bool submit_next(struct scheduler *s, uint64_t now) {
+    if (!make_plan(s, now)) return false;
     plan_apply(s);
-    s->port.submit(s->port.self, batch_fill(&s->batch));
-    commit_step(s, s->port.wait(s->port.self));
+    struct flight *flight = flight_at(s, s->n_flights++);
+    const struct step *step = batch_fill(&s->batch, flight);
+    flight->began_ns = now;
+    s->port.submit(s->port.self, step, flight->jobs, flight->n_jobs);
+    return true;
+}
+
+/* A step's time begins where that of the one before ended. */
+static void commit_oldest(struct scheduler *s) {
+    struct flight *flight = flight_at(s, 0);
+    uint64_t began = flight->began_ns;
+    if (began < s->stats.last_step_ns) began = s->stats.last_step_ns;
+    commit_step(s, flight);
+    s->first_flight = (s->first_flight + 1) % s->port.in_flight;
+    s->n_flights--;
     s->stats.last_step_ns = now_ns();
-    s->stats.step_ns += s->stats.last_step_ns - now;
+    s->stats.step_ns += s->stats.last_step_ns - began;
+}
+
+static void run_step(struct scheduler *s, uint64_t now) {
+    bool submitted = submit_next(s, now);
+    if (s->n_flights == s->port.in_flight || (!submitted && s->n_flights > 0)) commit_oldest(s);
 }
 
 bool scheduler_step(struct scheduler *s) {
@@ -82,7 +115,7 @@ bool scheduler_step(struct scheduler *s) {
     inbox_publish(s);
     events_deliver(s);
     atomic_store(&s->inbox.stepping, false);
-    return s->requests.n > 0;
+    return s->requests.n > 0 || s->n_flights > 0;
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -108,6 +141,7 @@ void scheduler_start(struct scheduler *s) {
 static void end_all(struct scheduler *s) {
     inbox_take(s);
     cancel_everything(s);
+    while (s->n_flights > 0) commit_oldest(s);
     events_deliver(s);
     assert(s->requests.n == 0 && s->running.n == 0 && s->waiting.n == 0);
     assert(block_pool_available(&s->pool) == s->pool.n_blocks);
@@ -122,7 +156,7 @@ void scheduler_free(struct scheduler *s) {
     block_pool_free(&s->pool);
     plan_free(&s->plan);
     batch_free(&s->batch);
-    free(s->jobs);
+    for (int i = 0; i < s->port.in_flight; i++) flight_free(&s->flight[i]);
     free(s->events);
     inbox_free(s);
     free(s);

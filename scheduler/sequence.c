@@ -70,6 +70,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         struct sequence *sequence = &request->sequence[i];
         sequence->request = request;
         sequence->choice = sequence->index = i;
+        sequence->late_row = -1;
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];
@@ -130,5 +131,5 @@ int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
     int end = from + rows, last = sequence->request->n_prompt - 1;
     int first = from > sequence->n_scored ? from : sequence->n_scored;
     int scored = at_least_0((end < last ? end : last) - first);
-    return scored + (end == sequence->n_tokens && sequence_samples(sequence));
+    return scored + (end == sequence_n_due(sequence) && sequence_samples(sequence));
 }

@@ -6,9 +6,13 @@
  * one, a prompt is a large one, and a preempted sequence is back at 0 (or at what the prefix
  * cache still has).
  *
- *     tokens   | prompt ................ | output ......... |
- *              0        n_computed    n_prompt           n_tokens    <= max_tokens
+ *     tokens   | prompt ..................... | output ......... | coming
+ *              0   n_settled  n_computed   n_prompt          n_tokens    <= max_tokens
  *     table    [b0][b1][b2]    holds exactly the blocks of 0..n_computed-1 between steps
+ *
+ * What is computed and what is coming counts from the moment at which a step is submitted: its
+ * results always come, so the next step can be planned from there. Only n_tokens and n_settled wait
+ * for its commit. Without a step in flight nothing is coming, and n_settled is n_computed.
  *
  * The choices of a request share its prompt: the first live sequence, the leader, computes it,
  * and the others wait unforked, in no queue and without blocks. When the prompt is computed they
@@ -38,11 +42,15 @@ struct sequence {
     int choice;
     int index;                   /* in request->sequence */
     int n_tokens;                /* known */
-    int n_computed;              /* of them in the KV cache */
-    int n_scored;                /* prompt rows whose logprobs were taken (or are not wanted) */
+    int n_coming;                /* that steps in flight will give */
+    int late_row;                /* the logit row that gives the last of them, or -1: the host has
+                                    to see it before a row can be planned that needs it */
+    int n_computed;              /* in the KV cache when the steps in flight have ended */
+    int n_settled;               /* in it now, and committed */
+    int n_scored;                /* prompt rows whose logprobs were asked for (or are not wanted) */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     int n_blocks;                /* in `table` */
-    int rows;                    /* in the step that is being run */
+    int rows;                    /* in the step that is being made */
     int lane;                    /* of the batch, while running */
     int32_t *table;              /* [n_blocks] the lane's, while running */
     int32_t *tokens;             /* [request->max_tokens] */
@@ -57,6 +65,7 @@ struct request {
     int priority;
     int n;          /* choices */
     int n_live;     /* not ended */
+    int n_flying;   /* sequences in steps in flight; the last one to leave frees what has ended */
     int n_unforked; /* live sequences besides the leader before the prompt is computed, then 0 */
     int n_prompt;
     int max_tokens; /* of prompt and output: where a sequence ends by length */
@@ -95,9 +104,17 @@ static inline bool sequence_scoring(const struct sequence *sequence) {
     return sequence->n_scored < sequence->request->n_prompt - 1;
 }
 
-/* The last row of what is known wants logits, unless only the prompt was asked for. */
+/* The last row of what is due wants logits, unless only the prompt was asked for. */
 static inline bool sequence_samples(const struct sequence *sequence) {
     return sequence->request->max_tokens > sequence->request->n_prompt;
+}
+
+/* Tokens up to which rows can be planned: those that are known, and the one that is coming, unless
+ * it is the last anyway or the host has to see it first. */
+static inline int sequence_n_due(const struct sequence *sequence) {
+    int due = sequence->n_tokens + sequence->n_coming;
+    bool ahead = sequence->late_row >= 0 && due < sequence->request->max_tokens;
+    return ahead ? due : sequence->n_tokens;
 }
 
 /* The logit rows among `rows` rows from position `from`. */

@@ -121,7 +121,7 @@ static void gathered_free(struct gathered *g) {
 
 static void write_step(struct backend *b, struct kv_cache *cache, struct gathered *g) {
     b->ops->step_begin(b, &g->step, cache);
-    b->ops->kv_write(b, cache, LAYER, g->k, g->v);
+    b->ops->rope_write(b, cache, LAYER, &(struct rope){0}, 0, NULL, g->k, g->v);
 }
 
 static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s,

@@ -19,7 +19,7 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 struct rows {
     int M, K;
     const float *x, *more;
-    float *y;
+    float *y, *sum; /* sum: of x and what is added to it, where an op adds */
 };
 
 static void check_rows(void (*op)(struct backend *b, const struct rows *rows), int K) {
@@ -27,23 +27,32 @@ static void check_rows(void (*op)(struct backend *b, const struct rows *rows), i
     size_t n = (size_t)MOST_ROWS * (size_t)K;
     float *x = random_floats(&state, n), *more = random_floats(&state, n);
     float *right = mem_alloc(n * sizeof *right), *y = mem_alloc(n * sizeof *y);
+    float *right_sum = mem_calloc(n, sizeof *y), *sum = mem_calloc(n, sizeof *y);
     struct backend *plain = open_backend("plain", 1, MOST_ROWS, K);
-    op(plain, &(struct rows){MOST_ROWS, K, x, more, right});
+    op(plain, &(struct rows){MOST_ROWS, K, x, more, right, right_sum});
     backend_close(plain);
     for (const char *const *path = backend_cpu_paths(); *path; path++) {
         for (int threads = 1; threads <= 4; threads++) {
             int M = threads == 1 ? 1 : MOST_ROWS - threads;
             struct backend *b = open_backend(*path, threads, MOST_ROWS, K);
-            op(b, &(struct rows){M, K, x, more, y});
+            op(b, &(struct rows){M, K, x, more, y, sum});
             assert_same_floats(y, right, (size_t)M * (size_t)K, *path);
+            assert_same_floats(sum, right_sum, (size_t)M * (size_t)K, *path);
             backend_close(b);
         }
     }
-    free(x), free(more), free(right), free(y);
+    free(x), free(more), free(right), free(y), free(right_sum), free(sum);
 }
 
 static void do_rmsnorm(struct backend *b, const struct rows *r) {
-    b->ops->rmsnorm(b, r->y, r->x, r->more, r->M, r->K, 1e-5f);
+    memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float)); /* in place */
+    b->ops->rmsnorm(b, r->y, r->y, NULL, r->more, r->M, r->K, 1e-5f);
+}
+
+static void do_add_rmsnorm(struct backend *b, const struct rows *r) {
+    memcpy(r->sum, r->x, (size_t)(r->M * r->K) * sizeof(float));
+    b->ops->rmsnorm(b, r->y, r->sum, r->more, r->more, r->M, r->K, 1e-5f);
+    for (int i = 0; i < r->M * r->K; i++) ck_assert(r->sum[i] == r->x[i] + r->more[i]);
 }
 
 static void do_silu_gate(struct backend *b, const struct rows *r) {
@@ -51,15 +60,10 @@ static void do_silu_gate(struct backend *b, const struct rows *r) {
     b->ops->silu_gate(b, r->y, r->y, r->more, r->M, r->K);
 }
 
-static void do_add(struct backend *b, const struct rows *r) {
-    memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float));
-    b->ops->add(b, r->y, r->more, r->M, r->K);
-}
-
 START_TEST(paths_give_the_same_bytes) {
     check_rows(do_rmsnorm, lengths[_i]);
     check_rows(do_silu_gate, lengths[_i]);
-    check_rows(do_add, lengths[_i]);
+    check_rows(do_add_rmsnorm, lengths[_i]);
 }
 END_TEST
 
@@ -69,7 +73,7 @@ START_TEST(rows_are_accurate) {
     float *x = random_floats(&state, (size_t)K), *g = random_floats(&state, (size_t)K);
     float *y = mem_alloc((size_t)K * sizeof *y), *z = mem_alloc((size_t)K * sizeof *z);
     struct backend *b = open_backend("plain", 1, 1, K);
-    b->ops->rmsnorm(b, y, x, g, 1, K, 1e-5f);
+    b->ops->rmsnorm(b, y, x, NULL, g, 1, K, 1e-5f);
     b->ops->silu_gate(b, z, x, g, 1, K);
     double sum = 0;
     for (int k = 0; k < K; k++) sum += (double)x[k] * (double)x[k];
@@ -124,16 +128,40 @@ END_TEST
 
 /* ---- rope ----------------------------------------------------------------------------------- */
 
-/* Turns x [n][heads][D] as rows at the given positions. */
-static void turn(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
-                 enum rope_layout layout, const int32_t *position, int n) {
-    struct kv_config config = {1, 1, D, 1, 1, DTYPE_F32};
+/* A float32 cache of one layer keeps keys as [D][B] and values as [B][D_padded] of each head. */
+static void assert_written(const struct kv_cache *cache, const float *k, const float *v, int n) {
+    const struct kv_config *c = &cache->config;
+    for (int m = 0; m < n; m++) {
+        for (int g = 0; g < c->G; g++, k += c->D, v += c->D) {
+            int offset = m % c->block_size;
+            const float *keys = (const float *)kv_head_keys(cache, 0, m / c->block_size, g);
+            const float *values = (const float *)kv_head_values(cache, 0, m / c->block_size, g);
+            for (int d = 0; d < c->D; d++) {
+                ck_assert(memcmp(&keys[d * c->block_size + offset], &k[d], sizeof *k) == 0);
+                ck_assert(values[offset * cache->D_padded + d] == v[d]);
+            }
+        }
+    }
+}
+
+/* Turns x [n][heads][D] as rows at the given positions: as queries, whose keys are the same numbers
+ * and whose values are the numbers unturned. */
+static void turn(struct backend *b, float *x, int heads, int D, const struct rope *rope,
+                 const int32_t *position, int n) {
+    struct kv_config config = {1, heads, D, (n + 3) / 4, 4, DTYPE_F32};
     struct kv_cache *cache = NULL;
     ck_assert_int_eq(b->ops->kv_new(b, &cache, &config, NULL), STATUS_OK);
-    struct step step = {.M = n, .position = position};
+    int32_t slot[MOST_ROWS];
+    for (int i = 0; i < n; i++) slot[i] = i;
+    struct step step = {.M = n, .position = position, .slot = slot};
+    size_t bytes = (size_t)(n * heads * D) * sizeof *x;
+    float *k = mem_alloc(bytes), *v = mem_alloc(bytes);
+    memcpy(k, x, bytes), memcpy(v, x, bytes);
     b->ops->step_begin(b, &step, cache);
-    b->ops->rope(b, x, heads, D, D_rope, inv_freq, layout);
+    b->ops->rope_write(b, cache, 0, rope, heads, x, k, v);
+    assert_written(cache, x, v, n);
     b->ops->kv_free(b, cache);
+    free(k), free(v);
 }
 
 struct rope_case {
@@ -155,9 +183,10 @@ START_TEST(rope_turns_pairs) {
     int32_t position[MOST_ROWS];
     for (int i = 0; i < 64; i++) inv_freq[i] = powf(10000, -(float)i / 32);
     for (int i = 0; i < MOST_ROWS; i++) position[i] = i * 61;
+    const struct rope rope = {c.D_rope, inv_freq, c.layout};
     memcpy(right, x, n * sizeof *x);
     struct backend *plain = open_backend("plain", 1, MOST_ROWS, 64);
-    turn(plain, right, c.heads, c.D, c.D_rope, inv_freq, c.layout, position, MOST_ROWS);
+    turn(plain, right, c.heads, c.D, &rope, position, MOST_ROWS);
     backend_close(plain);
     for (size_t i = 0; i < n; i++) {
         int d = (int)(i % (size_t)c.D), pairs = c.D_rope / 2,
@@ -182,7 +211,7 @@ START_TEST(rope_turns_pairs) {
                    count = (size_t)rows * (size_t)(c.heads * c.D);
             struct backend *b = open_backend(*path, threads, MOST_ROWS, 64);
             memcpy(y, x + from, count * sizeof *x);
-            turn(b, y, c.heads, c.D, c.D_rope, inv_freq, c.layout, position + first, rows);
+            turn(b, y, c.heads, c.D, &rope, position + first, rows);
             assert_same_floats(y, right + from, count, *path);
             backend_close(b);
         }
@@ -200,9 +229,9 @@ START_TEST(rope_tables_are_of_this_step) {
     for (int i = 0; i < 20; i++) {
         int32_t position = i / 7;
         for (int j = 0; j < 4; j++) x[j] = right[j] = (float)(j + 1);
-        turn(b, x, 1, 4, 4, inv_freq[i % 6], ROPE_HALVES, &position, 1);
         float copy[2] = {inv_freq[i % 6][0], inv_freq[i % 6][1]};
-        turn(fresh, right, 1, 4, 4, copy, ROPE_HALVES, &position, 1);
+        turn(b, x, 1, 4, &(struct rope){4, inv_freq[i % 6], ROPE_HALVES}, &position, 1);
+        turn(fresh, right, 1, 4, &(struct rope){4, copy, ROPE_HALVES}, &position, 1);
         assert_same_floats(x, right, 4, "angles");
     }
     backend_close(b), backend_close(fresh);

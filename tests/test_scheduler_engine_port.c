@@ -13,7 +13,8 @@ enum { V = 32, N_JOBS = 500 };
 struct engine {
     struct model_info info;
     const struct step *step;
-    float logits[V];
+    float logits[N_JOBS][V];
+    const int32_t *sampled;
 };
 
 struct sampler {
@@ -36,7 +37,16 @@ void engine_submit(struct engine *engine, const struct step *step) {
 }
 
 float *engine_wait(struct engine *engine) {
-    return engine->logits;
+    return engine->logits[0];
+}
+
+int engine_in_flight(const struct engine *engine) {
+    (void)engine;
+    return 1;
+}
+
+void engine_sampled(struct engine *engine, const int32_t *id) {
+    engine->sampled = id;
 }
 
 struct task {
@@ -104,25 +114,21 @@ static struct scheduler *scheduler_on(struct engine *engine) {
                                       .max_queued_tokens = 64,
                                       .n_blocks = 16,
                                       .block_size = 4,
-                                      .max_logit_rows = 16,
+                                      .max_logit_rows = N_JOBS,
                                       .on_events = no_events};
     engine->info.V = V;
     return scheduler_new(&config, engine);
 }
 
-START_TEST(each_job_is_done_once) {
-    static struct engine engine;
-    static float rows[N_JOBS][V], shared[V];
-    static struct sample_job jobs[N_JOBS];
-    struct scheduler *scheduler = scheduler_on(&engine);
-    const int32_t history[4] = {9, 8, 7, 6};
-    memset(jobs, 0, sizeof jobs);
-    for (int i = 0; i < V; i++) shared[i] = 5;
+/* Of three jobs one is shared, one scores and one chooses alone; of seven one was dropped. The shared
+ * ones read row 0. */
+static void set_jobs(struct engine *engine, struct sample_job *jobs, const int32_t *history) {
     for (int i = 0; i < N_JOBS; i++) {
-        rows[i][0] = (float)i;
-        jobs[i] = (struct sample_job){.logits = i % 3 ? rows[i] : shared,
+        engine->logits[i][0] = (float)i;
+        jobs[i] = (struct sample_job){.row = i % 3 ? i : 0,
                                       .shared = i % 3 == 0,
                                       .score = i % 3 == 1,
+                                      .dropped = i % 7 == 6,
                                       .history = history,
                                       .n_top = 2,
                                       .n_prompt = 2,
@@ -130,14 +136,25 @@ START_TEST(each_job_is_done_once) {
                                       .position = 3,
                                       .choice = i};
     }
-    scheduler->port.sample(scheduler->port.self, jobs, N_JOBS);
+    for (int i = 0; i < V; i++) engine->logits[0][i] = 5;
+}
+
+START_TEST(each_job_is_done_once) {
+    static struct engine engine;
+    static struct sample_job jobs[N_JOBS];
+    struct scheduler *scheduler = scheduler_on(&engine);
+    const int32_t history[4] = {9, 8, 7, 6};
+    set_jobs(&engine, jobs, history);
+    scheduler->port.wait(scheduler->port.self, jobs, N_JOBS);
     for (int i = 0; i < N_JOBS; i++) {
-        ck_assert_int_eq(jobs[i].out.rank, 1);
+        ck_assert_int_eq(jobs[i].out.rank, i % 7 != 6);
+        if (i % 7 == 6) continue;
         if (i % 3 == 0) ck_assert_int_eq(jobs[i].out.id, 5 + i);
         if (i % 3 == 1) ck_assert(jobs[i].out.id == 6 && jobs[i].out.logprob == (float)(i + 2));
         if (i % 3 == 2) ck_assert_int_eq(jobs[i].out.id, 2 * i);
+        if (i % 3 == 2) ck_assert_int_eq(engine.sampled[i], 2 * i < V ? 2 * i : 0);
     }
-    for (int i = 0; i < V; i++) ck_assert(shared[i] == 5);
+    for (int i = 0; i < V; i++) ck_assert(engine.logits[0][i] == 5);
     ck_assert_int_gt(atomic_load(&n_samplers), 0);
     scheduler_free(scheduler);
     ck_assert_int_eq(atomic_load(&n_samplers), 0);

@@ -37,6 +37,7 @@ struct simulation {
     uint64_t n_steps, engine_steps; /* in all; that computed something */
     uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
+    uint64_t n_late, n_dropped; /* rows planned ahead; samples thrown away */
 };
 
 static uint64_t current_seed; /* told when an assert fails */
@@ -96,6 +97,8 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
+    sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
+    sim->engine->device = chance(sim, 50);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
     if (chance(sim, 20)) sim->scheduler->pool.known.hash_mask = chance(sim, 50) ? 0 : 3;
@@ -190,11 +193,13 @@ static void cancel_some(struct simulation *sim) {
 
 /* Nobody starves: each step brings the first sequence in order a token further, so a request ends
  * within as many steps as there are tokens in all that lived beside it. Where a more urgent one
- * comes, what it pushes out is computed again. */
+ * comes, what it pushes out is computed again. With two steps in flight the first in order may wait
+ * for its result every other step. */
 static void check_wait(const struct simulation *sim, const struct fake_client *client) {
     uint64_t waited = sim->n_steps - client->submitted_at;
     uint64_t work = sim->work_in - client->work_before;
-    assert(waited <= work * (sim->priorities ? 3 : 1) + 2);
+    uint64_t in_flight = (uint64_t)sim->engine->in_flight;
+    assert(waited <= work * (sim->priorities ? 3 : 1) * in_flight + 2 * in_flight);
 }
 
 static void on_events(void *arg, const struct event *events, int n) {
@@ -229,12 +234,13 @@ static void check_flags_took_effect(const struct simulation *sim) {
 static void simulate(struct simulation *sim) {
     int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95),
         cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
-    while (sim->n_left > 0 || sim->n_live > 0) {
+    bool more = false;
+    while (sim->n_left > 0 || sim->n_live > 0 || more) {
         while (sim->n_left > 0 && chance(sim, arrival)) arrive(sim);
         if (chance(sim, cancel)) cancel_some(sim);
         sim->n_steps++;
-        bool more = scheduler_step(sim->scheduler);
-        assert(more == (sim->n_live > 0));
+        more = scheduler_step(sim->scheduler);
+        assert(more == (sim->n_live > 0 || sim->engine->n_passes > 0));
         scheduler_check(sim->scheduler);
         check_flags_took_effect(sim);
     }
@@ -246,6 +252,8 @@ static void simulation_end(struct simulation *sim) {
     sim->n_hits = stats.prefix_hits;
     sim->n_preemptions = stats.preemptions;
     sim->n_copies = sim->engine->n_copies;
+    sim->n_late = sim->engine->n_late;
+    sim->n_dropped = sim->engine->n_dropped;
     sim->n_rows = sim->engine->n_rows;
     sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
@@ -275,18 +283,23 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_hits += sim->n_hits;
         sum->n_preemptions += sim->n_preemptions;
         sum->n_copies += sim->n_copies;
+        sum->n_late += sim->n_late;
+        sum->n_dropped += sim->n_dropped;
         sum->n_rows += sim->n_rows;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
-           "%llu prefix tokens hit, %llu preemptions, %llu copies\n",
+           "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
+           "samples thrown away\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
            (unsigned long long)sum->n_cancelled, (unsigned long long)sum->n_hits,
-           (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies);
+           (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies,
+           (unsigned long long)sum->n_late, (unsigned long long)sum->n_dropped);
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
+    ck_assert(only || (sum->n_late > 0 && sum->n_dropped > 0));
     free(sum);
     free(sim);
 }

@@ -43,7 +43,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-static void world_begin(struct world *world, int max_queued) {
+static void world_begin(struct world *world, int max_queued, int in_flight) {
     *world = (struct world){0};
     struct scheduler_config config = {.max_num_seqs = 8,
                                       .max_num_batched_tokens = 32,
@@ -59,6 +59,7 @@ static void world_begin(struct world *world, int max_queued) {
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->ended, NULL);
     world->engine = fake_engine_new(&config);
+    world->engine->in_flight = in_flight;
     struct engine_port port = fake_engine_port(world->engine);
     world->scheduler = scheduler_new_on(&config, &port);
 }
@@ -144,7 +145,7 @@ START_TEST(threads_get_what_they_asked_for) {
     struct world world;
     struct submitter submitters[N_THREADS];
     pthread_t threads[N_THREADS];
-    world_begin(&world, 10);
+    world_begin(&world, 10, _i);
     scheduler_start(world.scheduler);
     for (int i = 0; i < N_THREADS; i++) {
         submitters[i] = (struct submitter){&world, (uint64_t)i + 1};
@@ -167,7 +168,7 @@ static double cpu_ms(void) {
 START_TEST(an_idle_scheduler_sleeps) {
     struct world world;
     uint64_t random = 5;
-    world_begin(&world, 10);
+    world_begin(&world, 10, 2);
     scheduler_start(world.scheduler);
     struct order *order = draw_order(&random);
     submit(&world, order);
@@ -186,7 +187,7 @@ START_TEST(stopping_ends_all_that_lives) {
         struct world world;
         struct order *orders[10];
         uint64_t random = (uint64_t)round;
-        world_begin(&world, 10);
+        world_begin(&world, 10, 1 + round % 3 % 2);
         if (round % 4) scheduler_start(world.scheduler);
         int n = 0;
         for (int i = 0; i < 10; i++) {
@@ -216,7 +217,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_threads");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
-    tcase_add_test(core, threads_get_what_they_asked_for);
+    tcase_add_loop_test(core, threads_get_what_they_asked_for, 1, MAX_IN_FLIGHT + 1);
     tcase_add_test(core, an_idle_scheduler_sleeps);
     tcase_add_test(core, stopping_ends_all_that_lives);
     suite_add_tcase(suite, core);

@@ -93,6 +93,17 @@ static void op_download(struct backend *b, void *host, const void *device, size_
     memcpy(host, device, bytes);
 }
 
+static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (bytes > 0) op_download(b, host, device, bytes);
+}
+
+/* All ops have ended when they return. */
+static void op_await(struct backend *b, int mark) {
+    (void)b;
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+}
+
 struct parallel_job {
     void (*fn)(void *arg, int i);
     void *arg;
@@ -131,14 +142,16 @@ static const struct backend_ops cpu_ops = {
     .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
     .logits = op_logits,
-    .rope = op_rope,
-    .kv_write = op_kv_write,
+    .rope_write = op_rope_write,
     .attention = op_attention,
     .silu_gate = op_silu_gate,
-    .add = op_add,
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
+    .host_new = op_buffer_new,
+    .host_free = op_buffer_free,
+    .fetch = op_fetch,
+    .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
 };
@@ -164,7 +177,8 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .name = "cpu",
                                  .path = path->name,
                                  .n_threads = pool_threads(cpu->pool),
-                                 .host_memory = true};
+                                 .host_memory = true,
+                                 .in_flight = 1};
     cpu_plan_activations(cpu);
     *out = &cpu->head;
     return STATUS_OK;

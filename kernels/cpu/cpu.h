@@ -8,7 +8,8 @@
  *   matmul.c      the product's work list       paths.c      which path that makes possible
  *   attention.c   the work list of attention    backend.c    open, close, the op table
  *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
- *   half.c        panels of two-byte floats     fast_logits.inc  rows of logits, for sampling
+ *   half.c        panels of two-byte floats     heads.c      RoPE and the write to the cache
+ *                                               fast_logits.inc  rows of logits, for sampling
  *
  *   *_plain.c     the plain path
  *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
@@ -285,13 +286,13 @@ enum { PART_MAX = 0, PART_SUM = 1, PART_VALUES = LANES };
 /* The functions that differ from one instruction set to another; all give the same bits. */
 struct path {
     const char *name;
-    /* y[K] = x[K] normalised. */
-    void (*rmsnorm)(float *y, const float *x, const float *gain, int K, float epsilon);
+    /* x[K] += added[K] unless that is NULL, then y[K] = x normalised. */
+    void (*rmsnorm)(float *y, float *x, const float *added, const float *gain, int K,
+                    float epsilon);
     /* Turns heads of one row by the angles whose cosines and sines [D_rope/2] are given. */
     void (*rope)(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                  enum rope_layout layout);
     void (*silu_gate)(float *y, const float *gate, const float *up, size_t n);
-    void (*add)(float *x, const float *y, size_t n);
     void (*to_halves)(uint16_t *out, const float *x, size_t n);
     /* Codes of at most `most` and a scale for each SCALED numbers. */
     void (*to_codes)(int16_t *codes, float *scales, const float *x, int n, int most);
@@ -335,11 +336,10 @@ bool amx_group(const struct matrix *w, int panel, const struct activations *a, i
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);
-void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon);
+void plain_rmsnorm(float *y, float *x, const float *added, const float *gain, int K, float epsilon);
 void plain_rope(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                 enum rope_layout layout);
 void plain_silu_gate(float *y, const float *gate, const float *up, size_t n);
-void plain_add(float *x, const float *y, size_t n);
 void plain_to_halves(uint16_t *out, const float *x, size_t n);
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int most);
 void plain_quantise(struct activations *a, int row, const float *x);
@@ -414,12 +414,11 @@ void cpu_plan_activations(struct cpu *cpu);
 
 /* The ops, by file. */
 void op_embed(struct backend *b, float *y, const struct matrix *embedding);
-void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                float epsilon);
-void op_rope(struct backend *b, float *x, int heads, int D, int D_rope, const float *inv_freq,
-             enum rope_layout layout);
+void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain, int M,
+                int K, float epsilon);
+void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct rope *rope,
+                   int H, float *q, float *k, const float *v);
 void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M, int F);
-void op_add(struct backend *b, float *x, const float *y, int M, int K);
 void op_gather(struct backend *b, float *y, const float *x, int K);
 void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n,
                int M);
@@ -427,8 +426,6 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache);
-void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                 const float *v);
 void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                   int layer, int H, float scale);
 

@@ -31,7 +31,9 @@ float plain_exp(float x) {
     return p * power;
 }
 
-void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon) {
+void plain_rmsnorm(float *y, float *x, const float *added, const float *gain, int K,
+                   float epsilon) {
+    for (int k = 0; added && k < K; k++) x[k] = x[k] + added[k];
     float s[LANES] = {0};
     for (int k = 0; k < K; k++) s[k % LANES] = fmaf(x[k], x[k], s[k % LANES]);
     float r = 1.0f / sqrtf(tree_sum(s) / (float)K + epsilon);
@@ -55,10 +57,6 @@ void plain_silu_gate(float *y, const float *gate, const float *up, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + plain_exp(-gate[i])) * up[i];
 }
 
-void plain_add(float *x, const float *y, size_t n) {
-    for (size_t i = 0; i < n; i++) x[i] = x[i] + y[i];
-}
-
 void plain_to_halves(uint16_t *out, const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) out[i] = float_to_half(x[i]);
 }
@@ -68,7 +66,6 @@ const struct path path_plain = {
     .rmsnorm = plain_rmsnorm,
     .rope = plain_rope,
     .silu_gate = plain_silu_gate,
-    .add = plain_add,
     .to_halves = plain_to_halves,
     .to_codes = plain_to_codes,
     .quantise = plain_quantise,

@@ -1,9 +1,11 @@
 /* DESIGN: the CUDA backend.
  *
- * All ops of a backend queue their kernels on one stream and return; `download` is where the host
- * waits. Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine
- * plans as float32; gains, frequencies and logits are float32. What the host does itself beside the
- * device, such as sampling, runs on the threads of a CPU backend that is opened for it.
+ * All ops of a backend queue their kernels on one stream and return; `await` is where the host
+ * waits, for the results of one step, while the next one may be queued behind it (and `download`,
+ * for all that was queued). A step's arrays are read before step_begin returns (step.cu).
+ * Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine plans as
+ * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
+ * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
  * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
  * table, since a model has one list of frequencies, and another list makes it anew.
@@ -34,6 +36,7 @@ struct cuda {
     enum dtype act;
     struct step_limits limits;
     cudaStream_t stream;
+    cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
     struct step_memory step;
     struct attention_work attention;
     struct angle_table angles;
@@ -69,6 +72,34 @@ static void op_download(struct backend *b, void *host, const void *device, size_
     cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda_of(b)->stream),
               "copying from the device");
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+}
+
+static void *op_host_new(struct backend *b, size_t bytes) {
+    (void)b;
+    void *memory;
+    cuda_must(cudaMallocHost(&memory, bytes), "taking pinned memory");
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void op_host_free(struct backend *b, void *host, size_t bytes) {
+    (void)bytes;
+    cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+    cuda_must(cudaFreeHost(host), "freeing pinned memory");
+}
+
+static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
+    struct cuda *cuda = cuda_of(b);
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (bytes > 0)
+        cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+                  "copying results");
+    cuda_must(cudaEventRecord(cuda->fetched[mark], cuda->stream), "recording an event");
+}
+
+static void op_await(struct backend *b, int mark) {
+    assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    cuda_must(cudaEventSynchronize(cuda_of(b)->fetched[mark]), "waiting for results");
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
@@ -139,24 +170,20 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
 
 static void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct cuda *cuda = cuda_of(b);
-    embed_rows(cuda->act, y, embedding, cuda->step.at.token, cuda->step.at.M, cuda->stream);
+    const struct device_step *at = &cuda->step.at;
+    embed_rows(cuda->act, y, embedding, at->token, at->sampled, at->M, cuda->stream);
 }
 
-static void op_rmsnorm(struct backend *b, float *y, const float *x, const float *gain, int M, int K,
-                       float epsilon) {
+static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
+                       int M, int K, float epsilon) {
     struct cuda *cuda = cuda_of(b);
-    rows_norm(cuda->act, y, (void *)x, NULL, gain, NULL, M, K, epsilon, cuda->stream);
+    rows_norm(cuda->act, y, x, added, gain, NULL, M, K, epsilon, cuda->stream);
 }
 
 static void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
                          int F) {
     struct cuda *cuda = cuda_of(b);
     rows_gate(cuda->act, GATE_SILU, y, gate, up, (size_t)M * (size_t)F, cuda->stream);
-}
-
-static void op_add(struct backend *b, float *x, const float *y, int M, int K) {
-    struct cuda *cuda = cuda_of(b);
-    rows_add(cuda->act, x, y, (size_t)M * (size_t)K, cuda->stream);
 }
 
 static void op_gather(struct backend *b, float *y, const float *x, int K) {
@@ -190,31 +217,23 @@ static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq
     return table;
 }
 
-static void op_rope(struct backend *b, float *x, int heads, int D, int D_rope,
-                    const float *inv_freq, enum rope_layout layout) {
-    struct cuda *cuda = cuda_of(b);
-    if (D_rope == 0 || heads == 0) return;
-    const struct angle_table *table = angles(cuda, inv_freq, D_rope / 2);
-    struct heads_args args = {};
-    args.q = {x, heads, NULL, NULL};
-    args.M = cuda->step.at.M;
-    args.D = D;
-    args.D_rope = D_rope;
-    args.layout = layout;
-    args.cosine = table->cosine;
-    args.sine = table->sine;
-    heads_prepare(cuda->act, &args, cuda->stream);
-}
-
-static void op_kv_write(struct backend *b, struct kv_cache *cache, int layer, const float *k,
-                        const float *v) {
+static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
+                          const struct rope *rope, int H, float *q, float *k, const float *v) {
     struct cuda *cuda = cuda_of(b);
     assert(layer >= 0 && layer < cache->config.L);
     struct heads_args args = {};
-    args.k = {(void *)k, cache->config.G, NULL, NULL};
+    args.q = {q, H, NULL, NULL};
+    args.k = {k, cache->config.G, NULL, NULL};
     args.v = {(void *)v, cache->config.G, NULL, NULL};
     args.M = cuda->step.at.M;
     args.D = cache->config.D;
+    args.D_rope = rope->D_rope;
+    args.layout = rope->layout;
+    if (rope->D_rope > 0) {
+        const struct angle_table *table = angles(cuda, rope->inv_freq, rope->D_rope / 2);
+        args.cosine = table->cosine;
+        args.sine = table->sine;
+    }
     args.cache = cache;
     args.layer = layer;
     args.slot = cuda->step.at.slot;
@@ -255,6 +274,7 @@ static void op_close(struct backend *b) {
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
+    for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
@@ -274,14 +294,16 @@ static const struct backend_ops cuda_ops = {
     .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
     .logits = op_logits,
-    .rope = op_rope,
-    .kv_write = op_kv_write,
+    .rope_write = op_rope_write,
     .attention = op_attention,
     .silu_gate = op_silu_gate,
-    .add = op_add,
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
+    .host_new = op_host_new,
+    .host_free = op_host_free,
+    .fetch = op_fetch,
+    .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
 };
@@ -333,8 +355,10 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->act = config->activations;
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
-    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false};
+    cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
+    for (cudaEvent_t &event : cuda->fetched)
+        cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     step_memory_open(&cuda->step);
     *out = &cuda->head;
     return STATUS_OK;

@@ -50,6 +50,7 @@ struct kv_cache {
 struct device_step {
     int M, S, R, table_stride, n_copies;
     const int32_t *token, *position, *slot; /* [M] */
+    const int32_t *sampled;                 /* what late tokens are: another op's memory */
     const int32_t *sequence;                /* [M] the row's sequence: its line of the table */
     const int32_t *row_start;               /* [S + 1] */
     const int32_t *table;                   /* [S][table_stride] */

@@ -87,17 +87,6 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(ELEMENT_THREADS) add_kernel(T *x, const T *y, size_t n) {
-    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
-    if (at >= n) return;
-    Vec<T, N> sum = load_vec<N>(x + at);
-    const Vec<T, N> more = load_vec<N>(y + at);
-#pragma unroll
-    for (int i = 0; i < N; i++) sum.v[i] = from_float<T>(to_float(sum.v[i]) + to_float(more.v[i]));
-    store_vec<N>(x + at, sum);
-}
-
-template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
     bias_kernel(T *x, const float *__restrict__ bias, int columns, size_t n) {
     const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
@@ -171,17 +160,6 @@ void rows_gate(enum dtype act, enum gate_kind kind, void *y, const void *x, cons
         using T = decltype(zero);
         for_width<T>(n, [&](auto width) {
             gate<T, decltype(width)::value>(kind, (T *)y, (const T *)x, (const T *)up, n, stream);
-        });
-    });
-}
-
-void rows_add(enum dtype act, void *x, const void *y, size_t n, cudaStream_t stream) {
-    for_activation(act, [&](auto zero) {
-        using T = decltype(zero);
-        for_width<T>(n, [&](auto width) {
-            constexpr int N = decltype(width)::value;
-            launch(add_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
-                   (const T *)y, n);
         });
     });
 }

@@ -22,9 +22,6 @@ enum gate_kind { GATE_SILU, GATE_GELU, GATE_GELU_TANH };
 void rows_gate(enum dtype act, enum gate_kind kind, void *y, const void *gate, const void *up,
                size_t n, cudaStream_t stream);
 
-/* x[n] += y[n]. */
-void rows_add(enum dtype act, void *x, const void *y, size_t n, cudaStream_t stream);
-
 /* x[M][N] += bias[N], float32. */
 void rows_bias(enum dtype act, void *x, const float *bias, int M, int N, cudaStream_t stream);
 

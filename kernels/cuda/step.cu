@@ -94,6 +94,7 @@ void step_upload(struct step_memory *memory, const struct step *step, struct att
     cuda_must(cudaEventSynchronize(memory->copied), "waiting for a step's copy");
     struct device_step *at = &memory->at;
     *at = {step->M, step->S, step->R, stride, step->n_copies};
+    at->sampled = step->sampled;
     at->token = put(memory, &used, step->token, M);
     at->position = put(memory, &used, step->position, M);
     at->slot = put(memory, &used, step->slot, M);

@@ -91,9 +91,10 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     step.table = table.data();
     step.table_stride = n_blocks;
     cpu->ops->step_begin(cpu, &step, cache);
-    cpu->ops->kv_write(cpu, cache, 0, world.k[0].data(), world.v[0].data());
-    floats y(world.q[0].size());
-    cpu->ops->attention(cpu, y.data(), world.q[0].data(), cache, 0, s.H, world.scale);
+    const struct rope no_turn = {};
+    floats q = world.q[0], k = world.k[0], y(q.size());
+    cpu->ops->rope_write(cpu, cache, 0, &no_turn, s.H, q.data(), k.data(), world.v[0].data());
+    cpu->ops->attention(cpu, y.data(), q.data(), cache, 0, s.H, world.scale);
     cpu->ops->kv_free(cpu, cache);
     backend_close(cpu);
     return y;

@@ -108,23 +108,21 @@ START_TEST(gates_are_right) {
 }
 END_TEST
 
-static void check_sums(enum dtype act, int M, int K) {
+static void check_bias(enum dtype act, int M, int K) {
     uint64_t state = 7;
     size_t n = (size_t)M * (size_t)K;
-    floats x = rounded(act, random_vector(&state, n)), y = rounded(act, random_vector(&state, n));
-    floats b = random_vector(&state, (size_t)K), added(n), biased(n);
-    for (size_t i = 0; i < n; i++) added[i] = x[i] + y[i], biased[i] = x[i] + b[i % (size_t)K];
-    buffer sum(packed(act, x)), more(packed(act, y)), moved(packed(act, x)), bias(b);
-    rows_add(act, sum.data, more.data, n, test_stream());
+    floats x = rounded(act, random_vector(&state, n));
+    floats b = random_vector(&state, (size_t)K), biased(n);
+    for (size_t i = 0; i < n; i++) biased[i] = x[i] + b[i % (size_t)K];
+    buffer moved(packed(act, x)), bias(b);
     rows_bias(act, moved.data, bias.as<float>(), M, K, test_stream());
-    check_close(read_activations(act, sum), rounded(act, added), 0, 0, text("add %d x %d", M, K));
     check_close(read_activations(act, moved), rounded(act, biased), 0, 0,
                 text("bias %d x %d", M, K));
 }
 
-START_TEST(sums_are_right) {
+START_TEST(bias_is_right) {
     for (enum dtype act : activation_types)
-        for (int M : {1, 5}) check_sums(act, M, lengths[_i]);
+        for (int M : {1, 5}) check_bias(act, M, lengths[_i]);
 }
 END_TEST
 
@@ -151,7 +149,7 @@ int main() {
     tcase_add_loop_test(norms, norms_are_right, 0, N_LENGTHS);
     tcase_add_test(norms, a_norm_may_be_in_place);
     tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
-    tcase_add_loop_test(elements, sums_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, bias_is_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);
     suite_add_tcase(suite, norms);
     suite_add_tcase(suite, elements);

@@ -41,7 +41,8 @@ static void check_embedding(enum dtype act, enum dtype type, bool as_float) {
     weights w(type, V, K, as_float);
     const std::vector<int32_t> tokens = {6, 0, 3, 3};
     buffer token(tokens), y(tokens.size() * (size_t)K * (act == DTYPE_F32 ? 4 : 2));
-    embed_rows(act, y.data, w.matrix, token.as<int32_t>(), (int)tokens.size(), test_stream());
+    embed_rows(act, y.data, w.matrix, token.as<int32_t>(), nullptr, (int)tokens.size(),
+               test_stream());
     floats want;
     for (int32_t id : tokens)
         want.insert(want.end(), w.values.begin() + id * K, w.values.begin() + (id + 1) * K);

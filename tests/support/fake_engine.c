@@ -101,51 +101,40 @@ static void check_reads(const struct fake_engine *engine, const struct step *ste
         assert(engine->written_in[table[i]] != engine->n_steps || engine->writer[table[i]] == s);
 }
 
-static void fake_submit(void *self, const struct step *step) {
-    struct fake_engine *engine = self;
-    engine->step = step;
-    engine->n_steps++;
-    engine->n_rows += (uint64_t)step->M;
-    if (step->S > engine->most_seqs) engine->most_seqs = step->S;
-    check_shape(engine, step);
-    copy_blocks(engine, step);
-    for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
-    for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
-}
-
 static uint64_t sum_before(struct fake_engine *engine, const int32_t *table, int position) {
     uint64_t sum = 0;
     for (int i = 0; i < position; i++) sum += *slot_at(engine, table, i);
     return sum;
 }
 
-static void run_sequence(struct fake_engine *engine, int s, int *r) {
-    const struct step *step = engine->step;
+static int32_t token_at(const struct fake_engine *engine, const struct step *step, int m) {
+    int32_t token = step->token[m];
+    if (token < 0) token = engine->id[late_token(token)];
+    assert(token >= 0 && token < FAKE_V);
+    return token;
+}
+
+static void run_sequence(struct fake_engine *engine, const struct fake_pass *pass, int s, int *r) {
+    const struct step *step = pass->step;
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int first = step->row_start[s], end = step->row_start[s + 1];
     uint64_t sum = sum_before(engine, table, step->position[first]);
     for (int m = first; m < end; m++) {
-        uint64_t word = word_of(step->token[m], step->position[m], sum);
+        uint64_t word = word_of(token_at(engine, step, m), step->position[m], sum);
         engine->word[step->slot[m]] = word;
         sum += word;
         if (*r == step->R || step->logit_row[*r] != m) continue;
         uint64_t logits = logits_of(sum);
-        memcpy(engine->logits + (size_t)(*r)++ * FAKE_V, &logits, sizeof logits);
+        memcpy(pass->logits + (size_t)(*r)++ * FAKE_V, &logits, sizeof logits);
     }
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
 }
 
-static float *fake_wait(void *self) {
-    struct fake_engine *engine = self;
-    int r = 0;
-    for (int s = 0; s < engine->step->S; s++) run_sequence(engine, s, &r);
-    assert(r == engine->step->R);
-    return engine->logits;
-}
-
-static void sample_one(struct sample_job *job) {
+/* `last` is the token before the one that is chosen. */
+static void sample_one(const struct fake_pass *pass, struct sample_job *job, int32_t last) {
+    float *row = pass->logits + (size_t)job->row * FAKE_V;
     uint64_t logits;
-    memcpy(&logits, job->logits, sizeof logits);
+    memcpy(&logits, row, sizeof logits);
     job->out = (struct sampled){0};
     if (job->score) {
         job->out.id = job->history[job->position];
@@ -153,15 +142,76 @@ static void sample_one(struct sample_job *job) {
         return;
     }
     assert(job->position == job->n_prompt + job->n_output);
-    job->out.id =
-        choose(logits, job->sampling->seed, job->position, job->choice,
-               job->history[job->position - 1], job->sampling->banned, job->sampling->n_banned);
-    if (!job->shared) memset(job->logits, 0xff, sizeof logits);
+    job->out.id = choose(logits, job->sampling->seed, job->position, job->choice, last,
+                         job->sampling->banned, job->sampling->n_banned);
+    if (!job->shared) memset(row, 0xff, sizeof logits);
 }
 
-static void fake_sample(void *self, struct sample_job *jobs, int n) {
-    (void)self;
-    for (int i = 0; i < n; i++) sample_one(&jobs[i]);
+static void set_ids(struct fake_engine *engine, const struct fake_pass *pass) {
+    for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
+    for (int i = pass->n_jobs - 1; i >= 0; i--)
+        if (!pass->jobs[i].dropped && !pass->jobs[i].score)
+            engine->id[pass->jobs[i].row] = pass->jobs[i].out.id;
+}
+
+/* A device knows the last token of what it samples, because that was the row's. */
+static void sample_on_device(struct fake_engine *engine, const struct fake_pass *pass) {
+    int32_t *last = mem_calloc((size_t)pass->step->R + 1, sizeof *last);
+    for (int r = 0; r < pass->step->R; r++)
+        last[r] = token_at(engine, pass->step, pass->step->logit_row[r]);
+    for (int i = 0; i < pass->n_jobs; i++)
+        sample_one(pass, &pass->jobs[i], last[pass->jobs[i].row]);
+    free(last);
+    set_ids(engine, pass);
+}
+
+static void launch(struct fake_engine *engine, struct fake_pass *pass) {
+    const struct step *step = pass->step;
+    int r = 0, late = 0;
+    engine->n_steps++;
+    engine->n_rows += (uint64_t)step->M;
+    if (step->S > engine->most_seqs) engine->most_seqs = step->S;
+    check_shape(engine, step);
+    copy_blocks(engine, step);
+    for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
+    for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
+    for (int m = 0; m < step->M; m++) late += step->token[m] < 0;
+    assert(late == step->n_late);
+    engine->n_late += (uint64_t)late;
+    for (int s = 0; s < step->S; s++) run_sequence(engine, pass, s, &r);
+    assert(r == step->R);
+    if (engine->device) sample_on_device(engine, pass);
+    pass->launched = true;
+}
+
+static void fake_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+    struct fake_engine *engine = self;
+    assert(engine->n_passes < engine->in_flight);
+    struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes++) % MAX_IN_FLIGHT];
+    pass->step = step;
+    pass->jobs = jobs;
+    pass->n_jobs = n;
+    pass->launched = false;
+    if (engine->device || engine->n_passes == 1) launch(engine, pass);
+}
+
+static void sample_on_host(struct fake_engine *engine, const struct fake_pass *pass) {
+    for (int i = 0; i < pass->n_jobs; i++) {
+        struct sample_job *job = &pass->jobs[i];
+        if (!job->dropped) sample_one(pass, job, job->history[job->position - 1]);
+    }
+    set_ids(engine, pass);
+}
+
+static void fake_wait(void *self, struct sample_job *jobs, int n) {
+    struct fake_engine *engine = self;
+    const struct fake_pass *pass = &engine->pass[engine->first];
+    assert(engine->n_passes > 0 && pass->launched && pass->jobs == jobs && pass->n_jobs == n);
+    for (int i = 0; i < n; i++) engine->n_dropped += jobs[i].dropped;
+    if (!engine->device) sample_on_host(engine, pass);
+    engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+    struct fake_pass *next = &engine->pass[engine->first];
+    if (--engine->n_passes > 0 && !next->launched) launch(engine, next);
 }
 
 static void fake_close(void *self) {
@@ -171,9 +221,9 @@ static void fake_close(void *self) {
 struct engine_port fake_engine_port(struct fake_engine *engine) {
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
+                                .in_flight = engine->in_flight,
                                 .submit = fake_submit,
                                 .wait = fake_wait,
-                                .sample = fake_sample,
                                 .close = fake_close};
 }
 
@@ -188,7 +238,11 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->word = mem_calloc(blocks * size, sizeof *engine->word);
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
-    engine->logits = mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
+    engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
+    engine->in_flight = 1;
+    for (int i = 0; i < MAX_IN_FLIGHT; i++)
+        engine->pass[i].logits =
+            mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
     return engine;
 }
 
@@ -196,7 +250,8 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine->word);
     free(engine->written_in);
     free(engine->writer);
-    free(engine->logits);
+    free(engine->id);
+    for (int i = 0; i < MAX_IN_FLIGHT; i++) free(engine->pass[i].logits);
     free(engine);
 }
 

@@ -6,6 +6,10 @@
  * a hash of the sum of all words up to it. So each token that is sampled depends on the whole
  * content of the sequence's slots, and what a request must give is a pure function of the
  * request: any wrong block, copy, position or share comes out as a wrong token.
+ *
+ * With two steps in flight it is one of two: a host, which launches the second step as late as it
+ * may, when the first one's results are there; or a device, which runs and samples each step as
+ * soon as it is submitted and takes no id from the host.
  */
 #ifndef PENSTOCK_TESTS_FAKE_ENGINE_H
 #define PENSTOCK_TESTS_FAKE_ENGINE_H
@@ -15,15 +19,27 @@
 #define FAKE_V 16
 #define FAKE_MAX_TOKENS 512
 
+struct fake_pass {
+    const struct step *step;
+    struct sample_job *jobs;
+    int n_jobs;
+    bool launched;
+    float *logits; /* [max_logit_rows][FAKE_V] */
+};
+
 struct fake_engine {
+    int in_flight; /* 1, or the test's to set */
+    bool device;
     int n_blocks, block_size, max_seqs, max_rows, max_logit_rows;
     uint64_t *word;       /* [n_blocks * block_size] */
     uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
     int *writer;          /* [n_blocks] and which of its sequences did */
     uint64_t n_steps, n_rows, n_copies;
     int most_seqs; /* in one step so far */
-    const struct step *step;
-    float *logits; /* [max_logit_rows][FAKE_V] */
+    struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
+    int first, n_passes;
+    uint64_t n_late, n_dropped; /* rows, jobs */
+    int32_t *id;                /* [max_logit_rows] what was sampled last, or -1 */
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);
