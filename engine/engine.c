@@ -152,8 +152,7 @@ static void close_results(struct engine *engine) {
     struct backend *b = engine->backend;
     int rows = engine->model.act.max_logit_rows;
     if (engine->sampled) b->ops->buffer_free(b, engine->sampled, ids_bytes(engine));
-    if (engine->host_logits)
-        b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
+    if (engine->host_logits) b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
 }
 
 /* Puts what was taken in the place of what the plan guessed. */

@@ -64,8 +64,8 @@ uint16_t float_to_half(float value);
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
 /* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
- * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows of
- * one sequence stand together, in the order of their positions.
+ * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows
+ * of one sequence stand together, in the order of their positions.
  *
  * A row's token may be one that the step before samples, and that the host does not know yet: then
  * its id is late_token(r), and the device finds it at sampled[r]. */
@@ -192,8 +192,8 @@ struct backend_ops {
      * is none. */
     void *(*host_new)(struct backend *b, size_t bytes);
     void (*host_free)(struct backend *b, void *host, size_t bytes);
-    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without bytes
-     * only the mark. */
+    /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without
+     * bytes only the mark. */
     void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
     /* Waits until all that was queued before the mark was set last has ended, and no longer. */
     void (*await)(struct backend *b, int mark);

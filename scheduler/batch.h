@@ -42,8 +42,8 @@ void batch_leave(struct batch *batch, struct sequence *sequence);
 /* Notes a block copy that the next step begins with. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
 
-/* Makes the step of all sequences in lanes whose `rows` is not 0, and its empty flight. Their tables
- * already have the blocks. Nothing of the step before is kept. */
+/* Makes the step of all sequences in lanes whose `rows` is not 0, and its empty flight. Their
+ * tables already have the blocks. Nothing of the step before is kept. */
 const struct step *batch_fill(struct batch *batch, struct flight *flight);
 
 #endif

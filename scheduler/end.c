@@ -69,7 +69,8 @@ static bool flagged(const struct generation *generation, int choice) {
 }
 
 /* While the choices of a request are unforked, only their numbers differ: so the leader takes the
- * number of one that is to stay, and what was already asked for under it, and the other one ends. */
+ * number of one that is to stay, and what was already asked for under it, and the other one
+ * ends. */
 static struct sequence *swap_with_follower(struct scheduler *s, struct sequence *leader) {
     struct request *request = leader->request;
     if (leader->index != 0 || request->n_unforked == 0) return leader;

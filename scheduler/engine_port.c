@@ -20,7 +20,7 @@ struct port {
     struct engine *engine;
     int V, n_samplers;
     struct sampler *sampler[MAX_SAMPLERS];
-    float *spare; /* [n_samplers][V] */
+    float *spare;            /* [n_samplers][V] */
     float *logits;           /* [R][V] of the step that was waited for */
     struct sample_job *jobs; /* and its jobs */
     int n_jobs;

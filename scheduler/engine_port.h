@@ -11,11 +11,12 @@
  * token of `history` is known when the job is submitted, and that one when it is waited for. */
 struct sample_job {
     struct sequence *sequence;
-    int row;      /* logit row of its step */
-    bool dropped; /* its sequence has ended since: it may be passed over, and must not be looked into */
-    bool shared;  /* other jobs read the same logits: they must not be changed */
-    bool score;   /* score history[position] with n_top others; otherwise choose the token at
-                     `position` */
+    int row; /* logit row of its step */
+    /* its sequence has ended since: it may be passed over, and must not be looked into */
+    bool dropped;
+    bool shared; /* other jobs read the same logits: they must not be changed */
+    bool score;  /* score history[position] with n_top others; otherwise choose the token at
+                    `position` */
     int n_top;
     const struct sampling *sampling;
     const int32_t *history; /* [n_prompt + n_output], and the scored token behind */
@@ -28,8 +29,8 @@ struct engine_port {
     void *self;
     int V;
     int in_flight; /* steps that may be submitted before the first is waited for */
-    /* Submits a step and what is to be sampled from it. Its arrays are read before this returns, or,
-     * where another step is in flight, before the wait for that one has returned. The jobs stay
+    /* Submits a step and what is to be sampled from it. Its arrays are read before this returns,
+     * or, where another step is in flight, before the wait for that one has returned. The jobs stay
      * where they are until their own wait. */
     void (*submit)(void *self, const struct step *step, struct sample_job *jobs, int n);
     /* Waits for the oldest step and fills in what has come of its jobs. */

@@ -94,8 +94,7 @@ void flight_depart(struct flight *flight, struct sequence *sequence) {
     int from = sequence->n_computed, end = from + sequence->rows;
     int last = sequence->request->n_prompt - 1, scored = end < last ? end : last;
     bool samples = end == sequence_n_due(sequence) && sequence_samples(sequence);
-    flight->rows[flight->n_rows++] =
-        (struct flight_rows){sequence, from, sequence->rows, samples};
+    flight->rows[flight->n_rows++] = (struct flight_rows){sequence, from, sequence->rows, samples};
     sequence->request->n_flying++;
     sequence->n_computed = end;
     sequence->rows = 0;

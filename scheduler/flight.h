@@ -43,8 +43,8 @@ struct flight {
 void flight_init(struct flight *flight, int max_seqs, int max_jobs);
 void flight_free(struct flight *flight);
 
-/* A logit row of a sequence scores the prompt token at `position`; gives its next token, and that of
- * each choice that waits for its prompt. */
+/* A logit row of a sequence scores the prompt token at `position`; gives its next token, and that
+ * of each choice that waits for its prompt. */
 void flight_score(struct flight *flight, struct sequence *sequence, int position, int logit_row);
 void flight_sample(struct flight *flight, struct sequence *sequence, int logit_row);
 

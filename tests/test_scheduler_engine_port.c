@@ -120,8 +120,8 @@ static struct scheduler *scheduler_on(struct engine *engine) {
     return scheduler_new(&config, engine);
 }
 
-/* Of three jobs one is shared, one scores and one chooses alone; of seven one was dropped. The shared
- * ones read row 0. */
+/* Of three jobs one is shared, one scores and one chooses alone; of seven one was dropped. The
+ * shared ones read row 0. */
 static void set_jobs(struct engine *engine, struct sample_job *jobs, const int32_t *history) {
     for (int i = 0; i < N_JOBS; i++) {
         engine->logits[i][0] = (float)i;

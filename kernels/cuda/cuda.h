@@ -1,11 +1,13 @@
 /* kernels/cuda: the CUDA backend's inside. docs/cuda.md has the conventions and each kernel's plan.
  *
  *   device.cuh        what every kernel includes    ptx.cuh    instructions without a name in C++
- *   backend.cu        open, close, the op table     step.cu    what a step's rows need on the
- * device matrix.cu         weights                       error.cu   the end after a failed call
+ *   backend.cu        open, close, the op table     step.cu    a step's rows on the device
+ *   matrix.cu         weights                       error.cu   the end after a failed call
  *   dequantise.cuh    reading GGUF's formats        embed.cu   rows of the embedding matrix
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
- *   kv.cu             the cache and its blocks      *_plain.cu the simple ways, oracles of the fast
+ *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
+ *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
+ *   matmul_plain.cu   products, the simple way: the oracle
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.

@@ -241,8 +241,7 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
     engine->in_flight = 1;
     for (int i = 0; i < MAX_IN_FLIGHT; i++)
-        engine->pass[i].logits =
-            mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
+        engine->pass[i].logits = mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
     return engine;
 }
 

@@ -35,7 +35,7 @@ struct fake_engine {
     uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
     int *writer;          /* [n_blocks] and which of its sequences did */
     uint64_t n_steps, n_rows, n_copies;
-    int most_seqs; /* in one step so far */
+    int most_seqs;                        /* in one step so far */
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
     uint64_t n_late, n_dropped; /* rows, jobs */
