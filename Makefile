@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench bench-models peers accuracy performance fuzz format readme fresh-machine clean
+.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -17,6 +17,7 @@ help:
 	@echo "make peers          install llama.cpp and vLLM to compare with, into build/peers/"
 	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
 	@echo "make performance    put the figures FIGURES and ACCURACY into docs/performance.md"
+	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make format         bring the C files into their form"
 	@echo "make readme         put the option table into README.md"
@@ -56,6 +57,9 @@ performance:
 	@docker/venv.sh build/chart bench/requirements.txt
 	@python3 bench/report.py $(FIGURES) $(if $(ACCURACY),--accuracy $(ACCURACY))
 	@build/chart/bin/python bench/chart.py $(FIGURES) docs/performance.svg
+
+gpu:
+	@bench/gpu.sh
 
 fuzz: deps
 	@docker/setup.sh fuzz

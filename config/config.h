@@ -189,11 +189,13 @@ struct options {
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
     const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
-    int threads;             /* compute threads; 0: as many as the process may use */
-    const char *device;      /* auto | cpu | cuda */
-    const char *dtype;       /* auto | float16 | float32 (the oracle mode) */
-    const char *load_format; /* auto | dummy */
-    int64_t seed;            /* for requests without a seed: -1 takes one from the system */
+    int steps_in_flight;      /* 1, 2; 0: as suits the device */
+    int threads;              /* compute threads; 0: as many as the process may use */
+    const char *device;       /* auto | cpu | cuda */
+    const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */
+    const char *quantization; /* none | fp8 */
+    const char *load_format;  /* auto | dummy */
+    int64_t seed;             /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;
     int max_queued_tokens;
     int64_t max_body_size; /* bytes */

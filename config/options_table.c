@@ -27,9 +27,10 @@ const struct option option_table[] = {
      "Model", "dummy: random weights in the file's shapes, to measure speed"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: what the model was trained for"},
-    {"dtype", NULL, OPTION_CHOICE, AT(dtype), "auto", 0, 0, "auto|float16|float32", ENGINE, "Model",
-     "float32: weights and arithmetic in full precision, slow; to compare with. float16: on a GPU, "
-     "instead of bfloat16"},
+    {"dtype", NULL, OPTION_CHOICE, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", ENGINE,
+     "Model", "float32: full precision, slow, to compare with; 16 bits: a GPU's activations"},
+    {"quantization", NULL, OPTION_CHOICE, AT(quantization), "none", 0, 0, "none|fp8", ENGINE,
+     "Model", "fp8: the layers' float weights become e4m3 as they are loaded; on a GPU only"},
 
     {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
      "what computes; auto is the CPU"},
@@ -53,6 +54,9 @@ const struct option option_table[] = {
      SERVE, "Scheduling", "requests that may wait; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,
      SERVE, "Scheduling", "prompt tokens that may wait; more are refused with 429"},
+    {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL,
+     COMMAND_SERVE | COMMAND_RUN, "Scheduling",
+     "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, COMMAND_SERVE | COMMAND_RUN,
      "Scheduling", "for requests that bring none; -1: a new one for each"},
 

@@ -1,10 +1,10 @@
 /* DESIGN: opening a model and running its passes.
  *
- * Order at start-up: the file is mapped and checked; the model's shape, tokenizer, template and end
- * ids are read; memory is planned; the backend starts its threads; weights go into the backend's
- * layout, tensor by tensor, each one's pages of the file being let go, so that no more than one
- * copy and one tensor are resident; cache and activations are made. After that the file is let go:
- * nothing points into it.
+ * Order at start-up: the file is mapped and checked; the model's shape is read; a thread begins to
+ * read tokenizer, template and end ids; memory is planned; the backend starts its threads; weights
+ * go into the backend's layout, tensor by tensor, the file's pages being let go every few of them,
+ * so that little more than one copy is resident; cache and activations are made. When the text's
+ * thread has ended too the file is let go: nothing points into it.
  *
  * Passes. On the CPU a pass runs when it is launched, on the caller's thread and the backend's. On
  * a device launching queues it and the copy of its logits to pinned memory, with a mark behind that
@@ -16,12 +16,14 @@
  * A pass that needs no id of the one before, and whose logits would not overwrite any that are
  * still to be read, is launched in engine_submit and follows the one before without a gap. Late ids
  * lie in one array on the device; the embedding reads them there. Whoever samples writes them: the
- * host by engine_sampled, after which the device has nothing else to do, or a kernel that is queued
- * behind the pass.
+ * host by engine_sampled, after which the device has nothing else to do, or the device itself,
+ * behind the pass of an engine_submit_samples. That is launched at once, whatever it needs, and
+ * brings back what came of its samples instead of logits.
  */
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,7 @@
 struct pass {
     struct step step;
     bool launched;
+    bool sampled; /* the device samples, and results come back instead of logits */
 };
 
 struct engine {
@@ -50,10 +53,13 @@ struct engine {
     int in_flight;                     /* the most passes at once */
     struct pass passes[MAX_IN_FLIGHT]; /* a ring: those in flight from `first` on */
     int first, n_passes;
-    int waited_rows;    /* logit rows of the pass that was waited for last */
-    int32_t *sampled;   /* device memory [max_logit_rows]: late tokens are read here */
-    float *host_logits; /* pinned [max_logit_rows][V]; NULL where buffers are host memory */
-    struct backend_ops timed_ops; /* in use while ops are timed */
+    int waited_rows;                /* logit rows of the pass that was waited for last */
+    int32_t *sampled;               /* device memory [max_logit_rows]: late tokens are read here */
+    float *host_logits;             /* pinned [max_logit_rows][V]; NULL until it is wanted */
+    struct device_sampler *sampler; /* NULL where the host samples; then so are these: */
+    struct sampled *results;        /* device memory [max_samples] */
+    struct sampled *host_results;   /* pinned [MAX_IN_FLIGHT][max_samples] */
+    struct backend_ops timed_ops;   /* in use while ops are timed */
 };
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -75,6 +81,35 @@ static enum status read_template(struct engine *engine, const struct gguf *gguf,
     return chat_template_new(&engine->chat_template, text, length, err);
 }
 
+/* The text's side is read on a thread of its own while the weights are taken in: neither needs
+ * anything of the other, and at the start there is nothing else to do. */
+struct text_job {
+    struct engine *engine;
+    const struct gguf *gguf;
+    pthread_t thread;
+    bool beside; /* the thread runs */
+    enum status status;
+    struct err err;
+};
+
+static void *read_text(void *arg) {
+    struct text_job *job = arg;
+    job->status = read_tokenizer(job->engine, job->gguf, &job->err);
+    if (!job->status) job->status = read_template(job->engine, job->gguf, &job->err);
+    return NULL;
+}
+
+static void begin_text(struct text_job *job) {
+    job->beside = pthread_create(&job->thread, NULL, read_text, job) == 0;
+    if (!job->beside) read_text(job);
+}
+
+static enum status end_text(struct text_job *job, struct err *err) {
+    if (job->beside) pthread_join(job->thread, NULL);
+    if (job->status && err) *err = job->err;
+    return job->status;
+}
+
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err) {
     struct gguf *gguf;
     struct engine engine = {0};
@@ -88,6 +123,34 @@ enum status engine_open_tokenizer(struct tokenizer **out, const char *path, stru
 
 /* ---- memory and backend --------------------------------------------------------------------- */
 
+static bool is(const char *setting, const char *name) {
+    return setting && strcmp(setting, name) == 0;
+}
+
+/* Types that only a GPU computes with are refused elsewhere, not passed over. */
+static enum status check_types(const struct engine_config *config, struct err *err) {
+    bool halves = is(config->dtype, "bfloat16") || is(config->dtype, "float16");
+    bool fp8 = is(config->quantization, "fp8"), cuda = is(config->device, "cuda");
+    if (halves && !cuda)
+        return err_set(err, STATUS_USAGE, "dtype",
+                       "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
+                       config->dtype);
+    if (fp8 && !cuda)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 is made for a GPU; give --device cuda, or serve a file "
+                       "of q8_0 or q4_k from the CPU");
+    if (fp8 && config->float32)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 contradicts --dtype float32; give only one of them");
+    return STATUS_OK;
+}
+
+/* Of a CUDA backend. */
+static enum dtype activations_type(const struct engine_config *config) {
+    if (config->float32) return DTYPE_F32;
+    return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
+}
+
 static enum status open_backend(struct engine *engine, const struct engine_config *config,
                                 struct err *err) {
     const struct model_info *m = &engine->model.info;
@@ -98,14 +161,12 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
-        .activations = config->float32   ? DTYPE_F32
-                       : config->float16 ? DTYPE_F16
-                                         : DTYPE_BF16,
+        .activations = activations_type(config),
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m->H,
     };
-    bool on_cuda = config->device && strcmp(config->device, "cuda") == 0;
+    bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
@@ -137,20 +198,46 @@ static size_t logits_bytes(const struct engine *engine, int R) {
     return (size_t)R * (size_t)engine->model.info.V * sizeof(float);
 }
 
+static int max_samples(const struct engine *engine) {
+    return engine->model.act.max_logit_rows + MAX_SHARED_SAMPLES;
+}
+
+static size_t results_bytes(const struct engine *engine) {
+    return (size_t)max_samples(engine) * sizeof *engine->results;
+}
+
+static void open_sampler(struct engine *engine, int sequences) {
+    struct backend *b = engine->backend;
+    if (!b->ops->sample) return;
+    engine->sampler = b->ops->sampler_new(b, engine->model.info.V, sequences, max_samples(engine));
+    engine->results = b->ops->buffer_new(b, results_bytes(engine));
+    engine->host_results = b->ops->host_new(b, MAX_IN_FLIGHT * results_bytes(engine));
+}
+
+static void close_sampler(struct engine *engine) {
+    struct backend *b = engine->backend;
+    if (!engine->sampler) return;
+    b->ops->sampler_free(b, engine->sampler);
+    b->ops->buffer_free(b, engine->results, results_bytes(engine));
+    b->ops->host_free(b, engine->host_results, MAX_IN_FLIGHT * results_bytes(engine));
+}
+
 /* What results come back through. */
 static void open_results(struct engine *engine, const struct engine_config *config) {
     struct backend *b = engine->backend;
     assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
     engine->in_flight = config->in_flight ? config->in_flight : b->in_flight;
     engine->sampled = b->ops->buffer_new(b, ids_bytes(engine));
-    if (b->host_memory) return;
-    engine->host_logits =
-        b->ops->host_new(b, logits_bytes(engine, engine->model.act.max_logit_rows));
+    /* As many sequences as may sample in one step. */
+    int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
+    if (config->host_samples) return;
+    open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows);
 }
 
 static void close_results(struct engine *engine) {
     struct backend *b = engine->backend;
     int rows = engine->model.act.max_logit_rows;
+    close_sampler(engine);
     if (engine->sampled) b->ops->buffer_free(b, engine->sampled, ids_bytes(engine));
     if (engine->host_logits) b->ops->host_free(b, engine->host_logits, logits_bytes(engine, rows));
 }
@@ -177,17 +264,21 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     struct machine_memory machine;
     struct model_info *info = &engine->model.info;
     enum status status = model_info_read(info, gguf, config->model, err);
-    if (!status) status = read_tokenizer(engine, gguf, err);
-    if (!status) status = read_template(engine, gguf, err);
+    if (status) return status;
+    struct text_job text = {.engine = engine, .gguf = gguf};
+    begin_text(&text);
     machine_memory_read(&machine);
-    if (!status) status = memory_plan(&engine->memory, info, config, &machine, err);
+    status = memory_plan(&engine->memory, info, config, &machine, err);
+    if (!status) status = check_types(config, err);
     if (!status) status = open_backend(engine, config, err);
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_cache(engine, config, err);
-    if (status) return status;
-    open_results(engine, config);
-    finish_memory(engine);
-    return STATUS_OK;
+    if (!status) {
+        open_results(engine, config);
+        finish_memory(engine);
+    }
+    enum status text_status = end_text(&text, err); /* what is wrong there is told first */
+    return text_status ? text_status : status;
 }
 
 enum status engine_open(struct engine **out, const struct engine_config *asked, struct err *err) {
@@ -275,7 +366,7 @@ static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
     engine->model.family->forward(&engine->model, &pass->step, engine->cache);
-    if (!b->host_memory)
+    if (!b->host_memory && !pass->sampled)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));
     pass->launched = true;
@@ -287,19 +378,55 @@ static bool may_follow(const struct engine *engine, const struct step *before,
     return !engine->backend->host_memory && step->n_late == 0 && (step->R == 0 || before->R == 0);
 }
 
-void engine_submit(struct engine *engine, const struct step *step) {
+/* Puts a pass behind those in flight; returns its number. */
+static int add_pass(struct engine *engine, const struct step *step, bool sampled) {
     assert(engine->n_passes < engine->in_flight);
+    assert(engine->n_passes == 0 || engine->passes[engine->first].sampled == sampled);
     check_step(engine, step);
-    int before = engine->first, i = (engine->first + engine->n_passes++) % MAX_IN_FLIGHT;
-    engine->passes[i] = (struct pass){.step = *step};
+    int i = (engine->first + engine->n_passes++) % MAX_IN_FLIGHT;
+    engine->passes[i] = (struct pass){.step = *step, .sampled = sampled};
     engine->passes[i].step.sampled = engine->sampled;
+    return i;
+}
+
+void engine_submit(struct engine *engine, const struct step *step) {
+    struct backend *b = engine->backend;
+    if (!b->host_memory && !engine->host_logits)
+        engine->host_logits =
+            b->ops->host_new(b, logits_bytes(engine, engine->model.act.max_logit_rows));
+    int before = engine->first, i = add_pass(engine, step, false);
     if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
+}
+
+bool engine_samples(const struct engine *engine) {
+    return engine->sampler != NULL;
+}
+
+void engine_submit_samples(struct engine *engine, const struct step *step,
+                           const struct sample *samples, int n) {
+    struct backend *b = engine->backend;
+    assert(n >= 0 && n <= max_samples(engine));
+    int i = add_pass(engine, step, true);
+    launch(engine, i);
+    b->ops->sample(b, engine->sampler, engine->model.act.logits, samples, n, engine->sampled,
+                   engine->results);
+    b->ops->fetch(b, i, engine->host_results + i * max_samples(engine), engine->results,
+                  (size_t)n * sizeof *engine->results);
+}
+
+const struct sampled *engine_wait_samples(struct engine *engine) {
+    int i = engine->first;
+    assert(engine->n_passes > 0 && engine->passes[i].sampled);
+    engine->backend->ops->await(engine->backend, i);
+    engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+    engine->n_passes--;
+    return engine->host_results + i * max_samples(engine);
 }
 
 float *engine_wait(struct engine *engine) {
     struct backend *b = engine->backend;
     const struct pass *pass = &engine->passes[engine->first];
-    assert(engine->n_passes > 0 && pass->launched);
+    assert(engine->n_passes > 0 && pass->launched && !pass->sampled);
     if (!b->host_memory) b->ops->await(b, engine->first);
     engine->waited_rows = pass->step.R;
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;

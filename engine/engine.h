@@ -22,8 +22,10 @@ struct engine_config {
     const char *model; /* path of a .gguf file */
     int threads;       /* 0: as many as suit */
     bool float32;      /* oracle mode: weights and KV in float32 */
-    bool dummy;        /* random weights of the file's shapes, made from a fixed seed */
-    bool float16;      /* CUDA: activations in float16; else in bfloat16 */
+    const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
+    /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
+    const char *quantization;
+    bool dummy; /* random weights of the file's shapes, made from a fixed seed */
     /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
     const char *kv_dtype;
     int max_model_len; /* 0: the model's own */
@@ -35,6 +37,7 @@ struct engine_config {
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
     const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
     const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
+    bool host_samples;          /* the device is not to sample, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -99,6 +102,20 @@ int engine_in_flight(const struct engine *engine);
  * are read when it is launched, and by then alone; `sampled` is the engine's to fill in. */
 void engine_submit(struct engine *engine, const struct step *step);
 
+/* Does the device sample? Then steps can be submitted with what is to be sampled from them, and
+ * neither logits nor ids come to the host before the next step runs. Any thread. */
+bool engine_samples(const struct engine *engine);
+
+/* As engine_submit, with samples[n] behind the pass, n at most R + MAX_SHARED_SAMPLES; those of one
+ * logit row stand together, and the first gives its late token. Such a pass is launched at once,
+ * and `samples` is read by then. Those in flight are all of this kind or all of the other. */
+void engine_submit_samples(struct engine *engine, const struct step *step,
+                           const struct sample *samples, int n);
+
+/* Waits for the oldest pass in flight and returns what came of its samples, [n]: valid until the
+ * next but one is submitted. */
+const struct sampled *engine_wait_samples(struct engine *engine);
+
 /* Waits for the oldest pass in flight and returns the logits [R][V] of its logit rows: host memory
  * of the engine's that the caller may change, valid until the next engine_submit or
  * engine_sampled. */
@@ -118,46 +135,8 @@ void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *
 
 /* ---- sampling ------------------------------------------------------------------------------- */
 
-#define MAX_TOP_LOGPROBS 20
-#define MAX_STOP_IDS 64
-#define MAX_LOGIT_BIAS 1024
-
-struct logit_bias {
-    int32_t id;
-    float bias;
-};
-
-/* How one sequence's next token is chosen. The order of operations is documented in
- * engine/sampling.c. */
-struct sampling {
-    float temperature;                         /* 0: greedy */
-    float top_p, min_p;                        /* 1 and 0: off */
-    int top_k;                                 /* 0: off */
-    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
-    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
-    uint64_t seed;
-    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
-    int n_logprobs;
-    int n_bias;
-    const struct logit_bias *bias; /* [n_bias], the request's */
-    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
-    const int32_t *banned;
-};
-
-struct token_logprob {
-    int32_t id;
-    float logprob;
-};
-
-struct sampled {
-    int32_t id;
-    /* of the chosen token in the model's own distribution (before temperature) */
-    float logprob;
-    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
-    int rank;
-    int n_top;
-    struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
-};
+/* What is asked for and what comes out: struct sampling and struct sampled of kernels.h. The order
+ * of operations is documented in sampling.c. */
 
 /* Scratch of one sampling thread: tables of the vocabulary's size. `path` is the CPU path whose
  * vector units it uses (kernels.h), NULL for the best; no result depends on it. */

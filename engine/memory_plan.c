@@ -101,10 +101,6 @@ static enum status check_settings(const struct engine_config *config, struct err
         status =
             check_range("max-num-batched-tokens", config->max_num_batched_tokens, 1, MAX_ROWS, err);
     if (status != STATUS_OK) return status;
-    if (config->float16 && !on_cuda(config)) {
-        return err_set(err, STATUS_USAGE, "dtype",
-                       "--dtype float16 is for --device cuda; the CPU has auto and float32");
-    }
     if (config->kv_memory < 0) {
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "--kv-cache-memory cannot be negative; 0 lets it be chosen");

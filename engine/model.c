@@ -24,6 +24,23 @@ static uint64_t name_seed(const char *name) {
     return hash;
 }
 
+/* fp8 is for the layers: an error of the head goes straight into the logits. */
+static enum matrix_form form_of(const struct engine_config *config, const char *name) {
+    bool fp8 = config->quantization && strcmp(config->quantization, "fp8") == 0;
+    if (config->float32) return MATRIX_FLOAT32;
+    return fp8 && strncmp(name, "blk.", 4) == 0 ? MATRIX_FP8 : MATRIX_AS_FILED;
+}
+
+enum { LET_GO_BYTES = 16 << 20 };
+
+/* Letting pages go interrupts every processor that has them, so it is done for many at once. */
+static void let_go(struct model *model, const struct weights *weights, size_t bytes) {
+    model->file_bytes += bytes;
+    if (model->file_bytes < LET_GO_BYTES) return;
+    model->file_bytes = 0;
+    weights_let_go(weights);
+}
+
 enum status model_take_matrix(struct model *model, const struct weights *weights,
                               const struct engine_config *config, const char *name, int N, int K,
                               struct matrix **out, struct err *err) {
@@ -37,9 +54,9 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
         rows = made = mem_large(weight->bytes);
         dummy_fill(weight->type, made, (size_t)weight->n_elements, name_seed(name));
     }
-    status = b->ops->matrix_new(b, out, weight->type, N, K, rows, config->float32, err);
+    status = b->ops->matrix_new(b, out, weight->type, N, K, rows, form_of(config, name), err);
     mem_large_free(made, weight->bytes);
-    weights_let_go(weights, weight);
+    if (!made) let_go(model, weights, weight->bytes);
     if (!status) model->weight_bytes += (int64_t)b->ops->matrix_bytes(*out);
     return status;
 }

@@ -43,6 +43,7 @@ struct model {
     struct layer *layers;     /* [L] */
     struct activations act;
     int64_t weight_bytes;
+    size_t file_bytes; /* of the file that were read since its pages were let go */
 };
 
 struct model_family {

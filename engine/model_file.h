@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 #include "engine/gguf.h"
 
-#define MAX_TOKENS (1 << 24) /* no vocabulary is near it, and ids stay far from int32's end */
+#define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
 
 /* Fills `info` from the keys of a llama model. `path` gives the name where the file has none. Fails
  * with STATUS_BAD_FILE: another architecture, a key that is missing or wrong, letters that do not

@@ -12,12 +12,14 @@
  *        min_p: those with e >= min_p (the best one has e = 1)
  *        top_k: the k largest, ties to the lower id
  *        top_p: in descending order the shortest run whose sum reaches top_p of what is left
- *   6. one uniform number from Philox, keyed by the seed, at counter (position, choice), picks from
- * the running sum
+ *   6. one uniform number u from Philox, keyed by the seed, at counter (position, choice), picks
+ * from the running sum: the first id, in their order or (after 5's cuts) in that of falling e, at
+ * which the sum is above u times that of all that are left
  *
  * Nothing here calls a function of libm: exp and log are made of additions and products in a
- * written order, so every machine gives the same token. Sums run in double precision over 16 lanes
- * that are added as a tree.
+ * written order, so every machine gives the same token. Sums are of shares: each e is rounded to a
+ * multiple of 2^-44 (weight_share), so that they are integers and a GPU's are the same, whatever
+ * the order. What is less than 2^-45 of the best is never drawn.
  *
  * DESIGN. A vocabulary is large and what may be chosen from it is small, so the row is read as few
  * times as can be, and only by the vector functions of kernels.h. The first reading leaves the
@@ -43,8 +45,6 @@
  * below which e is 0, amount to 2e-5. */
 #define SLACK 1e-4
 #define LEAST_EXPONENT (-87.0)
-
-enum { LANES = 16 };
 
 struct sampler {
     int V, n_maxima;
@@ -91,7 +91,7 @@ void sampler_free(struct sampler *sampler) {
 struct row {
     const float *logits;
     float max;
-    double total; /* of the weights at temperature 1, while the sampler has them; or 0 */
+    uint64_t total; /* of the shares at temperature 1, while the sampler has the weights; or 0 */
 };
 
 static struct row read_row(struct sampler *sampler, const float *logits) {
@@ -158,7 +158,7 @@ static int best_of_collected(const struct sampler *sampler, int collected, int n
  * large numbers, and is rounded once. */
 static double log_sum(struct sampler *sampler, struct row *row) {
     row->total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max, 1.0f);
-    return (double)row->max + log_positive(row->total);
+    return (double)row->max + log_positive((double)row->total * SHARE_UNIT);
 }
 
 static float logprob_of(float logit, double lse) {
@@ -193,10 +193,6 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
 
 /* ---- changes to the logits ------------------------------------------------------------------ */
 
-static bool has_penalties(const struct sampling *s) {
-    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
-}
-
 static void penalise_repetition(float *logit, float penalty) {
     *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
 }
@@ -222,19 +218,31 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
                           const int32_t *history, int n_prompt, int n_output) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
-    if (has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
+    if (sampling_has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-static double sum_of(const float *weight, int n) {
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += (double)weight[i];
+static uint64_t sum_of(const float *weight, int n) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += weight_share(weight[i]);
     return sum;
 }
 
+/* The sum that the drawn one must reach: more than u of the total. At most the total, as u < 1. */
+static uint64_t sum_drawn(double u, uint64_t total) {
+    return (uint64_t)(u * (double)total) + 1;
+}
+
+/* The sum at which top_p of the total is reached; one id at least is kept. */
+static uint64_t sum_kept(float top_p, uint64_t total) {
+    double wanted = (double)top_p * (double)total;
+    uint64_t whole = (uint64_t)wanted;
+    return whole + ((double)whole < wanted || whole == 0);
+}
+
 /* Sums of the 16 blocks from `start` on, as many as there are. */
-static void sum_blocks(const struct sampler *sampler, int start, double *sum) {
+static void sum_blocks(const struct sampler *sampler, int start, uint64_t *sum) {
     int left = sampler->V - start;
     if (left >= LOGIT_RUNS * LOGIT_BLOCK) {
         sampler->ops->run_sums(sum, sampler->weight + start);
@@ -244,40 +252,28 @@ static void sum_blocks(const struct sampler *sampler, int start, double *sum) {
         *sum++ = sum_of(sampler->weight + start, left < LOGIT_BLOCK ? left : LOGIT_BLOCK);
 }
 
-/* The first id from `start` to its block's end at which the running sum passes the target; or the
- * block's last, with a weight, and the sum left in *sum. */
-static int32_t pick_from_block(const struct sampler *sampler, int start, double target,
-                               double *sum) {
-    int32_t last = -1;
-    int end = start + LOGIT_BLOCK < sampler->V ? start + LOGIT_BLOCK : sampler->V;
-    for (int i = start; i < end && *sum <= target; i++) {
-        if (sampler->weight[i] <= 0) continue;
-        last = i;
-        *sum += (double)sampler->weight[i];
+/* The first id from `start` on at which the running sum reaches what is wanted. */
+static int32_t pick_from_block(const struct sampler *sampler, int start, uint64_t wanted) {
+    uint64_t sum = 0;
+    int32_t id = start;
+    for (;; id++) {
+        assert(id < sampler->V);
+        sum += weight_share(sampler->weight[id]);
+        if (sum >= wanted) return id;
     }
-    return last;
 }
 
-/* The first id whose running sum of weights passes the target, in ids' order; whole blocks are
- * passed over. Where rounding leaves the target just above the sum, the last one that was looked
- * at, or the first of the heaviest. */
-static int32_t pick_from_all(const struct sampler *sampler, double target) {
-    double sum = 0, block[LOGIT_RUNS];
-    int32_t picked = -1;
-    for (int i = 0; i * LOGIT_BLOCK < sampler->V; i++) {
+/* The first id at which the running sum, in ids' order, reaches what is wanted, which is at most
+ * the sum of all; whole blocks are passed over. */
+static int32_t pick_from_all(const struct sampler *sampler, uint64_t wanted) {
+    uint64_t block[LOGIT_RUNS];
+    for (int i = 0;; i++) {
         int start = i * LOGIT_BLOCK, run = i % LOGIT_RUNS;
+        assert(start < sampler->V);
         if (run == 0) sum_blocks(sampler, start, block);
-        if (sum + block[run] <= target) {
-            sum += block[run];
-            continue;
-        }
-        int32_t id = pick_from_block(sampler, start, target, &sum);
-        if (id >= 0) picked = id;
-        if (sum > target) return picked;
+        if (block[run] >= wanted) return pick_from_block(sampler, start, wanted);
+        wanted -= block[run];
     }
-    if (picked >= 0) return picked;
-    for (picked = 0; sampler->weight[picked] < 1;) picked++;
-    return picked;
 }
 
 /* No logit below this has a weight that is above 0 and at least min_p. */
@@ -307,47 +303,33 @@ static int weigh(struct sampler *sampler, const struct sampling *s, const struct
     return n;
 }
 
-/* The shortest run of the n heaviest whose sum reaches `wanted`, at least one. */
-static int run_reaching(const struct candidate *best, int n, double wanted, double *sum) {
+/* The shortest run of the n heaviest whose sum reaches what is wanted, or all of them. */
+static int run_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum) {
     int kept = 0;
-    *sum = 0;
-    while (kept < n && (kept == 0 || *sum < wanted)) *sum += (double)best[kept++].weight;
+    for (*sum = 0; kept < n && *sum < wanted; kept++) *sum += weight_share(best[kept].weight);
     return kept;
 }
 
-static int32_t pick_from_run(const struct candidate *best, int kept, double target) {
-    double running = 0;
-    for (int i = 0; i < kept; i++) {
-        running += (double)best[i].weight;
-        if (running > target) return best[i].id;
+static int32_t pick_from_run(const struct candidate *best, uint64_t wanted) {
+    for (uint64_t sum = 0;; best++) {
+        sum += weight_share(best->weight);
+        if (sum >= wanted) return best->id;
     }
-    return best[kept - 1].id;
 }
 
-/* The sum of weights as it is taken over a whole row, whose others are 0. */
-static double sum_in_lanes(const struct candidate *candidate, int n) {
-    double lane[LANES] = {0};
-    for (int i = 0; i < n; i++) lane[candidate[i].id % LANES] += (double)candidate[i].weight;
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    return lane[0];
-}
-
-/* With top_k or min_p: all that count are collected. One more than top_k is asked for: if there are
- * not that many, all weights are there. */
+/* With top_k or min_p: all that count are collected. */
 static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
                               const struct row *row, double u) {
     int most = s->top_k > 0 && s->top_k < sampler->V ? s->top_k : sampler->V;
     float bound = least_logit(s, row);
-    if (most < sampler->V) bound = fmaxf(bound, least_of_best(sampler, s, row, most + 1));
+    if (most < sampler->V) bound = fmaxf(bound, least_of_best(sampler, s, row, most));
     int n = weigh(sampler, s, row, bound), k = most < n ? most : n;
-    bool whole = k == n && s->min_p <= 0;
-    double total = whole ? sum_in_lanes(sampler->candidates.best, n) : 0, sum;
+    uint64_t total = 0, sum;
     candidates_sort(&sampler->candidates, n);
     const struct candidate *best = sampler->candidates.best;
-    for (int i = 0; i < k && !whole; i++) total += (double)best[i].weight;
-    int kept = run_reaching(best, k, (double)s->top_p * total, &sum);
-    return pick_from_run(best, kept, u * sum);
+    for (int i = 0; i < k; i++) total += weight_share(best[i].weight);
+    run_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
+    return pick_from_run(best, sum_drawn(u, sum));
 }
 
 /* How many of the n heaviest collected ones no other can come before: those that are heavier than
@@ -365,8 +347,8 @@ static int count_certain(const struct sampler *sampler, const struct sampling *s
 /* With top_p alone: the heaviest are collected, more and more of them, until the sum of those whose
  * order is certain reaches it. */
 static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
-                                 const struct row *row, double total, double u) {
-    double wanted = (double)s->top_p * total, sum;
+                                 const struct row *row, uint64_t total, double u) {
+    uint64_t wanted = sum_kept(s->top_p, total), sum;
     float least = least_logit(s, row);
     for (int k = 64;; k = k < sampler->V / 8 ? 8 * k : sampler->V + 1) {
         float bound = fmaxf(least, least_of_best(sampler, s, row, k));
@@ -374,14 +356,15 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
         candidates_sort(&sampler->candidates, n);
         bool all = bound <= least;
         int certain = all ? n : count_certain(sampler, s, row, bound, n);
-        int kept = run_reaching(sampler->candidates.best, certain, wanted, &sum);
-        if (all || (kept > 0 && sum >= wanted))
-            return pick_from_run(sampler->candidates.best, kept, u * sum);
+        run_reaching(sampler->candidates.best, certain, wanted, &sum);
+        assert(sum >= wanted || !all);
+        if (sum >= wanted) return pick_from_run(sampler->candidates.best, sum_drawn(u, sum));
     }
 }
 
-/* The sum of all weights, which are left in the sampler. */
-static double weigh_all(struct sampler *sampler, const struct sampling *s, const struct row *row) {
+/* The sum of all shares; the weights are left in the sampler. */
+static uint64_t weigh_all(struct sampler *sampler, const struct sampling *s,
+                          const struct row *row) {
     if (row->total > 0 && s->temperature == 1) return row->total;
     return sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
                                  1.0f / s->temperature);
@@ -392,9 +375,9 @@ static int32_t draw(struct sampler *sampler, const struct sampling *s, const str
     if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);
     double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
     if (s->top_k > 0 || s->min_p > 0) return pick_from_best(sampler, s, row, u);
-    double total = weigh_all(sampler, s, row);
+    uint64_t total = weigh_all(sampler, s, row);
     if (s->top_p < 1) return pick_from_nucleus(sampler, s, row, total, u);
-    return pick_from_all(sampler, u * total);
+    return pick_from_all(sampler, sum_drawn(u, total));
 }
 
 void sampler_sample(struct sampler *sampler, const struct sampling *s, float *logits,
@@ -402,7 +385,7 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
                     struct sampled *out) {
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     bool scored = s->n_logprobs >= 0;
-    bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
+    bool changed = s->n_bias > 0 || s->n_banned > 0 || sampling_has_penalties(s);
     const float *own = logits;
     float own_max = 0;
     double lse = 0;

@@ -123,11 +123,19 @@ const struct weight *weights_lookup(const struct weights *weights, const char *n
 }
 
 /* Of a private mapping that nobody wrote to, pages that are let go come back from the file. */
-void weights_let_go(const struct weights *weights, const struct weight *weight) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)weight->data;
-    uintptr_t from = (begin + page - 1) & ~(page - 1), to = (begin + weight->bytes) & ~(page - 1);
+void weights_let_go(const struct weights *weights) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = UINTPTR_MAX, to = 0;
+    for (int i = 0; i < weights->n && weights->mapped; i++) {
+        uintptr_t begin = (uintptr_t)weights->tensor[i].data;
+        uintptr_t end = begin + weights->tensor[i].bytes;
+        if (begin < from) from = begin;
+        if (end > to) to = end;
+    }
+    if (!to) return;
+    from = (from + page - 1) & ~(page - 1);
+    to &= ~(page - 1);
     /* advice: a system that does not take it only keeps more in memory for a while */
-    if (weights->mapped && from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+    if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* ---- finding what a model needs ------------------------------------------------------------- */

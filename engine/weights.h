@@ -65,10 +65,10 @@ enum status weights_matrix(const struct weights *weights, const char *name, int 
 enum status weights_vector(const struct weights *weights, const char *name, int K,
                            const struct weight **out, struct err *err);
 
-/* Takes a tensor's pages out of this process's resident memory, once the tensor was taken into
- * another layout; those that it shares with its neighbours stay. Reading it again is right, and
- * costs as much as the first time. Does nothing where the data is not mapped. */
-void weights_let_go(const struct weights *weights, const struct weight *weight);
+/* Takes the tensors' pages out of this process's resident memory, once those that were read were
+ * taken into another layout. Reading them again is right, and costs as much as the first time. Does
+ * nothing where the data is not mapped. */
+void weights_let_go(const struct weights *weights);
 
 /* Appends a shape as people write it: "[576 x 1536]". */
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim);

@@ -21,6 +21,8 @@
 #ifndef PENSTOCK_KERNELS_H
 #define PENSTOCK_KERNELS_H
 
+#include <string.h>
+
 #include "config/config.h"
 
 /* ---- types ---------------------------------------------------------------------------------- */
@@ -100,7 +102,18 @@ static inline int32_t late_token(int32_t r) {
 
 struct matrix;
 struct kv_cache;
+struct device_sampler;
+struct sample;
+struct sampled;
 struct backend;
+
+/* What a backend keeps a matrix in. */
+enum matrix_form {
+    MATRIX_AS_FILED, /* the file's type, or the nearest that the backend multiplies */
+    MATRIX_FLOAT32,  /* the oracle mode */
+    /* F32, F16 and BF16 quantised to e4m3 with a scale a row, other types as filed; CUDA only */
+    MATRIX_FP8,
+};
 
 /* How the two numbers of a pair that RoPE turns are laid out in a head. */
 enum rope_layout {
@@ -143,10 +156,10 @@ struct backend_ops {
     void (*buffer_free)(struct backend *b, void *buffer, size_t bytes);
 
     /* Takes a matrix of N rows of K (GGUF rows of `type`, at `rows`, unchanged after the call) into
-     * the backend's layout. With `as_float` it is kept in float32 (the oracle mode). K must be a
-     * whole number of blocks. */
+     * the backend's layout, in the form asked for. K must be a whole number of blocks. Fails with
+     * STATUS_BAD_FILE or, for a form that the backend has not, STATUS_USAGE. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
-                              const void *rows, bool as_float, struct err *err);
+                              const void *rows, enum matrix_form form, struct err *err);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 
@@ -184,6 +197,16 @@ struct backend_ops {
                       int F);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
+    /* What the device samples rows of V logits with: these three are NULL on the CPU, where the
+     * host samples. It has memory for the tokens of `sequences` sequences that have penalties, and
+     * for `most` samples at once. */
+    struct device_sampler *(*sampler_new)(struct backend *b, int V, int sequences, int most);
+    void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
+    /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
+     * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together.
+     * The samples, and what they point to, are read before this returns. */
+    void (*sample)(struct backend *b, struct device_sampler *sampler, float *logits,
+                   const struct sample *samples, int n, int32_t *ids, struct sampled *results);
     /* Device memory from host memory; has ended when it returns. */
     void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
@@ -248,6 +271,71 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
  * the last. */
 const char *const *backend_cpu_paths(void);
 
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+#define MAX_TOP_LOGPROBS 20
+#define MAX_STOP_IDS 64
+#define MAX_LOGIT_BIAS 1024
+#define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How one sequence's next token is chosen. The order of operations is documented in
+ * engine/sampling.c. */
+struct sampling {
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off */
+    int top_k;                                 /* 0: off */
+    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    uint64_t seed;
+    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    int n_logprobs;
+    int n_bias;
+    const struct logit_bias *bias; /* [n_bias], the request's */
+    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
+    const int32_t *banned;
+};
+
+static inline bool sampling_has_penalties(const struct sampling *s) {
+    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+struct token_logprob {
+    int32_t id;
+    float logprob;
+};
+
+struct sampled {
+    int32_t id;
+    /* of the chosen token in the model's own distribution (before temperature) */
+    float logprob;
+    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    int rank;
+    int n_top;
+    struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
+};
+
+/* One token to be chosen on the device, or one to be scored, from a row of logits.
+ *
+ * Penalties want to know the tokens before it. The device counts those that it chooses, so where it
+ * chose the last one, that need not be known to the host. It counts for a sequence as long as each
+ * of its samples is the next one; whenever it is not, `history` is read whole. */
+struct sample {
+    int row;                         /* of the logits */
+    const struct sampling *sampling; /* NULL: `scored` gets a logprob, with the n_top best */
+    int32_t scored;
+    int n_top;
+    int position, choice;   /* Philox's counter */
+    const int32_t *history; /* [n_prompt + n_output] */
+    int n_prompt, n_output;
+    uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
+    bool shared;       /* other samples may read the row: the token is not counted */
+};
+
 /* ---- rows of logits ------------------------------------------------------------------------- */
 
 /* What sampling reads a row of logits with, on the calling thread. All CPU paths give the same
@@ -263,14 +351,27 @@ struct logit_ops {
      * ids; returns how many. `maxima` are those of x. */
     int (*collect)(float *value, int32_t *id, int most, const float *x, int n, const float *maxima,
                    float bound);
-    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns their sum. weight may
-     * be x. */
-    double (*weights)(float *weight, const float *x, int n, float max, float inverse);
-    /* sum[16] = the sums of 16 runs of 256 weights that stand one behind the other. */
-    void (*run_sums)(double *sum, const float *weight);
+    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns the sum of their
+     * shares. weight may be x. */
+    uint64_t (*weights)(float *weight, const float *x, int n, float max, float inverse);
+    /* sum[16] = the sums of the shares of 16 runs of 256 weights, one run behind the other. */
+    void (*run_sums)(uint64_t *sum, const float *weight);
 };
 
-enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16 };
+enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16, MAX_VOCABULARY = 1 << 19 };
+
+/* A weight, at most 1, as a number of units of 2^-44, rounded to nearest, ties to even. Sums of
+ * shares are integers: exact, so the same in whatever order a device takes them, and below 2^64
+ * for a whole vocabulary. (The last bit of a double between 256 and 512 is 2^-44.) */
+#define SHARE_UNIT 0x1p-44
+#define SHARE_ROUND 0x1p8
+#define SHARE_ROUND_BITS 0x4070000000000000u
+static inline uint64_t weight_share(float weight) {
+    double rounded = (double)weight + SHARE_ROUND;
+    uint64_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return bits - SHARE_ROUND_BITS;
+}
 
 /* How many maxima a row of n has: 16 a block. */
 static inline size_t logit_maxima(int n) {

@@ -6,6 +6,8 @@
  * (sampler_sample). A choice of a forked prompt shares its logits with the others, so its task
  * works on a copy. Sampling belongs to the wait, because the step behind may want the ids: it is
  * launched as soon as they are there, and runs while the results are committed.
+ *
+ * Where the device samples, jobs go down with their step, and only what came of them comes back.
  */
 #include "scheduler/engine_port.h"
 
@@ -24,7 +26,8 @@ struct port {
     float *logits;           /* [R][V] of the step that was waited for */
     struct sample_job *jobs; /* and its jobs */
     int n_jobs;
-    int32_t *id; /* [max_logit_rows] what was sampled from its rows */
+    int32_t *id;            /* [max_logit_rows] what was sampled from its rows */
+    struct sample *samples; /* [max_logit_rows + MAX_EXTRA_SAMPLES] jobs for the device, or NULL */
     _Atomic int next_job;
 };
 
@@ -36,6 +39,43 @@ static void port_submit(void *self, const struct step *step, struct sample_job *
     (void)jobs, (void)n;
     engine_submit(((struct port *)self)->engine, step);
 }
+
+/* ---- on the device -------------------------------------------------------------------------- */
+
+static_assert(MAX_EXTRA_SAMPLES <= MAX_SHARED_SAMPLES, "the engine takes what a step may sample");
+
+/* A sequence's number, which no other one of the process's life has. */
+static uint64_t number_of(const struct sequence *sequence) {
+    return sequence->request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
+}
+
+static struct sample sample_of(const struct sample_job *job) {
+    struct sample sample = {.row = job->row,
+                            .sampling = job->sampling,
+                            .n_top = job->n_top,
+                            .position = job->position,
+                            .choice = job->choice,
+                            .history = job->history,
+                            .n_prompt = job->n_prompt,
+                            .n_output = job->n_output,
+                            .sequence = number_of(job->sequence),
+                            .shared = job->shared};
+    if (job->score) sample.scored = job->history[job->position];
+    return sample;
+}
+
+static void device_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+    struct port *port = self;
+    for (int i = 0; i < n; i++) port->samples[i] = sample_of(&jobs[i]);
+    engine_submit_samples(port->engine, step, port->samples, n);
+}
+
+static void device_wait(void *self, struct sample_job *jobs, int n) {
+    const struct sampled *sampled = engine_wait_samples(((struct port *)self)->engine);
+    for (int i = 0; i < n; i++) jobs[i].out = sampled[i];
+}
+
+/* ---- on the host ---------------------------------------------------------------------------- */
 
 static void run_job(struct port *port, int i, struct sample_job *job) {
     float *logits = port->logits + (size_t)job->row * (size_t)port->V;
@@ -88,6 +128,7 @@ static void port_close(void *self) {
     for (int i = 0; i < port->n_samplers; i++) sampler_free(port->sampler[i]);
     mem_large_free(port->spare, spare_bytes(port));
     free(port->id);
+    free(port->samples);
     free(port);
 }
 
@@ -97,19 +138,28 @@ static int samplers_wanted(const struct engine *engine, int max_seqs) {
     return n < max_seqs ? n : max_seqs;
 }
 
-struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
-    struct port *port = mem_calloc(1, sizeof *port);
-    port->engine = engine;
-    port->V = engine_model(engine)->V;
-    port->n_samplers = samplers_wanted(engine, config->max_num_seqs);
+static void open_samplers(struct port *port, int max_seqs, int max_logit_rows) {
+    port->n_samplers = samplers_wanted(port->engine, max_seqs);
     for (int i = 0; i < port->n_samplers; i++) port->sampler[i] = sampler_new(port->V, NULL);
     port->spare = mem_large(spare_bytes(port));
-    port->id = mem_calloc((size_t)config->max_logit_rows, sizeof *port->id);
+    port->id = mem_calloc((size_t)max_logit_rows, sizeof *port->id);
+}
+
+struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
+    struct port *port = mem_calloc(1, sizeof *port);
+    bool device = engine_samples(engine);
+    port->engine = engine;
+    port->V = engine_model(engine)->V;
+    size_t most = (size_t)config->max_logit_rows + MAX_EXTRA_SAMPLES;
+    if (device)
+        port->samples = mem_calloc(most, sizeof *port->samples);
+    else
+        open_samplers(port, config->max_num_seqs, config->max_logit_rows);
     struct engine_port made = {.self = port,
                                .V = port->V,
                                .in_flight = engine_in_flight(engine),
-                               .submit = port_submit,
-                               .wait = port_wait,
+                               .submit = device ? device_submit : port_submit,
+                               .wait = device ? device_wait : port_wait,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

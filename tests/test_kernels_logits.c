@@ -84,11 +84,11 @@ START_TEST(weights_have_the_same_bytes) {
         fill(n, kind);
         float max = plain_logits.maxima(maxima, x, n);
         for (int i = 0; i < 5; i++) {
-            double sum = plain_logits.weights(right, x, n, max, inverses[i]);
+            uint64_t sum = plain_logits.weights(right, x, n, max, inverses[i]);
             EACH_PATH(ops) {
                 weight[n] = 77;
-                double own = ops->weights(weight, x, n, max, inverses[i]);
-                ck_assert(memcmp(&own, &sum, sizeof sum) == 0 && weight[n] == 77);
+                ck_assert_uint_eq(ops->weights(weight, x, n, max, inverses[i]), sum);
+                ck_assert(weight[n] == 77);
                 assert_same_floats(weight, right, (size_t)n, *path);
                 memcpy(weight, x, (size_t)n * sizeof *x); /* in place */
                 ops->weights(weight, weight, n, max, inverses[i]);
@@ -116,14 +116,26 @@ START_TEST(weights_agree_over_their_whole_range) {
 }
 END_TEST
 
-START_TEST(runs_are_summed_in_their_order) {
-    uint64_t state = 8;
-    double right[LOGIT_RUNS], own[LOGIT_RUNS];
+/* To nearest, ties to even. The machine's own rounding of the product is the other way to it. */
+START_TEST(shares_are_rounded_weights) {
+    ck_assert_uint_eq(weight_share(0), 0);
+    ck_assert_uint_eq(weight_share(1), (uint64_t)1 << 44);
+    ck_assert_uint_eq(weight_share(0x1p-45f), 0);
+    ck_assert_uint_eq(weight_share(0x1.000002p-45f), 1);
+    ck_assert_uint_eq(weight_share(0x3p-45f), 2);
+    ck_assert_uint_eq(weight_share(0x5p-45f), 2);
+    for (float w = 1; w > 1e-20f; w *= 0.99991f)
+        ck_assert_uint_eq(weight_share(w), (uint64_t)rint((double)w * 0x1p44));
+}
+END_TEST
+
+START_TEST(runs_are_summed) {
+    uint64_t state = 8, right[LOGIT_RUNS], own[LOGIT_RUNS];
     for (int i = 0; i < LOGIT_RUNS * LOGIT_BLOCK; i++)
         weight[i] = plain_weight(-fabsf(5 * random_float(&state)));
     for (int r = 0; r < LOGIT_RUNS; r++) {
         right[r] = 0;
-        for (int i = 0; i < LOGIT_BLOCK; i++) right[r] += (double)weight[r * LOGIT_BLOCK + i];
+        for (int i = 0; i < LOGIT_BLOCK; i++) right[r] += weight_share(weight[r * LOGIT_BLOCK + i]);
     }
     EACH_PATH(ops) {
         ops->run_sums(own, weight);
@@ -147,7 +159,8 @@ int main(void) {
     tcase_add_loop_test(t, counts_and_collects_what_reaches_a_bound, 0, N_LENGTHS);
     tcase_add_loop_test(t, weights_have_the_same_bytes, 0, N_LENGTHS);
     tcase_add_test(t, weights_agree_over_their_whole_range);
-    tcase_add_test(t, runs_are_summed_in_their_order);
+    tcase_add_test(t, shares_are_rounded_weights);
+    tcase_add_test(t, runs_are_summed);
     tcase_add_test(t, an_unknown_path_is_the_plain_one);
     tcase_set_timeout(t, 120);
     suite_add_tcase(suite, t);

@@ -1,9 +1,10 @@
 /* The same bytes: a request's tokens and logprobs are bit-identical whatever else runs. Each case
  * is a seed: it draws a model, a mix of its requests, when they come and which are cancelled, and
  * the settings that may change nothing: rows and sequences of a step, logit rows, blocks and their
- * size, the prefix cache (in a second pass it is warm), compute threads, the CPU path, the
- * scheduler's own thread. All that comes is compared with what each request gives when it runs
- * alone on the plain path. Half of the cases have so few blocks that sequences are preempted.
+ * size, the prefix cache (in a second pass it is warm), compute threads, the CPU path, the steps in
+ * flight, the scheduler's own thread. All that comes is compared with what each request gives when
+ * it runs alone on the plain path. Half of the cases have so few blocks that sequences are
+ * preempted.
  *
  *     PROPERTY_SEED=123    replays one case
  *     PROPERTY_CASES=n     cases in all
@@ -161,6 +162,7 @@ static void draw_setting(struct scenario *scenario) {
     s->max_logit_rows = between(scenario, chance(scenario, 20) ? 1 : s->max_seqs, 40);
     s->caching = chance(scenario, 65);
     s->n_blocks = draw_blocks(scenario);
+    s->in_flight = between(scenario, 1, MAX_IN_FLIGHT);
     if (scenario->small && s->max_rows < 4) s->max_rows += 4;
 }
 
@@ -202,14 +204,16 @@ static void add_clients(struct scenario *scenario, struct run *run) {
 
 static void tell(const struct scenario *scenario, const struct run *run) {
     const struct setting *s = &scenario->setting;
-    fprintf(stderr,
-            "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d "
-            "sequences, %d logit rows, "
-            "%d blocks of %d, cache %d, %d passes, own thread %d, %d requests. First: %s\n",
-            (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
-            varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->max_seqs,
-            s->max_logit_rows, s->n_blocks, s->block_size, s->caching, scenario->passes,
-            scenario->threaded, scenario->n_asked, run->first_difference);
+    fprintf(
+        stderr,
+        "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d "
+        "sequences, %d logit rows, "
+        "%d blocks of %d, cache %d, %d in flight, %d passes, own thread %d, %d requests. First: "
+        "%s\n",
+        (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
+        varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->max_seqs,
+        s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->in_flight, scenario->passes,
+        scenario->threaded, scenario->n_asked, run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {
@@ -333,9 +337,9 @@ START_TEST(a_real_model_gives_the_same_too) {
     const char *const *paths = backend_cpu_paths();
     const char *best = paths[0], *other = paths[1] && paths[2] ? paths[1] : best;
     const struct setting settings[] = {
-        {best, 2, 256, 12, 12, 16, 400, true},  {best, 3, 48, 16, 16, 4, 36, false},
-        {best, 1, 131, 5, 40, 4, 170, true},    {best, 2, 23, 12, 16, 8, 400, true},
-        {other, 2, 97, 12, 12, 16, 400, false},
+        {best, 2, 256, 12, 12, 16, 400, true, 2},  {best, 3, 48, 16, 16, 4, 36, false, 1},
+        {best, 1, 131, 5, 40, 4, 170, true, 2},    {best, 2, 23, 12, 16, 8, 400, true, 2},
+        {other, 2, 97, 12, 12, 16, 400, false, 1},
     };
     struct request_set *set = mem_calloc(1, sizeof *set);
     *set = (struct request_set){

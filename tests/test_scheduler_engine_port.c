@@ -40,6 +40,23 @@ float *engine_wait(struct engine *engine) {
     return engine->logits[0];
 }
 
+bool engine_samples(const struct engine *engine) {
+    (void)engine;
+    return false;
+}
+
+void engine_submit_samples(struct engine *engine, const struct step *step,
+                           const struct sample *samples, int n) {
+    (void)engine, (void)step, (void)samples, (void)n;
+    ck_abort_msg("the host samples");
+}
+
+const struct sampled *engine_wait_samples(struct engine *engine) {
+    (void)engine;
+    ck_abort_msg("the host samples");
+    return NULL;
+}
+
 int engine_in_flight(const struct engine *engine) {
     (void)engine;
     return 1;

@@ -18,27 +18,33 @@ static int byte_of_character(uint32_t c) {
 
 /* A token with a character from outside the alphabet was never made of bytes: it stands for its own
  * spelling. */
-static void decode_bytes(const char *name, size_t length, struct buf *out) {
-    size_t begin = out->length;
+static size_t decode_bytes(const char *name, size_t length, char *out) {
+    size_t n = 0;
     for (size_t at = 0, size; at < length; at += size) {
-        size = utf8_character(name + at, length - at);
-        int byte = size ? byte_of_character(utf8_code_point(name + at, size)) : -1;
-        if (byte < 0) {
-            out->length = begin;
-            buf_add(out, name, length);
-            return;
+        size = 1;
+        int byte = (uint8_t)name[at];
+        if (byte < 0x21 || byte > 0x7E) {
+            size = utf8_character(name + at, length - at);
+            byte = size ? byte_of_character(utf8_code_point(name + at, size)) : -1;
         }
-        buf_add(out, &(char){(char)byte}, 1);
+        if (byte < 0) {
+            memcpy(out, name, length);
+            return length;
+        }
+        out[n++] = (char)byte;
     }
+    return n;
 }
 
 /* SentencePiece writes a space as U+2581. */
-static void decode_spaces(const char *name, size_t length, struct buf *out) {
+static size_t decode_spaces(const char *name, size_t length, char *out) {
+    size_t n = 0;
     for (size_t at = 0; at < length;) {
         bool space = length - at >= 3 && memcmp(name + at, "\xE2\x96\x81", 3) == 0;
-        buf_add(out, space ? " " : name + at, 1);
+        out[n++] = space ? ' ' : name[at];
         at += space ? 3 : 1;
     }
+    return n;
 }
 
 static int hex_digit(char c) {
@@ -54,18 +60,16 @@ int alphabet_byte_token(const char *name, size_t length) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
-                     struct buf *out) {
+size_t alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
+                       char *out) {
     int byte = type == TOKEN_BYTE ? alphabet_byte_token(name, length) : -1;
     if (byte >= 0) {
-        buf_add(out, &(char){(char)byte}, 1);
-    } else if (type_is_special(type)) {
-        buf_add(out, name, length);
-    } else if (kind == TOKENIZER_SENTENCEPIECE) {
-        decode_spaces(name, length, out);
-    } else if (type == TOKEN_USER_DEFINED) {
-        buf_add(out, name, length);
-    } else {
-        decode_bytes(name, length, out);
+        *out = (char)byte;
+        return 1;
     }
+    bool plain = !type_is_special(type);
+    if (plain && kind == TOKENIZER_SENTENCEPIECE) return decode_spaces(name, length, out);
+    if (plain && type != TOKEN_USER_DEFINED) return decode_bytes(name, length, out);
+    memcpy(out, name, length);
+    return length;
 }

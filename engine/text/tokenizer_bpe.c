@@ -19,21 +19,55 @@ static enum status bad_merge(int i, const char *merge, uint32_t length, struct e
                    (int)(length > 100 ? 100 : length), merge);
 }
 
-static enum status add_merge(struct tokenizer *tokenizer, int rank, const char *merge,
-                             uint32_t length, struct buf *joined, struct err *err) {
-    const struct string_table *names = &tokenizer->vocabulary.by_name;
-    const char *space = length > 1 ? memchr(merge + 1, ' ', length - 1) : NULL;
-    if (!space) return bad_merge(rank, merge, length, err);
-    size_t left_length = (size_t)(space - merge), right_length = length - left_length - 1;
+struct merge {
+    const char *left, *right;
+    size_t left_length, right_length;
+};
+
+/* False when there is no space that could part it. */
+static bool split_merge(struct merge *merge, const char *text, uint32_t length) {
+    const char *space = length > 1 ? memchr(text + 1, ' ', length - 1) : NULL;
+    if (!space) return false;
+    size_t left = (size_t)(space - text);
+    *merge = (struct merge){text, space + 1, left, length - left - 1};
+    return true;
+}
+
+static bool makes(const struct merge *merge, const struct strings *names, int32_t id) {
+    size_t length;
+    const char *name = strings_get(names, id, &length);
+    return length == merge->left_length + merge->right_length &&
+           memcmp(name, merge->left, merge->left_length) == 0 &&
+           memcmp(name + merge->left_length, merge->right, merge->right_length) == 0;
+}
+
+/* Vocabularies number their tokens in the order of the merges that make them, so `guess`, the token
+ * after the last merge's, mostly is the one; looking it up is the costly part of a start. */
+static int32_t result_of(const struct merge *merge, const struct vocabulary *vocabulary,
+                         int32_t guess, struct buf *joined) {
+    if (guess < vocabulary->n && makes(merge, &vocabulary->name, guess)) return guess;
     buf_clear(joined);
-    buf_add(joined, merge, left_length);
-    buf_add(joined, space + 1, right_length);
-    int32_t left = string_table_find(names, merge, left_length);
-    int32_t right = string_table_find(names, space + 1, right_length);
-    int32_t result = string_table_find(names, joined->data, joined->length);
-    if (left < 0 || right < 0 || result < 0) return bad_merge(rank, merge, length, err);
-    pair_table_put(&tokenizer->bpe.merges, (uint32_t)left, (uint32_t)right, (uint32_t)rank, result);
-    return STATUS_OK;
+    buf_add(joined, merge->left, merge->left_length);
+    buf_add(joined, merge->right, merge->right_length);
+    return string_table_find(&vocabulary->by_name, joined->data, joined->length);
+}
+
+/* Adds all merges; returns the first that is none, or -1. */
+static int add_merges(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                      struct buf *joined) {
+    const struct string_table *names = &tokenizer->vocabulary.by_name;
+    int32_t result = -1;
+    for (int i = 0; i < spec->n_merges; i++) {
+        struct merge merge;
+        if (!split_merge(&merge, spec->merge[i], spec->merge_length[i])) return i;
+        int32_t left = string_table_find(names, merge.left, merge.left_length);
+        int32_t right = string_table_find(names, merge.right, merge.right_length);
+        result = result_of(&merge, &tokenizer->vocabulary, result + 1, joined);
+        if (left < 0 || right < 0 || result < 0) return i;
+        pair_table_put(&tokenizer->bpe.merges, (uint32_t)left, (uint32_t)right, (uint32_t)i,
+                       result);
+    }
+    return -1;
 }
 
 enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
@@ -43,11 +77,9 @@ enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *s
     tokenizer->bpe.whole = mem_calloc((size_t)spec->n_tokens, sizeof *tokenizer->bpe.whole);
     pair_table_init(&tokenizer->bpe.merges, (size_t)spec->n_merges);
     struct buf joined = {0};
-    for (int i = 0; i < spec->n_merges && status == STATUS_OK; i++) {
-        status = add_merge(tokenizer, i, spec->merge[i], spec->merge_length[i], &joined, err);
-    }
+    int bad = add_merges(tokenizer, spec, &joined);
     buf_free(&joined);
-    return status;
+    return bad < 0 ? STATUS_OK : bad_merge(bad, spec->merge[bad], spec->merge_length[bad], err);
 }
 
 void bpe_free(struct tokenizer *tokenizer) {

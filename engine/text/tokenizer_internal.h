@@ -216,9 +216,10 @@ bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t leng
 
 /* ---- alphabets (alphabet.c) ----------------------------------------------------------------- */
 
-/* Appends the bytes that a token's spelling stands for, in the alphabet of its kind. */
-void alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
-                     struct buf *out);
+/* Writes the bytes that a token's spelling stands for, in the alphabet of its kind; returns how
+ * many. They are never more than the spelling has, which is the room that `out` must have. */
+size_t alphabet_decode(enum tokenizer_kind kind, int type, const char *name, size_t length,
+                       char *out);
 /* The byte of a name such as "<0x0A>", or -1. */
 int alphabet_byte_token(const char *name, size_t length);
 

@@ -124,21 +124,23 @@ static enum status types_init(struct vocabulary *vocabulary, const struct tokeni
 
 /* Names and bytes side by side; each string ends in a NUL that is not counted. */
 static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
-    struct buf name = {0}, raw = {0};
-    size_t n = (size_t)spec->n_tokens;
-    vocabulary->name.start = mem_calloc(n + 1, sizeof *vocabulary->name.start);
-    vocabulary->raw.start = mem_calloc(n + 1, sizeof *vocabulary->raw.start);
+    struct strings *name = &vocabulary->name, *raw = &vocabulary->raw;
+    size_t n = (size_t)spec->n_tokens, total = n;
+    for (size_t i = 0; i < n; i++) total += spec->token_length[i];
+    name->start = mem_calloc(n + 1, sizeof *name->start);
+    raw->start = mem_calloc(n + 1, sizeof *raw->start);
+    name->data = mem_alloc(total);
+    raw->data = mem_alloc(total);
     for (size_t i = 0; i < n; i++) {
-        buf_add(&name, spec->token[i], spec->token_length[i]);
-        buf_add(&name, "", 1);
-        vocabulary->name.start[i + 1] = name.length;
-        alphabet_decode(spec->kind, vocabulary->type[i], spec->token[i], spec->token_length[i],
-                        &raw);
-        buf_add(&raw, "", 1);
-        vocabulary->raw.start[i + 1] = raw.length;
+        size_t length = spec->token_length[i];
+        char *spelt = name->data + name->start[i], *bytes = raw->data + raw->start[i];
+        memcpy(spelt, spec->token[i], length);
+        spelt[length] = 0;
+        name->start[i + 1] = name->start[i] + length + 1;
+        length = alphabet_decode(spec->kind, vocabulary->type[i], spelt, length, bytes);
+        bytes[length] = 0;
+        raw->start[i + 1] = raw->start[i] + length + 1;
     }
-    vocabulary->name.data = name.data;
-    vocabulary->raw.data = raw.data;
 }
 
 static enum status names_init(struct vocabulary *vocabulary, struct err *err) {

@@ -67,8 +67,8 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
-                                 int K, const void *rows, bool as_float, struct err *err) {
-    return matrix_make(out, cpu_of(b), type, N, K, rows, as_float, err);
+                                 int K, const void *rows, enum matrix_form form, struct err *err) {
+    return matrix_make(out, cpu_of(b), type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {

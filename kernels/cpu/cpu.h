@@ -142,7 +142,7 @@ struct matrix {
 };
 
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
-                        const void *rows, bool as_float, struct err *err);
+                        const void *rows, enum matrix_form form, struct err *err);
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);
@@ -151,6 +151,11 @@ void matrix_half_block(const struct matrix *w, struct half_block *block, int row
 void matrix_half_row(const struct matrix *w, int row, float *out);
 /* Writes a row of two-byte floats into its panel, whose memory is zero. */
 void matrix_write_halves(struct matrix *w, int row, const void *from);
+/* Writes a row of 4- to 8-bit weights into its panel, whose memory is zero. */
+void matrix_write_row(struct matrix *w, int row, const void *from);
+/* Writes a panel from its 16 rows, whole, for the types that have a quick way (relay.c); the bytes
+ * are those of row by row. False: nothing was done. */
+bool relay_whole_panel(struct matrix *w, int panel, const uint8_t *rows, size_t row_bytes);
 /* out[K] = row `row`, dequantised. */
 void matrix_row(const struct matrix *w, int row, float *out);
 
@@ -353,8 +358,6 @@ extern const struct logit_ops plain_logits;
 
 /* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
 float plain_weight(float x);
-/* The fixed tree over 16 partial sums, in place. */
-double tree_sum_of_doubles(double *s);
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 

@@ -79,28 +79,20 @@ static int collect(float *value, int32_t *id, int most, const float *x, int n, c
     return found;
 }
 
-double tree_sum_of_doubles(double *s) {
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) s[i] = s[i] + s[i + width];
-    return s[0];
+static uint64_t sum_of_shares(const float *weight, int n) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += weight_share(weight[i]);
+    return sum;
 }
 
-static double weights_of(float *weight, const float *x, int n, float max, float inverse) {
-    double sum[LANES] = {0};
+static uint64_t weights_of(float *weight, const float *x, int n, float max, float inverse) {
     for (int i = 0; i < n; i++) weight[i] = weight_of((x[i] - max) * inverse);
-    int k = 0;
-    for (; k + LANES <= n; k += LANES)
-        for (int i = 0; i < LANES; i++) sum[i] = sum[i] + (double)weight[k + i];
-    for (int i = 0; k + i < n; i++) sum[i] = sum[i] + (double)weight[k + i];
-    return tree_sum_of_doubles(sum);
+    return sum_of_shares(weight, n);
 }
 
-static void run_sums(double *sum, const float *weight) {
-    for (int r = 0; r < LOGIT_RUNS; r++) {
-        const float *run = weight + (size_t)r * LOGIT_BLOCK;
-        sum[r] = 0;
-        for (int i = 0; i < LOGIT_BLOCK; i++) sum[r] += (double)run[i];
-    }
+static void run_sums(uint64_t *sum, const float *weight) {
+    for (int r = 0; r < LOGIT_RUNS; r++)
+        sum[r] = sum_of_shares(weight + (size_t)r * LOGIT_BLOCK, LOGIT_BLOCK);
 }
 
 const struct logit_ops plain_logits = {maxima_of, count_above, collect, weights_of, run_sums};

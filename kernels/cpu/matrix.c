@@ -130,12 +130,12 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
  * small pages, and a token that streams all weights would spend most of its time on their
  * addresses. */
 
-enum { SLAB_BYTES = 64 << 20 };
+enum { SLAB_BYTES = 64 << 20, TOUCH_BYTES = 2 << 20, MOST_AHEAD = 8 };
 
 struct slab {
     struct slab *next;
     uint8_t *memory;
-    size_t bytes, used;
+    size_t bytes, used, touched;
     int matrices; /* that live here; the last one to go takes the slab along */
 };
 
@@ -150,12 +150,33 @@ static struct slab *slab_with_room(struct cpu *cpu, size_t bytes) {
     return slab;
 }
 
+static void touch_page(void *arg, int i, int thread) {
+    (void)thread;
+    struct slab *slab = arg;
+    *(volatile uint8_t *)(slab->memory + slab->touched + (size_t)i * TOUCH_BYTES) = 0;
+}
+
+/* The system zeroes a large page when it is first written. Threads that meet in a new one would all
+ * zero a page, and all but one throw theirs away; so each gets pages of its own, a few ahead of
+ * what is needed now. */
+static void slab_touch(struct cpu *cpu, struct slab *slab) {
+    if (slab->used <= slab->touched) return;
+    size_t ahead = (size_t)(cpu->head.n_threads < MOST_AHEAD ? cpu->head.n_threads : MOST_AHEAD);
+    size_t pages = (slab->used - slab->touched + TOUCH_BYTES - 1) / TOUCH_BYTES;
+    pages = (pages + ahead - 1) / ahead * ahead;
+    size_t left = (slab->bytes - slab->touched + TOUCH_BYTES - 1) / TOUCH_BYTES;
+    if (pages > left) pages = left;
+    pool_run(cpu->pool, touch_page, slab, (int)pages);
+    slab->touched += pages * TOUCH_BYTES;
+}
+
 /* Zeroed memory for w's panels; `bytes` is a multiple of 64. */
 static void slab_take(struct cpu *cpu, struct matrix *w) {
     w->slab = slab_with_room(cpu, w->bytes);
     w->panels = w->slab->memory + w->slab->used;
     w->slab->used += w->bytes;
     w->slab->matrices++;
+    slab_touch(cpu, w->slab);
 }
 
 static void slab_give_back(struct cpu *cpu, struct slab *slab) {
@@ -185,7 +206,7 @@ static bool plan(struct matrix *w) {
     return !__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->bytes);
 }
 
-static void write_row(struct matrix *w, int row, const void *from) {
+void matrix_write_row(struct matrix *w, int row, const void *from) {
     int panel = row / LANES, lane = row % LANES;
     for (int i = 0; i < w->n_blocks; i++) {
         struct block block;
@@ -216,17 +237,20 @@ static enum status check(enum dtype type, int N, int K, struct err *err) {
     return STATUS_OK;
 }
 
+enum { PIECE_BYTES = 64 << 10 };
+
 struct relay_job {
     struct matrix *w;
     enum dtype type;
     const uint8_t *rows;
     size_t row_bytes;
+    int piece_panels;
 };
 
-static void relay_panel(void *arg, int panel, int thread) {
-    (void)thread;
-    struct relay_job *job = arg;
+static void relay_panel(struct relay_job *job, int panel) {
     struct matrix *w = job->w;
+    const uint8_t *first = job->rows + (size_t)panel * LANES * job->row_bytes;
+    if ((panel + 1) * LANES <= w->N && relay_whole_panel(w, panel, first, job->row_bytes)) return;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
         const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
         if (matrix_is_float(w))
@@ -234,15 +258,36 @@ static void relay_panel(void *arg, int panel, int thread) {
         else if (matrix_is_half(w))
             matrix_write_halves(w, row, from);
         else
-            write_row(w, row, from);
+            matrix_write_row(w, row, from);
     }
 }
 
+static void relay_piece(void *arg, int piece, int thread) {
+    (void)thread;
+    struct relay_job *job = arg;
+    int from = piece * job->piece_panels, to = from + job->piece_panels;
+    for (int panel = from; panel < to && panel < job->w->n_panels; panel++) relay_panel(job, panel);
+}
+
+/* A piece is about as much of the file as the system maps at one fault, so that threads seldom
+ * meet in one; and all threads get as many. */
+static void relay(struct cpu *cpu, struct relay_job *job) {
+    size_t panels = (size_t)job->w->n_panels, threads = (size_t)cpu->head.n_threads;
+    size_t pieces = panels * LANES * job->row_bytes / PIECE_BYTES;
+    pieces = round_up(pieces ? pieces : 1, threads);
+    job->piece_panels = (int)((panels + pieces - 1) / pieces);
+    pool_run(cpu->pool, relay_piece, job,
+             (job->w->n_panels + job->piece_panels - 1) / job->piece_panels);
+}
+
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
-                        const void *rows, bool as_float, struct err *err) {
+                        const void *rows, enum matrix_form form, struct err *err) {
     enum status status = check(type, N, K, err);
     if (status != STATUS_OK) return status;
-    struct matrix plain = {.type = as_float ? DTYPE_F32 : type, .N = N, .K = K};
+    if (form == MATRIX_FP8)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "the CPU multiplies no fp8; serve a file of q8_0 or q4_k");
+    struct matrix plain = {.type = form == MATRIX_FLOAT32 ? DTYPE_F32 : type, .N = N, .K = K};
     plain.format = format_of(plain.type);
     plain.n_panels = (N + LANES - 1) / LANES;
     if (!plan(&plain))
@@ -250,8 +295,8 @@ enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, i
     struct matrix *w = mem_alloc(sizeof *w);
     *w = plain;
     slab_take(cpu, w);
-    struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K)};
-    pool_run(cpu->pool, relay_panel, &job, w->n_panels);
+    struct relay_job job = {w, type, rows, dtype_bytes(type, (size_t)K), 0};
+    relay(cpu, &job);
     *out = w;
     return STATUS_OK;
 }

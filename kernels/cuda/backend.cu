@@ -18,9 +18,9 @@
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matmul_plain.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/step.cuh"
 
 struct angle_table {
@@ -39,6 +39,7 @@ struct cuda {
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
     struct step_memory step;
     struct attention_work attention;
+    struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     char architecture[16]; /* "sm_90" */
 };
@@ -103,9 +104,9 @@ static void op_await(struct backend *b, int mark) {
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
-                                 int K, const void *rows, bool as_float, struct err *err) {
-    (void)b;
-    return matrix_make(out, type, N, K, rows, as_float, err);
+                                 int K, const void *rows, enum matrix_form form, struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -121,6 +122,7 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
     struct cuda *cuda = cuda_of(b);
     struct kv_cache *cache;
+    staging_release(&cuda->staging); /* the weights are there */
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
@@ -171,7 +173,7 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
 static void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
-    embed_rows(cuda->act, y, embedding, at->token, at->sampled, at->M, cuda->stream);
+    embed_rows(y, &embedding->packed, at->token, at->sampled, at->M, cuda->stream);
 }
 
 static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
@@ -252,12 +254,35 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
                       int n, int M) {
     struct cuda *cuda = cuda_of(b);
-    for (int i = 0; i < n; i++) matmul_plain(cuda->act, cuda->act, y[i], x, w[i], M, cuda->stream);
+    struct gemm_job jobs[GEMM_MOST_JOBS];
+    for (int i = 0; i < n;) {
+        int count = 0;
+        for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
+        gemm_many(jobs, count, x, M, cuda->stream);
+    }
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
-    matmul_plain(cuda->act, DTYPE_F32, y, x, head, R, cuda->stream);
+    struct gemm_epilogue end = {};
+    end.float_out = true;
+    gemm(&head->packed, y, x, R, &end, cuda->stream);
+}
+
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+static struct device_sampler *op_sampler_new(struct backend *b, int V, int sequences, int most) {
+    (void)b;
+    return device_sampler_new(V, sequences, most);
+}
+
+static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
+    device_sampler_free(sampler, cuda_of(b)->stream);
+}
+
+static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
+                      const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+    device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
 }
 
 /* ---- the host's own work -------------------------------------------------------------------- */
@@ -272,6 +297,7 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    staging_release(&cuda->staging);
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
@@ -298,6 +324,9 @@ static const struct backend_ops cuda_ops = {
     .attention = op_attention,
     .silu_gate = op_silu_gate,
     .gather = op_gather,
+    .sampler_new = op_sampler_new,
+    .sampler_free = op_sampler_free,
+    .sample = op_sample,
     .upload = op_upload,
     .download = op_download,
     .host_new = op_host_new,
@@ -360,6 +389,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     step_memory_open(&cuda->step);
+    staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;
 }

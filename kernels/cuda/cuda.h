@@ -2,12 +2,12 @@
  *
  *   device.cuh        what every kernel includes    ptx.cuh    instructions without a name in C++
  *   backend.cu        open, close, the op table     step.cu    a step's rows on the device
- *   matrix.cu         weights                       error.cu   the end after a failed call
- *   dequantise.cuh    reading GGUF's formats        embed.cu   rows of the embedding matrix
+ *   matrix.cu         weights                       staging.cu the way that they come in
+ *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
+ *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
- *   matmul_plain.cu   products, the simple way: the oracle
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
@@ -27,14 +27,6 @@
 extern "C" {
 #include "kernels/kernels.h"
 }
-
-/* A weight: N rows of K in GGUF's own layout, one after another. */
-struct matrix {
-    enum dtype type;
-    int N, K;
-    size_t row_bytes, bytes;
-    uint8_t *rows;
-};
 
 /* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
  * another. */

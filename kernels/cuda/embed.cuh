@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_CUDA_EMBED_CUH
 #define PENSTOCK_CUDA_EMBED_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gemm.cuh"
 
-/* y[M][K] = rows token[0..M) of the matrix [V][K], dequantised and rounded to `act`. Late tokens
+/* y[M][K] = rows token[0..M) of the matrix [V][K], which is packed for products and not gated: the
+ * file's weights, dequantised and rounded to the activations' type. Late tokens
  * (kernels.h) are read from `sampled`. */
-void embed_rows(enum dtype act, void *y, const struct matrix *embedding, const int32_t *token,
+void embed_rows(void *y, const struct gemm_weights *embedding, const int32_t *token,
                 const int32_t *sampled, int M, cudaStream_t stream);
 
 #endif

@@ -2,18 +2,51 @@
 #include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/gemm_format.cuh"
 
+static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
+    const struct gemm_weights *w = job->w;
+    const struct gemm_epilogue *end = job->epilogue;
+    assert(!w->gated && (!end || (!end->bias && !end->residual)));
+    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, stream);
+}
+
+/* Up to GEMM_MOST_JOBS products of one format. */
+static void multiply_alike(const struct gemm_job *jobs, int n, const void *x, int M,
+                           cudaStream_t stream) {
+    const enum gemm_format format = jobs->w->format;
+    if (format == GEMM_ROWS)
+        for (int i = 0; i < n; i++) by_cublas(&jobs[i], x, M, stream);
+    else if (format == GEMM_FLOAT)
+        for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
+    else if (M <= GEMM_SKINNY_ROWS)
+        gemm_skinny(jobs, n, x, M, stream);
+    else
+        gemm_tiled(jobs, n, x, M, stream);
+}
+
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream) {
-    static const struct gemm_epilogue none = {};
-    if (!epilogue) epilogue = &none;
-    if (w->format == GEMM_ROWS) {
-        assert(!epilogue->bias && !epilogue->residual && !w->gated);
-        cublas_product(w->act, y, x, w->codes, M, w->N, w->K, epilogue->float_out, stream);
-    } else if (w->format == GEMM_FLOAT) {
-        gemm_float(w, y, x, M, epilogue, stream);
-    } else if (M <= GEMM_SKINNY_ROWS) {
-        gemm_skinny(w, y, x, M, epilogue, stream);
-    } else {
-        gemm_tiled(w, y, x, M, epilogue, stream);
+    const struct gemm_job job = {w, y, epilogue};
+    multiply_alike(&job, 1, x, M, stream);
+}
+
+/* The products of the format that comes first at jobs[first]. */
+static void multiply_format(const struct gemm_job *jobs, int first, int n, const void *x, int M,
+                            cudaStream_t stream) {
+    struct gemm_job alike[GEMM_MOST_JOBS];
+    int count = 0;
+    for (int i = first; i < n; i++) {
+        if (jobs[i].w->format == jobs[first].w->format) alike[count++] = jobs[i];
+        if (count < GEMM_MOST_JOBS && i < n - 1) continue;
+        if (count) multiply_alike(alike, count, x, M, stream);
+        count = 0;
+    }
+}
+
+void gemm_many(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+        assert(jobs[i].w->K == jobs->w->K && jobs[i].w->act == jobs->w->act);
+        for (int j = 0; j < i; j++) first = first && jobs[j].w->format != jobs[i].w->format;
+        if (first) multiply_format(jobs, i, n, x, M, stream);
     }
 }

@@ -85,6 +85,19 @@ struct gemm_epilogue {
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream);
 
+/* One of several products of the same x. */
+struct gemm_job {
+    const struct gemm_weights *w;
+    void *y;
+    const struct gemm_epilogue *epilogue; /* or NULL */
+};
+
+/* n products of the same x, for matrices of the same K and `act`. Those of one format share a
+ * launch, up to GEMM_MOST_JOBS; the bits are those of gemm(). */
+void gemm_many(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+
+enum { GEMM_MOST_JOBS = 3 };
+
 /* The rows up to which the kernel for few rows is used. */
 enum { GEMM_SKINNY_ROWS = 16 };
 

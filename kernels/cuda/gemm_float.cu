@@ -46,10 +46,9 @@ __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) 
     }
 }
 
-void gemm_float(const struct gemm_weights *w, void *y, const void *x, int M,
-                const struct gemm_epilogue *epilogue, cudaStream_t stream) {
-    const Product<float> p = {*w, *epilogue, y, static_cast<const float *>(x), M};
-    const unsigned outputs = (unsigned)(w->tiles * TILE);
+void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
+    const Product<float> p = product_of<float>(job, x, M);
+    const unsigned outputs = (unsigned)(p.w.tiles * TILE);
     launch(float_kernel,
            dim3((unsigned)((M + FLOAT_ROWS - 1) / FLOAT_ROWS),
                 (outputs + FLOAT_OUTPUTS - 1) / FLOAT_OUTPUTS),

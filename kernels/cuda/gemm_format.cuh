@@ -386,7 +386,7 @@ __host__ __device__ __forceinline__ int range_start(int slabs, int ranges, int i
 
 /* ---- the end of a product ------------------------------------------------------------------- */
 
-/* What a kernel is given. */
+/* A product, as kernels are given it. */
 template <class T> struct Product {
     struct gemm_weights w;
     struct gemm_epilogue end;
@@ -394,6 +394,35 @@ template <class T> struct Product {
     const T *x;
     int M;
 };
+template <class T> Product<T> product_of(const struct gemm_job *job, const void *x, int M) {
+    static const struct gemm_epilogue none = {};
+    return {*job->w, job->epilogue ? *job->epilogue : none, job->y, static_cast<const T *>(x), M};
+}
+
+/* The products of one launch. Those of several tiles each follow one another in the grid: product i
+ * has the block numbers (of one of the grid's dimensions) from first[i] on. */
+template <class T> struct Products {
+    Product<T> of[GEMM_MOST_JOBS];
+    int first[GEMM_MOST_JOBS + 1];
+};
+/* Blocks take `each` tiles. */
+template <class T>
+Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M, int each) {
+    assert(n > 0 && n <= GEMM_MOST_JOBS);
+    Products<T> all = {};
+    for (int i = 0; i < GEMM_MOST_JOBS; i++) {
+        if (i < n) all.of[i] = product_of<T>(&jobs[i], x, M);
+        all.first[i + 1] = all.first[i] + (i < n ? (jobs[i].w->tiles + each - 1) / each : 0);
+    }
+    return all;
+}
+/* Which of them a block works on. */
+template <class T> __device__ __forceinline__ int number_of(const Products<T> &all, int block) {
+    int i = 0;
+#pragma unroll
+    for (int next = 1; next < GEMM_MOST_JOBS; next++) i += block >= all.first[next];
+    return i;
+}
 
 __device__ __forceinline__ float silu(float x) {
     return x / (1.0f + expf(-x));
@@ -426,12 +455,10 @@ __device__ __forceinline__ void store_output(const Product<T> &p, int m, int til
 
 /* ---- the kernels' launchers ----------------------------------------------------------------- */
 
-/* For the mma formats, up to GEMM_SKINNY_ROWS rows, and for any number; and for GEMM_FLOAT. */
-void gemm_skinny(const struct gemm_weights *w, void *y, const void *x, int M,
-                 const struct gemm_epilogue *epilogue, cudaStream_t stream);
-void gemm_tiled(const struct gemm_weights *w, void *y, const void *x, int M,
-                const struct gemm_epilogue *epilogue, cudaStream_t stream);
-void gemm_float(const struct gemm_weights *w, void *y, const void *x, int M,
-                const struct gemm_epilogue *epilogue, cudaStream_t stream);
+/* For n matrices of one of the mma formats, up to GEMM_SKINNY_ROWS rows, and for any number; and
+ * for one of GEMM_FLOAT. */
+void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 
 #endif

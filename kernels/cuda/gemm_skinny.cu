@@ -47,12 +47,12 @@ __device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> 
                                           slab * SLAB + run_column<F>(part, i, 0));
 }
 
-/* The sums of a warp's range. Weights are under way for AHEAD slabs, x for one. */
+/* The sums of a warp's range of a tile. Weights are under way for AHEAD slabs, x for one. */
 template <class F, class T, int C, bool ALIGNED>
 __device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &p, int begin,
-                                          int end, int lane) {
+                                          int end, int tile_number, int lane) {
     static_assert(F::AHEAD % 2 == 0, "x has two places");
-    const Place tile = place_of_tile<F>(p.w, (int)blockIdx.x);
+    const Place tile = place_of_tile<F>(p.w, tile_number);
     auto load = [&](Slab<F> &to, int slab) {
         load_slab<F, true>(to, place_of_slab<F>(p.w, tile, slab), lane);
     };
@@ -88,25 +88,30 @@ __device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &
 }
 
 template <class F, class T, int C, bool ALIGNED>
-__global__ void __launch_bounds__(MOST_WARPS *WARP) skinny_kernel(Product<T> p) {
+__global__ void __launch_bounds__(MOST_WARPS *WARP)
+    skinny_kernel(const __grid_constant__ Products<T> all) {
     constexpr int ROWS = C * GROUP;
     float *sums = dyn_smem<float>(); /* [ranges][ROWS][SUMS_WIDE] */
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float acc[C][4] = {};
-    sum_range<F, T, C, ALIGNED>(acc, p, range_start(p.w.slabs, p.w.ranges, warp),
-                                range_start(p.w.slabs, p.w.ranges, warp + 1), lane);
+    const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
+    const Product<T> &p = all.of[number];
+    if (warp < p.w.ranges) { /* another product of the launch may have more */
+        float acc[C][4] = {};
+        sum_range<F, T, C, ALIGNED>(acc, p, range_start(p.w.slabs, p.w.ranges, warp),
+                                    range_start(p.w.slabs, p.w.ranges, warp + 1), tile, lane);
 #pragma unroll
-    for (int c = 0; c < C; c++)
+        for (int c = 0; c < C; c++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int m = c * GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
-            sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
-        }
+            for (int i = 0; i < 4; i++) {
+                const int m = c * GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
+                sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
+            }
+    }
     __syncthreads();
     const int columns = tile_columns(p.w.gated);
     for (int i = threadIdx.x; i < ROWS * columns; i += blockDim.x) {
         const int m = i / columns;
-        store_output(p, m, (int)blockIdx.x, i % columns, [&](int n) {
+        store_output(p, m, tile, i % columns, [&](int n) {
             float total = 0.0f;
             for (int range = 0; range < p.w.ranges; range++)
                 total = total + sums[(range * ROWS + m) * SUMS_WIDE + n];
@@ -117,33 +122,35 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP) skinny_kernel(Product<T> p) 
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-template <class F, class T, int C> static void skinny(const Product<T> &p, cudaStream_t stream) {
-    const size_t smem = sizeof(float) * p.w.ranges * C * GROUP * SUMS_WIDE;
+template <class F, class T, int C> static void skinny(const Products<T> &all, cudaStream_t stream) {
+    int ranges = 0;
+    for (const Product<T> &p : all.of) ranges = p.w.ranges > ranges ? p.w.ranges : ranges;
+    const size_t smem = sizeof(float) * ranges * C * GROUP * SUMS_WIDE;
     auto kernel = skinny_kernel<F, T, C, true>;
     if constexpr (F::ANY_K)
-        if (p.w.K % F::RUN != 0) kernel = skinny_kernel<F, T, C, false>;
-    launch(kernel, dim3(p.w.tiles), dim3(p.w.ranges * WARP), smem, stream, p);
+        if (all.of->w.K % F::RUN != 0) kernel = skinny_kernel<F, T, C, false>;
+    launch(kernel, dim3(all.first[GEMM_MOST_JOBS]), dim3(ranges * WARP), smem, stream, all);
 }
 
 template <class T>
-static void skinny_of(const struct gemm_weights *w, void *y, const void *x, int M,
-                      const struct gemm_epilogue *epilogue, cudaStream_t stream) {
-    const Product<T> p = {*w, *epilogue, y, static_cast<const T *>(x), M};
-    for_format(w->format, [&](auto format) {
+static void skinny_of(const struct gemm_job *jobs, int n, const void *x, int M,
+                      cudaStream_t stream) {
+    const Products<T> all = products_of<T>(jobs, n, x, M, 1);
+    for_format(jobs->w->format, [&](auto format) {
         using F = decltype(format);
         if (M <= GROUP)
-            skinny<F, T, 1>(p, stream);
+            skinny<F, T, 1>(all, stream);
         else
-            skinny<F, T, 2>(p, stream);
+            skinny<F, T, 2>(all, stream);
     });
 }
 
-void gemm_skinny(const struct gemm_weights *w, void *y, const void *x, int M,
-                 const struct gemm_epilogue *epilogue, cudaStream_t stream) {
+void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
     static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) <= DEFAULT_SMEM, "sums fit");
-    assert(M <= GEMM_SKINNY_ROWS && w->ranges <= MOST_WARPS);
-    if (w->act == DTYPE_F16)
-        skinny_of<__half>(w, y, x, M, epilogue, stream);
+    assert(M <= GEMM_SKINNY_ROWS);
+    for (int i = 0; i < n; i++) assert(jobs[i].w->ranges <= MOST_WARPS);
+    if (jobs->w->act == DTYPE_F16)
+        skinny_of<__half>(jobs, n, x, M, stream);
     else
-        skinny_of<__nv_bfloat16>(w, y, x, M, epilogue, stream);
+        skinny_of<__nv_bfloat16>(jobs, n, x, M, stream);
 }

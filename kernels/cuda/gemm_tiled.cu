@@ -69,9 +69,10 @@ __device__ __forceinline__ void fill_part(uint8_t *to, const uint8_t *first, siz
 }
 
 template <class F, class T, class S>
-__device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, int slab) {
+__device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, int tile,
+                                           int slab) {
     using R = Ring<F, S>;
-    const int tile = (int)blockIdx.y * S::NB, tiles = p.w.tiles - tile;
+    const int tiles = p.w.tiles - tile;
     const Place from = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile), slab);
     const Place next = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile + 1), slab);
     fill_x<F, T, S>(stage, p, slab);
@@ -143,7 +144,7 @@ __device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][
 
 /* The totals go through shared memory, so that rows of y are written in their order. */
 template <class T, class S>
-__device__ __forceinline__ void finish_block(const Product<T> &p, float *sums,
+__device__ __forceinline__ void finish_block(const Product<T> &p, int first_tile, float *sums,
                                              const Totals<S> &total, int warp, int lane) {
     const int tile = warp % S::WARPS_N * S::NT, group = warp / S::WARPS_N * S::C;
 #pragma unroll
@@ -160,21 +161,25 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, float *sums,
     const int columns = tile_columns(p.w.gated), wide = S::NB * columns;
     for (int i = threadIdx.x; i < S::ROWS * wide; i += S::THREADS) {
         const int m = i / wide, here = i % wide / columns;
-        store_output(p, (int)blockIdx.x * S::ROWS + m, (int)blockIdx.y * S::NB + here, i % columns,
+        store_output(p, (int)blockIdx.x * S::ROWS + m, first_tile + here, i % columns,
                      [&](int r) { return sums[m * S::SUMS_WIDE + here * TILE + r]; });
     }
 }
 
 template <class F, class T, class S>
-__global__ void __launch_bounds__(S::THREADS) tiled_kernel(Product<T> p) {
+__global__ void __launch_bounds__(S::THREADS)
+    tiled_kernel(const __grid_constant__ Products<T> all) {
     using R = Ring<F, S>;
     uint8_t *ring = dyn_smem<uint8_t>();
+    const int number = number_of(all, (int)blockIdx.y);
+    const Product<T> &p = all.of[number];
+    const int tile = ((int)blockIdx.y - all.first[number]) * S::NB; /* the block's first */
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, slabs = p.w.slabs;
     Totals<S> total = {};
     float acc[S::NT][S::C][4] = {};
 #pragma unroll
     for (int i = 0; i < S::STAGES - 1; i++) {
-        if (i < slabs) fill_stage<F, T, S>(ring + i * R::STAGE, p, i);
+        if (i < slabs) fill_stage<F, T, S>(ring + i * R::STAGE, p, tile, i);
         cp_async_commit();
     }
     int range = 0;
@@ -182,7 +187,7 @@ __global__ void __launch_bounds__(S::THREADS) tiled_kernel(Product<T> p) {
         cp_async_wait<S::STAGES - 2>();
         __syncthreads(); /* the slab is there, and all have done with the one before it */
         const int ahead = slab + S::STAGES - 1;
-        if (ahead < slabs) fill_stage<F, T, S>(ring + ahead % S::STAGES * R::STAGE, p, ahead);
+        if (ahead < slabs) fill_stage<F, T, S>(ring + ahead % S::STAGES * R::STAGE, p, tile, ahead);
         cp_async_commit(); /* perhaps an empty group: the count stays right */
         use_stage<F, T, S>(acc, ring + slab % S::STAGES * R::STAGE, warp, lane);
         if (slab + 1 == range_start(slabs, p.w.ranges, range + 1)) {
@@ -192,39 +197,38 @@ __global__ void __launch_bounds__(S::THREADS) tiled_kernel(Product<T> p) {
     }
     cp_async_wait<0>();
     __syncthreads(); /* the ring becomes the sums' place */
-    finish_block<T, S>(p, reinterpret_cast<float *>(ring), total, warp, lane);
+    finish_block<T, S>(p, tile, reinterpret_cast<float *>(ring), total, warp, lane);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
 /* Blocks that share weights are neighbours in the grid. */
-template <class F, class T, class S> static void tiled(const Product<T> &p, cudaStream_t stream) {
+template <class F, class T, class S>
+static void tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
     constexpr int BYTES = Ring<F, S>::BYTES;
     static_assert(BYTES <= 99 << 10, "what the smallest of the devices has");
     if (BYTES > DEFAULT_SMEM) allow_smem(tiled_kernel<F, T, S>, BYTES);
+    const Products<T> all = products_of<T>(jobs, n, x, M, S::NB);
     launch(tiled_kernel<F, T, S>,
-           dim3((unsigned)((p.M + S::ROWS - 1) / S::ROWS),
-                (unsigned)((p.w.tiles + S::NB - 1) / S::NB)),
-           dim3(S::THREADS), BYTES, stream, p);
+           dim3((unsigned)((M + S::ROWS - 1) / S::ROWS), (unsigned)all.first[GEMM_MOST_JOBS]),
+           dim3(S::THREADS), BYTES, stream, all);
 }
 
 template <class T>
-static void tiled_of(const struct gemm_weights *w, void *y, const void *x, int M,
-                     const struct gemm_epilogue *epilogue, cudaStream_t stream) {
-    const Product<T> p = {*w, *epilogue, y, static_cast<const T *>(x), M};
-    for_format(w->format, [&](auto format) {
+static void tiled_of(const struct gemm_job *jobs, int n, const void *x, int M,
+                     cudaStream_t stream) {
+    for_format(jobs->w->format, [&](auto format) {
         using F = decltype(format);
         if (M <= SMALL_ROWS)
-            tiled<F, T, Small>(p, stream);
+            tiled<F, T, Small>(jobs, n, x, M, stream);
         else
-            tiled<F, T, Large>(p, stream);
+            tiled<F, T, Large>(jobs, n, x, M, stream);
     });
 }
 
-void gemm_tiled(const struct gemm_weights *w, void *y, const void *x, int M,
-                const struct gemm_epilogue *epilogue, cudaStream_t stream) {
-    if (w->act == DTYPE_F16)
-        tiled_of<__half>(w, y, x, M, epilogue, stream);
+void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
+    if (jobs->w->act == DTYPE_F16)
+        tiled_of<__half>(jobs, n, x, M, stream);
     else
-        tiled_of<__nv_bfloat16>(w, y, x, M, epilogue, stream);
+        tiled_of<__nv_bfloat16>(jobs, n, x, M, stream);
 }

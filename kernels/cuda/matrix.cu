@@ -1,53 +1,82 @@
-/* Taking weights to the device, in GGUF's own layout or as float32. */
+/* Taking weights to the device: in parts of whole tiles, which are packed, or quantised and packed,
+ * as they arrive. */
 #include "kernels/cuda/matrix.cuh"
 
 #include <stdlib.h>
 
-static enum status check_shape(enum dtype type, int N, int K, struct err *err) {
+#include "kernels/cuda/quantise.cuh"
+
+constexpr int TILE_ROWS = 16; /* parts are whole tiles */
+
+static enum status check_shape(enum dtype act, enum dtype type, int N, int K, enum matrix_form form,
+                               struct err *err) {
     const int elements = dtype_block_elements(type);
     if (elements == 0 || N <= 0 || K <= 0 || K % elements != 0)
         return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d cannot be of type %d",
                        N, K, type);
+    if ((form == MATRIX_FLOAT32 && act != DTYPE_F32) || (form == MATRIX_FP8 && act == DTYPE_F32))
+        return err_set(err, STATUS_USAGE, "dtype",
+                       "weights are kept in float32 with --dtype float32, and with it alone");
     return STATUS_OK;
 }
 
-/* Copies n weights as float32, some at a time. */
-static void copy_as_float(float *to, enum dtype type, const void *rows, size_t n) {
-    const size_t AT_ONCE = 1 << 16; /* a whole number of every type's blocks */
-    float *piece = (float *)mem_alloc(AT_ONCE * sizeof *piece);
-    for (size_t i = 0; i < n; i += AT_ONCE) {
-        const size_t count = n - i < AT_ONCE ? n - i : AT_ONCE;
-        dequantise(type, (const uint8_t *)rows + dtype_bytes(type, i), piece, count);
-        cuda_must(cudaMemcpy(to + i, piece, count * sizeof *piece, cudaMemcpyHostToDevice),
-                  "copying weights");
-    }
-    free(piece);
+/* Sends rows first .. first + count and makes them e4m3; returns the source of those. */
+static struct gemm_source quantised(struct staging *staging, const struct gemm_source *from, int K,
+                                    int count) {
+    uint8_t *codes = staging->device + staging->half_bytes;
+    float *scales = (float *)(codes + staging->half_bytes / 2);
+    quantise_e4m3(codes, scales, from->type, from->rows[0], count, K, staging->stream);
+    struct gemm_source made = {};
+    made.fp8 = true;
+    made.rows[0] = codes;
+    made.scales[0] = scales;
+    made.scale_rows = 1;
+    made.scale_columns = K;
+    return made;
 }
 
-enum status matrix_make(struct matrix **out, enum dtype type, int N, int K, const void *rows,
-                        bool as_float, struct err *err) {
-    enum status status = check_shape(type, N, K, err);
+/* Rows of 8 bytes at least, as far as the staging goes: so that a scale a row, and codes of half a
+ * row's bytes, have room behind as many rows. */
+static void pack_parts(const struct gemm_weights *w, struct staging *staging, enum dtype type,
+                       const uint8_t *rows, bool fp8) {
+    const size_t row_bytes = dtype_bytes(type, (size_t)w->K), room = row_bytes < 8 ? 8 : row_bytes;
+    const size_t tile_bytes = TILE_ROWS * room, all_bytes = (size_t)w->tiles * tile_bytes;
+    const size_t wanted = all_bytes < staging->part_bytes ? all_bytes : staging->part_bytes;
+    const size_t half = wanted > tile_bytes ? wanted : tile_bytes;
+    staging_reserve(staging, (half + 255) / 256 * 256);
+    const size_t at_once = staging->half_bytes / tile_bytes * TILE_ROWS;
+    for (size_t first = 0; first < (size_t)w->N; first += at_once) {
+        const size_t left = (size_t)w->N - first;
+        const int count = (int)(left < at_once ? left : at_once);
+        struct gemm_source source = {};
+        source.type = type;
+        source.rows[0] = staging_send(staging, rows + first * row_bytes, (size_t)count * row_bytes);
+        if (fp8) source = quantised(staging, &source, w->K, count);
+        gemm_pack(w, &source, (int)first, count, staging->stream);
+    }
+}
+
+enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act,
+                        enum dtype type, int N, int K, const void *rows, enum matrix_form form,
+                        struct err *err) {
+    enum status status = check_shape(act, type, N, K, form, err);
     if (status) return status;
     struct matrix made = {};
-    made.type = as_float ? DTYPE_F32 : type;
-    made.N = N;
-    made.K = K;
-    made.row_bytes = dtype_bytes(made.type, (size_t)K);
-    made.bytes = made.row_bytes * (size_t)N;
-    void *memory = nullptr;
-    cudaError_t error = cudaMalloc(&memory, made.bytes);
+    struct gemm_source source = {};
+    source.type = type;
+    source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
+    source.scale_rows = 1;
+    source.scale_columns = K;
+    made.bytes = gemm_plan(&made.packed, act, &source, N, K, false);
+    cudaError_t error = cudaMalloc(&made.memory, made.bytes);
     if (error != cudaSuccess) {
         cudaGetLastError(); /* it has been dealt with */
         return err_set(err, STATUS_USAGE, "device",
                        "the GPU has no room for the weights: %zu MiB more are needed",
                        made.bytes >> 20);
     }
-    made.rows = (uint8_t *)memory;
-    if (as_float && type != DTYPE_F32)
-        copy_as_float((float *)made.rows, type, rows, (size_t)N * (size_t)K);
-    else
-        cuda_must(cudaMemcpy(made.rows, rows, made.bytes, cudaMemcpyHostToDevice),
-                  "copying weights");
+    gemm_place(&made.packed, made.memory);
+    pack_parts(&made.packed, staging, type, (const uint8_t *)rows, source.fp8);
     *out = (struct matrix *)mem_alloc(sizeof made);
     **out = made;
     return STATUS_OK;
@@ -55,6 +84,6 @@ enum status matrix_make(struct matrix **out, enum dtype type, int N, int K, cons
 
 void matrix_drop(struct matrix *matrix) {
     if (!matrix) return;
-    cuda_must(cudaFree(matrix->rows), "freeing weights");
+    cuda_must(cudaFree(matrix->memory), "freeing weights");
     free(matrix);
 }

@@ -68,28 +68,13 @@ __device__ __forceinline__ unsigned floor_of(const workspace<THREADS> &w, const 
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* A sum of weights to some 80 bits: of shares, and of what was rounded away from them in units of
- * 2^-84. Exact up to those, so the same in any order. */
-struct fine_sum {
-    uint64 shares;
-    long long rest;
-};
-
-__device__ __forceinline__ void add_weight(struct fine_sum *sum, float weight) {
-    const float scaled = weight * SHARES_OF_ONE, whole = rintf(scaled);
-    sum->shares += __float2ull_rn(whole);
-    sum->rest += __float2ll_rn((scaled - whole) * 0x1p40f);
-}
-
+/* Of a sum of shares; `own` is a thread's part. */
 template <int THREADS>
-__device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float max,
-                                             const struct fine_sum &own) {
-    const uint64 shares = block_total<THREADS>(w, own.shares);
-    const long long rest = (long long)block_total<THREADS>(w, (uint64)own.rest);
-    if (threadIdx.x == 0) { /* once: divisions of doubles are slow */
-        const double sum = ((double)shares + (double)rest * 0x1p-40) * 0x1p-44;
-        *w.key = (uint64)__double_as_longlong((double)max + log_positive(sum));
-    }
+__device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float max, uint64 own) {
+    const uint64 shares = block_total<THREADS>(w, own);
+    if (threadIdx.x == 0) /* once: divisions of doubles are slow */
+        *w.key =
+            (uint64)__double_as_longlong((double)max + log_positive((double)shares * SHARE_UNIT));
     __syncthreads();
     return __longlong_as_double((long long)*w.key);
 }
@@ -124,9 +109,9 @@ __device__ __forceinline__ double score_row(const workspace<THREADS> &w, const s
                                             const struct best &best, int n_best,
                                             struct sample_result *result) {
     selection<THREADS, N, by_logit> s = {w, row, {}, false, {0, 0}};
-    struct fine_sum own = {0, 0};
+    uint64 own = 0;
     const struct amount all = list_best(s, floor_of<THREADS>(w, s.ranking, best), [&](float logit) {
-        add_weight(&own, weight_of(logit - best.logit));
+        own += share_of(weight_of(logit - best.logit));
     });
     const double lse = log_of_sum<THREADS>(w, best.logit, own);
     const int n = n_best < (int)all.count ? n_best : (int)all.count;
@@ -284,6 +269,11 @@ row_with_penalties(const struct sample_batch &b, const struct sample_row &t, con
     return {logits, counts, b.V, t.repetition_penalty, t.frequency_penalty, t.presence_penalty};
 }
 
+/* Read anew wherever it is wanted: registers are few. */
+__device__ __forceinline__ struct sample_place place_of(const struct sample_batch &b, int i) {
+    return b.places ? b.places[i] : sample_place{i, i, i, -1, 1};
+}
+
 template <int THREADS, int N>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct sample_batch b) {
     using W = workspace<THREADS>;
@@ -293,8 +283,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     __shared__ float kept[SAMPLE_MOST_CHANGES];
     const W w = {count, sum, list, listed, part, key, crossing};
     const struct sample_row t = b.rows[blockIdx.x];
-    struct sample_result *result = &b.results[blockIdx.x];
-    float *logits = b.logits + (size_t)blockIdx.x * b.V;
+    struct sample_result *result = &b.results[place_of(b, blockIdx.x).result];
+    float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
     const struct changes changes = {b.bias + t.first_bias, b.banned + t.first_banned, t.n_bias,
                                     t.n_bias + t.n_banned};
     const struct row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
@@ -311,7 +301,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         __syncthreads();
     }
     if (changed) best = best_of<THREADS, N>(w, row);
-    const int id = draw<THREADS, N>(w, row, t, best);
+    const int given = place_of(b, blockIdx.x).scored;
+    const int id = given >= 0 ? given : draw<THREADS, N>(w, row, t, best);
     if (changes.n > 0) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();
@@ -319,8 +310,9 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     if (scored) score_chosen<THREADS, N>(w, own, lse, id, result);
     if (threadIdx.x > 0) return;
     result->id = id;
-    b.ids[blockIdx.x] = id;
-    if (t.slot >= 0) b.counts[(size_t)t.slot * b.V + id] += 1;
+    const struct sample_place place = place_of(b, blockIdx.x);
+    if (place.id >= 0) b.ids[place.id] = id;
+    if (t.slot >= 0 && place.counted) b.counts[(size_t)t.slot * b.V + id] += 1;
 }
 
 /* ---- counts --------------------------------------------------------------------------------- */

@@ -1,16 +1,16 @@
 /* Sampling on the device: a token for each row of logits, every row by settings of its own. The
  * order of the operations is that of the CPU's sampler, written down at the top of
- * engine/sampling.c, and so are the weights' bits; docs/cuda.md ("Sampling") says how the sums are
- * taken, and what follows for the tokens. */
+ * engine/sampling.c, and so are the weights' bits and their sums: equal logits give equal tokens
+ * and logprobs (docs/cuda.md, "Sampling"). sampler.cuh is the op over this. */
 #ifndef PENSTOCK_CUDA_SAMPLE_CUH
 #define PENSTOCK_CUDA_SAMPLE_CUH
 
 #include "kernels/cuda/device.cuh"
 
 enum {
-    SAMPLE_MOST_V = 1 << 19,
-    SAMPLE_MOST_BEST = 20,
-    SAMPLE_MOST_CHANGES = 1024 + 64, /* biases and bans of a row together */
+    SAMPLE_MOST_V = MAX_VOCABULARY,
+    SAMPLE_MOST_BEST = MAX_TOP_LOGPROBS,
+    SAMPLE_MOST_CHANGES = MAX_LOGIT_BIAS + MAX_STOP_IDS, /* biases and bans of a row together */
 };
 
 /* A token's entry in the counts: how often it was generated, and a bit that says whether the prompt
@@ -52,7 +52,15 @@ struct sample_result {
     struct sample_best best[SAMPLE_MOST_BEST]; /* best first, ties by lower id */
 };
 
-/* All arrays are device memory. Rows have different slots. */
+/* Where a row's logits are and its results go, if not all in the order of the rows. */
+struct sample_place {
+    int32_t logits, result, id; /* id: -1, nowhere */
+    int32_t scored;             /* this id is scored and none chosen; -1: not so */
+    int32_t counted;            /* 0: the token is not put into the slot's counts */
+};
+
+/* All arrays are device memory. Rows whose tokens are counted have different slots, and rows with
+ * biases or bans have different logits. */
 struct sample_batch {
     int R, V;                       /* V is at most SAMPLE_MOST_V */
     float *logits;                  /* [R][V], changed while a row is sampled, then as they were */
@@ -62,6 +70,7 @@ struct sample_batch {
     uint32_t *counts;               /* [slots][V] */
     int32_t *ids;                   /* [R] out */
     struct sample_result *results;  /* [R] out */
+    const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
 };
 
 void sample_rows(const struct sample_batch *batch, cudaStream_t stream);

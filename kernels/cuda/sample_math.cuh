@@ -27,12 +27,10 @@ __device__ __forceinline__ float weight_of(float x) {
     return x >= -87.0f ? y : 0.0f;
 }
 
-/* A weight as a number of units of 2^-44, rounded to nearest even. Sums of these are integers, so
- * they are exact, and the same in whatever order they are taken: at most 2^19 of them, each at most
- * 2^44, fit in 64 bits. */
-constexpr float SHARES_OF_ONE = 0x1p44f;
+/* weight_share of kernels.h: a weight in units of 2^-44, rounded to nearest, ties to even. Sums of
+ * at most 2^19 of them, each at most 2^44, fit in 64 bits. */
 __device__ __forceinline__ uint64 share_of(float weight) {
-    return __float2ull_rn(weight * SHARES_OF_ONE);
+    return __float2ull_rn(weight * 0x1p44f);
 }
 
 /* Natural logarithm of a positive, finite, normal number: x = 2^e m, log m = 2 atanh((m - 1) / (m +

@@ -3,6 +3,7 @@
 #include "kernels/cuda/gemm.cuh"
 
 #include <math.h>
+#include <memory>
 #include <stdlib.h>
 #include <string.h>
 
@@ -386,6 +387,51 @@ START_TEST(matrices_may_be_packed_in_parts) {
 }
 END_TEST
 
+/* ---- several products of one launch --------------------------------------------------------- */
+
+/* Products of the same x by gemm_many have the bytes that each has alone. */
+static void check_many(const std::vector<const kind *> &of, const std::vector<int> &outputs,
+                       enum dtype act, int M, int K) {
+    std::vector<std::unique_ptr<matrix_on_device>> w;
+    std::vector<std::unique_ptr<buffer>> y;
+    std::vector<struct gemm_job> jobs;
+    buffer x(packed(act, make_x(act, M, K))), bias(floats(4096, 0.5f));
+    const struct gemm_epilogue end = {bias.as<float>(), nullptr, true};
+    for (size_t i = 0; i < of.size(); i++) {
+        w.emplace_back(new matrix_on_device(*of[i], act, outputs[i], K, i == 3));
+        rows a = make_rows(*of[i], outputs[i], K, i + 1);
+        w[i]->pack(*of[i], 0, a, i == 3 ? &a : nullptr);
+        y.emplace_back(new buffer((size_t)M * (size_t)outputs[i] * 4));
+        jobs.push_back({&w[i]->w, y[i]->data, i == 1 ? &end : nullptr});
+    }
+    gemm_many(jobs.data(), (int)jobs.size(), x.data, M, test_stream());
+    for (size_t i = 0; i < of.size(); i++) {
+        auto want = product(&w[i]->w, x, M, jobs[i].epilogue), got = y[i]->read<uint8_t>();
+        got.resize(want.size());
+        ck_assert_msg(got == want, "product %zu of %zu, %d rows, %s", i, of.size(), M, of[i]->name);
+    }
+}
+
+START_TEST(products_may_share_a_launch) {
+    const kind *all[] = {&kinds[2], &kinds[5], &kinds[8], &kinds[1]};
+    for (enum dtype act : activation_types)
+        for (int M : {1, 8, 13, 20, 70}) {
+            check_many({all[0], all[3], all[0]}, {37, 5, 130}, act, M, 72);
+            check_many({all[1], all[1]}, {16, 33}, act, M, 96);
+            if (M > 8 && M < 70)
+                check_many({all[0], all[1], all[0], all[3], all[2], all[1], all[0]},
+                           {16, 40, 3, 20, 20, 17, 33}, act, M, 96);
+        }
+}
+END_TEST
+
+/* One has 8 ranges, the others as many as it has slabs: in one block some warps have none. */
+START_TEST(shared_launches_bear_other_ranges) {
+    for (int M : {2, 12})
+        check_many({&kinds[5], &kinds[5], &kinds[5]}, {20, 4096, 7}, DTYPE_BF16, M, 9 * 64 + 32);
+}
+END_TEST
+
 /* A packed matrix takes no more than its file, but for the padding. */
 START_TEST(packed_bytes_are_those_of_the_file) {
     for (const kind &k : kinds) {
@@ -413,8 +459,8 @@ static void check_oracle(const kind &k, int M, int N, int K) {
     struct backend *cpu = open_backend("plain", 1, M, K);
     struct matrix *matrix;
     struct err err;
-    ck_assert_int_eq(cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), true, &err),
-                     0);
+    ck_assert_int_eq(
+        cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), MATRIX_FLOAT32, &err), 0);
     float *y = want.data();
     cpu->ops->matmul(cpu, &y, x.data(), &matrix, 1, M);
     cpu->ops->matrix_free(cpu, matrix);
@@ -440,6 +486,8 @@ int main() {
     tcase_add_loop_test(bits, a_nan_stays_in_its_row, 0, 4);
     tcase_add_test(endings, epilogues_are_right);
     tcase_add_test(endings, a_residual_may_be_the_output);
+    tcase_add_test(products, products_may_share_a_launch);
+    tcase_add_test(products, shared_launches_bear_other_ranges);
     tcase_add_loop_test(packing, matrices_may_be_packed_in_parts, 0, N_KINDS);
     tcase_add_test(packing, packed_bytes_are_those_of_the_file);
     tcase_add_test(exact, float32_is_the_oracle);

@@ -47,6 +47,7 @@ struct setting {
     int threads, max_rows, max_seqs, max_logit_rows;
     int block_size, n_blocks;
     bool caching;
+    int in_flight; /* steps; 0: as suits the backend */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -55,8 +56,9 @@ struct model_choice {
     const char *kv_dtype;
     bool float32;
     int max_model_len;
-    const char *device; /* NULL: the CPU */
-    bool float16;       /* of a GPU's activations */
+    const char *device;               /* NULL: the CPU */
+    const char *dtype, *quantization; /* of the engine's settings, for CUDA; or NULL */
+    bool host_samples;
 };
 
 struct request_set {

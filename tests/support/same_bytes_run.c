@@ -130,15 +130,18 @@ static struct engine *open_engine(const struct run *run) {
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
                                    .float32 = m->float32,
-                                   .float16 = m->float16,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,
+                                   .dtype = m->dtype,
+                                   .quantization = m->quantization,
                                    .max_model_len =
                                        pool < m->max_model_len ? pool : m->max_model_len,
                                    .max_num_seqs = s->max_seqs,
                                    .max_num_batched_tokens = s->max_rows,
                                    .max_logit_rows = s->max_logit_rows,
                                    .block_size = s->block_size,
+                                   .in_flight = s->in_flight,
+                                   .host_samples = m->host_samples,
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;

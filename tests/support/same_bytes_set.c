@@ -96,7 +96,7 @@ static void ask_model(struct request_set *set) {
     struct engine_config config = {.model = set->model.file,
                                    .threads = 1,
                                    .float32 = set->model.float32,
-                                   .float16 = set->model.float16,
+                                   .dtype = set->model.dtype,
                                    .kv_dtype = set->model.kv_dtype,
                                    .device = set->model.device,
                                    .max_model_len = 16,
@@ -169,6 +169,7 @@ int request_set_learn(struct request_set *set) {
     struct run *run = mem_calloc(1, sizeof *run);
     int length = set->model.max_model_len, tokens = 0;
     struct setting alone = {.path = set->reference_path,
+                            .in_flight = 1,
                             .threads = 1,
                             .max_rows = length,
                             .max_seqs = MOST_CHOICES,

@@ -56,19 +56,19 @@ static float largest(const float *x, int n) {
     return best;
 }
 
-/* weight[i] = exp((x[i] - max) * inverse); returns their sum. */
-static double exponentials(float *weight, const float *x, int n, float max, float inverse) {
-    for (int i = 0; i < n; i++) weight[i] = plain_weight((x[i] - max) * inverse);
-    double lane[LANES] = {0};
-    int k = 0;
-    for (; k + LANES <= n; k += LANES) {
-        for (int i = 0; i < LANES; i++) lane[i] += (double)weight[k + i];
+/* A weight in units of 2^-44. */
+static uint64_t share_of(float weight) {
+    return (uint64_t)rint((double)weight * 0x1p44);
+}
+
+/* weight[i] = exp((x[i] - max) * inverse); returns the sum of their shares. */
+static uint64_t exponentials(float *weight, const float *x, int n, float max, float inverse) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        weight[i] = plain_weight((x[i] - max) * inverse);
+        sum += share_of(weight[i]);
     }
-    for (int i = 0; k + i < n; i++) lane[i] += (double)weight[k + i];
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    }
-    return lane[0];
+    return sum;
 }
 
 static int32_t argmax(const float *x, int n) {
@@ -106,7 +106,8 @@ static int best_of_row(const float *x, int V, int n, struct token_logprob *top) 
  * large numbers, and is rounded once. */
 static double log_sum(struct reference *sampler, const float *logits) {
     float max = largest(logits, sampler->V);
-    return (double)max + log_positive(exponentials(sampler->weight, logits, sampler->V, max, 1.0f));
+    uint64_t sum = exponentials(sampler->weight, logits, sampler->V, max, 1.0f);
+    return (double)max + log_positive((double)sum * 0x1p-44);
 }
 
 static float logprob_of(float logit, double lse) {
@@ -169,26 +170,15 @@ static void change_logits(struct reference *sampler, const struct sampling *s, f
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The first id whose running sum of weights passes u * total, in ids' order, 256 at a time. */
-static int32_t pick_from_all(const float *weight, int V, double total, double u) {
-    double target = u * total, sum = 0;
-    int32_t last = -1;
-    for (int start = 0; start < V; start += 256) {
-        int end = start + 256 < V ? start + 256 : V;
-        double block = 0;
-        for (int i = start; i < end; i++) block += (double)weight[i];
-        if (sum + block <= target) {
-            sum += block;
-            continue;
-        }
-        for (int i = start; i < end; i++) {
-            if (weight[i] <= 0) continue;
-            last = i;
-            sum += (double)weight[i];
-            if (sum > target) return i;
-        }
+/* The first id, in their order, at which the sum is above u * total. */
+static int32_t pick_from_all(const float *weight, int V, uint64_t total, double u) {
+    uint64_t target = (uint64_t)(u * (double)total), sum = 0;
+    for (int i = 0; i < V; i++) {
+        sum += share_of(weight[i]);
+        if (sum > target) return i;
     }
-    return last >= 0 ? last : argmax(weight, V); /* rounding left the target just above the sum */
+    assert(false);
+    return -1;
 }
 
 static bool heavier(const struct candidate *a, const struct candidate *b) {
@@ -226,47 +216,39 @@ static int collect(struct candidate *candidate, const float *weight, int V, floa
 }
 
 /* Sum of the k heaviest; they end up in descending order at heap[n - 1], heap[n - 2], ... */
-static double pop_heaviest(struct candidate *heap, int n, int k) {
-    double sum = 0;
-    for (int left = n; k > 0; k--) sum += (double)heap_pop(heap, &left).weight;
+static uint64_t pop_heaviest(struct candidate *heap, int n, int k) {
+    uint64_t sum = 0;
+    for (int left = n; k > 0; k--) sum += share_of(heap_pop(heap, &left).weight);
     return sum;
 }
 
-/* With top_k the kept run is sorted as a whole; without it only as far as top_p reaches. */
-static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double all,
-                              double u) {
+static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double u) {
     struct candidate *heap = sampler->candidate;
     int n = collect(heap, sampler->weight, sampler->V, s->min_p);
-    if (n == 0) return argmax(sampler->weight, sampler->V);
-    int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0, left = n;
-    double total = all, sum = 0;
-    if (k < n || s->min_p > 0) {
-        total = pop_heaviest(heap, n, k);
-        left = n - k;
-    }
-    bool sorted = left < n;
-    while (kept < k && (kept == 0 || sum < (double)s->top_p * total)) {
-        sum += sorted ? (double)heap[n - 1 - kept].weight : (double)heap_pop(heap, &left).weight;
+    int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0;
+    uint64_t total = pop_heaviest(heap, n, k), sum = 0, target, running = 0;
+    uint64_t wanted = (uint64_t)ceil((double)s->top_p * (double)total);
+    while (kept < k && (kept == 0 || sum < wanted)) {
+        sum += share_of(heap[n - 1 - kept].weight);
         kept++;
     }
-    double target = u * sum, running = 0;
-    for (int i = 0; i < kept; i++) {
-        running += (double)heap[n - 1 - i].weight;
-        if (running > target) return heap[n - 1 - i].id;
+    target = (uint64_t)(u * (double)sum);
+    for (int i = n - 1;; i--) {
+        running += share_of(heap[i].weight);
+        if (running > target) return heap[i].id;
     }
-    return heap[n - kept].id;
 }
 
 static int32_t draw(struct reference *sampler, const struct sampling *s, const float *logits,
                     int position, int choice) {
     float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
     if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
-    double total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
+    uint64_t total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
     double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
     if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0) {
         return pick_from_all(sampler->weight, sampler->V, total, u);
     }
-    return pick_from_best(sampler, s, total, u);
+    return pick_from_best(sampler, s, u);
 }
 
 void reference_sample(struct reference *sampler, const struct sampling *s, float *logits,

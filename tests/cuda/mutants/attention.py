@@ -1,7 +1,7 @@
-"""Mutants of the attention kernels: file, what stands there (once), what is put in its place; and where the tests cannot
-find a mutant, why. In DROPS every barrier, fence and wait is dropped, one at a time."""
-T, K, P, F = (f"kernels/cuda/attention{name}" for name in ("_tile.cuh", "_kernel.cuh", "_plan.cu", "_float.cu"))
-
+"""Mutants of the attention kernels; tests/cuda_mutate.py says what the names mean."""
+UNITS = ["attention", "attention_plan", "attention_float", "attention_f16", "attention_bf16", "attention_e4m3"]
+PROGRAMS = ["attention", "attention_bits"]
+T, K, P, F = ("attention_tile.cuh", "attention_kernel.cuh", "attention_plan.cu", "attention_float.cu")
 DROPS = [K, F]
 
 MUTANTS = [

@@ -1,0 +1,168 @@
+/* gpu_times PART OUT SECONDS [tiny]: times a part's kernels within so many seconds and writes lines
+ * of JSON to the file OUT. Ends with code 3 where some points were left out. */
+#include "bench/gpu/times.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+std::string field(const char *name, const char *value) {
+    return std::string("\"") + name + "\": \"" + value + "\"";
+}
+std::string field(const char *name, const std::string &value) {
+    return field(name, value.c_str());
+}
+std::string field(const char *name, int value) {
+    return std::string("\"") + name + "\": " + std::to_string(value);
+}
+std::string field(const char *name, double value) {
+    char out[64];
+    snprintf(out, sizeof out, "%.9g", value);
+    return std::string("\"") + name + "\": " + out;
+}
+
+/* ---- timing --------------------------------------------------------------------------------- */
+
+static double now_s() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/* Events around what `work` queues; microseconds. */
+static double timed(const std::function<void()> &work) {
+    static cudaEvent_t start, end;
+    if (!start) {
+        cuda_must(cudaEventCreate(&start), "making an event");
+        cuda_must(cudaEventCreate(&end), "making an event");
+    }
+    cuda_must(cudaEventRecord(start, the_stream()), "recording an event");
+    work();
+    cuda_must(cudaEventRecord(end, the_stream()), "recording an event");
+    cuda_must(cudaEventSynchronize(end), "waiting for the device");
+    cuda_must(cudaGetLastError(), "what was timed");
+    float ms = 0;
+    cuda_must(cudaEventElapsedTime(&ms, start, end), "reading the time");
+    return 1e3 * (double)ms;
+}
+
+static cudaGraphExec_t capture(const call &run, int calls) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cuda_must(cudaStreamBeginCapture(the_stream(), cudaStreamCaptureModeThreadLocal), "capturing");
+    for (int i = 0; i < calls; i++) run(i);
+    cuda_must(cudaStreamEndCapture(the_stream(), &graph), "capturing");
+    cuda_must(cudaGraphInstantiate(&exec, graph, 0), "making a graph");
+    cuda_must(cudaGraphDestroy(graph), "making a graph");
+    return exec;
+}
+
+struct figure {
+    double median_us, least_us, most_us;
+    int calls, repeats;
+};
+
+/* About so many seconds are spent, but three repeats at least. */
+static figure measure(const point &p, const call &run, double seconds, bool tiny) {
+    enum { FEW = 3, MOST_REPEATS = 25, MOST_CALLS = 512 };
+    const double GRAPH_US = 1000;
+    timed([&] { run(0); }); /* loads the kernel */
+    const double once_us = std::max(timed([&] { run(1), run(2); }) / 2, 1.0);
+    int calls = (int)std::min(GRAPH_US / once_us, 100.0);
+    calls = std::min(std::max({calls, p.copies, 1}), (int)MOST_CALLS);
+    const double fit = seconds * 1e6 / (once_us * calls) - 1; /* the first is not counted */
+    int repeats = (int)std::min(std::max(fit, (double)FEW), (double)MOST_REPEATS);
+    if (tiny) calls = 2, repeats = 1;
+    const cudaGraphExec_t exec = capture(run, calls);
+    std::vector<double> us;
+    for (int i = 0; i <= repeats; i++) {
+        const double all =
+            timed([&] { cuda_must(cudaGraphLaunch(exec, the_stream()), "starting a graph"); });
+        if (i > 0) us.push_back(all / calls);
+    }
+    cuda_must(cudaGraphExecDestroy(exec), "freeing a graph");
+    std::sort(us.begin(), us.end());
+    return {us[us.size() / 2], us.front(), us.back(), calls, repeats};
+}
+
+/* Returns how many were left out. */
+static int time_points(const char *part, std::vector<point> points, FILE *out, double seconds,
+                       bool tiny) {
+    const double MOST_S = 0.06, end = now_s() + seconds;
+    double overhead_s = 0; /* of all that is not measuring, a point */
+    int left_out = 0;
+    for (size_t i = 0; i < points.size(); i++) {
+        const double start = now_s(), share = (end - start) / (double)(points.size() - i);
+        const std::string head = field("part", part) + ", " + points[i].fields;
+        if (start > end) {
+            fprintf(out, "{%s, \"left_out\": true}\n", head.c_str());
+            left_out++;
+        } else {
+            const double spend = std::min(std::max(share - overhead_s, 0.0), MOST_S);
+            const figure f = measure(points[i], points[i].open(), spend, tiny);
+            fprintf(out, "{%s, %s}\n", head.c_str(),
+                    fields("us", f.median_us, "least_us", f.least_us, "most_us", f.most_us, "calls",
+                           f.calls, "repeats", f.repeats, "copies", points[i].copies, "bytes",
+                           points[i].bytes, "flops", points[i].flops)
+                        .c_str());
+            const double over = now_s() - start - spend;
+            overhead_s = 0.9 * overhead_s + 0.1 * std::max(over, 0.0);
+        }
+        fflush(out);
+        points[i] = {}; /* what it shared may go */
+    }
+    return left_out;
+}
+
+/* ---- main ----------------------------------------------------------------------------------- */
+
+static const struct part {
+    const char *name;
+    std::vector<point> (*list)(bool tiny);
+} parts[] = {
+    {"limits", list_limits}, {"products", list_products}, {"attention", list_attention},
+    {"rows", list_rows},     {"sampling", list_sampling},
+};
+
+static bool has_device() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+/* What stands at the top of the file: the device as the program sees it. */
+static void write_device(FILE *out, bool tiny) {
+    cudaDeviceProp p = {};
+    cuda_must(cudaGetDeviceProperties(&p, 0), "asking for the device");
+    fprintf(out, "{%s}\n",
+            fields("device", p.name, "sm", p.major * 10 + p.minor, "multiprocessors",
+                   p.multiProcessorCount, "l2_bytes", p.l2CacheSize, "memory_bytes",
+                   (double)p.totalGlobalMem, "cublas", !tiny && cublas_ready() ? 1 : 0)
+                .c_str());
+}
+
+int main(int argc, char **argv) {
+    for (const part &part : parts) {
+        if (argc < 4 || strcmp(argv[1], part.name)) continue;
+        if (!has_device()) {
+            fprintf(stderr, "gpu_times: there is no GPU\n");
+            return 1;
+        }
+        FILE *out = fopen(argv[2], "w");
+        if (!out) {
+            perror(argv[2]);
+            return 1;
+        }
+        const bool tiny = argc > 4 && !strcmp(argv[4], "tiny");
+        write_device(out, tiny);
+        const int left_out = time_points(part.name, part.list(tiny), out, atof(argv[3]), tiny);
+        const bool written = fclose(out) == 0;
+        if (left_out) fprintf(stderr, "gpu_times: no time for %d points\n", left_out);
+        return !written ? 1 : left_out ? 3 : 0;
+    }
+    fprintf(stderr,
+            "usage: gpu_times limits|products|attention|rows|sampling OUT SECONDS [tiny]\n");
+    return 2;
+}

@@ -1,0 +1,221 @@
+/* What stands between the products: norms, gates, sums, embedding, rotary angles, the cache's
+ * writing and its blocks. Activations are warm, as they are where a kernel has just written
+ * them. */
+#include "bench/gpu/times.h"
+#include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/kv_e4m3.cuh"
+#include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/rows.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+constexpr int BLOCK = 16;
+constexpr enum dtype ACT = DTYPE_BF16;
+constexpr size_t SIZE = 2;
+
+using memory = std::shared_ptr<device_memory>;
+
+static memory activations(int M, int K) {
+    return std::make_shared<device_memory>((size_t)M * (size_t)K * SIZE, BF16_SMALL);
+}
+static memory floats(size_t n) {
+    return std::make_shared<device_memory>(n * 4, BF16_SMALL);
+}
+static memory numbers(const std::vector<int32_t> &of) {
+    return std::make_shared<device_memory>(of);
+}
+
+static std::string named(const char *kernel, const model &m, int M) {
+    return fields("kernel", kernel, "model", m.name, "rows", M);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static point norm_point(const model &m, int M) {
+    const double row = (double)M * m.K * SIZE;
+    return {named(m.gated ? "add+rmsnorm" : "add+layernorm", m, M), 4 * row + 4.0 * m.K, 0, 1,
+            [=]() -> call {
+                memory x = activations(M, m.K), y = activations(M, m.K), add = activations(M, m.K);
+                memory gain = floats((size_t)m.K), bias = m.gated ? nullptr : floats((size_t)m.K);
+                return [=](int) {
+                    rows_norm(ACT, y->data, x->data, add->data, gain->as<float>(),
+                              bias ? bias->as<float>() : nullptr, M, m.K, 1e-5f, the_stream());
+                };
+            }};
+}
+
+static point gate_point(const model &m, int M) {
+    const double row = (double)M * m.F * SIZE;
+    return {named(m.gated ? "silu gate" : "gelu", m, M), (m.gated ? 3 : 2) * row, 0, 1,
+            [=]() -> call {
+                memory gate = activations(M, m.F), up = m.gated ? activations(M, m.F) : nullptr;
+                memory y = activations(M, m.F);
+                const size_t n = (size_t)M * (size_t)m.F;
+                return [=](int) {
+                    rows_gate(ACT, up ? GATE_SILU : GATE_GELU_TANH, y->data, gate->data,
+                              up ? up->data : nullptr, n, the_stream());
+                };
+            }};
+}
+
+static point bias_point(const model &m, int M) {
+    return {named("bias", m, M), 2.0 * M * m.K * SIZE, 0, 1, [=]() -> call {
+                memory x = activations(M, m.K), bias = floats((size_t)m.K);
+                return
+                    [=](int) { rows_bias(ACT, x->data, bias->as<float>(), M, m.K, the_stream()); };
+            }};
+}
+
+static std::vector<int32_t> spread(int n, int most) {
+    std::vector<int32_t> all;
+    for (int i = 0; i < n; i++) all.push_back((int32_t)((int64_t)i * 7919 % most));
+    return all;
+}
+
+static point gather_point(const model &m, int M) {
+    return {named("gather", m, M), 2.0 * M * m.K * SIZE, 0, 1, [=]() -> call {
+                memory x = activations(M, m.K), y = activations(M, m.K),
+                       row = numbers(spread(M, M));
+                return [=](int) {
+                    rows_gather(ACT, y->data, x->data, row->as<int32_t>(), M, m.K, the_stream());
+                };
+            }};
+}
+
+static point embed_point(const model &m, int M, enum dtype type) {
+    const size_t row = dtype_bytes(type, (size_t)m.K);
+    const std::string name = std::string("embed ") + dtype_name(type);
+    return {named(name.c_str(), m, M), (double)M * (double)(row + (size_t)m.K * SIZE), 0, 1,
+            [=]() -> call {
+                memory rows = std::make_shared<device_memory>(row * (size_t)m.V, BF16_SMALL);
+                memory y = activations(M, m.K), token = numbers(spread(M, m.V));
+                return [=](int) {
+                    const struct matrix embedding = {type, m.V, m.K, row, rows->bytes, rows->data};
+                    embed_rows(ACT, y->data, &embedding, token->as<int32_t>(), nullptr, M,
+                               the_stream());
+                };
+            }};
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
+
+static point angles_point(const model &m, int M) {
+    const int pairs = m.D / 2;
+    return {named("angles", m, M), 8.0 * M * pairs, 0, 1, [=]() -> call {
+                memory cosine = floats((size_t)(M * pairs)), sine = floats((size_t)(M * pairs));
+                memory position = numbers(spread(M, m.context)), freq = floats((size_t)pairs);
+                return [=](int) {
+                    heads_angles(cosine->as<float>(), sine->as<float>(), position->as<int32_t>(),
+                                 freq->as<float>(), M, pairs, the_stream());
+                };
+            }};
+}
+
+/* A cache of one layer, or of all. */
+static std::shared_ptr<struct kv_cache> make_cache(const model &m, int L, int n_blocks) {
+    const struct kv_config config = {L, m.G, m.D, n_blocks, BLOCK, DTYPE_BF16};
+    struct kv_cache *cache = nullptr;
+    struct err err = {};
+    if (kv_cache_new(&cache, &config, &err)) {
+        fprintf(stderr, "gpu_times: no cache of %d blocks\n", n_blocks);
+        exit(1);
+    }
+    return std::shared_ptr<struct kv_cache>(cache, kv_cache_free);
+}
+
+/* Each row is a sequence of its own, as in decode. */
+static std::vector<int32_t> slots_of(int M, int n_blocks) {
+    std::vector<int32_t> slots = spread(M, n_blocks);
+    for (int32_t &slot : slots) slot *= BLOCK;
+    return slots;
+}
+
+static point prepare_point(const model &m, int M) {
+    const double vectors = (double)M * (2 * m.H + 4 * m.G);
+    return {named("rope+kv write", m, M), vectors * m.D * SIZE, 0, 1, [=]() -> call {
+                const int n_blocks = M;
+                auto cache = make_cache(m, 1, n_blocks);
+                memory q = activations(M, m.H * m.D), k = activations(M, m.G * m.D);
+                memory v = activations(M, m.G * m.D), slot = numbers(slots_of(M, n_blocks));
+                memory angle = floats((size_t)(M * m.D / 2));
+                return [=](int) {
+                    struct heads_args args = {};
+                    args.q = {q->data, m.H, nullptr, nullptr};
+                    args.k = {k->data, m.G, nullptr, nullptr};
+                    args.v = {v->data, m.G, nullptr, nullptr};
+                    args.M = M, args.D = m.D, args.D_rope = m.gated ? m.D : 0;
+                    args.epsilon = 1e-5f, args.layout = ROPE_HALVES;
+                    args.cosine = args.sine = angle->as<float>();
+                    args.cache = cache.get();
+                    args.slot = slot->as<int32_t>();
+                    heads_prepare(ACT, &args, the_stream());
+                };
+            }};
+}
+
+static point write_e4m3_point(const model &m, int M) {
+    return {named("kv write e4m3", m, M), 2.0 * M * m.G * m.D * (SIZE + 1), 0, 1, [=]() -> call {
+                const size_t heads = (size_t)M * (size_t)m.G;
+                const size_t bytes = heads * BLOCK * (size_t)m.D;
+                auto keys = std::make_shared<device_memory>(bytes, E4M3_ORDINARY);
+                auto values = std::make_shared<device_memory>(bytes, E4M3_ORDINARY);
+                memory key_scale = floats(heads), value_scale = floats(heads);
+                memory k = activations(M, m.G * m.D), v = activations(M, m.G * m.D);
+                memory slot = numbers(slots_of(M, M));
+                return [=](int) {
+                    const struct kv_e4m3 layer = {m.G,
+                                                  m.D,
+                                                  BLOCK,
+                                                  keys->as<__nv_fp8_e4m3>(),
+                                                  values->as<__nv_fp8_e4m3>(),
+                                                  key_scale->as<float>(),
+                                                  value_scale->as<float>()};
+                    kv_write_e4m3(ACT, &layer, k->data, v->data, slot->as<int32_t>(), M,
+                                  the_stream());
+                };
+            }};
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+enum move { COPY, GATHER, SCATTER };
+
+static point move_point(const model &m, enum move move, int n) {
+    static const char *const names[] = {"block copy", "block gather", "block scatter"};
+    const double bytes = 2.0 * n * 2 * m.L * BLOCK * m.G * m.D * SIZE;
+    return {named(names[move], m, n), bytes, 0, 1, [=]() -> call {
+                auto cache = make_cache(m, m.L, 2 * n);
+                std::vector<int32_t> first, second;
+                for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
+                memory from = numbers(first), to = numbers(second);
+                auto stage = std::make_shared<device_memory>(kv_stage_bytes(cache.get(), n), ANY);
+                return [=](int) {
+                    if (move == COPY)
+                        kv_copy(cache.get(), from->as<int32_t>(), to->as<int32_t>(), n,
+                                the_stream());
+                    else if (move == GATHER)
+                        kv_gather(stage->data, cache.get(), from->as<int32_t>(), n, the_stream());
+                    else
+                        kv_scatter(cache.get(), stage->data, from->as<int32_t>(), n, the_stream());
+                };
+            }};
+}
+
+std::vector<point> list_rows(bool tiny) {
+    std::vector<point> points;
+    for (const model &m : models(tiny))
+        for (int M : row_counts(tiny)) {
+            for (auto make : {norm_point, gate_point, bias_point, gather_point, angles_point,
+                              prepare_point, write_e4m3_point})
+                points.push_back(make(m, M));
+            for (enum dtype type : {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K})
+                if (m.K % dtype_block_elements(type) == 0)
+                    points.push_back(embed_point(m, M, type));
+            for (enum move move : {COPY, GATHER, SCATTER})
+                if (M <= 512) points.push_back(move_point(m, move, M));
+        }
+    return points;
+}

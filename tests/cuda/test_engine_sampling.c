@@ -1,0 +1,102 @@
+/* Sampling where the device does it, through the scheduler: what requests with settings of all
+ * kinds give alone where the host samples from the device's logits, they give where the device
+ * does, in company, to the last bit of their logprobs. */
+#include <check.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/same_bytes.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+enum { LENGTH = 640, ASKED = 13 };
+
+static struct request_set *learn_on_host(const char *file, uint64_t seed) {
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    *set = (struct request_set){.model = {file, "float32", true, LENGTH, "cuda", true},
+                                .reference_path = "plain",
+                                .long_prompt = 8,
+                                .longest = 12};
+    request_set_init(set, seed, ASKED, NULL, 0);
+    for (int i = 0; i < ASKED; i++) { /* a step takes long */
+        struct generation *g = &set->asked[i].generation;
+        if (g->max_tokens > 9) g->max_tokens = 9;
+        if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
+    }
+    request_set_learn(set);
+    return set;
+}
+
+/* That the settings are of all kinds is luck, so it is looked at. */
+static void check_variety(const struct request_set *set) {
+    int drawn = 0, cut = 0, penalised = 0, biased = 0, banned = 0, forked = 0, scored = 0, best = 0;
+    for (int i = 1; i < set->n_asked; i++) {
+        const struct generation *g = &set->asked[i].generation;
+        const struct sampling *s = &g->sampling;
+        drawn += s->temperature > 0;
+        cut += s->temperature > 0 && (s->top_k > 0 || s->top_p < 1 || s->min_p > 0);
+        penalised += sampling_has_penalties(s);
+        biased += s->n_bias > 0;
+        banned += g->min_tokens > 0 && g->n_stop_ids > 0;
+        forked += g->n > 1 && sampling_has_penalties(s);
+        scored += g->prompt_logprobs >= 0;
+        best += s->n_logprobs > 0;
+    }
+    ck_assert(drawn > 0 && drawn < set->n_asked - 1);
+    ck_assert(cut > 0 && penalised > 1 && biased > 0 && banned > 0);
+    ck_assert(forked > 0 && scored > 0 && best > 0);
+}
+
+/* Nine sequences at most, and so few blocks that some give way to others. */
+static void run_together(const struct request_set *set, int n_blocks) {
+    struct setting setting = {.path = "plain",
+                              .threads = 1,
+                              .max_rows = 33,
+                              .max_seqs = 9,
+                              .max_logit_rows = 12,
+                              .block_size = 4,
+                              .n_blocks = n_blocks,
+                              .caching = true};
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, &setting);
+    ck_assert(engine_samples(run->engine));
+    for (int i = 1; i < set->n_asked; i++) run_add(run, &set->asked[i]);
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
+    ck_assert_uint_gt(run->tally.tokens, 40);
+    ck_assert_uint_gt(run->tally.scores, 0);
+    ck_assert_uint_gt(run->tally.preemptions, 0);
+    free(run);
+}
+
+START_TEST(the_device_samples_what_the_host_does) {
+    struct tiny_model tiny = {.V = 300,
+                              .K = 16,
+                              .F = 16,
+                              .L = 1,
+                              .H = 2,
+                              .G = 1,
+                              .D = 8,
+                              .context_length = LENGTH,
+                              .dtype = DTYPE_F32,
+                              .seed = 5};
+    char *file = tiny_model_temporary(&tiny);
+    struct request_set *set = learn_on_host(file, 3);
+    check_variety(set);
+    set->model.host_samples = false;
+    run_together(set, 16);
+    request_set_free(set);
+    free(set);
+    unlink(file), free(file);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_engine_sampling");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_test(core, the_device_samples_what_the_host_does);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

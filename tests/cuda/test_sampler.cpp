@@ -1,0 +1,256 @@
+/* The op that samples against the CPU's sampler, over many steps: sequences come, sit steps out and
+ * go, several choose from one row, some rows are only scored. Slots for counts are as few as may
+ * be. Results must be the CPU's to the last bit, and the last token of a history that the device
+ * must know itself is not there to be read. */
+#include "kernels/cuda/sampler.cuh"
+
+#include <string.h>
+
+#include "tests/cuda/support.h"
+
+extern "C" {
+#include "engine/engine.h"
+}
+
+enum { SEQUENCES = 9, SLOTS = 4, STEPS = 12, UNKNOWN = -7 };
+
+struct sequence {
+    uint64_t number;
+    struct sampling sampling;
+    std::vector<logit_bias> bias;
+    std::vector<int32_t> banned, tokens;
+    int n_prompt;
+    bool in_step_before;
+};
+
+static float one_of(uint64_t *state, const floats &values) {
+    return values[(size_t)random_below(state, (int)values.size())];
+}
+
+static sequence new_sequence(uint64_t *state, int V) {
+    static uint64_t n = 0;
+    sequence q{};
+    struct sampling *s = &q.sampling;
+    q.number = n++;
+    s->temperature = one_of(state, {0, 0.5f, 1, 1.5f});
+    s->top_p = one_of(state, {1, 1, 0.4f, 0.95f});
+    s->min_p = one_of(state, {0, 0, 0.05f});
+    s->top_k = (int)one_of(state, {0, 0, 3, 40});
+    s->seed = random_u32(state);
+    s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
+    s->presence_penalty = one_of(state, {0, 0.5f});
+    s->frequency_penalty = one_of(state, {0, 0.7f});
+    s->repetition_penalty = one_of(state, {1, 1.3f});
+    if (random_below(state, 2))
+        for (int i = 0; i < 3; i++)
+            q.bias.push_back({random_below(state, V), one_of(state, {-100, 2, 5})});
+    if (random_below(state, 3) == 0) q.banned = {random_below(state, V), random_below(state, V)};
+    q.n_prompt = 1 + random_below(state, 20);
+    for (int i = 0; i < q.n_prompt; i++) q.tokens.push_back(random_below(state, V));
+    return q;
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+/* What is sampled, and what the CPU makes of it. Histories are copies, of which the device's may
+ * lack the last token. */
+struct wanted {
+    struct sample sample;
+    sequence *of;
+    std::vector<int32_t> history, known;
+    struct sampled right;
+};
+
+struct world {
+    int V;
+    uint64_t state;
+    struct sampler *cpu;
+    struct device_sampler *device;
+    std::vector<sequence> sequences;
+    floats logits;
+    std::vector<wanted> all;
+    int rows, counted;
+    uint64_t n_unknown, n_shared;
+};
+
+static void add_choice(world *w, sequence *q, int choice, bool shared) {
+    wanted t{};
+    t.of = q;
+    t.history = q->tokens;
+    t.known = q->tokens;
+    if (q->in_step_before && !shared) {
+        t.known.back() = UNKNOWN;
+        w->n_unknown++;
+    }
+    q->sampling.bias = q->bias.data();
+    q->sampling.n_bias = (int)q->bias.size();
+    q->sampling.banned = q->banned.data();
+    q->sampling.n_banned = (int)q->banned.size();
+    t.sample.row = w->rows;
+    t.sample.sampling = &q->sampling;
+    t.sample.position = (int)q->tokens.size();
+    t.sample.choice = choice;
+    t.sample.n_prompt = q->n_prompt;
+    t.sample.n_output = (int)q->tokens.size() - q->n_prompt;
+    t.sample.sequence = q->number;
+    t.sample.shared = shared;
+    w->all.push_back(t);
+}
+
+static void add_score(world *w) {
+    wanted t{};
+    t.sample.row = w->rows++;
+    t.sample.scored = random_below(&w->state, w->V);
+    t.sample.n_top = random_below(&w->state, MAX_TOP_LOGPROBS + 1);
+    w->all.push_back(t);
+}
+
+/* A sequence's row: its choice, or that of several which share its beginning. */
+static void add_row(world *w, sequence *q) {
+    const bool fresh = (int)q->tokens.size() == q->n_prompt;
+    const int choices = fresh && random_below(&w->state, 2) ? 2 + random_below(&w->state, 3) : 1;
+    for (int c = 0; c < choices; c++) add_choice(w, q, c, choices > 1);
+    w->n_shared += choices > 1;
+    w->counted += sampling_has_penalties(&q->sampling);
+    w->rows++;
+}
+
+static void choose_rows(world *w) {
+    w->all.clear();
+    w->rows = w->counted = 0;
+    for (sequence &q : w->sequences) {
+        if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V);
+        const bool has_room = w->counted < SLOTS || !sampling_has_penalties(&q.sampling);
+        if (has_room && random_below(&w->state, 3))
+            add_row(w, &q);
+        else
+            q.in_step_before = false;
+        if (random_below(&w->state, 6) == 0) add_score(w);
+    }
+    w->logits = random_vector(&w->state, (size_t)(w->rows * w->V));
+}
+
+static void sample_on_cpu(world *w) {
+    for (wanted &t : w->all) {
+        const float *row = &w->logits[(size_t)(t.sample.row * w->V)];
+        floats own(row, row + w->V);
+        t.right = {};
+        if (!t.sample.sampling)
+            sampler_score(w->cpu, row, t.sample.scored, t.sample.n_top, &t.right);
+        else
+            sampler_sample(w->cpu, t.sample.sampling, own.data(), t.history.data(),
+                           t.sample.n_prompt, t.sample.n_output, t.sample.position, t.sample.choice,
+                           &t.right);
+    }
+}
+
+static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
+                             const buffer &results) {
+    std::vector<struct sample> samples;
+    for (wanted &t : w->all) {
+        t.sample.history = t.known.data();
+        samples.push_back(t.sample);
+    }
+    device_sampler_run(w->device, (float *)logits.data, samples.data(), (int)samples.size(),
+                       (int32_t *)ids.data, (struct sampled *)results.data, test_stream());
+    for (wanted &t : w->all) /* read by now */
+        for (int32_t &token : t.known) token = UNKNOWN;
+}
+
+static bool same_sampled(const struct sampled &a, const struct sampled &b) {
+    return a.id == b.id && memcmp(&a.logprob, &b.logprob, sizeof a.logprob) == 0 &&
+           a.rank == b.rank && a.n_top == b.n_top &&
+           memcmp(a.top, b.top, (size_t)a.n_top * sizeof *a.top) == 0;
+}
+
+static void check_step(const world *w, const buffer &logits, const buffer &ids,
+                       const buffer &results, int step) {
+    const std::vector<int32_t> id = ids.read<int32_t>();
+    const std::vector<struct sampled> got = results.read<struct sampled>();
+    for (size_t i = 0; i < w->all.size(); i++) {
+        const wanted &t = w->all[i];
+        ck_assert_msg(
+            same_sampled(got[i], t.right),
+            "step %d, sample %zu of row %d, %d and %d tokens before: %d (%a), not %d (%a)", step, i,
+            t.sample.row, t.sample.n_prompt, t.sample.n_output, got[i].id, (double)got[i].logprob,
+            t.right.id, (double)t.right.logprob);
+        if (i == 0 || w->all[i - 1].sample.row != t.sample.row)
+            ck_assert_int_eq(id[(size_t)t.sample.row], t.right.id);
+    }
+    const floats after = logits.read<float>();
+    ck_assert(memcmp(after.data(), w->logits.data(), after.size() * sizeof(float)) == 0);
+}
+
+/* Of choices that share a row the first goes on. A token may be thrown away. */
+static void commit(world *w) {
+    for (size_t i = 0; i < w->all.size(); i++) {
+        wanted &t = w->all[i];
+        if (!t.of || (i > 0 && w->all[i - 1].sample.row == t.sample.row)) continue;
+        t.of->in_step_before = false;
+        if (random_below(&w->state, 8) == 0) continue;
+        t.of->tokens.push_back(t.right.id);
+        t.of->in_step_before = !t.sample.shared;
+    }
+}
+
+static void run_step(world *w, int step) {
+    choose_rows(w);
+    if (w->rows == 0) return;
+    buffer logits(w->logits), ids((size_t)w->rows * sizeof(int32_t));
+    buffer results(w->all.size() * sizeof(struct sampled));
+    sample_on_cpu(w);
+    sample_on_device(w, logits, ids, results);
+    check_step(w, logits, ids, results, step);
+    commit(w);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+START_TEST(steps_are_sampled_as_on_the_cpu) {
+    world w{};
+    w.V = _i % 2 ? 300 : 61;
+    w.state = 7 + (uint64_t)_i;
+    w.cpu = sampler_new(w.V, NULL);
+    w.device = device_sampler_new(w.V, SLOTS, SEQUENCES * 5);
+    for (int i = 0; i < SEQUENCES; i++) w.sequences.push_back(new_sequence(&w.state, w.V));
+    for (int step = 0; step < STEPS; step++) run_step(&w, step);
+    ck_assert_uint_gt(w.n_unknown, 0);
+    ck_assert_uint_gt(w.n_shared, 0);
+    device_sampler_free(w.device, test_stream());
+    sampler_free(w.cpu);
+}
+END_TEST
+
+/* As many choices of one row as there may be, with a bias that none sees twice. */
+START_TEST(a_row_has_many_choices) {
+    const int V = 40, n = 1 + MAX_SHARED_SAMPLES;
+    uint64_t state = 3;
+    world w{};
+    w.V = V;
+    w.cpu = sampler_new(V, NULL);
+    w.device = device_sampler_new(V, 1, n);
+    sequence q = new_sequence(&state, V);
+    q.bias = {{5, 1.5f}, {5, 0.25f}};
+    q.sampling.temperature = 1;
+    q.sampling.frequency_penalty = 1;
+    for (int c = 0; c < n; c++) add_choice(&w, &q, c, true);
+    w.rows = 1;
+    w.logits = random_vector(&state, (size_t)V);
+    buffer logits(w.logits), ids(sizeof(int32_t)), results((size_t)n * sizeof(struct sampled));
+    sample_on_cpu(&w);
+    sample_on_device(&w, logits, ids, results);
+    check_step(&w, logits, ids, results, 0);
+    device_sampler_free(w.device, test_stream());
+    sampler_free(w.cpu);
+}
+END_TEST
+
+int main() {
+    Suite *suite = suite_create("cuda_sampler");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 120);
+    tcase_add_loop_test(core, steps_are_sampled_as_on_the_cpu, 0, 4);
+    tcase_add_test(core, a_row_has_many_choices);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
