@@ -187,7 +187,7 @@ struct options {
     int max_num_batched_tokens;    /* rows in one step */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
-    const char *kv_cache_dtype;    /* auto | int16 | q8_0 | float16 | float32 */
+    const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
     int steps_in_flight;      /* 1, 2; 0: as suits the device */
     int threads;              /* compute threads; 0: as many as the process may use */

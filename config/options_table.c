@@ -39,8 +39,8 @@ const struct option option_table[] = {
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
      "Machine", "memory for keys and values; 0: chosen from the machine's memory"},
     {"kv-cache-dtype", NULL, OPTION_CHOICE, AT(kv_cache_dtype), "auto", 0, 0,
-     "auto|int16|q8_0|float16|float32", ENGINE, "Machine",
-     "how keys and values are stored; q8_0 takes half the memory"},
+     "auto|int16|q8_0|float16|float32|bfloat16|fp8|fp8_e4m3", ENGINE, "Machine",
+     "how keys and values are stored; q8_0 (CPU) and fp8 (GPU) take half the memory"},
     {"block-size", "TOKENS", OPTION_INT, AT(block_size), "16", 1, 256, NULL, ENGINE, "Machine",
      "tokens in one block of the KV cache"},
 

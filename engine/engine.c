@@ -162,6 +162,9 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
         .activations = activations_type(config),
+        .max_seqs = config->max_num_seqs,
+        .max_context = engine->memory.max_model_len,
+        .heads = m->H,
     };
     bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)

@@ -25,9 +25,10 @@ struct engine_config {
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
     const char *quantization;
-    bool dummy;           /* random weights of the file's shapes, made from a fixed seed */
-    const char *kv_dtype; /* "auto", "int16", "q8_0", "float16", "float32" */
-    int max_model_len;    /* 0: the model's own */
+    bool dummy; /* random weights of the file's shapes, made from a fixed seed */
+    /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
+    const char *kv_dtype;
+    int max_model_len; /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */

@@ -11,33 +11,77 @@
 #define MAX_SEQS 65536
 #define MAX_ROWS (1 << 20)
 
+static bool on_cuda(const struct engine_config *config) {
+    return config->device && strcmp(config->device, "cuda") == 0;
+}
+
+/* ---- the type of keys and values ------------------------------------------------------------ */
+
+enum { ON_CPU = 1, ON_CUDA = 2, ON_CUDA_IN_FLOAT32 = 4, IN_PAIRS = 8 };
+
+static const struct kv_name {
+    const char *name;
+    enum dtype dtype;
+    int flags;
+} kv_names[] = {
+    {"int16", DTYPE_I16, ON_CPU | IN_PAIRS},
+    {"q8_0", DTYPE_Q8_0, ON_CPU | IN_PAIRS},
+    {"bfloat16", DTYPE_BF16, ON_CUDA},
+    {"fp8", DTYPE_E4M3, ON_CUDA},
+    {"fp8_e4m3", DTYPE_E4M3, ON_CUDA},
+    {"float16", DTYPE_F16, ON_CPU | ON_CUDA},
+    {"float32", DTYPE_F32, ON_CPU | ON_CUDA_IN_FLOAT32},
+};
+
+static const struct kv_name *kv_name_of(const char *name) {
+    for (size_t i = 0; i < sizeof kv_names / sizeof *kv_names; i++)
+        if (strcmp(kv_names[i].name, name) == 0) return &kv_names[i];
+    return NULL;
+}
+
+/* Can the device that config asks for keep this type? */
+static enum status check_kv_device(const struct engine_config *config, const struct kv_name *kv,
+                                   struct err *err) {
+    const bool cuda = on_cuda(config);
+    if (!cuda && !(kv->flags & ON_CPU))
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is for --device cuda; on the CPU give int16, q8_0, "
+                       "float16 or float32",
+                       kv->name);
+    if (!cuda || kv->flags & ON_CUDA) return STATUS_OK;
+    if (!(kv->flags & ON_CUDA_IN_FLOAT32))
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is the CPU's; with --device cuda give float16, "
+                       "bfloat16 or fp8",
+                       kv->name);
+    if (config->float32) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                   "--kv-cache-dtype %s on --device cuda needs --dtype float32; else give float16, "
+                   "bfloat16 or fp8",
+                   kv->name);
+}
+
 enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
                                  struct err *err) {
-    static const struct {
-        const char *name;
-        enum dtype dtype;
-    } types[] = {
-        {"int16", DTYPE_I16}, {"q8_0", DTYPE_Q8_0}, {"float16", DTYPE_F16}, {"float32", DTYPE_F32}};
     const char *name = config->kv_dtype ? config->kv_dtype : "auto";
-    bool cuda = config->device && strcmp(config->device, "cuda") == 0;
-    if (strcmp(name, "auto") == 0) name = config->float32 ? "float32" : cuda ? "float16" : "int16";
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (strcmp(name, types[i].name) != 0) continue;
-        *out = types[i].dtype;
-        if (strncmp(name, "float", 5) == 0) return STATUS_OK;
-        if (cuda)
-            return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                           "--kv-cache-dtype %s is the CPU's; give float16 or float32", name);
-        if (config->block_size % 2 == 0) return STATUS_OK;
+    if (strcmp(name, "auto") == 0)
+        name = config->float32 ? "float32" : on_cuda(config) ? "float16" : "int16";
+    const struct kv_name *kv = kv_name_of(name);
+    if (!kv)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is unknown; it is auto, int16, q8_0, bfloat16, fp8, "
+                       "float16 or float32",
+                       name);
+    enum status status = check_kv_device(config, kv, err);
+    if (status) return status;
+    if (kv->flags & IN_PAIRS && config->block_size % 2)
         return err_set(
             err, STATUS_USAGE, "block-size",
             "--block-size %d is odd, and a KV cache of %s takes positions in pairs; give "
             "an even one, or --kv-cache-dtype float16",
             config->block_size, name);
-    }
-    return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                   "--kv-cache-dtype %s is unknown; it is auto, int16, q8_0, float16 or float32",
-                   name);
+    *out = kv->dtype;
+    return STATUS_OK;
 }
 
 /* ---- settings ------------------------------------------------------------------------------- */

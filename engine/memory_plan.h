@@ -22,7 +22,7 @@ void machine_memory_read_at(struct machine_memory *memory, const char *proc, con
 
 /* The type that keys and values are kept in: what config->kv_dtype says, where "auto" (or NULL) is
  * int16 (float16 on CUDA), or float32 in the oracle mode. Fails with STATUS_USAGE for another name,
- * and for integers in blocks of an odd number of slots. */
+ * for one that the device does not have, and for integers in blocks of an odd number of slots. */
 enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
                                  struct err *err);
 

@@ -41,6 +41,7 @@ enum dtype {
     DTYPE_Q6_K = 14,
     DTYPE_I16 = 25, /* only in a key-value cache */
     DTYPE_BF16 = 30,
+    DTYPE_E4M3 = 1024, /* only in a key-value cache; no number of GGUF's */
 };
 
 /* A type's name ("q4_1"), or NULL for a number that is no type of ours. */
@@ -132,14 +133,16 @@ struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
     int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
-    enum dtype dtype; /* F32, F16, and on the CPU I16 or Q8_0, on CUDA BF16 */
+    enum dtype dtype; /* F32, F16, and on the CPU I16 or Q8_0, on CUDA BF16 or E4M3 */
 };
 
 /* I16 and Q8_0 keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
- * that attention multiplies integers: at the size of float16, and of half of it, and faster. */
+ * that attention multiplies integers: at the size of float16, and of half of it, and faster.
+ * E4M3 keeps floats of 8 bits and a scale for the keys, and one for the values, of each head in a
+ * block. */
 
-/* Bytes that the keys and values of one token take in all layers of such a cache; 0 for a type that
- * no cache has or a size beyond memory. */
+/* Bytes that the keys and values of one token take in all layers of such a cache, rounded up; 0 for
+ * a type that no cache has or a size beyond memory. On CUDA floats may take less. */
 size_t kv_token_bytes(const struct kv_config *config);
 
 /* The ops. Pointers x, y, q, k, v are device memory from buffer_new, row-major, without padding, of
@@ -244,6 +247,10 @@ struct backend_config {
     int max_rows;           /* the largest M of any call: scratch is planned for it */
     int max_k;              /* the largest K of any matrix */
     enum dtype activations; /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
+    /* CUDA: what the memory for steps and the plan of attention are made for */
+    int max_seqs;    /* the largest S */
+    int max_context; /* positions of a sequence are below this */
+    int heads;       /* H of all calls of attention */
 };
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is

@@ -140,6 +140,18 @@ START_TEST(types_of_keys_and_values) {
     config.kv_dtype = "float16";
     config.float32 = true;
     ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * NUMBERS);
+    config.float32 = false;
+    config.device = "cuda";
+    config.kv_dtype = "bfloat16";
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * NUMBERS);
+    config.kv_dtype = "fp8_e4m3"; /* 30 layers of 3 heads have 2 scales each in a block of 16 */
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token,
+                     NUMBERS + (30 * 3 * 2 * 4 + 15) / 16);
+    config.kv_dtype = "fp8";
+    config.block_size = 1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, NUMBERS + 30 * 3 * 2 * 4);
+    config = usual();
+    config.float32 = true;
     config.kv_dtype = "auto";
     struct engine_memory memory = planned(&config, 64 * GIB);
     ck_assert_int_eq(memory.kv_bytes_per_token, 4 * NUMBERS);
@@ -149,6 +161,22 @@ START_TEST(types_of_keys_and_values) {
     config.kv_dtype = "q8_0";
     config.block_size = 15;
     expect_refused(&config, 64 * GIB, "block-size", "--block-size 15 is odd");
+}
+END_TEST
+
+START_TEST(types_of_the_other_device_are_refused) {
+    struct engine_config config = usual();
+    config.kv_dtype = "fp8";
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "fp8 is for --device cuda");
+    config.kv_dtype = "bfloat16";
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "on the CPU give int16");
+    config.device = "cuda";
+    config.kv_dtype = "int16";
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "int16 is the CPU's");
+    config.kv_dtype = "float32";
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "needs --dtype float32");
+    config.float32 = true;
+    ck_assert_int_gt(planned(&config, 64 * GIB).n_blocks, 0);
 }
 END_TEST
 
@@ -303,6 +331,7 @@ int main(void) {
         given_memory_is_taken_in_whole_blocks,
         given_memory_too_small_is_refused_with_what_would_do,
         types_of_keys_and_values,
+        types_of_the_other_device_are_refused,
         scratch_grows_with_rows_and_logits,
         settings_out_of_range_are_refused,
         without_cgroups_the_machine_counts,

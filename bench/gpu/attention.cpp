@@ -97,7 +97,8 @@ static work make_work(const model &m, const groups &all) {
     w.step.position = w.position.data();
     w.step.row_start = w.row_start.data();
     w.step.table_stride = stride;
-    w.items.resize((size_t)attention_most_items(w.step.M, w.step.S, stride * BLOCK));
+    w.items.resize(
+        (size_t)attention_most_items(w.step.M, w.step.S, stride * BLOCK, m.H, m.G, INT32_MAX));
     attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, 0, INT32_MAX);
     w.items.resize((size_t)w.plan.n_items);
     return w;

@@ -57,11 +57,28 @@ static bool plan(struct kv_cache *cache) {
            cache->keys_bytes < SIZE_MAX / 4 && cache->values_bytes < SIZE_MAX / 4;
 }
 
+/* The keys of a block of one layer in a type that only a GPU has: bytes without padding, and for
+ * E4M3 each head's scale. */
+static bool plan_foreign(size_t *bytes, const struct kv_config *c) {
+    *bytes = c->dtype == DTYPE_BF16 ? 2 : 1;
+    if (!times(bytes, (size_t)c->D) || !times(bytes, (size_t)c->block_size)) return false;
+    if (c->dtype == DTYPE_E4M3 && __builtin_add_overflow(*bytes, sizeof(float), bytes))
+        return false;
+    return times(bytes, (size_t)c->G);
+}
+
 size_t kv_token_bytes(const struct kv_config *config) {
     struct kv_cache cache = {.config = *config};
+    size_t bytes, B = (size_t)config->block_size;
     cache.config.n_blocks = 1;
-    if (!bytes_of(config->dtype) || !plan(&cache)) return 0;
-    return (cache.key_bytes + cache.value_bytes) * (size_t)config->L / (size_t)config->block_size;
+    if (config->dtype == DTYPE_BF16 || config->dtype == DTYPE_E4M3) {
+        if (!plan_foreign(&bytes, config) || !times(&bytes, 2)) return 0;
+    } else {
+        if (!bytes_of(config->dtype) || !plan(&cache)) return 0;
+        bytes = cache.key_bytes + cache.value_bytes;
+    }
+    if (!times(&bytes, (size_t)config->L)) return 0;
+    return bytes / B + (bytes % B != 0);
 }
 
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,

@@ -40,9 +40,13 @@ struct attention_plan {
     int heads, head_parts; /* query heads of a block, and blocks for a key-value head */
 };
 
-/* Most items that a step of at most M rows and S sequences can have, of contexts up to
- * `context`. */
-int attention_most_items(int M, int S, int context);
+/* Query heads of a block, and blocks that those of one key-value head are cut into. */
+int attention_heads(int H, int G);
+int attention_head_parts(int H, int G);
+/* Most items and counters that a step of at most M rows and S sequences can have, of contexts up to
+ * `context` and planned with most_parts. */
+int attention_most_items(int M, int S, int context, int H, int G, int64_t most_parts);
+int attention_most_counters(int M, int S);
 /* Bytes of the memory for parts and of that for counters. */
 size_t attention_parts_bytes(const struct attention_plan *plan, int G, int D);
 size_t attention_counters_bytes(const struct attention_plan *plan, int G);

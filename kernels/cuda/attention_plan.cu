@@ -9,6 +9,14 @@ static int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
+int attention_head_parts(int H, int G) {
+    return ceil_div(H / G, ATTENTION_MOST_HEADS);
+}
+
+int attention_heads(int H, int G) {
+    return ceil_div(H / G, attention_head_parts(H, G));
+}
+
 /* What is the same for all sequences of a step. */
 struct planner {
     struct attention_plan *plan;
@@ -85,18 +93,30 @@ static void plan_sequence(const struct planner *p, int s) {
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
                          const struct step *step, int H, int G, int window, int64_t most_parts) {
     assert(H % G == 0 && window >= 0);
-    const int group = H / G;
     *plan = {};
-    plan->head_parts = ceil_div(group, ATTENTION_MOST_HEADS);
-    plan->heads = ceil_div(group, plan->head_parts);
+    plan->head_parts = attention_head_parts(H, G);
+    plan->heads = attention_heads(H, G);
     most_parts = most_parts < INT32_MAX ? most_parts : INT32_MAX;
     const struct planner p = {plan, items, step, window, most_parts};
     for (int s = 0; s < step->S; s++) plan_sequence(&p, s);
 }
 
-int attention_most_items(int M, int S, int context) {
-    const int64_t tiles = M < 7 * (int64_t)S ? M : 7 * (int64_t)S; /* see wants_splits */
-    const int64_t most = M + tiles * ceil_div(ceil_div(context, SPLIT) + 1, ATTENTION_WARPS);
+/* See wants_splits. */
+static int most_tiles(int M, int S) {
+    return (int)(M < 7 * (int64_t)S ? M : 7 * (int64_t)S);
+}
+
+int attention_most_counters(int M, int S) {
+    return most_tiles(M, S);
+}
+
+/* A row is in one item, or in those of its tile: a tile of n splits has n / 4 and one, and takes at
+ * least n * heads parts. */
+int attention_most_items(int M, int S, int context, int H, int G, int64_t most_parts) {
+    const int64_t tiles = most_tiles(M, S);
+    const int64_t seen = M + tiles * ceil_div(ceil_div(context, SPLIT) + 1, ATTENTION_WARPS);
+    const int64_t parts = M + most_parts / (ATTENTION_WARPS * attention_heads(H, G)) + 1;
+    const int64_t most = seen < parts ? seen : parts;
     assert(most <= INT32_MAX);
     return (int)most;
 }

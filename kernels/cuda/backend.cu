@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
@@ -34,10 +34,11 @@ struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
     enum dtype act;
-    int max_rows;
+    struct step_limits limits;
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
     struct step_memory step;
+    struct attention_work attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     char architecture[16]; /* "sm_90" */
@@ -119,8 +120,21 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
 
 static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
-    staging_release(&cuda_of(b)->staging); /* the weights are there */
-    return kv_cache_new(out, config, err);
+    struct cuda *cuda = cuda_of(b);
+    struct kv_cache *cache;
+    staging_release(&cuda->staging); /* the weights are there */
+    enum status status = kv_cache_new(&cache, config, err);
+    if (status) return status;
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    attention_work_free(&cuda->attention);
+    status = attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
+    if (status) {
+        kv_cache_free(cache);
+        return status;
+    }
+    step_memory_reserve(&cuda->step, &cuda->attention, config->block_size, cuda->stream);
+    *out = cache;
+    return STATUS_OK;
 }
 
 static void op_kv_free(struct backend *b, struct kv_cache *cache) {
@@ -149,9 +163,8 @@ static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_ca
 
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
-    assert(step->M <= cuda->max_rows);
     cuda->angles.inv_freq = NULL;
-    step_upload(&cuda->step, step, cuda->stream);
+    step_upload(&cuda->step, step, &cuda->attention, cache->config.block_size, cuda->stream);
     copy_blocks(cuda, step, cache);
 }
 
@@ -198,7 +211,7 @@ static void make_room(struct angle_table *table, int max_rows, int pairs, cudaSt
 static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq, int pairs) {
     struct angle_table *table = &cuda->angles;
     if (table->inv_freq == inv_freq && table->pairs == pairs) return table;
-    make_room(table, cuda->max_rows, pairs, cuda->stream);
+    make_room(table, cuda->limits.max_rows, pairs, cuda->stream);
     table->inv_freq = inv_freq;
     table->pairs = pairs;
     heads_angles(table->cosine, table->sine, cuda->step.at.position, inv_freq, cuda->step.at.M,
@@ -232,7 +245,8 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
 static void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                          int layer, int H, float scale) {
     struct cuda *cuda = cuda_of(b);
-    attention_plain(cuda->act, y, q, cache, layer, &cuda->step.at, H, scale, cuda->stream);
+    assert(H == cuda->limits.H);
+    attention_work_run(&cuda->attention, y, q, cache, layer, &cuda->step.at, scale, cuda->stream);
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
@@ -285,6 +299,7 @@ static void op_close(struct backend *b) {
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     staging_release(&cuda->staging);
     step_memory_close(&cuda->step);
+    attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
@@ -347,6 +362,9 @@ static enum status check_config(const struct backend_config *config, struct err 
     if (config->max_rows <= 0 || config->max_k <= 0 || config->max_k > NORM_MOST_K)
         return err_set(err, STATUS_USAGE, NULL, "a CUDA backend needs rows, and 1 to %d inputs",
                        NORM_MOST_K);
+    if (config->max_seqs <= 0 || config->max_context <= 0 || config->heads <= 0)
+        return err_set(err, STATUS_USAGE, NULL,
+                       "a CUDA backend needs sequences, a context and query heads");
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
     return STATUS_OK;
@@ -364,7 +382,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
-    cuda->max_rows = config->max_rows;
+    cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");

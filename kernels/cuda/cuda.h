@@ -6,7 +6,8 @@
  *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
  *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
- *   kv.cu             the cache and its blocks      *_plain.cu the simple ways, oracles of the fast
+ *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
+ *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
@@ -35,6 +36,7 @@ struct kv_cache {
     size_t layer_bytes; /* of the keys of a layer: n_blocks of them */
     uint8_t *keys;      /* [L][n_blocks] blocks */
     uint8_t *values;
+    float *key_scale, *value_scale; /* [L][n_blocks][G]; NULL unless the elements are e4m3 */
 };
 
 /* A step on the device: the arrays of struct step (kernels.h), and what is made from them. All lie

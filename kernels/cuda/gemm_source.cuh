@@ -155,6 +155,7 @@ __device__ inline float weight_at(enum dtype type, const uint8_t *row, int k) {
     case DTYPE_Q6_K:
         return weight_of<Source<DTYPE_Q6_K>>(row, k);
     case DTYPE_I16:
+    case DTYPE_E4M3:
         break; /* of no weight */
     }
     return 0.0f;

@@ -3,6 +3,8 @@
  * that nothing is exchanged but the norm's sum. */
 #include "kernels/cuda/heads.cuh"
 
+#include "kernels/cuda/kv_e4m3.cuh"
+
 enum { HEADS_WARPS = 4, ANGLE_THREADS = 256 };
 
 /* ---- angles --------------------------------------------------------------------------------- */
@@ -116,9 +118,8 @@ template <class T> static group<T> group_of(const struct head_group *g, uint8_t 
     return {(T *)g->x, g->x ? g->n : 0, g->bias, g->gain, cache};
 }
 
-void heads_prepare(enum dtype act, const struct heads_args *args, cudaStream_t stream) {
+static void prepare(enum dtype act, const struct heads_args *args, cudaStream_t stream) {
     const struct kv_cache *cache = args->cache;
-    assert(args->D_rope % 2 == 0 && args->D_rope <= args->D);
     uint8_t *keys = cache ? cache->keys + (size_t)args->layer * cache->layer_bytes : nullptr;
     uint8_t *values = cache ? cache->values + (size_t)args->layer * cache->layer_bytes : nullptr;
     const int B = cache ? cache->config.block_size : 1;
@@ -142,4 +143,29 @@ void heads_prepare(enum dtype act, const struct heads_args *args, cudaStream_t s
                    a);
         });
     });
+}
+
+static bool changes(const struct head_group *g, int D_rope) {
+    return g->x && (g->bias || g->gain || D_rope);
+}
+
+/* In their own place first: a group that nothing is done to is left out. */
+static void prepare_e4m3(enum dtype act, const struct heads_args *args, cudaStream_t stream) {
+    assert(args->k.x && args->v.x);
+    struct heads_args in_place = *args;
+    in_place.cache = nullptr;
+    if (!changes(&args->q, args->D_rope)) in_place.q = {};
+    if (!changes(&args->k, args->D_rope)) in_place.k = {};
+    if (!changes(&args->v, 0)) in_place.v = {};
+    prepare(act, &in_place, stream);
+    const struct kv_e4m3 layer = kv_e4m3_of(args->cache, args->layer);
+    kv_write_e4m3(act, &layer, args->k.x, args->v.x, args->slot, args->M, stream);
+}
+
+void heads_prepare(enum dtype act, const struct heads_args *args, cudaStream_t stream) {
+    assert(args->D_rope % 2 == 0 && args->D_rope <= args->D);
+    if (args->cache && args->cache->config.dtype == DTYPE_E4M3)
+        prepare_e4m3(act, args, stream);
+    else
+        prepare(act, args, stream);
 }

@@ -17,9 +17,10 @@ struct head_group {
     const float *gain; /* [D] of an RMSNorm over each head (QK norm); NULL: none */
 };
 
-/* Queries are changed in place; keys and values are read and go to the cache, keys also back in
- * place where `cache` is NULL. Bias, norm and turn come in this order; what the turn does not reach
- * (above D_rope) stays. */
+/* Queries are changed in place; keys and values are read and go to the cache, or back in place
+ * where `cache` is NULL. Into a cache of e4m3 they go by way of their own place, rounded to `act`,
+ * and a second launch: a block's scale is that of a prepared vector. Bias, norm and turn come in
+ * this order; what the turn does not reach (above D_rope) stays. */
 struct heads_args {
     struct head_group q, k, v;
     int M, D, D_rope; /* D_rope 0: nothing is turned */

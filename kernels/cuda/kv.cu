@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "kernels/cuda/kv_layout.cuh"
+
 enum { MOVE_THREADS = 128 };
 
 /* ---- moving --------------------------------------------------------------------------------- */
@@ -14,42 +16,71 @@ struct pieces {
     uint8_t *keys, *values; /* of the cache; `keys` is the stage where `block` is NULL */
     const int32_t *block;
     size_t layer_bytes;
+    float *key_scale, *value_scale; /* of the cache */
+    int n_blocks;
 };
 
-__device__ __forceinline__ uint8_t *piece_at(const pieces &p, size_t block_bytes, int i,
-                                             bool is_value, int layer, int L) {
-    if (!p.block) return p.keys + (((size_t)i * 2 + is_value) * L + layer) * block_bytes;
-    uint8_t *base = is_value ? p.values : p.keys;
-    return base + (size_t)layer * p.layer_bytes + (size_t)p.block[i] * block_bytes;
+/* The sizes of what is moved. */
+struct piece_sizes {
+    size_t block_bytes, piece_bytes;
+    int L, n_scales; /* scales of a piece: G, or none */
+};
+
+/* One piece: its elements and its scales. */
+struct piece {
+    uint8_t *elements;
+    float *scales;
+};
+
+__device__ __forceinline__ piece piece_at(const pieces &p, const piece_sizes &sizes, int i,
+                                          bool is_value, int layer) {
+    if (!p.block) {
+        const size_t number = ((size_t)i * 2 + is_value) * sizes.L + layer;
+        uint8_t *at = p.keys + number * sizes.piece_bytes;
+        return {at, reinterpret_cast<float *>(at + sizes.block_bytes)};
+    }
+    const size_t block = p.block[i];
+    uint8_t *elements = (is_value ? p.values : p.keys) + (size_t)layer * p.layer_bytes;
+    float *scales = is_value ? p.value_scale : p.key_scale;
+    return {elements + block * sizes.block_bytes,
+            scales + ((size_t)layer * p.n_blocks + block) * sizes.n_scales};
 }
 
 template <int N>
 __global__ void __launch_bounds__(MOVE_THREADS)
-    move_kernel(const pieces to, const pieces from, size_t block_bytes, int L) {
+    move_kernel(const pieces to, const pieces from, const piece_sizes sizes) {
     const int y = blockIdx.y;
-    const bool is_value = y >= L;
-    const int layer = y % L;
-    uint8_t *into = piece_at(to, block_bytes, blockIdx.x, is_value, layer, L);
-    const uint8_t *source = piece_at(from, block_bytes, blockIdx.x, is_value, layer, L);
-    for (size_t i = threadIdx.x * N; i < block_bytes; i += MOVE_THREADS * N)
-        store_vec<N>(into + i, load_vec<N>(source + i));
+    const bool is_value = y >= sizes.L;
+    const int layer = y % sizes.L;
+    const piece into = piece_at(to, sizes, blockIdx.x, is_value, layer);
+    const piece source = piece_at(from, sizes, blockIdx.x, is_value, layer);
+    for (size_t i = threadIdx.x * N; i < sizes.block_bytes; i += MOVE_THREADS * N)
+        store_vec<N>(into.elements + i, load_vec<N>(source.elements + i));
+    for (int g = threadIdx.x; g < sizes.n_scales; g += MOVE_THREADS)
+        into.scales[g] = source.scales[g];
 }
 
 static pieces in_cache(const struct kv_cache *cache, const int32_t *block) {
-    return {cache->keys, cache->values, block, cache->layer_bytes};
+    return {cache->keys,        cache->values,         block, cache->layer_bytes, cache->key_scale,
+            cache->value_scale, cache->config.n_blocks};
 }
 
 static pieces in_stage(void *stage) {
-    return {(uint8_t *)stage, nullptr, nullptr, 0};
+    return {(uint8_t *)stage, nullptr, nullptr, 0, nullptr, nullptr, 0};
+}
+
+static int scales_of(const struct kv_cache *cache) {
+    return cache->key_scale ? cache->config.G : 0;
 }
 
 static void move(const struct kv_cache *cache, const pieces &to, const pieces &from, int n,
                  cudaStream_t stream) {
     const int L = cache->config.L;
+    const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
     auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
                   : cache->block_bytes % 4 == 0 ? move_kernel<4>
                                                 : move_kernel<2>;
-    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, cache->block_bytes, L);
+    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes);
 }
 
 void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
@@ -67,8 +98,14 @@ void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block,
     move(cache, in_cache(cache, block), in_stage((void *)stage), n, stream);
 }
 
+/* Where there are scales, pieces are a multiple of 16 bytes, as blocks are then. */
+size_t kv_piece_bytes(const struct kv_cache *cache) {
+    const size_t scales = (size_t)scales_of(cache) * sizeof(float);
+    return cache->block_bytes + (scales + 15) / 16 * 16;
+}
+
 size_t kv_stage_bytes(const struct kv_cache *cache, int n) {
-    return (size_t)n * 2 * (size_t)cache->config.L * cache->block_bytes;
+    return (size_t)n * 2 * (size_t)cache->config.L * kv_piece_bytes(cache);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -78,15 +115,26 @@ static bool times(size_t *n, size_t b) {
     return !__builtin_mul_overflow(*n, b, n);
 }
 
+static size_t element_bytes(enum dtype dtype) {
+    switch (kv_type_of(dtype)) {
+    case KV_F32:
+        return 4;
+    case KV_E4M3:
+        return 1;
+    default:
+        return 2;
+    }
+}
+
 static bool plan(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
-    cache->block_bytes = c->dtype == DTYPE_F32 ? 4 : 2;
+    cache->block_bytes = element_bytes(c->dtype);
     if (!times(&cache->block_bytes, (size_t)c->G) || !times(&cache->block_bytes, (size_t)c->D) ||
         !times(&cache->block_bytes, (size_t)c->block_size))
         return false;
     cache->layer_bytes = cache->block_bytes;
     if (!times(&cache->layer_bytes, (size_t)c->n_blocks)) return false;
-    size_t all = cache->layer_bytes;
+    size_t all = cache->layer_bytes; /* scales take no more: a head has 16 elements or more */
     return times(&all, (size_t)c->L) && all < SIZE_MAX / 4;
 }
 
@@ -103,24 +151,49 @@ static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
                    cudaGetErrorString(error));
 }
 
-enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
-    if (config->dtype != DTYPE_F16 && config->dtype != DTYPE_F32 && config->dtype != DTYPE_BF16)
-        return err_set(err, STATUS_USAGE, "kv_cache_dtype",
-                       "the cache holds float16, bfloat16 or float32");
-    if (config->L <= 0 || config->G <= 0 || config->D <= 0 || config->n_blocks <= 0 ||
-        config->block_size <= 0)
+static enum status check(const struct kv_config *c, struct err *err) {
+    if (c->dtype != DTYPE_F16 && c->dtype != DTYPE_F32 && c->dtype != DTYPE_BF16 &&
+        c->dtype != DTYPE_E4M3)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "on a GPU the cache holds float16, bfloat16, fp8 or float32");
+    if (c->L <= 0 || c->G <= 0 || c->D <= 0 || c->n_blocks <= 0 || c->block_size <= 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
+    if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype fp8 takes heads of a multiple of 16 numbers, and the "
+                       "model's have %d",
+                       c->D);
+    return STATUS_OK;
+}
+
+static enum status take_all(struct kv_cache *cache, struct err *err) {
+    const struct kv_config *c = &cache->config;
+    const size_t bytes = cache->layer_bytes * (size_t)c->L;
+    enum status status = take_memory(&cache->keys, bytes, err);
+    if (!status) status = take_memory(&cache->values, bytes, err);
+    if (status || c->dtype != DTYPE_E4M3) return status;
+    uint8_t *scales;
+    const size_t n = (size_t)c->L * (size_t)c->n_blocks * (size_t)c->G;
+    status = take_memory(&scales, 2 * n * sizeof(float), err);
+    if (status) return status;
+    cache->key_scale = (float *)scales;
+    cache->value_scale = cache->key_scale + n;
+    return STATUS_OK;
+}
+
+enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
+    enum status status = check(config, err);
+    if (status) return status;
     struct kv_cache plain = {};
     plain.config = *config;
     if (!plan(&plain))
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
                        config->n_blocks);
-    const size_t bytes = plain.layer_bytes * (size_t)config->L;
-    enum status status = take_memory(&plain.keys, bytes, err);
-    if (!status) status = take_memory(&plain.values, bytes, err);
+    status = take_all(&plain, err);
     if (status) {
         cudaFree(plain.keys);
+        cudaFree(plain.values);
         return status;
     }
     *out = (struct kv_cache *)mem_alloc(sizeof plain);
@@ -132,5 +205,6 @@ void kv_cache_free(struct kv_cache *cache) {
     if (!cache) return;
     cuda_must(cudaFree(cache->keys), "freeing the cache's keys");
     cuda_must(cudaFree(cache->values), "freeing the cache's values");
+    cuda_must(cudaFree(cache->key_scale), "freeing the cache's scales");
     free(cache);
 }

@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* As kv_new and kv_free of the op table; the cache holds float32, float16 or bfloat16. */
+/* As kv_new and kv_free of the op table; the cache holds float32, float16, bfloat16, or e4m3 in
+ * heads of a multiple of 16 numbers. */
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err);
 void kv_cache_free(struct kv_cache *cache);
 
@@ -13,8 +14,10 @@ void kv_cache_free(struct kv_cache *cache);
 void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
              cudaStream_t stream);
 
-/* Swapping: gathers blocks block[0..n) into `stage`, [n][2][L] pieces of block_bytes (keys, then
- * values), and scatters them back. */
+/* Swapping: gathers blocks block[0..n) into `stage`, [n][2][L] pieces (keys, then values) of
+ * kv_piece_bytes, and scatters them back. A piece is block_bytes of elements; those of e4m3 have
+ * their G scales behind them. */
+size_t kv_piece_bytes(const struct kv_cache *cache);
 void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
                cudaStream_t stream);
 void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,

@@ -35,6 +35,20 @@ __global__ void __launch_bounds__(KV_WARPS *WARP)
     for (int d = lane; d < D; d += WARP) to[d] = __nv_fp8_e4m3(to_float(x[d]) / scale);
 }
 
+struct kv_e4m3 kv_e4m3_of(const struct kv_cache *cache, int layer) {
+    const struct kv_config *c = &cache->config;
+    const size_t at = (size_t)layer * cache->layer_bytes;
+    const size_t scale = (size_t)layer * (size_t)c->n_blocks * (size_t)c->G;
+    assert(c->dtype == DTYPE_E4M3);
+    return {c->G,
+            c->D,
+            c->block_size,
+            (__nv_fp8_e4m3 *)(cache->keys + at),
+            (__nv_fp8_e4m3 *)(cache->values + at),
+            cache->key_scale + scale,
+            cache->value_scale + scale};
+}
+
 void kv_write_e4m3(enum dtype act, const struct kv_e4m3 *layer, const void *k, const void *v,
                    const int32_t *slot, int M, cudaStream_t stream) {
     const int blocks = (M * layer->G + KV_WARPS - 1) / KV_WARPS;

@@ -11,6 +11,8 @@ struct kv_e4m3 {
     float *key_scale, *value_scale; /* [n_blocks][G] */
 };
 
+struct kv_e4m3 kv_e4m3_of(const struct kv_cache *cache, int layer);
+
 /* Puts k[M][G][D] and v[M][G][D] into slots slot[M] (block * B + offset). A row at offset 0 sets
  * its block's scales (kv_scale). The rows of a block that one call brings stand together, in the
  * order of their offsets, as the rows of a step do. */

@@ -27,14 +27,27 @@ struct kv_view {
     const float *key_scale, *value_scale; /* [n_blocks][G]; read for KV_E4M3 only */
 };
 
-/* One layer of a cache that holds float32, float16 or bfloat16. */
+/* A cache's type, which is one that it can have. */
+static inline enum kv_type kv_type_of(enum dtype dtype) {
+    assert(dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16 || dtype == DTYPE_E4M3);
+    return dtype == DTYPE_F32    ? KV_F32
+           : dtype == DTYPE_F16  ? KV_F16
+           : dtype == DTYPE_BF16 ? KV_BF16
+                                 : KV_E4M3;
+}
+
+/* One layer of a cache. */
 static inline struct kv_view kv_view_of(const struct kv_cache *cache, int layer) {
     const struct kv_config &c = cache->config;
     const size_t at = (size_t)layer * cache->layer_bytes;
-    const enum kv_type type = c.dtype == DTYPE_F32   ? KV_F32
-                              : c.dtype == DTYPE_F16 ? KV_F16
-                                                     : KV_BF16;
-    return {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at, NULL, NULL};
+    const size_t scale = (size_t)layer * (size_t)c.n_blocks * (size_t)c.G;
+    const enum kv_type type = kv_type_of(c.dtype);
+    struct kv_view view = {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at};
+    if (type == KV_E4M3) {
+        view.key_scale = cache->key_scale + scale;
+        view.value_scale = cache->value_scale + scale;
+    }
+    return view;
 }
 
 /* Number of the vector of D elements that holds a head's key or value. */

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_CUDA_STEP_CUH
 #define PENSTOCK_CUDA_STEP_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/attention_work.cuh"
 
 /* Memory for steps: a block that is filled on the host and copied as one. */
 struct step_memory {
@@ -16,7 +16,14 @@ struct step_memory {
 void step_memory_open(struct step_memory *memory);
 void step_memory_close(struct step_memory *memory);
 
-/* Queues the copy of a step's arrays. Waits only for the copy of the step before. */
-void step_upload(struct step_memory *memory, const struct step *step, cudaStream_t stream);
+/* Makes room for all steps within the limits, over a cache with blocks of B and a plan of `work`;
+ * waits for the stream. */
+void step_memory_reserve(struct step_memory *memory, const struct attention_work *work, int B,
+                         cudaStream_t stream);
+
+/* Plans the step's attention and queues the copy of its arrays. Waits only for the copy of the step
+ * before. */
+void step_upload(struct step_memory *memory, const struct step *step, struct attention_work *work,
+                 int B, cudaStream_t stream);
 
 #endif

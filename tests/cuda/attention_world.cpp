@@ -149,8 +149,8 @@ static size_t some(size_t bytes) {
 /* Plans the step, or does what stands in for it in float32, and runs it twice. */
 static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
                                         const step_arrays &a, int64_t most_parts, buffer *y) {
-    std::vector<attention_item> items(
-        (size_t)attention_most_items(a.step.M, a.step.S, a.step.table_stride * shape.B));
+    std::vector<attention_item> items((size_t)attention_most_items(
+        a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, most_parts));
     attention_plan plan;
     attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, most_parts);
     ck_assert_uint_le((size_t)plan.n_items, items.size());

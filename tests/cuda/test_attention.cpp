@@ -1,5 +1,6 @@
 /* Attention against double precision: every type of cache, sizes of heads and groups, lengths on
  * and around steps, blocks and splits, chunks and decode rows in one step. */
+#include <algorithm>
 #include <math.h>
 
 #include "tests/cuda/attention_world.h"
@@ -94,6 +95,44 @@ START_TEST(no_rows_are_no_work) {
 }
 END_TEST
 
+/* Steps at random, planned with whatever memory: each row is in a whole item, or in the items of
+ * all its splits, and no bound is passed. */
+START_TEST(plans_stay_within_their_bounds) {
+    uint64_t state = 17;
+    for (int round = 0; round < 400; round++) {
+        const int G = 1 << random_below(&state, 3), H = G * (1 + random_below(&state, 20));
+        const int S = 1 + random_below(&state, 9), context = 1 + random_below(&state, 9000);
+        std::vector<int32_t> row_start = {0}, position;
+        for (int s = 0; s < S; s++) {
+            const int end = 1 + random_below(&state, context);
+            const int rows = std::min(end, random_below(&state, 3) ? 1 : random_below(&state, 90));
+            for (int p = end - rows; p < end; p++) position.push_back(p);
+            row_start.push_back((int32_t)position.size());
+        }
+        struct step step = {};
+        step.M = (int)position.size(), step.S = S;
+        step.row_start = row_start.data(), step.position = position.data();
+        const int64_t most_parts = random_below(&state, 2) ? random_below(&state, 3000) : INT32_MAX;
+        const int most = attention_most_items(step.M, S, context, H, G, most_parts);
+        std::vector<attention_item> items((size_t)most);
+        struct attention_plan plan;
+        attention_make_plan(&plan, items.data(), &step, H, G, 0, most_parts);
+        ck_assert_int_le(plan.n_items, most);
+        ck_assert(plan.n_parts <= most_parts);
+        ck_assert_int_le(plan.n_counters, attention_most_counters(step.M, S));
+        std::vector<int> splits(position.size(), 0); /* that are seen to */
+        for (int i = 0; i < plan.n_items; i++) {
+            const attention_item &item = items[(size_t)i];
+            const int left = item.first_split + item.n_splits - item.split;
+            const int n = item.split < 0 ? item.n_splits : std::min(left, (int)ATTENTION_WARPS);
+            for (int r = 0; r < item.rows; r++) splits[(size_t)(item.row + r)] += n;
+        }
+        for (size_t r = 0; r < splits.size(); r++) /* rows of an item share its splits */
+            ck_assert_int_ge(splits[r], position[r] / SPLIT + 1);
+    }
+}
+END_TEST
+
 static void add_case(Suite *suite, const char *name, const TTest *test, int n) {
     TCase *cases = tcase_create(name);
     tcase_set_timeout(cases, 300);
@@ -108,5 +147,6 @@ int main() {
     add_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
     add_case(suite, "ties", ties_and_extremes_are_right, 1);
     add_case(suite, "empty", no_rows_are_no_work, 1);
+    add_case(suite, "plans", plans_stay_within_their_bounds, 1);
     return suite_main(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/kv_e4m3.cuh"
 #include "tests/cuda/support.h"
 
 struct head_case {
@@ -170,12 +171,65 @@ START_TEST(groups_may_be_absent) {
 }
 END_TEST
 
+/* A cache of e4m3 holds what comes of preparing in place and writing that, scales included; with
+ * bias and norm, and with neither and no turn. */
+static void check_e4m3(const head_case &c, enum dtype act) {
+    uint64_t state = 5;
+    const floats angle(M * 8, 0.6f), other(M * 8, 0.8f);
+    group_data q(c, act, c.H, &state), k(c, act, c.G, &state), v(c, act, c.G, &state);
+    buffer qb(q.bias), kb(k.bias), vb(v.bias), qg(q.gain), kg(k.gain);
+    buffer slot(std::vector<int32_t>{8, 9, 10}), cosine(angle), sine(other);
+    const struct kv_config config = {L, c.G, c.D, BLOCKS, B, DTYPE_E4M3};
+    std::vector<uint8_t> bytes[2];
+    for (int way = 0; way < 2; way++) {
+        struct kv_cache *cache = nullptr;
+        struct err err = {};
+        ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
+        buffer qx(packed(act, q.x)), kx(packed(act, k.x)), vx(packed(act, v.x));
+        struct heads_args args = {};
+        args.q = on_device(c, q, qx, qb, qg, true);
+        args.k = on_device(c, k, kx, kb, kg, true);
+        args.v = on_device(c, v, vx, vb, kg, false);
+        args.M = M, args.D = c.D, args.D_rope = c.D_rope;
+        args.epsilon = 1e-5f, args.layout = c.layout;
+        args.cosine = cosine.as<float>(), args.sine = sine.as<float>();
+        args.cache = way ? nullptr : cache, args.layer = LAYER, args.slot = slot.as<int32_t>();
+        heads_prepare(act, &args, test_stream());
+        const struct kv_e4m3 layer = kv_e4m3_of(cache, LAYER);
+        if (way) kv_write_e4m3(act, &layer, kx.data, vx.data, slot.as<int32_t>(), M, test_stream());
+        finish();
+        const size_t elements = cache->layer_bytes, scales = (size_t)(BLOCKS * c.G) * 4;
+        bytes[way].resize(2 * elements + 2 * scales);
+        uint8_t *to = bytes[way].data();
+        CUDA_OK(cudaMemcpy(to, layer.keys, elements, cudaMemcpyDeviceToHost));
+        CUDA_OK(cudaMemcpy(to + elements, layer.values, elements, cudaMemcpyDeviceToHost));
+        to += 2 * elements;
+        CUDA_OK(cudaMemcpy(to, layer.key_scale, scales, cudaMemcpyDeviceToHost));
+        CUDA_OK(cudaMemcpy(to + scales, layer.value_scale, scales, cudaMemcpyDeviceToHost));
+        const std::vector<uint8_t> queries = qx.read<uint8_t>();
+        bytes[way].insert(bytes[way].end(), queries.begin(), queries.end());
+        kv_cache_free(cache);
+    }
+    ck_assert(bytes[0] == bytes[1]);
+    ck_assert(bytes[0] != std::vector<uint8_t>(bytes[0].size(), 0));
+}
+
+START_TEST(heads_go_into_a_cache_of_e4m3) {
+    for (enum dtype act : activation_types) {
+        check_e4m3({4, 2, 32, 16, ROPE_HALVES, true, true, DTYPE_E4M3}, act);
+        check_e4m3({3, 1, 16, 16, ROPE_ADJACENT, false, false, DTYPE_E4M3}, act);
+        check_e4m3({2, 2, 48, 0, ROPE_ADJACENT, false, false, DTYPE_E4M3}, act);
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_heads");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
     tcase_add_loop_test(core, heads_are_prepared, 0, N_CASES);
     tcase_add_test(core, groups_may_be_absent);
+    tcase_add_test(core, heads_go_into_a_cache_of_e4m3);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -67,7 +67,7 @@ struct request_set {
     int long_prompt; /* tokens of the first request; 0: LONG_PROMPT */
     int longest;     /* prompt of all others */
     int V;
-    int64_t kv_bytes_per_token;
+    struct kv_config kv; /* of one block; a run has its own block size */
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */
     int32_t *drawn;                 /* themes that the set has drawn itself, or NULL */

@@ -126,6 +126,7 @@ static void on_events(void *arg, const struct event *events, int n) {
 static struct engine *open_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
+    const int pool = s->n_blocks * s->block_size; /* no sequence is longer */
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
                                    .float32 = m->float32,
@@ -133,7 +134,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .device = m->device,
                                    .dtype = m->dtype,
                                    .quantization = m->quantization,
-                                   .max_model_len = s->block_size,
+                                   .max_model_len =
+                                       pool < m->max_model_len ? pool : m->max_model_len,
                                    .max_num_seqs = s->max_seqs,
                                    .max_num_batched_tokens = s->max_rows,
                                    .max_logit_rows = s->max_logit_rows,
@@ -141,7 +143,9 @@ static struct engine *open_engine(const struct run *run) {
                                    .in_flight = s->in_flight,
                                    .host_samples = m->host_samples,
                                    .cpu_path = s->path};
-    config.kv_memory = run->set->kv_bytes_per_token * s->block_size * s->n_blocks;
+    struct kv_config kv = run->set->kv;
+    kv.block_size = s->block_size;
+    config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
     struct engine *engine;
     struct err err = {0};
     if (engine_open(&engine, &config, &err) != STATUS_OK) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/memory_plan.h"
 #include "support/fake_engine.h"
 #include "support/same_bytes.h"
 
@@ -95,7 +96,9 @@ static void ask_model(struct request_set *set) {
     struct engine_config config = {.model = set->model.file,
                                    .threads = 1,
                                    .float32 = set->model.float32,
+                                   .dtype = set->model.dtype,
                                    .kv_dtype = set->model.kv_dtype,
+                                   .device = set->model.device,
                                    .max_model_len = 16,
                                    .max_num_seqs = 1,
                                    .max_num_batched_tokens = 1,
@@ -106,8 +109,10 @@ static void ask_model(struct request_set *set) {
         fprintf(stderr, "%s: %s\n", set->model.file, err.message);
         exit(1);
     }
-    set->V = engine_model(engine)->V;
-    set->kv_bytes_per_token = engine_memory(engine)->kv_bytes_per_token;
+    const struct model_info *m = engine_model(engine);
+    set->V = m->V;
+    set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
+    if (memory_plan_kv_dtype(&config, &set->kv.dtype, &err) != STATUS_OK) abort();
     engine_close(engine);
 }
 

@@ -1,0 +1,116 @@
+/* Attention as the backend runs it. */
+#include "kernels/cuda/attention_work.cuh"
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Parts for a row of each sequence: a sequence of n positions has n / SPLIT splits and one more. */
+static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c) {
+    const int64_t whole = (int64_t)limits->max_context / SPLIT + 1;
+    const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPLIT + limits->max_seqs;
+    const int64_t splits = smaller(whole * limits->max_seqs, cached);
+    const int heads = attention_heads(limits->H, c->G);
+    if (heads > SPLIT_VECTORS) return 0; /* such rows are never split */
+    return larger(splits * heads, whole * SPLIT_VECTORS);
+}
+
+static enum status take_zeros(void **out, size_t bytes, struct err *err) {
+    cudaError_t error = cudaMalloc(out, bytes ? bytes : sizeof(float));
+    if (error == cudaSuccess) error = cudaMemset(*out, 0, bytes);
+    if (error == cudaSuccess) return STATUS_OK;
+    cudaGetLastError(); /* it has been dealt with */
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "the GPU has no room for %zu MiB that attention works in: %s", bytes >> 20,
+                   cudaGetErrorString(error));
+}
+
+static enum status check_heads(enum dtype act, const struct step_limits *limits,
+                               const struct kv_config *c, struct err *err) {
+    const struct kv_view kv = {kv_type_of(c->dtype), c->G, c->D, c->block_size};
+    if (limits->H % c->G != 0)
+        return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
+                       limits->H, c->G);
+    if (act == DTYPE_F32 ? c->D <= ATTENTION_MOST_D : attention_can(act, &kv)) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "device",
+                   "--device cuda takes heads of a multiple of %d numbers up to %d with this KV "
+                   "cache, and the model's have %d",
+                   act == DTYPE_F32         ? 1
+                   : c->dtype == DTYPE_E4M3 ? 16
+                                            : 8,
+                   ATTENTION_MOST_D, c->D);
+}
+
+enum status attention_work_new(struct attention_work *work, enum dtype act,
+                               const struct step_limits *limits, const struct kv_config *config,
+                               struct err *err) {
+    *work = attention_work{};
+    work->act = act;
+    work->limits = *limits;
+    enum status status = check_heads(act, limits, config, err);
+    if (status || act == DTYPE_F32) return status;
+    work->most_parts = smaller(parts_wanted(limits, config), INT32_MAX);
+    work->most_items = attention_most_items(limits->max_rows, limits->max_seqs, limits->max_context,
+                                            limits->H, config->G, work->most_parts);
+    struct attention_plan largest = {};
+    largest.head_parts = attention_head_parts(limits->H, config->G);
+    largest.n_parts = work->most_parts;
+    largest.n_counters = attention_most_counters(limits->max_rows, limits->max_seqs);
+    void *parts = nullptr, *counters = nullptr;
+    status = take_zeros(&parts, attention_parts_bytes(&largest, config->G, config->D), err);
+    if (!status) status = take_zeros(&counters, attention_counters_bytes(&largest, config->G), err);
+    if (status) {
+        cudaFree(parts);
+        return status;
+    }
+    work->parts = (float *)parts;
+    work->counters = (int32_t *)counters;
+    work->G = config->G;
+    work->D = config->D;
+    return STATUS_OK;
+}
+
+void attention_work_free(struct attention_work *work) {
+    cuda_must(cudaFree(work->parts), "freeing attention's parts");
+    cuda_must(cudaFree(work->counters), "freeing attention's counters");
+    *work = attention_work{};
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+int attention_work_plan(struct attention_work *work, struct attention_item *items,
+                        const struct step *step) {
+    if (work->act == DTYPE_F32) return 0;
+    attention_make_plan(&work->plan, items, step, work->limits.H, work->G, 0, work->most_parts);
+    assert(work->plan.n_items <= work->most_items);
+    return work->plan.n_items;
+}
+
+void attention_work_run(struct attention_work *work, void *y, const void *q,
+                        const struct kv_cache *cache, int layer, const struct device_step *step,
+                        float scale, cudaStream_t stream) {
+    struct attention_args args = {};
+    args.y = y;
+    args.q = q;
+    args.kv = kv_view_of(cache, layer);
+    args.position = step->position;
+    args.table = step->table;
+    args.table_stride = step->table_stride;
+    args.H = work->limits.H;
+    args.scale = scale;
+    if (work->act == DTYPE_F32) {
+        attention_float(&args, step->sequence, step->M, stream);
+        return;
+    }
+    assert(cache->config.G == work->G && cache->config.D == work->D);
+    args.items = work->items;
+    args.parts = work->parts;
+    args.counters = work->counters;
+    attention_run(work->act, &args, &work->plan, stream);
+}
