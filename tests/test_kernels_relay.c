@@ -55,6 +55,7 @@ int main(void) {
     Suite *suite = suite_create("kernels_relay");
     TCase *t = tcase_create("panels");
     tcase_add_loop_test(t, whole_panels_are_rows, 1, 4);
+    tcase_set_timeout(t, 300);
     suite_add_tcase(suite, t);
     return suite_main(suite);
 }
