@@ -5,7 +5,7 @@
  *           until none is left.
  * Claims    each thread has a share of neighbouring pieces and takes them in rising order, so that
  *           it reads on in memory where its last piece ended; when its share is used up it takes
- *           the last pieces of others. A share is one 64-bit word: the job's number, its first
+ *           the next pieces of others. A share is one 64-bit word: the job's number, its first
  *           piece, and the one after its last. A claim is a compare-and-swap. So a worker that
  *           comes late, with an old job's number, claims nothing; and one that was preempted holds
  *           up nobody but its own piece.
@@ -87,20 +87,19 @@ static uint32_t to_of(uint64_t share) {
     return (uint32_t)share & (MOST_PIECES - 1);
 }
 
-/* Runs pieces of one share, from its end when it is another thread's, until none is left to claim;
- * returns how many it ran. */
+/* Runs pieces of one share, the thread's own or another's, until none is left to claim; returns how
+ * many it ran. */
 static uint32_t work_on(struct pool *pool, struct worker *owner, uint32_t job, int thread) {
     uint32_t ran = 0;
-    bool own = owner->number == thread;
     uint64_t share = atomic_load_explicit(&owner->share, memory_order_acquire);
     while (share >> (2 * PIECE_BITS) == job && from_of(share) < to_of(share)) {
         void (*fn)(void *, int, int) = atomic_load_explicit(&pool->fn, memory_order_relaxed);
         void *arg = atomic_load_explicit(&pool->arg, memory_order_relaxed);
-        uint64_t rest = own ? share + (1u << PIECE_BITS) : share - 1;
+        uint64_t rest = share + (1u << PIECE_BITS);
         if (!atomic_compare_exchange_weak_explicit(&owner->share, &share, rest,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        fn(arg, (int)(own ? from_of(share) : to_of(rest)), thread);
+        fn(arg, (int)from_of(share), thread);
         ran++;
         share = atomic_load_explicit(&owner->share, memory_order_acquire);
     }

@@ -219,12 +219,26 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
 }
 END_TEST
 
-int main(void) {
+/* Is this a build in which kernels take several times as long? */
+static bool is_watched(const char *program) {
+#ifdef __SANITIZE_ADDRESS__
+    return program != NULL;
+#else
+    return strstr(program, "_checked") != NULL;
+#endif
+}
+
+/* Where each access is watched one model of each kind is enough: the kernels' own suites have the
+ * shapes, and what matters here is what a step's launches leave for the next. */
+int main(int n_arguments, char **arguments) {
+    assert(n_arguments > 0);
+    const bool watched = is_watched(arguments[0]);
     Suite *suite = suite_create("cuda_engine");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 600);
-    tcase_add_loop_test(core, tokens_are_the_cpu_s, 0, N_EXACT);
-    tcase_add_loop_test(core, bytes_are_the_same_in_any_company, 0, N_NARROW);
+    tcase_add_loop_test(core, tokens_are_the_cpu_s, watched ? N_EXACT - 1 : 0, N_EXACT);
+    tcase_add_loop_test(core, bytes_are_the_same_in_any_company, watched ? N_NARROW - 1 : 0,
+                        N_NARROW);
     tcase_add_test(core, types_of_a_gpu_are_refused_elsewhere);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -13,7 +13,12 @@ enum { LENGTH = 640, ASKED = 13 };
 
 static struct request_set *learn_on_host(const char *file, uint64_t seed) {
     struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){.model = {file, "float32", true, LENGTH, "cuda", true},
+    *set = (struct request_set){.model = {.file = file,
+                                          .kv_dtype = "float32",
+                                          .float32 = true,
+                                          .max_model_len = LENGTH,
+                                          .device = "cuda",
+                                          .host_samples = true},
                                 .reference_path = "plain",
                                 .long_prompt = 8,
                                 .longest = 12};
