@@ -101,8 +101,12 @@ static void note_piece(void *arg, int i, int thread) {
     atomic_fetch_add(&order->done, 1);
 }
 
-/* A thread's own pieces are neighbours and come first, in rising order; then the last ones of
- * others. Where the caller is late, others do all pieces but the one that it has begun. */
+static bool is_within(int piece, int from, int to) {
+    return piece >= from && piece < to;
+}
+
+/* A thread's own pieces are neighbours and come first, in rising order; then those that others have
+ * not begun. Where the caller is late, others do all pieces but the one that it has begun. */
 START_TEST(threads_run_neighbouring_pieces) {
     enum { THREADS = 3, PIECES = 61 };
     struct pool *pool = pool_new(THREADS);
@@ -110,11 +114,12 @@ START_TEST(threads_run_neighbouring_pieces) {
         struct order order = {.late = round % 4 == 3, .pieces = PIECES};
         pool_run(pool, note_piece, &order, PIECES);
         for (int t = 0; t < THREADS; t++) {
-            int from = PIECES * t / THREADS, to = PIECES * (t + 1) / THREADS, own = 0;
-            while (own < order.n[t] && order.piece[t][own] == from + own) own++;
-            ck_assert_int_le(own, to - from);
-            for (int i = own; i < order.n[t]; i++)
-                ck_assert(order.piece[t][i] < from || order.piece[t][i] >= to);
+            const int from = PIECES * t / THREADS, to = PIECES * (t + 1) / THREADS;
+            const int *piece = order.piece[t];
+            int own = 0;
+            for (; own < order.n[t] && is_within(piece[own], from, to); own++)
+                ck_assert(own == 0 || piece[own] > piece[own - 1]);
+            for (int i = own; i < order.n[t]; i++) ck_assert(!is_within(piece[i], from, to));
         }
         if (order.late) ck_assert_int_le(order.n[0], 1);
     }
