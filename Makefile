@@ -16,7 +16,7 @@ help:
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp and vLLM to compare with, into build/peers/"
 	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
-	@echo "make performance    put the figures FIGURES and ACCURACY into docs/performance.md"
+	@echo "make performance    put the figures of FIGURES (files) and ACCURACY into docs/performance.md"
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make format         bring the C files into their form"

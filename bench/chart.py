@@ -1,16 +1,17 @@
 """Draws docs/performance.svg from the figures of a run of bench/compare.py.
 
-    build/chart/bin/python bench/chart.py docs/measurements/NAME.json [docs/performance.svg]
+    build/chart/bin/python bench/chart.py docs/measurements/NAME.json [...] docs/performance.svg
 
 The same figures give the same file, byte for byte, so that it can be committed.
 """
-import json
 import sys
 
 import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402 (the backend is chosen first)
+
+import figures  # noqa: E402
 
 COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830"}
 GOAL, INK = "#b01818", "#333333"
@@ -59,9 +60,8 @@ def draw(report, path):
 def main():
     # Text stays text, and names inside the file are made from this word instead of at random.
     matplotlib.rcParams.update({"svg.hashsalt": "penstock", "svg.fonttype": "none", "font.family": "sans-serif"})
-    with open(sys.argv[1]) as f:
-        report = json.load(f)
-    draw(report, sys.argv[2] if len(sys.argv) > 2 else "docs/performance.svg")
+    *paths, picture = sys.argv[1:]
+    draw(figures.read(paths)[1], picture)
 
 
 main()

@@ -1,10 +1,12 @@
-"""Puts the figures of a run into docs/performance.md, between its markers.
+"""Puts the figures of a run, or of several that make up a table, into docs/performance.md, between its markers.
 
-    python3 bench/report.py [docs/measurements/NAME.json] [--accuracy docs/measurements/NAME-accuracy.json]
+    python3 bench/report.py [docs/measurements/NAME.json ...] [--accuracy docs/measurements/NAME-accuracy.json]
 """
 import argparse
 import json
 import re
+
+import figures
 
 PAGE = "docs/performance.md"
 PICTURE = "![how many times as good as each peer](performance.svg)\n\n"
@@ -21,7 +23,8 @@ def table(head, rows):
 
 def machine_lines(report):
     machine = report["machine"]
-    lines = [f"Measured on {report['date']} at commit {report['commit']}: {machine['cpu']} ({' '.join(machine['flags'])}), "
+    ids = list(dict.fromkeys(re.match(r"C\d+", row["id"])[0] for row in report["rows"]))
+    lines = [f"{', '.join(ids)}: measured on {report['date']} at commit {report['commit']}: {machine['cpu']} ({' '.join(machine['flags'])}), "
              f"{machine['cores']} cores, {machine['l3_mib']} MiB of L3, {machine['memory_gib']:.0f} GiB, "
              f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
              f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
@@ -93,15 +96,14 @@ def put(page, name, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="?")
+    parser.add_argument("figures", nargs="*")
     parser.add_argument("--accuracy")
     args = parser.parse_args()
     with open(PAGE, encoding="utf-8") as f:
         page = f.read()
     if args.figures:
-        with open(args.figures) as f:
-            report = json.load(f)
-        page = put(page, "machine", machine_lines(report))
+        runs, report = figures.read(args.figures)
+        page = put(page, "machine", "\n\n".join(machine_lines(run) for run in runs))
         page = put(page, "results", PICTURE + result_table(report))
         page = put(page, "tokens", tokens_table(report))
     if args.accuracy:
