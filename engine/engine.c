@@ -285,7 +285,7 @@ enum status engine_open(struct engine **out, const struct engine_config *asked, 
     struct engine_config config = *asked;
     if (config.max_logit_rows == 0) config.max_logit_rows = config.max_num_seqs;
     struct gguf *gguf;
-    enum status status = gguf_open(&gguf, config.model, err);
+    enum status status = model_file_open(&gguf, &config, err);
     if (status) return status;
     struct engine *engine = mem_calloc(1, sizeof *engine);
     status = open_from(engine, gguf, &config, err);

@@ -19,13 +19,13 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model; /* path of a .gguf file */
+    const char *model; /* path of a .gguf file, or with `dummy` of a config.json */
     int threads;       /* 0: as many as suit */
     bool float32;      /* oracle mode: weights and KV in float32 */
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
     const char *quantization;
-    bool dummy; /* random weights of the file's shapes, made from a fixed seed */
+    bool dummy; /* random weights of the file's shapes, the same ones every time */
     /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
     const char *kv_dtype;
     int max_model_len; /* 0: the model's own */

@@ -63,6 +63,28 @@ void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
+/* ---- random weights ------------------------------------------------------------------------- */
+
+/* How the rows of a matrix are made of nothing, the same on every device and thread: pieces of 8
+ * weights, or in a type with blocks of 8 bytes, each from the seed and its number. */
+struct random_weights {
+    enum dtype type;
+    uint64_t seed;
+    int piece_bytes;
+    float unit;           /* a float weight is -127..127 times this power of two */
+    int block_bytes;      /* of a type with blocks: its bytes are random, but for */
+    int scale_at, min_at; /* where a block has its scale and minimum; -1: none */
+    uint16_t scale, min;  /* which are these, in half precision */
+};
+
+/* Plans rows of K weights of a type: they have such a size that products of activations of size 1
+ * have about size 1. */
+void random_weights_plan(struct random_weights *out, enum dtype type, int K, uint64_t seed);
+
+/* Makes bytes from .. to of the matrix that begins at `data`; `from` is a multiple of
+ * piece_bytes. */
+void random_weights_fill(const struct random_weights *w, void *data, size_t from, size_t to);
+
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
 /* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
@@ -160,6 +182,10 @@ struct backend_ops {
      * STATUS_BAD_FILE or, for a form that the backend has not, STATUS_USAGE. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, enum matrix_form form, struct err *err);
+    /* As matrix_new, of random weights in place of a file's, made where the matrix is to lie: those
+     * that random_weights_plan describes. */
+    enum status (*matrix_random)(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                 int K, uint64_t seed, enum matrix_form form, struct err *err);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 

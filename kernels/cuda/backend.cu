@@ -109,6 +109,12 @@ static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dt
     return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
 }
 
+static enum status op_matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                    int K, uint64_t seed, enum matrix_form form, struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    return matrix_make_random(out, &cuda->staging, cuda->act, type, N, K, seed, form, err);
+}
+
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
     matrix_drop(matrix);
@@ -311,6 +317,7 @@ static const struct backend_ops cuda_ops = {
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
     .matrix_new = op_matrix_new,
+    .matrix_random = op_matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
     .kv_new = op_kv_new,

@@ -4,6 +4,7 @@
  *   backend.cu        open, close, the op table     step.cu    a step's rows on the device
  *   matrix.cu         weights                       staging.cu the way that they come in
  *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
+ *   random.cu         weights made of nothing
  *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
