@@ -171,6 +171,7 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
+    engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
     snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",
              engine->backend->name, engine->backend->path, engine->backend->n_threads,
              engine->backend->n_threads == 1 ? "" : "s");
@@ -444,8 +445,23 @@ void engine_sampled(struct engine *engine, const int32_t *id) {
 }
 
 void engine_time_ops(struct engine *engine, struct op_times *times) {
-    if (engine->backend->times) backend_stop_timing(engine->backend);
-    if (times) backend_time_ops(engine->backend, &engine->timed_ops, times);
+    struct backend *b = engine->backend;
+    if (b->timed) backend_stop_watching(b);
+    if (times || b->ranges) backend_watch_ops(b, &engine->timed_ops, times);
+}
+
+void engine_limits(struct engine *engine, struct device_limits *out) {
+    struct backend *b = engine->backend;
+    *out = (struct device_limits){0};
+    if (b->ops->limits) b->ops->limits(b, out);
+}
+
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head) {
+    const struct model *model = &engine->model;
+    size_t (*bytes)(const struct matrix *) = engine->backend->ops->matrix_bytes;
+    bool tied = model->head == model->embedding;
+    *head = (int64_t)bytes(model->head);
+    *layers = model->weight_bytes - *head - (tied ? 0 : (int64_t)bytes(model->embedding));
 }
 
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {

@@ -127,8 +127,16 @@ float *engine_wait(struct engine *engine);
 void engine_sampled(struct engine *engine, const int32_t *id);
 
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
- * that. For the thread that submits, between two passes. */
+ * that. For the thread that submits, while no pass is in flight. */
 void engine_time_ops(struct engine *engine, struct op_times *times);
+
+/* What the device can do at most, measured now: zeros where the host computes. For the same
+ * thread. */
+void engine_limits(struct engine *engine, struct device_limits *out);
+
+/* Bytes of weights that a pass reads: those of the layers, and those of the head where rows want
+ * logits. Any thread. */
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);

@@ -128,6 +128,7 @@ struct device_sampler;
 struct sample;
 struct sampled;
 struct backend;
+struct device_limits;
 
 /* What a backend keeps a matrix in. */
 enum matrix_form {
@@ -250,6 +251,25 @@ struct backend_ops {
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
     void (*close)(struct backend *b); /* what backend_close does */
+    /* The next three are NULL where ops have ended when they return, and the host's clock will do.
+     * Sets stamp i, 0..N_STAMPS-1, which passes when all that was queued before it has ended. */
+    void (*stamp)(struct backend *b, int i);
+    /* Nanoseconds from one stamp to another: waits until that has passed. */
+    uint64_t (*stamped_ns)(struct backend *b, int from, int to);
+    /* Measures what the device can do at most, in some 100 ms. */
+    void (*limits)(struct backend *b, struct device_limits *out);
+};
+
+enum { N_STAMPS = 2048 };
+struct device_limits {
+    double bytes_per_s; /* of a copy within the device's memory, read and written; 0: not known */
+    double flops_per_s; /* of a large product in bfloat16 by the vendor's library; 0: not known */
+};
+
+/* How a profiler is told what runs: ranges that lie within one another, of one thread. */
+struct range_ops {
+    void (*push)(const char *name);
+    void (*pop)(void);
 };
 
 enum { MAX_IN_FLIGHT = 2 }; /* the most steps that have been submitted and not been waited for */
@@ -262,8 +282,9 @@ struct backend {
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
     int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
-    const struct backend_ops *timed; /* while ops are timed: the backend's own table */
-    struct op_times *times;          /* and where the times go */
+    const struct range_ops *ranges;  /* NULL: no profiler looks */
+    const struct backend_ops *timed; /* while ops are watched: the backend's own table */
+    struct op_times *times;          /* where the times go, or NULL: only ranges are made */
 };
 
 struct backend_config {
@@ -419,22 +440,36 @@ enum op {
     OP_SILU_GATE,
     OP_GATHER,
     OP_LOGITS,
+    OP_SAMPLE, /* on the device */
     OP_DOWNLOAD,
+    OP_STEP_BEGIN, /* a step's arrays go over, and its blocks are copied */
+    OP_BETWEEN,    /* nothing was queued: from a step's end to the next one's begin */
+    OP_STEP,       /* all of a step: where only steps are timed */
     N_OPS,
 };
 
 /* "matmul" and so on. */
 const char *op_name(enum op op);
 
-/* Summed over the calls since timing began. */
+/* Summed over the calls since timing began. Begins as zeros, but for only_steps.
+ *
+ * Where ops only queue work, stamps are set behind them, and what passes between two stamps is the
+ * time of the op between them; they are read when there is no room for more, or at the end. So the
+ * host waits for nothing that it would not wait for. With only_steps a step has two stamps, and
+ * runs as it does untimed: OP_STEP and OP_BETWEEN are all that is counted. */
 struct op_times {
+    bool only_steps;
     uint64_t ns[N_OPS], calls[N_OPS];
+    uint64_t first, next;     /* stamps that were not yet read, by number: 0 is the first one */
+    uint8_t before[N_STAMPS]; /* enum op: what ended with the stamp */
 };
 
-/* From now on every op of a step adds its time to `times`. `table` is the caller's and in use until
- * backend_stop_timing. For the thread that calls the ops, between two steps. */
-void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
-void backend_stop_timing(struct backend *b);
+/* From now on every op of a step adds its time to `times`, and makes a range where a profiler
+ * looks; `times` may be NULL. `table` is the caller's and in use until backend_stop_watching. For
+ * the thread that calls the ops, between two steps. */
+void backend_watch_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
+/* All times are in the table when it returns. */
+void backend_stop_watching(struct backend *b);
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 

@@ -19,8 +19,10 @@
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
+#include "kernels/cuda/stamps.cuh"
 #include "kernels/cuda/step.cuh"
 
 struct angle_table {
@@ -41,6 +43,7 @@ struct cuda {
     struct attention_work attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
+    struct stamps stamps;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -298,12 +301,27 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
     host->ops->parallel(host, fn, arg, n);
 }
 
+/* ---- the device's clock --------------------------------------------------------------------- */
+
+static void op_stamp(struct backend *b, int i) {
+    stamps_set(&cuda_of(b)->stamps, i, cuda_of(b)->stream);
+}
+
+static uint64_t op_stamped_ns(struct backend *b, int from, int to) {
+    return stamps_between(&cuda_of(b)->stamps, from, to);
+}
+
+static void op_limits(struct backend *b, struct device_limits *out) {
+    measure_limits(out, cuda_of(b)->stream);
+}
+
 /* ---- open and close ------------------------------------------------------------------------- */
 
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     staging_release(&cuda->staging);
+    stamps_free(&cuda->stamps);
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
@@ -342,6 +360,9 @@ static const struct backend_ops cuda_ops = {
     .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
+    .stamp = op_stamp,
+    .stamped_ns = op_stamped_ns,
+    .limits = op_limits,
 };
 
 enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
@@ -392,6 +413,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
+    cuda->head.ranges = nvtx_ranges();
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
