@@ -15,7 +15,8 @@
 enum class { PRODUCTS, ATTENTION, ROWS, HEAD, SAMPLING, STEP, N_CLASSES };
 
 static const char *const class_name[N_CLASSES] = {
-    "products", "attention", "norms and other rows", "head", "sampling", "begin, end and between",
+    "norms and products",     "attention", "embedding, RoPE, cache", "head", "sampling",
+    "begin, end and between",
 };
 
 static enum class class_of(enum op op) {

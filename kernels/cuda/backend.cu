@@ -32,6 +32,14 @@ struct angle_table {
     int most_pairs;       /* that there is room for */
 };
 
+enum { WORK_ALIGNMENT = 256 };
+
+/* What stands between the kernels of one op: [max_rows][max_k] each, of the activations' type. */
+struct work {
+    void *memory;
+    void *normed, *gate, *up;
+};
+
 struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
@@ -44,6 +52,7 @@ struct cuda {
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     struct stamps stamps;
+    struct work work;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -185,18 +194,6 @@ static void op_embed(struct backend *b, float *y, const struct matrix *embedding
     embed_rows(y, &embedding->packed, at->token, at->sampled, at->M, cuda->stream);
 }
 
-static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
-                       int M, int K, float epsilon) {
-    struct cuda *cuda = cuda_of(b);
-    rows_norm(cuda->act, y, x, added, gain, NULL, M, K, epsilon, cuda->stream);
-}
-
-static void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
-                         int F) {
-    struct cuda *cuda = cuda_of(b);
-    rows_gate(cuda->act, GATE_SILU, y, gate, up, (size_t)M * (size_t)F, cuda->stream);
-}
-
 static void op_gather(struct backend *b, float *y, const float *x, int K) {
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
@@ -260,22 +257,57 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
-                      int n, int M) {
+/* The rows that go into a product. Without rows to add, a norm only reads x. */
+static const void *normed(struct cuda *cuda, const float *x, const struct norm *norm, int M,
+                          int K) {
+    if (!norm) return x;
+    rows_norm(cuda->act, cuda->work.normed, const_cast<float *>(x), NULL, norm->gain, NULL, M, K,
+              norm->epsilon, cuda->stream);
+    return cuda->work.normed;
+}
+
+static void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                      struct matrix *const *w, int n, int M) {
     struct cuda *cuda = cuda_of(b);
     struct gemm_job jobs[GEMM_MOST_JOBS];
+    const void *rows = normed(cuda, x, norm, M, w[0]->packed.K);
     for (int i = 0; i < n;) {
         int count = 0;
         for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
-        gemm_many(jobs, count, x, M, cuda->stream);
+        gemm_many(jobs, count, rows, M, cuda->stream);
     }
 }
 
-static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
+static void add_product(struct cuda *cuda, float *sum, const void *x, const struct matrix *w,
+                        int M) {
+    struct gemm_epilogue end = {};
+    end.residual = sum;
+    gemm(&w->packed, sum, x, M, &end, cuda->stream);
+}
+
+static void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M) {
+    add_product(cuda_of(b), sum, x, w, M);
+}
+
+static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
+                         struct matrix *up, struct matrix *down, int M) {
+    struct cuda *cuda = cuda_of(b);
+    const struct work *work = &cuda->work;
+    const void *rows = normed(cuda, x, norm, M, gate->packed.K);
+    const struct gemm_job jobs[] = {{&gate->packed, work->gate, NULL},
+                                    {&up->packed, work->up, NULL}};
+    gemm_many(jobs, 2, rows, M, cuda->stream);
+    rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
+              (size_t)M * (size_t)gate->packed.N, cuda->stream);
+    add_product(cuda, x, work->gate, down, M);
+}
+
+static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+                      struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
     struct gemm_epilogue end = {};
     end.float_out = true;
-    gemm(&head->packed, y, x, R, &end, cuda->stream);
+    gemm(&head->packed, y, normed(cuda, x, norm, R, head->packed.K), R, &end, cuda->stream);
 }
 
 /* ---- sampling ------------------------------------------------------------------------------- */
@@ -317,6 +349,16 @@ static void op_limits(struct backend *b, struct device_limits *out) {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
+static void make_work(struct cuda *cuda, const struct backend_config *config) {
+    const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
+    const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
+    const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
+    cuda_must(cudaMalloc(&cuda->work.memory, 3 * bytes), "taking memory for products");
+    cuda->work.normed = cuda->work.memory;
+    cuda->work.gate = (char *)cuda->work.memory + bytes;
+    cuda->work.up = (char *)cuda->work.memory + 2 * bytes;
+}
+
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
@@ -326,6 +368,7 @@ static void op_close(struct backend *b) {
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
+    cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     free(cuda);
@@ -342,12 +385,12 @@ static const struct backend_ops cuda_ops = {
     .kv_free = op_kv_free,
     .step_begin = op_step_begin,
     .embed = op_embed,
-    .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
+    .matmul_add = op_matmul_add,
+    .gated_mlp = op_gated_mlp,
     .logits = op_logits,
     .rope_write = op_rope_write,
     .attention = op_attention,
-    .silu_gate = op_silu_gate,
     .gather = op_gather,
     .sampler_new = op_sampler_new,
     .sampler_free = op_sampler_free,
@@ -417,6 +460,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+    make_work(cuda, config);
     step_memory_open(&cuda->step);
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;

@@ -49,7 +49,7 @@ START_TEST(every_class_has_its_line) {
     const char *const lines[] = {"| pp 10 |",
                                  "| tg 1 |",
                                  "| tg 3 |",
-                                 "| tg 3 | products |",
+                                 "| tg 3 | norms and products |",
                                  "| tg 3 | attention |",
                                  "| tg 3 | sampling |",
                                  "| pp 10 | head |",
