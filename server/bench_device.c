@@ -12,24 +12,21 @@
 
 #include "server/bench_driver.h"
 
-enum class { PRODUCTS, ATTENTION, ROWS, HEAD, SAMPLING, STEP, N_CLASSES };
+enum part { PRODUCTS, ATTENTION, ROWS, HEAD, SAMPLING, STEP, N_PARTS };
 
-static const char *const class_name[N_CLASSES] = {
+static const char *const part_name[N_PARTS] = {
     "norms and products",     "attention", "embedding, RoPE, cache", "head", "sampling",
     "begin, end and between",
 };
 
-static enum class class_of(enum op op) {
-    switch (op){
-        case OP_EMBED : case OP_RMSNORM : case OP_ROPE_WRITE : case OP_SILU_GATE : case
-        OP_GATHER : return ROWS;
-        case OP_ATTENTION : return ATTENTION;
-        case OP_LOGITS : return HEAD;
-        case OP_SAMPLE : return SAMPLING;
-        case OP_DOWNLOAD : case OP_STEP_BEGIN : case OP_BETWEEN : case OP_STEP : return STEP;
-        default : return PRODUCTS;
-    }
-}
+/* By enum op. */
+static const enum part part_of[N_OPS] = {
+    [OP_EMBED] = ROWS,          [OP_MATMUL] = PRODUCTS,     [OP_ROPE_WRITE] = ROWS,
+    [OP_ATTENTION] = ATTENTION, [OP_MATMUL_ADD] = PRODUCTS, [OP_GATED_MLP] = PRODUCTS,
+    [OP_GATHER] = ROWS,         [OP_LOGITS] = HEAD,         [OP_SAMPLE] = SAMPLING,
+    [OP_DOWNLOAD] = STEP,       [OP_STEP_BEGIN] = STEP,     [OP_BETWEEN] = STEP,
+    [OP_STEP] = STEP,
+};
 
 /* ---- what a test must move and compute ------------------------------------------------------ */
 
@@ -49,7 +46,7 @@ static double layer_weights(const struct model_info *m) {
 }
 
 static void count_work(const struct engine *engine, const struct test *t,
-                       struct work work[N_CLASSES]) {
+                       struct work work[N_PARTS]) {
     const struct model_info *m = engine_model(engine);
     int64_t layers, head;
     engine_weights_read(engine, &layers, &head);
@@ -78,13 +75,13 @@ static void print_share(double rate, double limit, double unit) {
 
 static void print_classes(const struct engine *engine, const struct test *t,
                           const struct op_times *times, const struct device_limits *limits) {
-    struct work work[N_CLASSES] = {0};
-    uint64_t ns[N_CLASSES] = {0}, all = 0;
+    struct work work[N_PARTS] = {0};
+    uint64_t ns[N_PARTS] = {0}, all = 0;
     count_work(engine, t, work);
-    for (int op = 0; op < N_OPS; op++) ns[class_of(op)] += times->ns[op], all += times->ns[op];
-    for (int i = 0; i < N_CLASSES; i++) {
+    for (int op = 0; op < N_OPS; op++) ns[part_of[op]] += times->ns[op], all += times->ns[op];
+    for (int i = 0; i < N_PARTS; i++) {
         double seconds = (double)ns[i] * 1e-9;
-        printf("| %s %d | %s | %.1f | %.1f %% |", t->kind, t->number, class_name[i],
+        printf("| %s %d | %s | %.1f | %.1f %% |", t->kind, t->number, part_name[i],
                seconds * 1e6 / t->steps, all ? 100.0 * (double)ns[i] / (double)all : 0.0);
         print_share(seconds > 0 ? work[i].bytes / seconds : 0, limits->bytes_per_s, 1e9);
         print_share(seconds > 0 ? work[i].flops / seconds : 0, limits->flops_per_s, 1e12);
@@ -117,7 +114,7 @@ static double run_test(struct driver *d, const struct test *t, struct op_times *
 static void print_speed(struct driver *d, const struct test *t, int repeats,
                         const struct device_limits *limits) {
     double *seconds = mem_calloc((size_t)repeats, sizeof *seconds);
-    struct work work[N_CLASSES] = {0};
+    struct work work[N_PARTS] = {0};
     struct op_times gaps = {.only_steps = true};
     double bytes = 0, flops = 0;
     run_test(d, t, NULL); /* loads kernels, and captures graphs */
@@ -125,7 +122,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
     double middle = bench_median(seconds, repeats);
     run_test(d, t, &gaps);
     count_work(d->engine, t, work);
-    for (int i = 0; i < N_CLASSES; i++) bytes += work[i].bytes, flops += work[i].flops;
+    for (int i = 0; i < N_PARTS; i++) bytes += work[i].bytes, flops += work[i].flops;
     printf("| %s %d | %.1f | %.3f |", t->kind, t->number,
            (double)t->S * t->rows * t->steps / middle, middle * 1e3 / t->steps);
     print_share(bytes / middle, limits->bytes_per_s, 1e9);
