@@ -69,6 +69,7 @@ static void compare(struct run *run, const char *id, const char *model, const ch
 static void compare_with_cpu(struct run *run, const struct shape *shape, int n, int n_output) {
     struct setup setup = {.shape = shape,
                           .device = "cpu",
+                          .cpu_path = "plain",
                           .kv_dtype = "float32",
                           .float32 = true,
                           .max_seqs = n,
