@@ -33,6 +33,13 @@ void cuda_must(cudaError_t error, const char *what);
 extern bool early_grids;
 void early_grids_find();
 
+inline cudaLaunchAttribute early_attribute() {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    return early;
+}
+
 /* Starts kernel<<<grid, block, smem, stream>>>(args...). Empty grids are not started. */
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream,
@@ -43,9 +50,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream
     config.blockDim = block;
     config.dynamicSmemBytes = smem;
     config.stream = stream;
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early = early_attribute();
     config.attrs = &early;
     config.numAttrs = early_grids;
     cuda_must(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "a kernel's launch");

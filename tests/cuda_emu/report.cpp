@@ -74,8 +74,7 @@ bool streams_are_lazy() {
 }
 
 int architecture() {
-    static const int chosen = atoi(setting("CUDA_EMU_ARCH", "90"));
-    return chosen;
+    return atoi(setting("CUDA_EMU_ARCH", "90"));
 }
 
 bool is_told_to_fail(const char *call) {
