@@ -28,8 +28,8 @@ void cuda_must(cudaError_t error, const char *what);
 
 /* Whether a grid may begin while the one in front of it in its stream runs; grid_wait in ptx.cuh
  * is where it waits for it. Off until early_grids_find has found that the device can do that, and
- * that the kernels were compiled for it: the PTX of sm_80, from which other devices are served, does
- * not wait. */
+ * that the kernels were compiled for it: the PTX of sm_80, from which other devices are served,
+ * does not wait. */
 extern bool early_grids;
 void early_grids_find();
 

@@ -1,23 +1,24 @@
 /* DESIGN: decode steps as CUDA graphs.
  *
- * A decode step of a large model is some hundreds of launches, and at one row each kernel takes
- * but microseconds: the host would launch about as slowly as the device computes. So a step in which
+ * A decode step of a large model is some hundreds of launches, and at one row each kernel takes but
+ * microseconds: the host would launch about as slowly as the device computes. So a step in which
  * every sequence has one row is queued as one graph: a copy of the step's arrays, then the graph,
  * then sampling, whose launches follow the settings of the samples.
  *
  * A graph is recorded once and has its launches' arguments and grids in it. So what changes from
- * step to step lies in device memory, where the arrays' places depend on the bucket alone (step.cu).
- * A bucket's graph runs as many rows as the bucket has; those that the step has not are padding,
- * which writes no keys or values and has no work in attention. One more thing is in the key: a
- * coarse class of how many blocks attention has, so that a short context does not pay for the
- * grid of a long one. As a row's bits depend on no other row and no grid, they are those of plain
- * launches.
+ * step to step lies in device memory, where the arrays' places depend on the bucket alone
+ * (step.cu). A bucket's graph runs as many rows as the bucket has; those that the step has not are
+ * padding, which writes no keys or values and has no work in attention. One more thing is in the
+ * key: a coarse class of how many blocks attention has, so that a short context does not pay for
+ * the grid of a long one. As a row's bits depend on no other row and no grid, they are those of
+ * plain launches.
  *
  * A key that is met for the first time runs plainly, padded as the graph will be: what a first run
  * takes (memory for angles, the loading of kernels) is then not met under capture, and a batch size
- * that comes but once costs no recording. The second time it is recorded, which takes the host about
- * as long as launching it, and the instantiation. No more than `most` are kept; the one that was
- * used longest ago goes, which no step in flight uses, as there are at least as many graphs as those.
+ * that comes but once costs no recording. The second time it is recorded, which takes the host
+ * about as long as launching it, and the instantiation. No more than `most` are kept; the one that
+ * was used longest ago goes, which no step in flight uses, as there are at least as many graphs as
+ * those.
  *
  * A step that cannot be recorded or instantiated is launched plainly, and so are all new keys from
  * then on, after one warning: the cause, as a rule missing memory, would cost each of them the same

@@ -147,8 +147,7 @@ static void put_items(struct layout *to, const struct step *step, int rows, int 
     struct attention_item *items = (struct attention_item *)(to->host + to->used);
     const int n = attention_work_plan(work, items, step, rows);
     for (int i = 0; i < n; i++) items[i].sequence *= stride;
-    work->items =
-        (const struct attention_item *)on_device(to, take(to, (size_t)n * ITEM_NUMBERS));
+    work->items = (const struct attention_item *)on_device(to, take(to, (size_t)n * ITEM_NUMBERS));
 }
 
 /* All of a step, or with `rows` what a graph of so many replays. */

@@ -193,10 +193,9 @@ static const wrong graphs[] = {
     {"capture_alone", ANY, NULL},
     {"graph_goes_early", ANY, "graph: "},
 };
-static const char *const right_kernels[] = {"right_exchange",   "right_in_warp",
-                                            "right_last_block", "right_last_block_leader",
-                                            "right_spin",       "right_cp_async",
-                                            "right_early"};
+static const char *const right_kernels[] = {
+    "right_exchange", "right_in_warp",  "right_last_block", "right_last_block_leader",
+    "right_spin",     "right_cp_async", "right_early"};
 
 enum { SEEDS = 3 };
 #define COUNT(array) ((int)(sizeof array / sizeof *array))

@@ -1,8 +1,8 @@
-/* Decode steps as CUDA graphs, through the scheduler: what requests give alone where every kernel is
- * launched by itself, they give in any company where steps are replayed, in sizes that go through
- * the buckets and back, with one step in flight and with two, where sequences give way and where
- * they are cancelled, with so few graphs that they take each other's place, and where the device
- * refuses to record. */
+/* Decode steps as CUDA graphs, through the scheduler: what requests give alone where every kernel
+ * is launched by itself, they give in any company where steps are replayed, in sizes that go
+ * through the buckets and back, with one step in flight and with two, where sequences give way and
+ * where they are cancelled, with so few graphs that they take each other's place, and where the
+ * device refuses to record. */
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
@@ -163,7 +163,8 @@ END_TEST
 
 /* Two are kept; there are five buckets. */
 START_TEST(graphs_take_each_other_s_place) {
-    const struct setting few = setting_of(BFLOAT16, 2, MANY, 2), all = setting_of(BFLOAT16, 2, MANY, 0);
+    const struct setting few = setting_of(BFLOAT16, 2, MANY, 2),
+                         all = setting_of(BFLOAT16, 2, MANY, 0);
     const unsigned long with_few = run_all(common, &few, false, NULL);
     const unsigned long with_all = run_all(common, &all, false, NULL);
     ck_assert(with_few > 0 || !cuda_emu_graph_launches);

@@ -43,7 +43,7 @@ struct thread {
     exchange fn;
     void *argument;
     bool orders_memory;
-    bool has_waited; /* for the grids in front */
+    bool has_waited;                            /* for the grids in front */
     std::deque<std::vector<async_copy>> groups; /* committed */
     std::vector<async_copy> open_group;
 };

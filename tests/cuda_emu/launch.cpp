@@ -99,9 +99,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
         report("launch", "programmatic serialization is of sm_90 and later");
         return set_error(cudaErrorInvalidValue);
     }
-    return enqueue(config.stream, [config, kernel, body, early] {
-        run_grid(config, kernel, body, early);
-    });
+    return enqueue(config.stream,
+                   [config, kernel, body, early] { run_grid(config, kernel, body, early); });
 }
 
 } // namespace emu
