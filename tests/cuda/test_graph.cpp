@@ -8,7 +8,8 @@
 
 #include "tests/cuda/support.h"
 
-extern "C" __attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
+/* The emulation's; a device does not tell. */
+extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -275,13 +276,15 @@ START_TEST(the_graph_used_longest_ago_goes) {
     run(&graphs, &c, 4, 1, 0);
     run(&graphs, &c, 2, 1, 1);
     ck_assert_int_eq(graphs.n, 3);
+    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 2); /* and a key without one */
     graphs_close(&graphs);
+    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 0);
 }
 END_TEST
 
 /* A refusal costs nothing that was there; only new keys are launched plainly from then on. */
 START_TEST(a_refusal_ends_recording) {
-    if (!cuda_emu_graph_launches) return; /* no device refuses when it is told to */
+    if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
     struct graphs graphs;
     counted c;
     graphs_open(&graphs, 8, 3);

@@ -205,7 +205,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-static unsigned long n_graph_launches;
+static unsigned long n_graphs, n_graph_launches;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);
@@ -229,6 +229,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
     if (refuse_in_capture("cudaGraphInstantiate")) return cudaErrorStreamCaptureUnsupported;
     if (is_told_to_fail("cudaGraphInstantiate")) return set_error(cudaErrorMemoryAllocation);
+    n_graphs++;
     *out = new CUgraphExec_st{graph->nodes};
     return cudaSuccess;
 }
@@ -241,6 +242,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     exec->launched++;
     n_graph_launches++;
     return enqueue(stream, [exec] { exec->ended++; });
+}
+
+unsigned long cuda_emu_graphs() {
+    return n_graphs;
 }
 
 unsigned long cuda_emu_graph_launches() {
@@ -257,6 +262,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
         report("graph", "it is destroyed while a launch of it is still to run");
         run_all_streams();
     }
+    n_graphs--;
     delete exec;
     return cudaSuccess;
 }

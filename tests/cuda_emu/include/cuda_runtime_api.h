@@ -132,7 +132,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-/* Not CUDA's: how many graphs were launched. */
+/* Not CUDA's: how many instantiated graphs there are, and how many launches of such there were. */
+unsigned long cuda_emu_graphs(void);
 unsigned long cuda_emu_graph_launches(void);
 }
 
