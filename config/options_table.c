@@ -58,6 +58,8 @@ const struct option option_table[] = {
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL,
      COMMAND_SERVE | COMMAND_RUN, "Scheduling",
      "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
+    {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
+     "Scheduling", "on a GPU: launch every kernel by itself, no CUDA graphs"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, COMMAND_SERVE | COMMAND_RUN,
      "Scheduling", "for requests that bring none; -1: a new one for each"},
 

@@ -151,6 +151,17 @@ static enum dtype activations_type(const struct engine_config *config) {
     return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
 }
 
+static int smallest(int a, int b, int c) {
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* The largest step in which every sequence may have one row, and a logit row. */
+static int graph_rows(const struct engine_config *config) {
+    if (config->enforce_eager) return 0;
+    return smallest(config->max_num_seqs, config->max_num_batched_tokens, config->max_logit_rows);
+}
+
 static enum status open_backend(struct engine *engine, const struct engine_config *config,
                                 struct err *err) {
     const struct model_info *m = &engine->model.info;
@@ -165,6 +176,8 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m->H,
+        .graph_rows = graph_rows(config),
+        .graphs = config->max_graphs,
     };
     bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
@@ -363,10 +376,18 @@ int engine_in_flight(const struct engine *engine) {
     return engine->in_flight;
 }
 
+static void forward(void *arg, const struct step *step) {
+    struct engine *engine = arg;
+    engine->model.family->forward(&engine->model, step, engine->cache);
+}
+
 static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
-    engine->model.family->forward(&engine->model, &pass->step, engine->cache);
+    if (b->ops->run)
+        b->ops->run(b, &pass->step, engine->cache, forward, engine);
+    else
+        forward(engine, &pass->step);
     if (!b->host_memory && !pass->sampled)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));

@@ -38,6 +38,8 @@ struct engine_config {
     const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
     const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
     bool host_samples;          /* the device is not to sample, for tests */
+    bool enforce_eager;         /* CUDA: no step runs as a graph */
+    int max_graphs;             /* CUDA: that are kept, for tests; 0: as many as suit */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;

@@ -201,6 +201,13 @@ struct backend_ops {
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
 
+    /* Does what forward(arg, step) does, which calls step_begin and the ops of one pass; NULL where
+     * that would be all. A device may queue the same work without calling it, from what it has
+     * recorded, or may call it with a copy of the step that has more rows, of M, S and R alike,
+     * than the step's arrays have: those rows' results belong to nobody. So which ops `forward`
+     * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
+    void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
+                void (*forward)(void *arg, const struct step *step), void *arg);
     /* Declares the step that the following calls belong to, and does its block copies in
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
@@ -304,6 +311,10 @@ struct backend_config {
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */
     int heads;       /* H of all calls of attention */
+    /* Steps of at most so many rows, one for each sequence, run as CUDA graphs; 0: none. At most
+     * the other limits, and the rows that activations and logits have room for. */
+    int graph_rows;
+    int graphs; /* that are kept; 0: as many as suit */
 };
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
