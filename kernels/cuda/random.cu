@@ -1,6 +1,8 @@
 /* Random weights: a thread a piece. kernels/cpu/random.c says what they are. */
 #include "kernels/cuda/random.cuh"
 
+#include "kernels/cuda/ptx.cuh"
+
 constexpr int RANDOM_THREADS = 256, WORDS = 8; /* of the largest piece, 8 float32 */
 
 __device__ static uint64_t word_at(uint64_t seed, uint64_t i) {
@@ -28,6 +30,7 @@ __device__ static uint32_t block_byte(const struct random_weights &w, uint64_t a
 
 __global__ void __launch_bounds__(RANDOM_THREADS)
     random_kernel(uint8_t *data, struct random_weights w, size_t from, size_t to) {
+    grid_begin();
     const size_t each = (size_t)w.piece_bytes;
     const size_t at = from + ((size_t)blockIdx.x * RANDOM_THREADS + threadIdx.x) * each;
     if (at >= to) return;
