@@ -35,9 +35,12 @@ struct engine_config {
     int in_flight;              /* steps in flight, 1..MAX_IN_FLIGHT; 0: as suits the backend */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
-    const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
-    const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
-    bool host_samples;          /* the device is not to sample, for tests */
+    /* of a GPU's memory, what all may take that is not the host's; 0: nine tenths */
+    double gpu_memory_utilization;
+    int64_t swap_space; /* the host's bytes for preempted sequences; 0: none; -1: as is worth it */
+    const char *device; /* NULL or "cpu"; "cuda"; "auto": a GPU that can be used, or the CPU */
+    const char *cpu_path; /* NULL: the best; or a path's name, for tests */
+    bool host_samples;    /* the device is not to sample, for tests */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -72,6 +75,13 @@ struct engine_memory {
     int64_t kv_bytes_per_token;
     int n_blocks, block_size;
     int max_model_len; /* tokens of one sequence, prompt and output */
+    /* On a GPU, and 0 on the CPU: */
+    struct device_memory device; /* as it was before anything was taken */
+    double share;                /* of it, that may be taken in all */
+    int64_t sampling;            /* counts of tokens, [max_num_seqs][V], and results */
+    int64_t steps; /* a step's arrays, and what attention works in: it grows with the cache */
+    int64_t kept;  /* of the share, kept free for graphs and for what grows in service */
+    int64_t swap;  /* the host's, for preempted sequences */
 };
 
 /* The next six: any thread; what they return lives as long as the engine. */
@@ -80,7 +90,8 @@ const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* NULL: the model has none */
 const struct chat_template *engine_chat_template(const struct engine *engine);
-const char *engine_backend_name(const struct engine *engine); /* "cpu avx512vnni, 2 threads" */
+/* "cpu avx512vnni, 2 threads"; with "auto", why it is that one */
+const char *engine_backend_name(const struct engine *engine);
 int engine_threads(const struct engine *engine); /* compute threads, the caller's included */
 
 /* Milliseconds that it took to read the weights into the backend's layout. Any thread. */

@@ -50,6 +50,9 @@ struct engine_config engine_config_from(const struct options *options) {
         .in_flight = options->steps_in_flight,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
+        .gpu_memory_utilization =
+            options->gpu_memory_utilization > 0 ? options->gpu_memory_utilization : -1,
+        .swap_space = options->swap_space,
         .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
     };
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/room.cuh"
 
 enum { MOVE_THREADS = 128 };
 
@@ -140,15 +141,13 @@ static bool plan(struct kv_cache *cache) {
 
 /* The memory is zeroed: a part of a block that was never written holds numbers. */
 static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
-    void *memory = nullptr;
-    cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error == cudaSuccess) error = cudaMemset(memory, 0, bytes);
+    static const struct room keys_or_values = {
+        "keys or values", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
+    void *memory;
+    const enum status status = room_device(&memory, bytes, &keys_or_values, err);
+    if (!status) cuda_must(cudaMemset(memory, 0, bytes), "clearing the cache");
     *out = (uint8_t *)memory;
-    if (error == cudaSuccess) return STATUS_OK;
-    cudaGetLastError(); /* it has been dealt with */
-    return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "the GPU has no room for %zu MiB of keys or values: %s", bytes >> 20,
-                   cudaGetErrorString(error));
+    return status;
 }
 
 static enum status check(const struct kv_config *c, struct err *err) {
@@ -180,6 +179,16 @@ static enum status take_all(struct kv_cache *cache, struct err *err) {
     cache->key_scale = (float *)scales;
     cache->value_scale = cache->key_scale + n;
     return STATUS_OK;
+}
+
+size_t kv_cache_bytes(const struct kv_config *config) {
+    struct kv_cache sizes = {};
+    sizes.config = *config;
+    if (!plan(&sizes)) return SIZE_MAX;
+    const size_t L = (size_t)config->L;
+    const size_t scales =
+        config->dtype == DTYPE_E4M3 ? (size_t)config->n_blocks * (size_t)config->G : 0;
+    return 2 * L * (sizes.layer_bytes + scales * sizeof(float));
 }
 
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {

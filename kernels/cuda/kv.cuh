@@ -9,6 +9,9 @@
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err);
 void kv_cache_free(struct kv_cache *cache);
 
+/* The bytes that it takes; SIZE_MAX when that is no size. */
+size_t kv_cache_bytes(const struct kv_config *config);
+
 /* Copies blocks from[i] to to[i] in all layers, all at once: no block is both source and target,
  * and none is target twice. The lists are device memory. */
 void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,

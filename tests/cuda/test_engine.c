@@ -196,7 +196,7 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
     } wrong[] = {
         {"bfloat16", NULL, "cpu", "dtype", false},
         {"float16", NULL, NULL, "dtype", false},
-        {"auto", "fp8", "auto", "quantization", false},
+        {"auto", "fp8", "cpu", "quantization", false},
         {"float32", "fp8", "cuda", "quantization", true},
     };
     char *file = model_file(&exact[0], 0);
