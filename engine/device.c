@@ -55,12 +55,15 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
 struct pool_on {
     struct backend *b;
     struct kv_config config;
+    bool swaps;
 };
 
 static int64_t pool_bytes(void *arg, int n_blocks) {
     struct pool_on *on = arg;
     on->config.n_blocks = n_blocks;
     size_t bytes = on->b->ops->kv_bytes(on->b, &on->config);
+    size_t beside = on->swaps ? on->b->ops->swap_bytes(on->b, &on->config) : 0;
+    if (__builtin_add_overflow(bytes, beside, &bytes)) return INT64_MAX;
     return bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
 }
 
@@ -69,7 +72,7 @@ enum status device_plan_pool(struct backend *b, struct engine_memory *memory,
                              struct err *err) {
     if (!b->ops->memory) return STATUS_OK;
     struct device_memory now;
-    struct pool_on on = {b, *kv};
+    struct pool_on on = {b, *kv, memory->swap > 0};
     struct pool_cost cost = {pool_bytes, &on};
     b->ops->memory(b, &now);
     return memory_device_pool(memory, config, &now, &cost, err);

@@ -32,6 +32,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
+#include "engine/swap.h"
 
 /* A step that was submitted and not yet waited for. */
 struct pass {
@@ -47,6 +48,7 @@ struct engine {
     struct chat_template *chat_template;
     struct backend *backend;
     struct kv_cache *cache;
+    struct engine_swap swap;
     char backend_name[256];
     double weights_ms;
     int n_end_ids;
@@ -293,6 +295,8 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_results(engine, config, err);
     if (!status) status = open_cache(engine, config, err);
+    if (!status)
+        status = swap_open(&engine->swap, engine->backend, engine->cache, &engine->memory, err);
     enum status text_status = end_text(&text, err); /* what is wrong there is told first */
     return text_status ? text_status : status;
 }
@@ -318,6 +322,7 @@ void engine_close(struct engine *engine) {
     if (!engine) return;
     if (engine->backend) {
         close_results(engine);
+        swap_close(&engine->swap);
         if (engine->cache) engine->backend->ops->kv_free(engine->backend, engine->cache);
         model_close(&engine->model);
         backend_close(engine->backend);
@@ -356,6 +361,10 @@ double engine_weights_ms(const struct engine *engine) {
 const int32_t *engine_end_ids(const struct engine *engine, int *n) {
     *n = engine->n_end_ids;
     return engine->end_ids;
+}
+
+struct engine_swap *engine_swap(struct engine *engine) {
+    return engine->swap.swap ? &engine->swap : NULL;
 }
 
 int engine_threads(const struct engine *engine) {

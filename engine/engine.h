@@ -137,6 +137,27 @@ float *engine_wait(struct engine *engine);
  * may be in flight. */
 void engine_sampled(struct engine *engine, const int32_t *id);
 
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+/* The host's memory for blocks of the cache that give way to others: slots of a block each. For the
+ * thread that submits; NULL where nothing is swapped. The functions are the swap ops of kernels.h:
+ * all is in the order of the calls and of the passes that were launched. */
+struct engine_swap;
+struct engine_swap *engine_swap(struct engine *engine);
+
+/* How many there are. */
+int engine_swap_slots(const struct engine_swap *swap);
+/* Has memory for slots 0..n-1; false when there is none. */
+bool engine_swap_reserve(struct engine_swap *swap, int n);
+/* Queues the copies of block[i] to slot[i]; passes that are launched later may write the blocks. */
+void engine_swap_out(struct engine_swap *swap, const int32_t *block, const int32_t *slot, int n);
+/* Queues the copies of slot[i] to block[i], which no pass may touch before engine_swap_arrive:
+ * those that are launched after it find them there. */
+void engine_swap_in(struct engine_swap *swap, const int32_t *slot, const int32_t *block, int n);
+void engine_swap_arrive(struct engine_swap *swap);
+
+/* ---- looking on ----------------------------------------------------------------------------- */
+
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
  * that. For the thread that submits, between two passes. */
 void engine_time_ops(struct engine *engine, struct op_times *times);

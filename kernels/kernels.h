@@ -102,6 +102,7 @@ static inline int32_t late_token(int32_t r) {
 
 struct matrix;
 struct kv_cache;
+struct kv_swap;
 struct device_sampler;
 struct sample;
 struct sampled;
@@ -182,6 +183,29 @@ struct backend_ops {
     enum status (*kv_new)(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
+
+    /* Bytes of the device that swap_new takes, at most. */
+    size_t (*swap_bytes)(struct backend *b, const struct kv_config *config);
+    /* A place in the host's memory for blocks of a cache, which give way to others and come back;
+     * these are NULL on the CPU. It has slots for as many blocks as `bytes` hold, at least one, and
+     * takes their memory when they are wanted. Copies run beside the steps; all is in the order of
+     * the calls, as if each had ended before the next. Fails with STATUS_USAGE where there is no
+     * room for what copies pass through. */
+    enum status (*swap_new)(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
+                            int64_t bytes, int *n_slots, struct err *err);
+    void (*swap_free)(struct backend *b, struct kv_swap *swap); /* before its cache */
+    /* Has memory for slots 0..n-1; false when there is none. */
+    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, int n);
+    /* Queues the copy of block[i] to slot[i], for n of them, as the steps that were begun leave
+     * them. Later ones may write the blocks at once. The lists are read before this returns. */
+    void (*swap_out)(struct backend *b, struct kv_swap *swap, const int32_t *block,
+                     const int32_t *slot, int n);
+    /* Queues the copy of slot[i] to block[i], which no step may touch until swap_arrive; the slots
+     * may be given to others at once. */
+    void (*swap_in)(struct backend *b, struct kv_swap *swap, const int32_t *slot,
+                    const int32_t *block, int n);
+    /* Steps that are begun from now on see what swap_in has brought. */
+    void (*swap_arrive)(struct backend *b, struct kv_swap *swap);
 
     /* Declares the step that the following calls belong to, and does its block copies in
      * `cache`. */

@@ -23,6 +23,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/step.cuh"
+#include "kernels/cuda/swap.cuh"
 
 struct angle_table {
     const float *inv_freq; /* NULL: not made in this step */
@@ -198,6 +199,18 @@ static void op_kv_free(struct backend *b, struct kv_cache *cache) {
     kv_cache_free(cache);
 }
 
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static size_t op_swap_bytes(struct backend *b, const struct kv_config *config) {
+    (void)b;
+    return kv_swap_bytes(config, &SWAP_SIZES);
+}
+
+static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
+                               int64_t bytes, int *n_slots, struct err *err) {
+    return kv_swap_new(out, cache, &SWAP_SIZES, bytes, n_slots, cuda_of(b)->stream, err);
+}
+
 /* ---- a step --------------------------------------------------------------------------------- */
 
 /* Does one copy of the list read or write what another one writes? */
@@ -362,6 +375,13 @@ static const struct backend_ops cuda_ops = {
     .kv_bytes = op_kv_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
+    .swap_bytes = op_swap_bytes,
+    .swap_new = op_swap_new,
+    .swap_free = kv_swap_free,
+    .swap_reserve = kv_swap_reserve,
+    .swap_out = kv_swap_out,
+    .swap_in = kv_swap_in,
+    .swap_arrive = kv_swap_arrive,
     .step_begin = op_step_begin,
     .embed = op_embed,
     .rmsnorm = op_rmsnorm,

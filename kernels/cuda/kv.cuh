@@ -25,6 +25,12 @@ void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, 
                cudaStream_t stream);
 void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
                 cudaStream_t stream);
+/* The same with a list of at most KV_LIST blocks in the host's memory, which is read at once. */
+enum { KV_LIST = 256 };
+void kv_gather_listed(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
+                      cudaStream_t stream);
+void kv_scatter_listed(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
+                       cudaStream_t stream);
 /* Bytes of a stage of n blocks. */
 size_t kv_stage_bytes(const struct kv_cache *cache, int n);
 
