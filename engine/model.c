@@ -99,15 +99,14 @@ struct field {
     bool per_logit_row;
 };
 
-#define N_FIELDS 11
+#define N_FIELDS 7
 
 static void activation_fields(struct activations *a, const struct model_info *m,
                               struct field fields[N_FIELDS]) {
     const struct field all[N_FIELDS] = {
-        {&a->x, m->K, false},        {&a->norm, m->K, false},     {&a->q, m->H * m->D, false},
-        {&a->k, m->G * m->D, false}, {&a->v, m->G * m->D, false}, {&a->mixed, m->H * m->D, false},
-        {&a->out, m->K, false},      {&a->gate, m->F, false},     {&a->up, m->F, false},
-        {&a->rows, m->K, true},      {&a->logits, m->V, true},
+        {&a->x, m->K, false},        {&a->q, m->H * m->D, false},     {&a->k, m->G * m->D, false},
+        {&a->v, m->G * m->D, false}, {&a->mixed, m->H * m->D, false}, {&a->rows, m->K, true},
+        {&a->logits, m->V, true},
     };
     memcpy(fields, all, sizeof all);
 }

@@ -23,11 +23,8 @@ struct layer {
 struct activations {
     int max_rows, max_logit_rows;
     float *x;         /* [M][K] the residual stream */
-    float *norm;      /* [M][K] */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *mixed;     /* [M][H*D] what attention gives */
-    float *out;       /* [M][K] what a block adds to the stream */
-    float *gate, *up; /* [M][F] */
     float *rows;      /* [R][K] */
     float *logits;    /* [R][V] */
 };

@@ -84,17 +84,15 @@ static enum status load(struct model *model, const struct weights *weights,
     return status;
 }
 
-/* x += added, what the layer before left to be added (NULL: nothing); then k and v of all rows into
- * the cache, from norm(x); q for what comes next. */
-static void project(struct model *model, int index, const float *added, int M,
-                    struct kv_cache *cache) {
+/* k and v of all rows into the cache, from norm(x); q for what comes next. */
+static void project(struct model *model, int index, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_info *m = &model->info;
     struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
+    const struct norm norm = {layer->attention_norm, m->rms_epsilon};
     const struct rope rope = {m->D_rope, model->inv_freq, model->family->rope};
-    b->ops->rmsnorm(b, a->norm, a->x, added, layer->attention_norm, M, m->K, m->rms_epsilon);
-    b->ops->matmul(b, (float *const[]){a->q, a->k, a->v}, a->norm,
+    b->ops->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm,
                    (struct matrix *const[]){layer->wq, layer->wk, layer->wv}, 3, M);
     b->ops->rope_write(b, cache, index, &rope, m->H, a->q, a->k, a->v);
 }
@@ -107,19 +105,13 @@ static void attend(struct model *model, int index, const struct kv_cache *cache)
     b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
 }
 
-/* M rows: x += output(mixed), then out = down(silu(gate(norm(x))) * up(norm(x))), which the norm
- * that comes next adds to x. */
+/* M rows: x += output(mixed), then x += down(silu(gate(norm(x))) * up(norm(x))). */
 static void transform(struct model *model, int index, float *x, const float *mixed, int M) {
     struct backend *b = model->backend;
-    const struct model_info *m = &model->info;
-    struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
-    b->ops->matmul(b, &a->out, mixed, &layer->wo, 1, M);
-    b->ops->rmsnorm(b, a->norm, x, a->out, layer->mlp_norm, M, m->K, m->rms_epsilon);
-    b->ops->matmul(b, (float *const[]){a->gate, a->up}, a->norm,
-                   (struct matrix *const[]){layer->gate, layer->up}, 2, M);
-    b->ops->silu_gate(b, a->gate, a->gate, a->up, M, m->F);
-    b->ops->matmul(b, &a->out, a->gate, &layer->down, 1, M);
+    const struct norm norm = {layer->mlp_norm, model->info.rms_epsilon};
+    b->ops->matmul_add(b, x, mixed, layer->wo, M);
+    b->ops->gated_mlp(b, x, &norm, layer->gate, layer->up, layer->down, M);
 }
 
 /* After the last layer's keys and values only the rows go on that want logits: their x and what
@@ -132,18 +124,18 @@ static void forward(struct model *model, const struct step *step, struct kv_cach
     b->ops->step_begin(b, step, cache);
     b->ops->embed(b, a->x, model->embedding);
     for (int i = 0; i < last; i++) {
-        project(model, i, i > 0 ? a->out : NULL, step->M, cache);
+        project(model, i, step->M, cache);
         attend(model, i, cache);
         transform(model, i, a->x, a->mixed, step->M);
     }
-    project(model, last, last > 0 ? a->out : NULL, step->M, cache);
+    project(model, last, step->M, cache);
     if (step->R == 0) return;
+    const struct norm norm = {model->final_norm, m->rms_epsilon};
     attend(model, last, cache);
     b->ops->gather(b, a->rows, a->x, m->K);
     b->ops->gather(b, a->q, a->mixed, m->H * m->D);
     transform(model, last, a->rows, a->q, step->R);
-    b->ops->rmsnorm(b, a->norm, a->rows, a->out, model->final_norm, step->R, m->K, m->rms_epsilon);
-    b->ops->logits(b, a->logits, a->norm, model->head, step->R);
+    b->ops->logits(b, a->logits, a->rows, &norm, model->head, step->R);
 }
 
 const struct model_family model_llama = {

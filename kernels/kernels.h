@@ -130,6 +130,13 @@ struct rope {
     enum rope_layout layout;
 };
 
+/* What rows go through on their way into a product: x / sqrt(mean(x^2) + epsilon) * gain[K] (Zhang
+ * and Sennrich 2019). Where an op takes NULL for it, nothing. */
+struct norm {
+    const float *gain; /* device memory */
+    float epsilon;
+};
+
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
@@ -214,16 +221,18 @@ struct backend_ops {
     /* y[M][K] = rows token[0..M) of the embedding matrix [V][K], dequantised; late tokens are read
      * from the step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct matrix *embedding);
-    /* x[M][K] += added[M][K] unless `added` is NULL, then y[M][K] = x / sqrt(mean(x^2) + epsilon) *
-     * gain[K] for each row (Zhang and Sennrich 2019). */
-    void (*rmsnorm)(struct backend *b, float *y, float *x, const float *added, const float *gain,
-                    int M, int K, float epsilon);
-    /* y[i][M][N_i] = x[M][K] times w[i]^T for n matrices of the same K: x is quantised once for
-     * all. */
-    void (*matmul)(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
-                   int n, int M);
-    /* y[R][N] = x[R][K] times head^T, in float32: the logits. */
-    void (*logits)(struct backend *b, float *y, const float *x, struct matrix *head, int R);
+    /* y[i][M][N_i] = norm(x[M][K]) times w[i]^T for n matrices of the same K. */
+    void (*matmul)(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                   struct matrix *const *w, int n, int M);
+    /* sum[M][N] += x[M][K] times w^T. */
+    void (*matmul_add)(struct backend *b, float *sum, const float *x, struct matrix *w, int M);
+    /* x[M][K] += (silu(n times gate^T) * (n times up^T)) times down^T, where n = norm(x), gate and
+     * up are [F][K] and down is [K][F] (Shazeer 2020). */
+    void (*gated_mlp)(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
+                      struct matrix *up, struct matrix *down, int M);
+    /* y[R][N] = norm(x[R][K]) times head^T, in float32: the logits. */
+    void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
+                   struct matrix *head, int R);
     /* Turns q[M][H][D] in place and k[M][G][D], and puts k and v[M][G][D] into the step's slots of
      * one layer. k is left turned or as it was. */
     void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
@@ -232,9 +241,6 @@ struct backend_ops {
      * its sequence in one layer (grouped queries: head h reads key-value head h * G / H). */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, int H, float scale);
-    /* y[M][F] = silu(gate) * up; y may be gate. */
-    void (*silu_gate)(struct backend *b, float *y, const float *gate, const float *up, int M,
-                      int F);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
     /* What the device samples rows of V logits with: these three are NULL on the CPU, where the
@@ -431,11 +437,11 @@ const struct logit_ops *backend_cpu_logit_ops(const char *name);
 
 enum op {
     OP_EMBED,
-    OP_RMSNORM,
     OP_MATMUL,
     OP_ROPE_WRITE,
     OP_ATTENTION,
-    OP_SILU_GATE,
+    OP_MATMUL_ADD,
+    OP_GATED_MLP,
     OP_GATHER,
     OP_LOGITS,
     OP_DOWNLOAD,

@@ -7,9 +7,9 @@
 
 const char *op_name(enum op op) {
     static const char *const names[N_OPS] = {
-        [OP_EMBED] = "embed",         [OP_RMSNORM] = "norm",
-        [OP_MATMUL] = "matmul",       [OP_ROPE_WRITE] = "rope and kv write",
-        [OP_ATTENTION] = "attention", [OP_SILU_GATE] = "silu gate",
+        [OP_EMBED] = "embed",         [OP_MATMUL] = "q k v",
+        [OP_ATTENTION] = "attention", [OP_ROPE_WRITE] = "rope and kv write",
+        [OP_GATED_MLP] = "mlp",       [OP_MATMUL_ADD] = "attention output",
         [OP_GATHER] = "gather",       [OP_LOGITS] = "head",
         [OP_DOWNLOAD] = "download",
     };
@@ -28,14 +28,18 @@ static void embed(struct backend *b, float *y, const struct matrix *embedding) {
     TIMED(OP_EMBED, embed(b, y, embedding));
 }
 
-static void rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
-                    int M, int K, float epsilon) {
-    TIMED(OP_RMSNORM, rmsnorm(b, y, x, added, gain, M, K, epsilon));
+static void matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                   struct matrix *const *w, int n, int M) {
+    TIMED(OP_MATMUL, matmul(b, y, x, norm, w, n, M));
 }
 
-static void matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
-                   int n, int M) {
-    TIMED(OP_MATMUL, matmul(b, y, x, w, n, M));
+static void matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M) {
+    TIMED(OP_MATMUL_ADD, matmul_add(b, sum, x, w, M));
+}
+
+static void gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
+                      struct matrix *up, struct matrix *down, int M) {
+    TIMED(OP_GATED_MLP, gated_mlp(b, x, norm, gate, up, down, M));
 }
 
 static void rope_write(struct backend *b, struct kv_cache *cache, int layer,
@@ -48,17 +52,13 @@ static void attention(struct backend *b, float *y, const float *q, const struct 
     TIMED(OP_ATTENTION, attention(b, y, q, cache, layer, H, scale));
 }
 
-static void silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
-                      int F) {
-    TIMED(OP_SILU_GATE, silu_gate(b, y, gate, up, M, F));
-}
-
 static void gather(struct backend *b, float *y, const float *x, int K) {
     TIMED(OP_GATHER, gather(b, y, x, K));
 }
 
-static void logits(struct backend *b, float *y, const float *x, struct matrix *w, int R) {
-    TIMED(OP_LOGITS, logits(b, y, x, w, R));
+static void logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+                   struct matrix *w, int R) {
+    TIMED(OP_LOGITS, logits(b, y, x, norm, w, R));
 }
 
 static void download(struct backend *b, void *host, const void *device, size_t bytes) {
@@ -75,11 +75,11 @@ void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_ti
     b->times = times;
     *table = *b->ops;
     table->embed = embed;
-    table->rmsnorm = rmsnorm;
     table->matmul = matmul;
     table->rope_write = rope_write;
     table->attention = attention;
-    table->silu_gate = silu_gate;
+    table->matmul_add = matmul_add;
+    table->gated_mlp = gated_mlp;
     table->gather = gather;
     table->logits = logits;
     table->download = download;

@@ -19,7 +19,7 @@ static float *product(struct backend *b, enum dtype type, int N, int K, const vo
     ck_assert_msg(b->ops->matrix_new(b, &w, type, N, K, rows, false, &err) == STATUS_OK, "%s",
                   err.message);
     float *y = mem_calloc((size_t)M * (size_t)N, sizeof *y);
-    b->ops->matmul(b, &y, x, &w, 1, M);
+    b->ops->matmul(b, &y, x, NULL, &w, 1, M);
     b->ops->matrix_free(b, w);
     return y;
 }

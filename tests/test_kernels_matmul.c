@@ -23,7 +23,7 @@ static float *product(struct backend *b, enum dtype type, int N, int K, const vo
                       const float *x, int M, bool as_float) {
     struct matrix *w = matrix_of(b, type, N, K, rows, as_float);
     float *y = mem_calloc((size_t)M * (size_t)N, sizeof *y);
-    b->ops->matmul(b, &y, x, &w, 1, M);
+    b->ops->matmul(b, &y, x, NULL, &w, 1, M);
     b->ops->matrix_free(b, w);
     return y;
 }
@@ -173,7 +173,7 @@ START_TEST(matrices_share_a_call) {
         y[i] = mem_alloc((size_t)M * (size_t)sizes[i] * sizeof(float));
         free(rows);
     }
-    b->ops->matmul(b, y, x, w, 3, M);
+    b->ops->matmul(b, y, x, NULL, w, 3, M);
     for (int i = 0; i < 3; i++) {
         assert_same_floats(y[i], alone[i], (size_t)M * (size_t)sizes[i], dtype_name((int)types[i]));
         free(y[i]), free(alone[i]);

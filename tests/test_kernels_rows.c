@@ -19,7 +19,7 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 struct rows {
     int M, K;
     const float *x, *more;
-    float *y, *sum; /* sum: of x and what is added to it, where an op adds */
+    float *y;
 };
 
 static void check_rows(void (*op)(struct backend *b, const struct rows *rows), int K) {
@@ -27,43 +27,58 @@ static void check_rows(void (*op)(struct backend *b, const struct rows *rows), i
     size_t n = (size_t)MOST_ROWS * (size_t)K;
     float *x = random_floats(&state, n), *more = random_floats(&state, n);
     float *right = mem_alloc(n * sizeof *right), *y = mem_alloc(n * sizeof *y);
-    float *right_sum = mem_calloc(n, sizeof *y), *sum = mem_calloc(n, sizeof *y);
     struct backend *plain = open_backend("plain", 1, MOST_ROWS, K);
-    op(plain, &(struct rows){MOST_ROWS, K, x, more, right, right_sum});
+    op(plain, &(struct rows){MOST_ROWS, K, x, more, right});
     backend_close(plain);
     for (const char *const *path = backend_cpu_paths(); *path; path++) {
         for (int threads = 1; threads <= 4; threads++) {
             int M = threads == 1 ? 1 : MOST_ROWS - threads;
             struct backend *b = open_backend(*path, threads, MOST_ROWS, K);
-            op(b, &(struct rows){M, K, x, more, y, sum});
+            op(b, &(struct rows){M, K, x, more, y});
             assert_same_floats(y, right, (size_t)M * (size_t)K, *path);
-            assert_same_floats(sum, right_sum, (size_t)M * (size_t)K, *path);
             backend_close(b);
         }
     }
-    free(x), free(more), free(right), free(y), free(right_sum), free(sum);
+    free(x), free(more), free(right), free(y);
 }
 
 static void do_rmsnorm(struct backend *b, const struct rows *r) {
-    memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float)); /* in place */
-    b->ops->rmsnorm(b, r->y, r->y, NULL, r->more, r->M, r->K, 1e-5f);
+    for (int m = 0; m < r->M; m++)
+        cpu_of(b)->path->rmsnorm(r->y + m * r->K, r->x + m * r->K, r->more, r->K, 1e-5f);
 }
 
-static void do_add_rmsnorm(struct backend *b, const struct rows *r) {
-    memcpy(r->sum, r->x, (size_t)(r->M * r->K) * sizeof(float));
-    b->ops->rmsnorm(b, r->y, r->sum, r->more, r->more, r->M, r->K, 1e-5f);
-    for (int i = 0; i < r->M * r->K; i++) ck_assert(r->sum[i] == r->x[i] + r->more[i]);
+/* y[n] = silu(gate) * up, as what becomes the inputs of float weights. */
+static void gate_row(const struct path *path, float *y, const float *gate, const float *up, int n) {
+    struct activations a = {.M = 1, .K = n, .width = 1, .floats = true, .x = y};
+    for (int i = 0; i < blocks_of(n); i++) {
+        int left = n - i * BLOCK;
+        path->gate_block(&a, 0, i, 1, gate + i * BLOCK, up + i * BLOCK,
+                         left < BLOCK ? left : BLOCK);
+    }
 }
 
-static void do_silu_gate(struct backend *b, const struct rows *r) {
-    memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float)); /* in place, as the model does it */
-    b->ops->silu_gate(b, r->y, r->y, r->more, r->M, r->K);
+static void do_gate(struct backend *b, const struct rows *r) {
+    for (int m = 0; m < r->M; m++)
+        gate_row(cpu_of(b)->path, r->y + m * r->K, r->x + m * r->K, r->more + m * r->K, r->K);
+}
+
+/* Columns of 16 at a time, as a panel's outputs come. */
+static void do_add_panels(struct backend *b, const struct rows *r) {
+    memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float));
+    for (int m = 0; m < r->M; m++)
+        for (int k = 0; k < r->K; k += LANES) {
+            float panel[LANES] = {0};
+            int n = r->K - k < LANES ? r->K - k : LANES;
+            memcpy(panel, r->more + m * r->K + k, (size_t)n * sizeof *panel);
+            cpu_of(b)->path->add_panel(r->y + m * r->K + k, (size_t)r->K, panel, 1, n);
+        }
+    for (int i = 0; i < r->M * r->K; i++) ck_assert(r->y[i] == r->x[i] + r->more[i]);
 }
 
 START_TEST(paths_give_the_same_bytes) {
     check_rows(do_rmsnorm, lengths[_i]);
-    check_rows(do_silu_gate, lengths[_i]);
-    check_rows(do_add_rmsnorm, lengths[_i]);
+    check_rows(do_gate, lengths[_i]);
+    check_rows(do_add_panels, lengths[_i]);
 }
 END_TEST
 
@@ -72,9 +87,8 @@ START_TEST(rows_are_accurate) {
     uint64_t state = 9;
     float *x = random_floats(&state, (size_t)K), *g = random_floats(&state, (size_t)K);
     float *y = mem_alloc((size_t)K * sizeof *y), *z = mem_alloc((size_t)K * sizeof *z);
-    struct backend *b = open_backend("plain", 1, 1, K);
-    b->ops->rmsnorm(b, y, x, NULL, g, 1, K, 1e-5f);
-    b->ops->silu_gate(b, z, x, g, 1, K);
+    plain_rmsnorm(y, x, g, K, 1e-5f);
+    gate_row(&path_plain, z, x, g, K);
     double sum = 0;
     for (int k = 0; k < K; k++) sum += (double)x[k] * (double)x[k];
     for (int k = 0; k < K; k++) {
@@ -83,7 +97,6 @@ START_TEST(rows_are_accurate) {
         ck_assert_double_le(fabs(norm - (double)y[k]), 4e-7 * fabs(norm) + 1e-30);
         ck_assert_double_le(fabs(silu - (double)z[k]), 4e-7 * fabs(silu) + 1e-30);
     }
-    backend_close(b);
     free(x), free(g), free(y), free(z);
 }
 END_TEST
@@ -119,7 +132,7 @@ START_TEST(silu_of_extremes) {
     }
     for (const char *const *path = backend_cpu_paths(); *path; path++) {
         struct backend *b = open_backend(*path, 1, 1, N);
-        b->ops->silu_gate(b, y, gate, up, 1, N);
+        gate_row(cpu_of(b)->path, y, gate, up, N);
         assert_same_floats(y, right, N, *path);
         backend_close(b);
     }

@@ -79,8 +79,9 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
 }
 
-static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
-    op_matmul(b, &y, x, &head, 1, R);
+static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+                      struct matrix *head, int R) {
+    op_matmul(b, &y, x, norm, &head, 1, R);
 }
 
 static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
@@ -125,7 +126,7 @@ static void op_close(struct backend *b) {
     assert(!cpu->slabs); /* every matrix was freed */
     pool_free(cpu->pool);
     cpu_drop_heads(cpu);
-    mem_large_free(cpu->memory, cpu->memory_bytes);
+    cpu_drop_inputs(cpu);
     free(cpu);
 }
 
@@ -139,12 +140,12 @@ static const struct backend_ops cpu_ops = {
     .kv_free = op_kv_free,
     .step_begin = op_step_begin,
     .embed = op_embed,
-    .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
     .logits = op_logits,
     .rope_write = op_rope_write,
     .attention = op_attention,
-    .silu_gate = op_silu_gate,
+    .matmul_add = op_matmul_add,
+    .gated_mlp = op_gated_mlp,
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
@@ -179,7 +180,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .n_threads = pool_threads(cpu->pool),
                                  .host_memory = true,
                                  .in_flight = 1};
-    cpu_plan_activations(cpu);
+    cpu_plan_inputs(cpu);
     *out = &cpu->head;
     return STATUS_OK;
 }

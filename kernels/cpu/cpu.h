@@ -5,11 +5,11 @@
  *   dtype.c       types, half precision         pool.c       the compute threads
  *   dequantise.c  reading GGUF blocks           threads.c    how many of them
  *   matrix.c      weights in panels             features.c   what the processor has
- *   matmul.c      the product's work list       paths.c      which path that makes possible
- *   attention.c   the work list of attention    backend.c    open, close, the op table
- *   kv.c          the paged cache               rows.c       ops on rows, split over the threads
- *   half.c        panels of two-byte floats     heads.c      RoPE and the write to the cache
- *                                               fast_logits.inc  rows of logits, for sampling
+ *   inputs.c      making products' inputs       paths.c      which path that makes possible
+ *   matmul.c      the products' work lists      backend.c    open, close, the op table
+ *   attention.c   the work list of attention    rows.c       ops on rows, split over the threads
+ *   kv.c          the paged cache               heads.c      RoPE and the write to the cache
+ *   half.c        panels of two-byte floats     fast_logits.inc  rows of logits, for sampling
  *
  *   *_plain.c     the plain path
  *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
@@ -185,9 +185,10 @@ static inline const uint8_t *matrix_scales(const struct matrix *w, int panel, in
  * block's rows stand closer together (`width` of them), and a single row is one run of bytes. */
 struct activations {
     int M, K, width;
-    int8_t *q;          /* [tile][K/32][width][32] codes -127..127 */
-    float *scale;       /* [tile][K/32][width] an input is scale * q */
-    float *sum;         /* [tile][K/32][width] scale * sum of the block's q */
+    bool quantised, halves, floats; /* which of what follows the matrices ask for */
+    int8_t *q;                      /* [tile][K/32][width][32] codes -127..127 */
+    float *scale;                   /* [tile][K/32][width] an input is scale * q */
+    float *sum;                     /* [tile][K/32][width] scale * sum of the block's q */
     int32_t *minus_sum; /* [tile][K/32][3][width] minus the sum of q: all, first 16, last 16 */
     float *x;           /* [tile][K][width] inputs unquantised, for float weights */
     /* for two-byte weights, K rounded up to blocks: */
@@ -293,13 +294,17 @@ enum { PART_MAX = 0, PART_SUM = 1, PART_VALUES = LANES };
 /* The functions that differ from one instruction set to another; all give the same bits. */
 struct path {
     const char *name;
-    /* x[K] += added[K] unless that is NULL, then y[K] = x normalised. */
-    void (*rmsnorm)(float *y, float *x, const float *added, const float *gain, int K,
-                    float epsilon);
+    /* y[K] = x normalised. */
+    void (*rmsnorm)(float *y, const float *x, const float *gain, int K, float epsilon);
     /* Turns heads of one row by the angles whose cosines and sines [D_rope/2] are given. */
     void (*rope)(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                  enum rope_layout layout);
-    void (*silu_gate)(float *y, const float *gate, const float *up, size_t n);
+    /* Block i of rows [0, rows) of a tile of `a` becomes silu(gate) * up, in the forms that `a`
+     * asks for; gate and up are [rows][BLOCK], of which n numbers count. */
+    void (*gate_block)(struct activations *a, int tile, int i, int rows, const float *gate,
+                       const float *up, int n);
+    /* y[r * stride + lane] += x[r][LANES] for `rows` rows and n lanes. */
+    void (*add_panel)(float *y, size_t stride, const float *x, int rows, int n);
     void (*to_halves)(uint16_t *out, const float *x, size_t n);
     /* Codes of at most `most` and a scale for each SCALED numbers. */
     void (*to_codes)(int16_t *codes, float *scales, const float *x, int n, int most);
@@ -343,10 +348,12 @@ bool amx_group(const struct matrix *w, int panel, const struct activations *a, i
 
 /* The plain path's functions, and the exponential that all paths compute. */
 float plain_exp(float x);
-void plain_rmsnorm(float *y, float *x, const float *added, const float *gain, int K, float epsilon);
+void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon);
 void plain_rope(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                 enum rope_layout layout);
-void plain_silu_gate(float *y, const float *gate, const float *up, size_t n);
+void plain_gate_block(struct activations *a, int tile, int i, int rows, const float *gate,
+                      const float *up, int n);
+void plain_add_panel(float *y, size_t stride, const float *x, int rows, int n);
 void plain_to_halves(uint16_t *out, const float *x, size_t n);
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int most);
 void plain_quantise(struct activations *a, int row, const float *x);
@@ -389,14 +396,26 @@ struct rope_table {
     float *cosine, *sine; /* [max_rows][D/2] */
 };
 
+enum { GROUP = 16 }; /* tiles that pass by a panel together: 256 rows */
+
+/* What a thread works in. */
+struct thread_scratch {
+    struct activations own; /* a tile of inputs, where every thread makes its own */
+    uint64_t made_for;      /* the number of the product that they are of */
+    float *row;             /* [max_k] a row after its norm */
+    float *outputs;         /* [2][GROUP * LANES][BLOCK] that are not finished */
+};
+
 struct cpu {
     struct backend head;
     const struct path *path;
     struct pool *pool;
     int max_rows, max_k;
-    const struct step *step; /* since step_begin */
-    struct slab *slabs;      /* memory of the matrices, the newest first */
-    struct activations act;
+    const struct step *step;        /* since step_begin */
+    struct slab *slabs;             /* memory of the matrices, the newest first */
+    struct activations act, hidden; /* inputs of a product; of an MLP's second one */
+    struct thread_scratch *threads; /* [n_threads] */
+    uint64_t n_products;            /* so far */
     /* planned when the cache is made, for the largest D seen */
     int max_d;
     struct rope_table rope[ROPE_TABLES];
@@ -404,7 +423,7 @@ struct cpu {
     size_t rope_bytes; /* of one table's memory */
     float *attention;  /* scratch of the threads, then of the split context */
     size_t attention_bytes;
-    void *memory; /* of `act` */
+    void *memory; /* of all inputs and the threads' scratch */
     size_t memory_bytes;
 };
 
@@ -415,18 +434,35 @@ static inline struct cpu *cpu_of(struct backend *b) {
 /* Plans scratch that depends on the size of a head. */
 void cpu_plan_heads(struct cpu *cpu, int D);
 void cpu_drop_heads(struct cpu *cpu);
-void cpu_plan_activations(struct cpu *cpu);
+
+/* ---- inputs of products (inputs.c) ---------------------------------------------------------- */
+
+void cpu_plan_inputs(struct cpu *cpu);
+void cpu_drop_inputs(struct cpu *cpu);
+/* `a` is to be M rows of K inputs, in the forms that n matrices ask for. */
+void inputs_begin(struct activations *a, int M, int K, struct matrix *const *w, int n);
+/* Makes the inputs of one tile out of rows [M][K], through the norm unless it is NULL; `row` is
+ * scratch. */
+void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, const float *x,
+                      const struct norm *norm, float *row);
+
+static inline int tiles_of(int M) {
+    return (M + LANES - 1) / LANES;
+}
+static inline int rows_of_tile(int M, int tile) {
+    return M - tile * LANES < LANES ? M - tile * LANES : LANES;
+}
 
 /* The ops, by file. */
 void op_embed(struct backend *b, float *y, const struct matrix *embedding);
-void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain, int M,
-                int K, float epsilon);
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct rope *rope,
                    int H, float *q, float *k, const float *v);
-void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M, int F);
 void op_gather(struct backend *b, float *y, const float *x, int K);
-void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w, int n,
-               int M);
+void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+               struct matrix *const *w, int n, int M);
+void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M);
+void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
+                  struct matrix *up, struct matrix *down, int M);
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);

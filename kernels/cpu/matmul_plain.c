@@ -67,6 +67,23 @@ void plain_quantise_half(struct activations *a, int row, const float *x) {
     }
 }
 
+/* Puts a block of a row where float weights want it. */
+static void put_floats(struct activations *a, int tile, int i, int row, const float *x, int n) {
+    size_t width = (size_t)a->width, first = (size_t)tile * (size_t)a->K + (size_t)i * BLOCK;
+    for (int k = 0; k < n; k++) a->x[(first + (size_t)k) * width + (size_t)row] = x[k];
+}
+
+void plain_gate_block(struct activations *a, int tile, int i, int rows, const float *gate,
+                      const float *up, int n) {
+    for (int r = 0; r < rows; r++, gate += BLOCK, up += BLOCK) {
+        float x[BLOCK] = {0};
+        for (int k = 0; k < n; k++) x[k] = gate[k] / (1.0f + plain_exp(-gate[k])) * up[k];
+        if (a->quantised) quantise_block(a, tile * LANES + r, i, x);
+        if (a->halves) quantise_half_block(a, activation_at(a, tile, i, r), x);
+        if (a->floats) put_floats(a, tile, i, r, x, n);
+    }
+}
+
 static int dot(const struct block *w, const int8_t *q, int from, int to) {
     int sum = 0;
     for (int k = from; k < to; k++) sum += (w->code[k] - w->zero) * q[k];

@@ -10,12 +10,10 @@ enum {
 
 struct rows_job {
     struct cpu *cpu;
-    float *y, *x;
-    const float *added, *gain, *gate, *up;
+    float *y;
     const struct matrix *w;
     size_t length; /* of a row */
     int M, rows;   /* rows in all, and in one piece */
-    float epsilon;
 };
 
 /* Runs fn on pieces of rows that hold about PIECE numbers or more. */
@@ -47,43 +45,6 @@ void op_embed(struct backend *b, float *y, const struct matrix *embedding) {
     struct rows_job job = {
         .cpu = cpu, .y = y, .w = embedding, .M = cpu->step->M, .length = (size_t)embedding->K};
     run_rows(&job, embed_piece);
-}
-
-static void rmsnorm_piece(void *arg, int i, int thread) {
-    (void)thread;
-    struct rows_job *job = arg;
-    for (int m = i * job->rows; m < piece_end(job, i); m++) {
-        size_t at = (size_t)m * job->length;
-        job->cpu->path->rmsnorm(job->y + at, job->x + at, job->added ? job->added + at : NULL,
-                                job->gain, (int)job->length, job->epsilon);
-    }
-}
-
-void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain, int M,
-                int K, float epsilon) {
-    struct rows_job job = {.cpu = cpu_of(b),
-                           .y = y,
-                           .x = x,
-                           .added = added,
-                           .gain = gain,
-                           .M = M,
-                           .length = (size_t)K,
-                           .epsilon = epsilon};
-    run_rows(&job, rmsnorm_piece);
-}
-
-static void silu_gate_piece(void *arg, int i, int thread) {
-    (void)thread;
-    struct rows_job *job = arg;
-    size_t from = (size_t)i * (size_t)job->rows * job->length;
-    size_t to = (size_t)piece_end(job, i) * job->length;
-    job->cpu->path->silu_gate(job->y + from, job->gate + from, job->up + from, to - from);
-}
-
-void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M, int F) {
-    struct rows_job job = {
-        .cpu = cpu_of(b), .y = y, .gate = gate, .up = up, .M = M, .length = (size_t)F};
-    run_rows(&job, silu_gate_piece);
 }
 
 void op_gather(struct backend *b, float *y, const float *x, int K) {

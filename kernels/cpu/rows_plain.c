@@ -31,9 +31,7 @@ float plain_exp(float x) {
     return p * power;
 }
 
-void plain_rmsnorm(float *y, float *x, const float *added, const float *gain, int K,
-                   float epsilon) {
-    for (int k = 0; added && k < K; k++) x[k] = x[k] + added[k];
+void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon) {
     float s[LANES] = {0};
     for (int k = 0; k < K; k++) s[k % LANES] = fmaf(x[k], x[k], s[k % LANES]);
     float r = 1.0f / sqrtf(tree_sum(s) / (float)K + epsilon);
@@ -53,8 +51,11 @@ void plain_rope(float *x, int heads, int D, int D_rope, const float *cosine, con
     }
 }
 
-void plain_silu_gate(float *y, const float *gate, const float *up, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + plain_exp(-gate[i])) * up[i];
+void plain_add_panel(float *y, size_t stride, const float *x, int rows, int n) {
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < n; i++)
+            y[(size_t)r * stride + (size_t)i] =
+                y[(size_t)r * stride + (size_t)i] + x[r * LANES + i];
 }
 
 void plain_to_halves(uint16_t *out, const float *x, size_t n) {
@@ -65,7 +66,8 @@ const struct path path_plain = {
     .name = "plain",
     .rmsnorm = plain_rmsnorm,
     .rope = plain_rope,
-    .silu_gate = plain_silu_gate,
+    .gate_block = plain_gate_block,
+    .add_panel = plain_add_panel,
     .to_halves = plain_to_halves,
     .to_codes = plain_to_codes,
     .quantise = plain_quantise,

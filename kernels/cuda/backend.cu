@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/find.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/matrix.cuh"
@@ -32,6 +33,14 @@ struct angle_table {
     int most_pairs;       /* that there is room for */
 };
 
+enum { WORK_ALIGNMENT = 256 };
+
+/* What stands between the kernels of one op: [max_rows][max_k] each, of the activations' type. */
+struct work {
+    void *memory;
+    void *normed, *gate, *up;
+};
+
 struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
@@ -43,6 +52,7 @@ struct cuda {
     struct attention_work attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
+    struct work work;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -201,11 +211,6 @@ static void op_kv_free(struct backend *b, struct kv_cache *cache) {
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-static size_t op_swap_bytes(struct backend *b, const struct kv_config *config) {
-    (void)b;
-    return kv_swap_bytes(config, &SWAP_SIZES);
-}
-
 static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
                                int64_t bytes, int *n_slots, struct err *err) {
     return kv_swap_new(out, cache, &SWAP_SIZES, bytes, n_slots, cuda_of(b)->stream, err);
@@ -243,18 +248,6 @@ static void op_embed(struct backend *b, float *y, const struct matrix *embedding
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
     embed_rows(y, &embedding->packed, at->token, at->sampled, at->M, cuda->stream);
-}
-
-static void op_rmsnorm(struct backend *b, float *y, float *x, const float *added, const float *gain,
-                       int M, int K, float epsilon) {
-    struct cuda *cuda = cuda_of(b);
-    rows_norm(cuda->act, y, x, added, gain, NULL, M, K, epsilon, cuda->stream);
-}
-
-static void op_silu_gate(struct backend *b, float *y, const float *gate, const float *up, int M,
-                         int F) {
-    struct cuda *cuda = cuda_of(b);
-    rows_gate(cuda->act, GATE_SILU, y, gate, up, (size_t)M * (size_t)F, cuda->stream);
 }
 
 static void op_gather(struct backend *b, float *y, const float *x, int K) {
@@ -308,22 +301,57 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static void op_matmul(struct backend *b, float *const *y, const float *x, struct matrix *const *w,
-                      int n, int M) {
+/* The rows that go into a product. Without rows to add, a norm only reads x. */
+static const void *normed(struct cuda *cuda, const float *x, const struct norm *norm, int M,
+                          int K) {
+    if (!norm) return x;
+    rows_norm(cuda->act, cuda->work.normed, const_cast<float *>(x), NULL, norm->gain, NULL, M, K,
+              norm->epsilon, cuda->stream);
+    return cuda->work.normed;
+}
+
+static void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                      struct matrix *const *w, int n, int M) {
     struct cuda *cuda = cuda_of(b);
     struct gemm_job jobs[GEMM_MOST_JOBS];
+    const void *rows = normed(cuda, x, norm, M, w[0]->packed.K);
     for (int i = 0; i < n;) {
         int count = 0;
         for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
-        gemm_many(jobs, count, x, M, cuda->stream);
+        gemm_many(jobs, count, rows, M, cuda->stream);
     }
 }
 
-static void op_logits(struct backend *b, float *y, const float *x, struct matrix *head, int R) {
+static void add_product(struct cuda *cuda, float *sum, const void *x, const struct matrix *w,
+                        int M) {
+    struct gemm_epilogue end = {};
+    end.residual = sum;
+    gemm(&w->packed, sum, x, M, &end, cuda->stream);
+}
+
+static void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M) {
+    add_product(cuda_of(b), sum, x, w, M);
+}
+
+static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
+                         struct matrix *up, struct matrix *down, int M) {
+    struct cuda *cuda = cuda_of(b);
+    const struct work *work = &cuda->work;
+    const void *rows = normed(cuda, x, norm, M, gate->packed.K);
+    const struct gemm_job jobs[] = {{&gate->packed, work->gate, NULL},
+                                    {&up->packed, work->up, NULL}};
+    gemm_many(jobs, 2, rows, M, cuda->stream);
+    rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
+              (size_t)M * (size_t)gate->packed.N, cuda->stream);
+    add_product(cuda, x, work->gate, down, M);
+}
+
+static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+                      struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
     struct gemm_epilogue end = {};
     end.float_out = true;
-    gemm(&head->packed, y, x, R, &end, cuda->stream);
+    gemm(&head->packed, y, normed(cuda, x, norm, R, head->packed.K), R, &end, cuda->stream);
 }
 
 /* ---- sampling ------------------------------------------------------------------------------- */
@@ -351,6 +379,21 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
+static enum status make_work(struct cuda *cuda, const struct backend_config *config,
+                             struct err *err) {
+    static const struct room products = {"what products work in", "max-num-batched-tokens",
+                                         "lower --max-num-batched-tokens"};
+    const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
+    const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
+    const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
+    const enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
+    if (status) return status;
+    cuda->work.normed = cuda->work.memory;
+    cuda->work.gate = (char *)cuda->work.memory + bytes;
+    cuda->work.up = (char *)cuda->work.memory + 2 * bytes;
+    return STATUS_OK;
+}
+
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     if (cuda->stream) cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
@@ -360,6 +403,7 @@ static void op_close(struct backend *b) {
     for (cudaEvent_t event : cuda->fetched)
         if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
+    cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
     if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     free(cuda);
@@ -375,7 +419,7 @@ static const struct backend_ops cuda_ops = {
     .kv_bytes = op_kv_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
-    .swap_bytes = op_swap_bytes,
+    .swap_bytes = kv_swap_bytes,
     .swap_new = op_swap_new,
     .swap_free = kv_swap_free,
     .swap_reserve = kv_swap_reserve,
@@ -384,12 +428,12 @@ static const struct backend_ops cuda_ops = {
     .swap_arrive = kv_swap_arrive,
     .step_begin = op_step_begin,
     .embed = op_embed,
-    .rmsnorm = op_rmsnorm,
     .matmul = op_matmul,
+    .matmul_add = op_matmul_add,
+    .gated_mlp = op_gated_mlp,
     .logits = op_logits,
     .rope_write = op_rope_write,
     .attention = op_attention,
-    .silu_gate = op_silu_gate,
     .gather = op_gather,
     .sampler_new = op_sampler_new,
     .sampler_free = op_sampler_free,
@@ -403,37 +447,6 @@ static const struct backend_ops cuda_ops = {
     .parallel = op_parallel,
     .close = op_close,
 };
-
-enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
-
-/* Finds out what device there is. */
-static enum status find_device(cudaDeviceProp *prop, struct err *err) {
-    int count = 0; /* stays as it is where there is no driver */
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(prop, 0);
-    if (error != cudaSuccess || count == 0) {
-        cudaGetLastError(); /* it has been dealt with */
-        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
-                       count == 0 && error == cudaSuccess ? "there is none"
-                                                          : cudaGetErrorString(error));
-    }
-    if (prop->major < LEAST_MAJOR)
-        return err_set(err, STATUS_USAGE, "device",
-                       "--device cuda: %s has compute capability %d.%d; 8.0 is the least",
-                       prop->name, prop->major, prop->minor);
-    return STATUS_OK;
-}
-
-enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
-                              struct err *err) {
-    cudaDeviceProp prop;
-    *memory = {};
-    const enum status status = find_device(&prop, err);
-    if (status) return status;
-    *memory = room_left();
-    snprintf(name, size, "%s", prop.name);
-    return STATUS_OK;
-}
 
 static enum status check_config(const struct backend_config *config, struct err *err) {
     const enum dtype act = config->activations;
@@ -466,7 +479,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
-    if (!status) status = find_device(&prop, err);
+    if (!status) status = device_find(&prop, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
@@ -476,6 +489,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     status = open_stream(cuda, err);
+    if (!status) status = make_work(cuda, config, err);
     if (status) {
         op_close(&cuda->head);
         return status;

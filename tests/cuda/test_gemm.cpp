@@ -462,7 +462,7 @@ static void check_oracle(const kind &k, int M, int N, int K) {
     ck_assert_int_eq(
         cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), MATRIX_FLOAT32, &err), 0);
     float *y = want.data();
-    cpu->ops->matmul(cpu, &y, x.data(), &matrix, 1, M);
+    cpu->ops->matmul(cpu, &y, x.data(), nullptr, &matrix, 1, M);
     cpu->ops->matrix_free(cpu, matrix);
     backend_close(cpu);
     assert_same_floats(got.data(), want.data(), want.size(), k.name);

@@ -102,14 +102,14 @@ static void check_products(const world &on, int M) {
         y.push_back(new rows_of(b, (size_t)(M * outputs[i]) * on.width(on.act)));
         to[i] = y.back()->data;
     }
-    b->ops->matmul(b, to, device_x.data, on.w, N_MATRICES, M);
+    b->ops->matmul(b, to, device_x.data, nullptr, on.w, N_MATRICES, M);
     for (int i = 0; i < N_MATRICES; i++) {
         check(y[(size_t)i]->read(on.act), x, on.weights[i], M, outputs[i], rounding_of(on.act),
               text("matrix %d of %d rows, activations %s", i, M, dtype_name(on.act)));
         delete y[(size_t)i];
     }
     rows_of logits(b, (size_t)(M * outputs[1]) * sizeof(float));
-    b->ops->logits(b, logits.data, device_x.data, on.w[1], M);
+    b->ops->logits(b, logits.data, device_x.data, nullptr, on.w[1], M);
     check(logits.read(DTYPE_F32), x, on.weights[1], M, outputs[1], rounding_of(on.act),
           text("logits of %d rows, activations %s", M, dtype_name(on.act)));
 }
