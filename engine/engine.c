@@ -19,6 +19,10 @@
  * host by engine_sampled, after which the device has nothing else to do, or the device itself,
  * behind the pass of an engine_submit_samples. That is launched at once, whatever it needs, and
  * brings back what came of its samples instead of logits.
+ *
+ * A device may fail while passes are in flight. It is asked after each wait: what it has brought
+ * before is lost too, since nobody could tell which of it is whole. Passes are counted on as if
+ * they ran, so that whoever has submitted them can wait for all of them.
  */
 #include "engine/engine.h"
 
@@ -249,6 +253,13 @@ static void finish_memory(struct engine *engine) {
     engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    struct backend *b = engine->backend;
+    if (!b->ops->failed || !b->ops->failed(b, err)) return false;
+    if (err) snprintf(err->code, sizeof err->code, "device_failed");
+    return true;
+}
+
 static enum status load_weights(struct engine *engine, const struct gguf *gguf,
                                 const struct engine_config *config, struct err *err) {
     uint64_t began = now_ns();
@@ -277,6 +288,7 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
         open_results(engine, config);
         finish_memory(engine);
     }
+    if (!status && engine_failed(engine, err)) status = STATUS_SERVER_ERROR;
     enum status text_status = end_text(&text, err); /* what is wrong there is told first */
     return text_status ? text_status : status;
 }
@@ -420,17 +432,20 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     engine->backend->ops->await(engine->backend, i);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return engine->host_results + i * max_samples(engine);
 }
 
 float *engine_wait(struct engine *engine) {
     struct backend *b = engine->backend;
     const struct pass *pass = &engine->passes[engine->first];
-    assert(engine->n_passes > 0 && pass->launched && !pass->sampled);
+    assert(engine->n_passes > 0 && !pass->sampled);
+    assert(pass->launched || engine_failed(engine, NULL)); /* then engine_sampled never came */
     if (!b->host_memory) b->ops->await(b, engine->first);
     engine->waited_rows = pass->step.R;
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return b->host_memory ? engine->model.act.logits : engine->host_logits;
 }
 

@@ -57,6 +57,11 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     return NULL;
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    (void)engine, (void)err;
+    return false;
+}
+
 int engine_in_flight(const struct engine *engine) {
     (void)engine;
     return 1;

@@ -321,6 +321,7 @@ static void prepare_threads(const dim3 &size) {
 
 bool block_run(const dim3 &size, const uint3 &index, const body &body) {
     running_body = &body;
+    host = {}; /* whichever thread that is now */
     blockIdx = index;
     prepare_threads(size);
     running = pick();

@@ -79,6 +79,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
                has_cluster(config) ? "; clusters are not emulated" : "");
         return set_error(cudaErrorInvalidConfiguration);
     }
+    if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     return enqueue(config.stream, [config, kernel, body] { run_grid(config, kernel, body); });
 }
 

@@ -19,6 +19,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
         return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
     default:
@@ -27,7 +29,7 @@ const char *cudaGetErrorName(cudaError_t error) {
 }
 
 const char *cudaGetErrorString(cudaError_t error) {
-    return cudaGetErrorName(error);
+    return error == cudaErrorLaunchFailure ? "unspecified launch failure" : cudaGetErrorName(error);
 }
 
 /* ---- the device ----------------------------------------------------------------------------- */
@@ -102,6 +104,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
     if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (bytes > DEVICE_BYTES - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
     return set_error(device_malloc(memory, bytes));
 }
@@ -113,6 +116,7 @@ cudaError_t cudaFree(void *memory) {
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     *memory = malloc(bytes ? bytes : 1);
     return *memory ? cudaSuccess : set_error(cudaErrorMemoryAllocation);
 }
@@ -129,6 +133,7 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
@@ -140,6 +145,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 

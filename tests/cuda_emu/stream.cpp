@@ -69,6 +69,10 @@ void run_all_streams() {
     for (CUstream_st *stream : streams) run(stream);
 }
 
+void drop_all_streams() {
+    for (CUstream_st *stream : streams) stream->queue.clear();
+}
+
 cudaError_t enqueue(cudaStream_t handle, work what) {
     CUstream_st *stream = stream_of(handle);
     if (stream->capturing) {
@@ -117,6 +121,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (stream_of(stream)->capturing) {
         refuse_in_capture("cudaStreamSynchronize");
         return cudaErrorStreamCaptureUnsupported;
@@ -130,6 +135,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (refuse_in_capture("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     return last_error;
@@ -163,6 +169,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_RECORD)) return error;
     event->stream = stream_of(stream);
     uint64_t number = ++event->recorded;
     return enqueue(stream, [event, number] { event->done = number; });
@@ -176,6 +183,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (event->done < event->recorded) run(event->stream);
     return last_error;
 }
@@ -213,6 +221,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     for (const work &node : exec->nodes) {
         cudaError_t error = enqueue(stream, node);
         if (error != cudaSuccess) return error;

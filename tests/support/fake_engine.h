@@ -40,6 +40,8 @@ struct fake_engine {
     int first, n_passes;
     uint64_t n_late, n_dropped; /* rows, jobs */
     int32_t *id;                /* [max_logit_rows] what was sampled last, or -1 */
+    int fails_at;               /* number of the wait, from 1, that finds the device failed; or 0 */
+    int n_waits;
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);
