@@ -370,6 +370,10 @@ static void check_step(const struct engine *engine, const struct step *step) {
     (void)step;
 }
 
+bool engine_on_host(const struct engine *engine) {
+    return engine->backend->host_memory;
+}
+
 int engine_in_flight(const struct engine *engine) {
     return engine->in_flight;
 }

@@ -91,6 +91,9 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
 /* ---- running -------------------------------------------------------------------------------- */
 
+/* Are passes computed by the host's own processor? Any thread. */
+bool engine_on_host(const struct engine *engine);
+
 /* How many passes may be submitted before the first one is waited for: 1..MAX_IN_FLIGHT. Any
  * thread. */
 int engine_in_flight(const struct engine *engine);

@@ -54,12 +54,19 @@ struct engine_config engine_config_from(const struct options *options) {
     };
 }
 
+/* Rows that a step of decodes may take beside them: as many as take about as long again. */
+static int mixed_prefill_tokens(const struct options *options, const struct engine *engine) {
+    if (options->max_mixed_prefill_tokens > 0) return options->max_mixed_prefill_tokens;
+    return engine_on_host(engine) ? 16 : 512;
+}
+
 struct scheduler_config scheduler_config_from(const struct options *options,
                                               const struct engine *engine) {
     const struct engine_memory *memory = engine_memory(engine);
     return (struct scheduler_config){
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
+        .max_mixed_prefill_tokens = mixed_prefill_tokens(options, engine),
         .max_model_len = memory->max_model_len,
         .max_queued_requests = options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
