@@ -38,6 +38,14 @@ struct engine_port {
     bool (*wait)(void *self, struct sample_job *jobs, int n);
     /* After that: which call of the device did. NULL where no step fails. */
     void (*why)(void *self, struct err *err);
+    /* Slots of the host's memory that blocks can be swapped to, or 0, and then these are NULL: the
+     * functions of engine.h. All is in the order of the calls: a step that was submitted before has
+     * been launched by then, as there is no other in flight. */
+    int n_slots;
+    bool (*swap_reserve)(void *self, int n);
+    void (*swap_out)(void *self, const int32_t *block, const int32_t *slot, int n);
+    void (*swap_in)(void *self, const int32_t *slot, const int32_t *block, int n);
+    void (*swap_arrive)(void *self);
     void (*close)(void *self); /* frees the port, not the engine */
 };
 

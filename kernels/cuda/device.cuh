@@ -29,6 +29,10 @@ void cuda_must(cudaError_t error, const char *what);
 /* The same, where the caller cannot go on without it: was it a success? */
 bool cuda_did(cudaError_t error, const char *what);
 
+/* Of a call for memory: was there any? If not, the caller deals with it; what failed for another
+ * reason is noted. */
+bool cuda_took(cudaError_t error);
+
 /* Has a call failed? Then nothing is launched any more, and what was to be computed is not
  * there. */
 bool cuda_failed();

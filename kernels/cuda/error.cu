@@ -41,6 +41,13 @@ void cuda_must(cudaError_t error, const char *what) {
     if (error != cudaSuccess) note(error, what);
 }
 
+bool cuda_took(cudaError_t error) {
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorMemoryAllocation) note(error, "taking memory");
+    cudaGetLastError(); /* it has been dealt with */
+    return false;
+}
+
 bool cuda_failed() {
     return failed.load(std::memory_order_relaxed);
 }

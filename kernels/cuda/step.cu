@@ -10,15 +10,24 @@
 
 #include <string.h>
 
-void step_memory_open(struct step_memory *memory) {
+#include "kernels/cuda/room.cuh"
+
+enum status step_memory_open(struct step_memory *memory, struct err *err) {
     *memory = step_memory{};
-    cuda_must(cudaEventCreateWithFlags(&memory->copied, cudaEventDisableTiming), "an event");
+    return room_made(cudaEventCreateWithFlags(&memory->copied, cudaEventDisableTiming), "event",
+                     err);
+}
+
+static void drop(struct step_memory *memory) {
+    cuda_must(cudaFreeHost(memory->host), "freeing a step's host memory");
+    cuda_must(cudaFree(memory->device), "freeing a step's memory");
+    memory->host = memory->device = nullptr;
+    memory->capacity = 0;
 }
 
 void step_memory_close(struct step_memory *memory) {
-    cuda_must(cudaFreeHost(memory->host), "freeing a step's host memory");
-    cuda_must(cudaFree(memory->device), "freeing a step's memory");
-    cuda_must(cudaEventDestroy(memory->copied), "freeing an event");
+    drop(memory);
+    if (memory->copied) cuda_must(cudaEventDestroy(memory->copied), "freeing an event");
 }
 
 enum { ITEM_NUMBERS = sizeof(struct attention_item) / sizeof(int32_t) };
@@ -29,24 +38,36 @@ static size_t line_of(int last, int B) {
     return (size_t)last / (size_t)B + 1;
 }
 
-void step_memory_reserve(struct step_memory *memory, const struct attention_work *work, int B,
-                         cudaStream_t stream) {
+/* The numbers of the largest step. */
+static size_t largest(const struct attention_work *work, int B) {
     const struct step_limits *most = &work->limits;
     const size_t M = (size_t)most->max_rows, S = (size_t)most->max_seqs;
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->most_items * ITEM_NUMBERS;
-    const size_t n = 5 * M + (S + 1) + entries + 2 * S + items; /* in the order of step_upload */
-    if (n <= memory->capacity) return;
+    return 5 * M + (S + 1) + entries + 2 * S + items; /* in the order of step_upload */
+}
+
+size_t step_memory_bytes(const struct attention_work *work, int B) {
+    return largest(work, B) * sizeof(int32_t);
+}
+
+enum status step_memory_reserve(struct step_memory *memory, const struct attention_work *work,
+                                int B, cudaStream_t stream, struct err *err) {
+    static const struct room steps = {
+        "a step's arrays", "max-num-batched-tokens",
+        "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"};
+    const size_t n = largest(work, B), bytes = n * sizeof(int32_t);
+    if (n <= memory->capacity) return STATUS_OK;
     cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
-    cuda_must(cudaFreeHost(memory->host), "freeing a step's host memory");
-    cuda_must(cudaFree(memory->device), "freeing a step's memory");
-    memory->capacity = n;
-    const size_t bytes = n * sizeof(int32_t);
+    drop(memory);
     void *host, *device;
-    cuda_must(cudaMallocHost(&host, bytes), "taking pinned memory for steps");
-    cuda_must(cudaMalloc(&device, bytes), "taking memory for steps");
+    enum status status = room_pinned(&host, bytes, &steps, err);
+    if (!status) status = room_device(&device, bytes, &steps, err);
     memory->host = (int32_t *)host;
+    if (status) return status;
     memory->device = (int32_t *)device;
+    memory->capacity = n;
+    return STATUS_OK;
 }
 
 /* Puts an array behind the others; returns where it will be on the device. */

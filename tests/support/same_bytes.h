@@ -47,7 +47,8 @@ struct setting {
     int threads, max_rows, max_seqs, max_logit_rows;
     int block_size, n_blocks;
     bool caching;
-    int in_flight; /* steps; 0: as suits the backend */
+    int in_flight;  /* steps; 0: as suits the backend */
+    int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -102,7 +103,8 @@ struct client {
 };
 
 struct tally {
-    uint64_t tokens, scores; /* compared */
+    uint64_t tokens, scores;          /* compared */
+    uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
     uint64_t differences;
 };
