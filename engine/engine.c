@@ -54,6 +54,7 @@ struct engine {
     struct kv_cache *cache;
     struct engine_swap swap;
     char backend_name[256];
+    bool lacks_memory; /* of the host, which a pass would have needed */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
@@ -273,7 +274,11 @@ static void finish_memory(struct engine *engine) {
 
 bool engine_failed(const struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
-    if (!b->ops->failed || !b->ops->failed(b, err)) return false;
+    bool failed = b->ops->failed && b->ops->failed(b, err);
+    if (!failed && !engine->lacks_memory) return false;
+    if (!failed)
+        err_set(err, STATUS_SERVER_ERROR, NULL,
+                "The host has no memory to pin for the logits of a step.");
     if (err) snprintf(err->code, sizeof err->code, "device_failed");
     return true;
 }
@@ -407,7 +412,7 @@ static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
     engine->model.family->forward(&engine->model, &pass->step, engine->cache);
-    if (!b->host_memory && !pass->sampled)
+    if (!b->host_memory && !pass->sampled && engine->host_logits)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));
     pass->launched = true;
@@ -431,19 +436,18 @@ static int add_pass(struct engine *engine, const struct step *step, bool sampled
 }
 
 /* Few ask for logits, so their memory is taken when somebody does; by then the engine is in use,
- * and there is nothing to fall back to. */
+ * and there is nothing to fall back to: engine_failed tells. */
 static void take_host_logits(struct engine *engine) {
     struct backend *b = engine->backend;
     size_t bytes = logits_bytes(engine, engine->model.act.max_logit_rows);
     engine->host_logits = b->ops->host_new(b, bytes);
-    if (engine->host_logits) return;
-    log_line(LOG_ERROR, "the host has no memory to pin for logits: %zu bytes", bytes);
-    exit(1);
+    engine->lacks_memory = !engine->host_logits;
 }
 
 void engine_submit(struct engine *engine, const struct step *step) {
     struct backend *b = engine->backend;
-    if (!b->host_memory && !engine->host_logits) take_host_logits(engine);
+    bool wanted = !b->host_memory && !engine->host_logits;
+    if (wanted && !engine_failed(engine, NULL)) take_host_logits(engine);
     int before = engine->first, i = add_pass(engine, step, false);
     if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
 }
