@@ -143,3 +143,10 @@ def test_failures_at_the_start(tiny_model):
                               capture_output=True, timeout=30, env={**environment(), "CUDA_EMU_BREAK": failure})
         assert done.returncode == 1, (failure, done)
         assert len(done.stderr.strip().splitlines()) == 1 and "The GPU has failed" in done.stderr, (failure, done.stderr)
+
+
+def test_run_says_it_too(tiny_model):
+    done = subprocess.run([EMULATED, "run", "--model", tiny_model, "--device", "cuda", "--max-tokens", "200", "hello"], text=True,
+                          capture_output=True, timeout=30, errors="replace",
+                          env={**environment(), "CUDA_EMU_BREAK": "wait:60"})
+    assert done.returncode == EXIT_DEVICE_FAILED and "The GPU has failed: waiting for" in done.stderr, done
