@@ -193,6 +193,7 @@ struct options {
     const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
     int steps_in_flight;      /* 1, 2; 0: as suits the device */
+    bool enforce_eager;       /* CUDA: no graphs */
     int threads;              /* compute threads; 0: as many as the process may use */
     const char *device;       /* auto | cpu | cuda */
     const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */

@@ -19,13 +19,13 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model; /* path of a .gguf file */
+    const char *model; /* path of a .gguf file, or with `dummy` of a config.json */
     int threads;       /* 0: as many as suit */
     bool float32;      /* oracle mode: weights and KV in float32 */
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
     const char *quantization;
-    bool dummy; /* random weights of the file's shapes, made from a fixed seed */
+    bool dummy; /* random weights of the file's shapes, the same ones every time */
     /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
     const char *kv_dtype;
     int max_model_len; /* 0: the model's own */
@@ -41,6 +41,8 @@ struct engine_config {
     const char *device; /* NULL or "cpu"; "cuda"; "auto": a GPU that can be used, or the CPU */
     const char *cpu_path; /* NULL: the best; or a path's name, for tests */
     bool host_samples;    /* the device is not to sample, for tests */
+    bool enforce_eager;   /* CUDA: no step runs as a graph */
+    int max_graphs;       /* CUDA: that are kept, for tests; 0: as many as suit */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -167,8 +169,16 @@ void engine_swap_arrive(struct engine_swap *swap);
 /* ---- looking on ----------------------------------------------------------------------------- */
 
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
- * that. For the thread that submits, between two passes. */
+ * that. For the thread that submits, while no pass is in flight. */
 void engine_time_ops(struct engine *engine, struct op_times *times);
+
+/* What the device can do at most, measured now: zeros where the host computes. For the same
+ * thread. */
+void engine_limits(struct engine *engine, struct device_limits *out);
+
+/* Bytes of weights that a pass reads: those of the layers, and those of the head where rows want
+ * logits. Any thread. */
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);

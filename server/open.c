@@ -51,6 +51,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_num_batched_tokens = options->max_num_batched_tokens,
         .device = options->device,
         .in_flight = options->steps_in_flight,
+        .enforce_eager = options->enforce_eager,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
         .gpu_memory_utilization =

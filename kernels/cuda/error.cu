@@ -1,4 +1,4 @@
-/* DESIGN: after a CUDA call has failed.
+/* DESIGN: what every launch asks: whether a CUDA call has failed, and whether grids may begin early.
  *
  * A failed call is no reason to end the process on the spot: clients wait for words. But an op
  * returns nothing, and a kernel's fault comes to light in some later call. So the first failure is
@@ -84,4 +84,14 @@ void cuda_failure_close() {
     }
     if (--n_backends == 0) failed = false;
     pthread_mutex_unlock(&mutex);
+}
+
+bool early_grids;
+
+__global__ void compiled_for_kernel() {}
+
+void early_grids_find() {
+    cudaFuncAttributes attributes = {};
+    cuda_must(cudaFuncGetAttributes(&attributes, compiled_for_kernel), "looking at a kernel");
+    early_grids = attributes.ptxVersion >= 90;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/room.cuh"
 
 enum { MOVE_THREADS = 128 };
@@ -59,6 +60,7 @@ template <int N>
 __global__ void __launch_bounds__(MOVE_THREADS)
     move_kernel(const pieces to, const pieces from, const piece_sizes sizes,
                 const launch_list list) {
+    grid_begin();
     const int y = blockIdx.y;
     const bool is_value = y >= sizes.L;
     const int layer = y % sizes.L;

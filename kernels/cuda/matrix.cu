@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/quantise.cuh"
+#include "kernels/cuda/random.cuh"
 #include "kernels/cuda/room.cuh"
 
 constexpr int TILE_ROWS = 16; /* parts are whole tiles */
@@ -36,10 +37,25 @@ static struct gemm_source quantised(struct staging *staging, const struct gemm_s
     return made;
 }
 
+/* Where a matrix's rows come from: the host's memory, or nowhere. */
+struct origin {
+    const uint8_t *rows;
+    const struct random_weights *random;
+};
+
+/* Brings bytes from .. to of the rows to the device; returns where they lie. */
+static const uint8_t *bring(struct staging *staging, const struct origin *origin, size_t from,
+                            size_t to) {
+    if (!origin->random) return staging_send(staging, origin->rows + from, to - from);
+    random_rows(staging->device, origin->random, from, to, staging->stream);
+    return staging->device;
+}
+
 /* Rows of 8 bytes at least, as far as the staging goes: so that a scale a row, and codes of half a
  * row's bytes, have room behind as many rows. */
 static enum status pack_parts(const struct gemm_weights *w, struct staging *staging,
-                              enum dtype type, const uint8_t *rows, bool fp8, struct err *err) {
+                              enum dtype type, const struct origin *origin, bool fp8,
+                              struct err *err) {
     const size_t row_bytes = dtype_bytes(type, (size_t)w->K), room = row_bytes < 8 ? 8 : row_bytes;
     const size_t tile_bytes = TILE_ROWS * room, all_bytes = (size_t)w->tiles * tile_bytes;
     const size_t wanted = all_bytes < staging->part_bytes ? all_bytes : staging->part_bytes;
@@ -52,16 +68,17 @@ static enum status pack_parts(const struct gemm_weights *w, struct staging *stag
         const int count = (int)(left < at_once ? left : at_once);
         struct gemm_source source = {};
         source.type = type;
-        source.rows[0] = staging_send(staging, rows + first * row_bytes, (size_t)count * row_bytes);
+        source.rows[0] =
+            bring(staging, origin, first * row_bytes, (first + (size_t)count) * row_bytes);
         if (fp8) source = quantised(staging, &source, w->K, count);
         gemm_pack(w, &source, (int)first, count, staging->stream);
     }
     return STATUS_OK;
 }
 
-enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act,
-                        enum dtype type, int N, int K, const void *rows, enum matrix_form form,
-                        struct err *err) {
+static enum status make(struct matrix **out, struct staging *staging, enum dtype act,
+                        enum dtype type, int N, int K, const struct origin *origin,
+                        enum matrix_form form, struct err *err) {
     static const struct room weights = {
         "the next of the weights", "model",
         "give a smaller model, or --quantization fp8 where the file has floats"};
@@ -77,7 +94,7 @@ enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype
     status = room_device(&made.memory, made.bytes, &weights, err);
     if (status) return status;
     gemm_place(&made.packed, made.memory);
-    status = pack_parts(&made.packed, staging, type, (const uint8_t *)rows, source.fp8, err);
+    status = pack_parts(&made.packed, staging, type, origin, source.fp8, err);
     if (status) {
         cuda_must(cudaFree(made.memory), "freeing weights");
         return status;
@@ -85,6 +102,22 @@ enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype
     *out = (struct matrix *)mem_alloc(sizeof made);
     **out = made;
     return STATUS_OK;
+}
+
+enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act,
+                        enum dtype type, int N, int K, const void *rows, enum matrix_form form,
+                        struct err *err) {
+    const struct origin origin = {(const uint8_t *)rows, NULL};
+    return make(out, staging, act, type, N, K, &origin, form, err);
+}
+
+enum status matrix_make_random(struct matrix **out, struct staging *staging, enum dtype act,
+                               enum dtype type, int N, int K, uint64_t seed, enum matrix_form form,
+                               struct err *err) {
+    struct random_weights random;
+    random_weights_plan(&random, type, K, seed);
+    const struct origin origin = {NULL, &random};
+    return make(out, staging, act, type, N, K, &origin, form, err);
 }
 
 void matrix_drop(struct matrix *matrix) {

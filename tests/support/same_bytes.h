@@ -49,6 +49,8 @@ struct setting {
     bool caching;
     int in_flight;  /* steps; 0: as suits the backend */
     int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
+    bool eager;     /* no graphs */
+    int graphs;     /* that are kept; 0: as many as suit */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
