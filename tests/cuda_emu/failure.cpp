@@ -81,6 +81,10 @@ cudaError_t call_fails(enum emu_call kind) {
     return set_error(cudaErrorLaunchFailure);
 }
 
+bool device_is_broken() {
+    return broken;
+}
+
 } // namespace emu
 
 using namespace emu;

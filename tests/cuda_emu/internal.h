@@ -129,6 +129,8 @@ void drop_all_streams();
 /* What a call of the kind is to return at once, because the device is broken or this is the call
  * that a test wants to fail; or cudaSuccess. */
 cudaError_t call_fails(enum emu_call kind);
+/* What was queued before is lost, and will never run. */
+bool device_is_broken();
 
 /* ---- the checker ---------------------------------------------------------------------------- */
 

@@ -152,9 +152,9 @@ def test_the_same_bytes_amid_others(gpu, alone):
 
 
 @pytest.mark.parametrize("flags", [
-    ("--steps-in-flight", "1", *FEW_ROWS, "--kv-cache-memory", "256KiB"),
+    ("--steps-in-flight", "1", "--enforce-eager", *FEW_ROWS, "--kv-cache-memory", "256KiB"),
     ("--steps-in-flight", "2", "--kv-cache-memory", "256KiB", "--no-enable-prefix-caching"),
-], ids=["one-in-flight", "whole-prompts"])
+], ids=["one-in-flight-no-graphs", "whole-prompts"])
 def test_the_same_bytes_from_other_servers(emulated, alone, flags):
     asked, right = alone
     server = emulated(*FLOAT32, *flags)
