@@ -448,7 +448,7 @@ static enum status make_work(struct cuda *cuda, const struct backend_config *con
     const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
     const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
     const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
-    enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
+    const enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
     if (status) return status;
     cuda->work.normed = cuda->work.memory;
     cuda->work.gate = (char *)cuda->work.memory + bytes;

@@ -1,4 +1,4 @@
-/* DESIGN: what every launch asks: whether a CUDA call has failed, and whether grids may begin early.
+/* DESIGN: what every launch asks: has a CUDA call failed, and may grids begin early?
  *
  * A failed call is no reason to end the process on the spot: clients wait for words. But an op
  * returns nothing, and a kernel's fault comes to light in some later call. So the first failure is
