@@ -253,7 +253,8 @@ static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_ca
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     cuda->angles.inv_freq = NULL;
-    if (cuda_failed() || cuda->laid_out) return;
+    if (cuda_failed()) return;
+    if (cuda->laid_out) return;
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
     copy_blocks(cuda, step, cache);
 }
