@@ -21,6 +21,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
         return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
@@ -31,7 +33,7 @@ const char *cudaGetErrorName(cudaError_t error) {
 }
 
 const char *cudaGetErrorString(cudaError_t error) {
-    return cudaGetErrorName(error);
+    return error == cudaErrorLaunchFailure ? "unspecified launch failure" : cudaGetErrorName(error);
 }
 
 /* ---- the device ----------------------------------------------------------------------------- */
@@ -135,6 +137,7 @@ int emu_allocations() {
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
     if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
     if (bytes > device_bytes - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
     return set_error(device_malloc(memory, bytes));
@@ -149,6 +152,7 @@ cudaError_t cudaFree(void *memory) {
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     if (refuse_in_capture("cudaMallocHost")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
     *memory = malloc(bytes ? bytes : 1);
     if (!*memory) return set_error(cudaErrorMemoryAllocation);
@@ -173,6 +177,7 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
@@ -184,6 +189,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 
