@@ -36,6 +36,8 @@ const struct option option_table[] = {
      "what computes; auto is the CPU"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
      "compute threads; 0: as many as this process may use"},
+    {"tensor-parallel-size", "N", OPTION_INT, AT(tensor_parallel_size), "1", 1, 64, NULL, ENGINE,
+     "Machine", "ranks that share the model: GPUs, or on the CPU groups of threads"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
      "Machine", "memory for keys and values; 0: chosen from the machine's memory"},
     {"kv-cache-dtype", NULL, OPTION_CHOICE, AT(kv_cache_dtype), "auto", 0, 0,

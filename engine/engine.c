@@ -13,6 +13,10 @@
  *     host     submit 1 | submit 2 | wait 1 .. sample d launch 2 | commit 1, plan 3, submit 3 | ..
  *     device   [ pass 1            ]                   [ pass 2                             ] ..
  *
+ * Where several ranks share the model, the engine has rank 0 and everything that only one of them
+ * has: embedding, head, sampling. The others run the same passes beside it (ranks.c); a launch ends
+ * when all have launched.
+ *
  * A pass that needs no id of the one before, and whose logits would not overwrite any that are
  * still to be read, is launched in engine_submit and follows the one before without a gap. Late ids
  * lie in one array on the device; the embedding reads them there. Whoever samples writes them: the
@@ -31,6 +35,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
+#include "engine/ranks.h"
 
 /* A step that was submitted and not yet waited for. */
 struct pass {
@@ -46,6 +51,7 @@ struct engine {
     struct chat_template *chat_template;
     struct backend *backend;
     struct kv_cache *cache;
+    struct ranks *ranks; /* the others; NULL: there is one rank */
     char backend_name[96];
     double weights_ms;
     int n_end_ids;
@@ -151,12 +157,13 @@ static enum dtype activations_type(const struct engine_config *config) {
     return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
 }
 
-static enum status open_backend(struct engine *engine, const struct engine_config *config,
-                                struct err *err) {
-    const struct model_info *m = &engine->model.info;
-    int widest = m->K > m->F ? m->K : m->F;
-    if (m->H * m->D > widest) widest = m->H * m->D;
-    struct backend_config wanted = {
+/* What a rank's backend is opened with; the threads are those of all ranks. */
+static struct backend_config plan_backend(const struct engine *engine,
+                                          const struct engine_config *config) {
+    struct model_info m = shard_info(&engine->model.info, config->ranks);
+    int widest = m.K > m.F ? m.K : m.F;
+    if (m.H * m.D > widest) widest = m.H * m.D;
+    return (struct backend_config){
         .threads = config->threads,
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
@@ -164,22 +171,43 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .activations = activations_type(config),
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
-        .heads = m->H,
+        .heads = m.H,
     };
+}
+
+static void name_backend(struct engine *engine, int ranks) {
+    struct backend *b = engine->backend;
+    char others[40] = "";
+    if (ranks > 1) snprintf(others, sizeof others, " in the first of %d ranks", ranks);
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s", b->name,
+             b->path, b->n_threads, b->n_threads == 1 ? "" : "s", others);
+}
+
+/* Opens the backend; the other ranks begin to open theirs, and to load. */
+static enum status open_backend(struct engine *engine, const struct gguf *gguf,
+                                const struct engine_config *config, struct err *err) {
     bool on_cuda = is(config->device, "cuda");
+    struct backend_config wanted = plan_backend(engine, config);
+    if (config->ranks > 1) {
+        enum status status = ranks_open(&engine->ranks, config->ranks, on_cuda, err);
+        if (status) return status;
+        if (wanted.threads == 0) wanted.threads = backend_cpu_threads();
+        ranks_begin_load(engine->ranks,
+                         &(struct ranks_plan){&engine->model.info, &gguf->weights, config, wanted});
+        wanted.threads = ranks_threads(wanted.threads, 0, config->ranks);
+        wanted.group = ranks_group(engine->ranks);
+    }
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
-    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",
-             engine->backend->name, engine->backend->path, engine->backend->n_threads,
-             engine->backend->n_threads == 1 ? "" : "s");
+    name_backend(engine, config->ranks);
     return STATUS_OK;
 }
 
 static enum status open_cache(struct engine *engine, const struct engine_config *config,
                               struct err *err) {
-    const struct model_info *m = &engine->model.info;
+    const struct model_info *m = &engine->model.part;
     struct kv_config wanted = {.L = m->L,
                                .G = m->G,
                                .D = m->D,
@@ -187,7 +215,10 @@ static enum status open_cache(struct engine *engine, const struct engine_config 
                                .block_size = engine->memory.block_size};
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
     if (status) return status;
-    return engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
+    ranks_begin_cache(engine->ranks, &wanted);
+    status = engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    return status ? status : others;
 }
 
 static size_t ids_bytes(const struct engine *engine) {
@@ -245,8 +276,11 @@ static void close_results(struct engine *engine) {
 /* Puts what was taken in the place of what the plan guessed. */
 static void finish_memory(struct engine *engine) {
     const struct activations *a = &engine->model.act;
-    engine->memory.weights = engine->model.weight_bytes;
-    engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
+    int64_t weights, scratch;
+    ranks_memory(engine->ranks, &weights, &scratch);
+    engine->memory.weights = weights + engine->model.weight_bytes;
+    engine->memory.scratch =
+        scratch + activations_bytes(&engine->model, a->max_rows, a->max_logit_rows);
 }
 
 static enum status load_weights(struct engine *engine, const struct gguf *gguf,
@@ -270,8 +304,11 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     machine_memory_read(&machine);
     status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = check_types(config, err);
-    if (!status) status = open_backend(engine, config, err);
+    if (!status) status = shard_check(info, &gguf->weights, config->ranks, err);
+    if (!status) status = open_backend(engine, gguf, config, err);
     if (!status) status = load_weights(engine, gguf, config, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    if (!status) status = others;
     if (!status) status = open_cache(engine, config, err);
     if (!status) {
         open_results(engine, config);
@@ -284,10 +321,12 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
 enum status engine_open(struct engine **out, const struct engine_config *asked, struct err *err) {
     struct engine_config config = *asked;
     if (config.max_logit_rows == 0) config.max_logit_rows = config.max_num_seqs;
+    if (config.ranks == 0) config.ranks = 1;
     struct gguf *gguf;
     enum status status = gguf_open(&gguf, config.model, err);
     if (status) return status;
     struct engine *engine = mem_calloc(1, sizeof *engine);
+    engine->model.shard = (struct shard){0, config.ranks};
     status = open_from(engine, gguf, &config, err);
     gguf_close(gguf);
     if (status) {
@@ -306,6 +345,7 @@ void engine_close(struct engine *engine) {
         model_close(&engine->model);
         backend_close(engine->backend);
     }
+    ranks_close(engine->ranks);
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
     free(engine);
@@ -365,7 +405,9 @@ int engine_in_flight(const struct engine *engine) {
 static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
+    ranks_begin_pass(engine->ranks, &pass->step);
     engine->model.family->forward(&engine->model, &pass->step, engine->cache);
+    ranks_end(engine->ranks, NULL);
     if (!b->host_memory && !pass->sampled)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));

@@ -43,7 +43,7 @@ static void let_go(struct model *model, const struct weights *weights, size_t by
 
 enum status model_take_matrix(struct model *model, const struct weights *weights,
                               const struct engine_config *config, const char *name, int N, int K,
-                              struct matrix **out, struct err *err) {
+                              enum split split, struct matrix **out, struct err *err) {
     const struct weight *weight;
     enum status status = weights_matrix(weights, name, N, K, &weight, err);
     if (status) return status;
@@ -54,7 +54,11 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
         rows = made = mem_large(weight->bytes);
         dummy_fill(weight->type, made, (size_t)weight->n_elements, name_seed(name));
     }
-    status = b->ops->matrix_new(b, out, weight->type, N, K, rows, form_of(config, name), err);
+    struct piece piece;
+    piece_cut(&piece, model->shard, split, weight->type, N, K, rows);
+    status = b->ops->matrix_new(b, out, weight->type, piece.N, piece.K, piece.rows,
+                                form_of(config, name), err);
+    piece_free(&piece);
     mem_large_free(made, weight->bytes);
     if (!made) let_go(model, weights, weight->bytes);
     if (!status) model->weight_bytes += (int64_t)b->ops->matrix_bytes(*out);
@@ -87,14 +91,22 @@ struct field {
     bool per_logit_row;
 };
 
-#define N_FIELDS 7
+#define N_FIELDS 8
 
-static void activation_fields(struct activations *a, const struct model_info *m,
+/* Logits, and rows that are to be added up, are not of every rank: such a field's width is 0. */
+static void activation_fields(struct activations *a, const struct model *model,
                               struct field fields[N_FIELDS]) {
+    const struct model_info *m = &model->part;
+    bool first = model->shard.rank == 0;
     const struct field all[N_FIELDS] = {
-        {&a->x, m->K, false},        {&a->q, m->H * m->D, false},     {&a->k, m->G * m->D, false},
-        {&a->v, m->G * m->D, false}, {&a->mixed, m->H * m->D, false}, {&a->rows, m->K, true},
-        {&a->logits, m->V, true},
+        {&a->x, m->K, false},
+        {&a->q, m->H * m->D, false},
+        {&a->k, m->G * m->D, false},
+        {&a->v, m->G * m->D, false},
+        {&a->mixed, m->H * m->D, false},
+        {&a->rows, m->K, true},
+        {&a->logits, first ? m->V : 0, true},
+        {&a->part, first ? 0 : m->K, false},
     };
     memcpy(fields, all, sizeof all);
 }
@@ -104,10 +116,10 @@ static size_t field_bytes(const struct field *field, const struct activations *a
     return (size_t)rows * (size_t)field->width * sizeof(float);
 }
 
-int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows) {
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
     struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
     struct field fields[N_FIELDS];
-    activation_fields(&a, info, fields);
+    activation_fields(&a, model, fields);
     int64_t bytes = 0;
     for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
     return bytes;
@@ -118,17 +130,31 @@ static void make_activations(struct model *model, const struct engine_config *co
     struct field fields[N_FIELDS];
     a->max_rows = config->max_num_batched_tokens;
     a->max_logit_rows = config->max_logit_rows;
-    activation_fields(a, &model->info, fields);
+    activation_fields(a, model, fields);
     for (int i = 0; i < N_FIELDS; i++) {
+        if (fields[i].width == 0) continue;
         *fields[i].buffer =
             model->backend->ops->buffer_new(model->backend, field_bytes(&fields[i], a));
     }
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+float *model_sum(struct model *model, float *x) {
+    return model->shard.rank == 0 ? x : model->act.part;
+}
+
+void model_add_up(struct model *model, float *x, int M) {
+    struct backend *b = model->backend;
+    if (model->shard.ranks == 1) return;
+    b->ops->all_reduce(b, x, model->act.part, M, model->part.K);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *config, struct err *err) {
+    model->part = shard_info(&model->info, model->shard.ranks);
     model->family = model_family_find(model->info.architecture);
     if (!model->family) {
         return err_set(err, STATUS_BAD_FILE, "general.architecture",
@@ -159,7 +185,7 @@ static void free_layer(struct model *model, struct layer *layer) {
 void model_close(struct model *model) {
     struct backend *b = model->backend;
     struct field fields[N_FIELDS];
-    activation_fields(&model->act, &model->info, fields);
+    activation_fields(&model->act, model, fields);
     for (int i = 0; i < N_FIELDS; i++) {
         if (*fields[i].buffer) {
             b->ops->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));

@@ -186,10 +186,14 @@ struct backend_ops {
                    struct matrix *const *w, int n, int M);
     /* sum[M][N] += x[M][K] times w^T. */
     void (*matmul_add)(struct backend *b, float *sum, const float *x, struct matrix *w, int M);
-    /* x[M][K] += (silu(n times gate^T) * (n times up^T)) times down^T, where n = norm(x), gate and
-     * up are [F][K] and down is [K][F] (Shazeer 2020). */
-    void (*gated_mlp)(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                      struct matrix *up, struct matrix *down, int M);
+    /* sum[M][K] += (silu(n times gate^T) * (n times up^T)) times down^T, where n = norm(x[M][K]),
+     * gate and up are [F][K] and down is [K][F] (Shazeer 2020). sum may be x. */
+    void (*gated_mlp)(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                      struct matrix *gate, struct matrix *up, struct matrix *down, int M);
+    /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +
+     * that of rank 2 and so on, in this order whatever M is; part, which is not looked at on rank
+     * 0, is zero afterwards. All ranks call it with the same M and K, each on its thread. */
+    void (*all_reduce)(struct backend *b, float *x, float *part, int M, int K);
     /* y[R][N] = norm(x[R][K]) times head^T, in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    struct matrix *head, int R);
@@ -239,7 +243,7 @@ struct backend {
     const struct backend_ops *ops;
     const char *name; /* "cpu", "cuda" */
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", "sm_90", ... */
-    int n_threads;    /* compute threads, the caller's included */
+    int n_threads;    /* compute threads, the caller's included; of this rank alone */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
     int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
     const struct backend_ops *timed; /* while ops are timed: the backend's own table */
@@ -254,10 +258,29 @@ struct backend_config {
     int max_k;              /* the largest K of any matrix */
     enum dtype activations; /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
     /* CUDA: what the memory for steps and the plan of attention are made for */
-    int max_seqs;    /* the largest S */
-    int max_context; /* positions of a sequence are below this */
-    int heads;       /* H of all calls of attention */
+    int max_seqs;             /* the largest S */
+    int max_context;          /* positions of a sequence are below this */
+    int heads;                /* H of all calls of attention */
+    struct rank_group *group; /* NULL: the backend computes alone */
+    int rank;                 /* in the group; on CUDA the number of its device too */
 };
+
+/* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019): each rank has
+ * a shard of the model, and a thread that calls its backend. The head of what a kind of backend has
+ * for that. */
+struct rank_group {
+    int ranks;
+    void (*close)(struct rank_group *group);
+};
+
+enum { MAX_RANKS = 64 };
+
+/* A group of so many backends of the CPU, or of as many GPUs. The latter fails with STATUS_USAGE
+ * where there are fewer, or no NCCL to load, and says so. */
+struct rank_group *rank_group_cpu_new(int ranks);
+enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *err);
+/* After its backends were closed; NULL does nothing. */
+void rank_group_close(struct rank_group *group);
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
  * unknown or this machine lacks it. The caller's thread is one of the compute threads. Close it on
@@ -397,6 +420,7 @@ enum op {
     OP_ATTENTION,
     OP_MATMUL_ADD,
     OP_GATED_MLP,
+    OP_ALL_REDUCE,
     OP_GATHER,
     OP_LOGITS,
     OP_DOWNLOAD,

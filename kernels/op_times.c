@@ -11,7 +11,7 @@ const char *op_name(enum op op) {
         [OP_ATTENTION] = "attention", [OP_ROPE_WRITE] = "rope and kv write",
         [OP_GATED_MLP] = "mlp",       [OP_MATMUL_ADD] = "attention output",
         [OP_GATHER] = "gather",       [OP_LOGITS] = "head",
-        [OP_DOWNLOAD] = "download",
+        [OP_DOWNLOAD] = "download",   [OP_ALL_REDUCE] = "all-reduce",
     };
     assert(op >= 0 && op < N_OPS);
     return names[op];
@@ -37,9 +37,13 @@ static void matmul_add(struct backend *b, float *sum, const float *x, struct mat
     TIMED(OP_MATMUL_ADD, matmul_add(b, sum, x, w, M));
 }
 
-static void gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                      struct matrix *up, struct matrix *down, int M) {
-    TIMED(OP_GATED_MLP, gated_mlp(b, x, norm, gate, up, down, M));
+static void gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                      struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
+    TIMED(OP_GATED_MLP, gated_mlp(b, sum, x, norm, gate, up, down, M));
+}
+
+static void all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    TIMED(OP_ALL_REDUCE, all_reduce(b, x, part, M, K));
 }
 
 static void rope_write(struct backend *b, struct kv_cache *cache, int layer,
@@ -80,6 +84,7 @@ void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_ti
     table->attention = attention;
     table->matmul_add = matmul_add;
     table->gated_mlp = gated_mlp;
+    table->all_reduce = all_reduce;
     table->gather = gather;
     table->logits = logits;
     table->download = download;

@@ -280,8 +280,8 @@ static void op_matmul_add(struct backend *b, float *sum, const float *x, struct 
     add_product(cuda_of(b), sum, x, w, M);
 }
 
-static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                         struct matrix *up, struct matrix *down, int M) {
+static void op_gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                         struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
     struct cuda *cuda = cuda_of(b);
     const struct work *work = &cuda->work;
     const void *rows = normed(cuda, x, norm, M, gate->packed.K);
@@ -290,7 +290,7 @@ static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, s
     gemm_many(jobs, 2, rows, M, cuda->stream);
     rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
               (size_t)M * (size_t)gate->packed.N, cuda->stream);
-    add_product(cuda, x, work->gate, down, M);
+    add_product(cuda, sum, work->gate, down, M);
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
