@@ -1,6 +1,7 @@
-/* ctest label: slow
- * Several ranks against one: their sums are rounded in another order, so logits differ in their
- * last bits, and tokens are equal where the best two logits are further apart than that. */
+/* Several ranks against one: their sums are rounded in another order. In float32 logits differ in
+ * their last bits; where inputs of products, keys and values are rounded to integers, such a bit
+ * may move one to the next integer. Tokens are equal wherever the choice is not as close as
+ * that. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +38,14 @@ static int32_t choose(struct sampler *sampler, const struct sampling *sampling, 
 struct comparison {
     int tokens, equal;
     double worst; /* difference of logits */
+    double gap;   /* the largest between two logits that changed places at the top */
 };
+
+static void compare_rows(const float *a, const float *b, int V, struct comparison *c) {
+    int best = runner_argmax(a, V), other = runner_argmax(b, V);
+    c->gap = fmax(c->gap, (double)a[best] - (double)a[other]);
+    for (int i = 0; i < V; i++) c->worst = fmax(c->worst, fabs((double)a[i] - (double)b[i]));
+}
 
 /* Both go along one's tokens, so that one differing choice does not make all that follow differ. */
 static void compare(struct engine *one, struct engine *several, const struct sampling *sampling,
@@ -50,7 +58,7 @@ static void compare(struct engine *one, struct engine *several, const struct sam
         size_t last = (size_t)(n - at - 1) * (size_t)V;
         float *a = runner_logits(one, ids, at, n - at) + last;
         float *b = runner_logits(several, ids, at, n - at) + last;
-        for (int i = 0; i < V; i++) c->worst = fmax(c->worst, fabs((double)a[i] - (double)b[i]));
+        compare_rows(a, b, V, c);
         ids[n] = choose(sampler, sampling, a, ids, n);
         c->equal += choose(sampler, sampling, b, ids, n) == ids[n];
         c->tokens++;
@@ -65,16 +73,17 @@ static const struct shape {
     enum dtype dtype;
     int K, F, H, G, D, ranks;
     bool float32;
-    double most; /* difference of logits */
+    double most; /* difference of logits; 0: the oracle mode's, where all tokens are equal */
 } shapes[] = {
-    {"f32", DTYPE_F32, 64, 96, 4, 2, 16, 2, false, 1e-4},
-    {"f32, 3 ranks", DTYPE_F32, 96, 93, 6, 3, 16, 3, false, 1e-4},
-    {"f32, 4 ranks of 1 head", DTYPE_F32, 64, 64, 4, 4, 16, 4, false, 1e-4},
-    {"q4_1 as float32", DTYPE_Q4_1, 64, 128, 4, 2, 16, 2, true, 1e-4},
+    {"f32", DTYPE_F32, 64, 96, 4, 2, 16, 2, true, 0},
+    {"f32, 3 ranks", DTYPE_F32, 96, 93, 6, 3, 16, 3, true, 0},
+    {"f32, 4 ranks of 1 head", DTYPE_F32, 64, 64, 4, 4, 16, 4, true, 0},
+    {"q4_1 as float32", DTYPE_Q4_1, 64, 128, 4, 2, 16, 2, true, 0},
+    {"f32, int16 cache", DTYPE_F32, 64, 96, 4, 2, 16, 2, false, 2e-3},
     {"q4_1", DTYPE_Q4_1, 64, 128, 4, 2, 16, 2, false, 0.2},
     {"q8_0", DTYPE_Q8_0, 96, 192, 6, 6, 16, 3, false, 0.2},
-    {"f16", DTYPE_F16, 64, 96, 4, 2, 16, 2, false, 0.01},
-    {"q4_k", DTYPE_Q4_K, 256, 512, 8, 2, 64, 2, false, 0.2},
+    {"f16", DTYPE_F16, 64, 96, 4, 2, 16, 2, false, 0.02},
+    {"bf16", DTYPE_BF16, 48, 90, 6, 6, 8, 6, false, 0.02},
 };
 
 START_TEST(tiny_models_give_the_same_tokens) {
@@ -97,8 +106,9 @@ START_TEST(tiny_models_give_the_same_tokens) {
     compare(one, several, &greedy, &c);
     compare(one, several, &seeded, &c);
     printf("%s: %d of %d tokens equal, logits within %.2g\n", s->name, c.equal, c.tokens, c.worst);
-    ck_assert_int_eq(c.equal, c.tokens);
-    ck_assert_double_lt(c.worst, s->most);
+    ck_assert_int_ge(c.equal, s->most > 0 ? c.tokens * 9 / 10 : c.tokens);
+    ck_assert_double_lt(c.worst, s->most > 0 ? s->most : 1e-4);
+    ck_assert_double_le(c.gap, 2 * c.worst);
     engine_close(one);
     engine_close(several);
     unlink(file);
@@ -110,6 +120,7 @@ END_TEST
 START_TEST(threads_change_nothing) {
     struct tiny_model tiny;
     tiny_model_defaults(&tiny);
+    tiny.context_length = 2048;
     char *file = tiny_model_temporary(&tiny);
     struct engine *first = runner_open_ranks(file, false, 2, NULL, 2);
     struct engine *second = runner_open_ranks(file, false, 5, NULL, 2);
@@ -154,6 +165,8 @@ START_TEST(it_says_what_divides) {
 }
 END_TEST
 
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* the tiny ones show it all   \
+                                                                     */
 /* ---- the real model ------------------------------------------------------------------------- */
 
 /* Of 9 query heads and 3 key-value heads. */
@@ -172,22 +185,27 @@ static void check_real(bool float32, const struct sampling *sampling, double mos
 
 START_TEST(the_real_model_gives_the_same_tokens) {
     check_real(true, &greedy, 1e-2);
-    check_real(false, &greedy, 1);
-    check_real(false, &seeded, 1);
+    check_real(false, &greedy, 2);
+    check_real(false, &seeded, 2);
 }
 END_TEST
 
+#endif
+
 int main(void) {
     Suite *suite = suite_create("engine_ranks");
-    TCase *tiny = tcase_create("tiny"), *real = tcase_create("real");
+    TCase *tiny = tcase_create("tiny");
     tcase_set_timeout(tiny, 60);
     tcase_add_loop_test(tiny, tiny_models_give_the_same_tokens, 0,
                         (int)(sizeof shapes / sizeof *shapes));
     tcase_add_test(tiny, threads_change_nothing);
     tcase_add_test(tiny, it_says_what_divides);
     suite_add_tcase(suite, tiny);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    TCase *real = tcase_create("real");
     tcase_set_timeout(real, 300);
     tcase_add_test(real, the_real_model_gives_the_same_tokens);
     suite_add_tcase(suite, real);
+#endif
     return suite_main(suite);
 }
