@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/all_reduce.cuh"
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
@@ -50,6 +51,7 @@ struct cuda {
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     struct work work;
+    struct all_reduce all_reduce;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -293,6 +295,11 @@ static void op_gated_mlp(struct backend *b, float *sum, const float *x, const st
     add_product(cuda, sum, work->gate, down, M);
 }
 
+static void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    all_reduce_run(&cuda->all_reduce, cuda->act, x, part, M, K, cuda->stream);
+}
+
 static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
                       struct matrix *head, int R) {
     struct cuda *cuda = cuda_of(b);
@@ -345,6 +352,7 @@ static void op_close(struct backend *b) {
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
+    all_reduce_close(&cuda->all_reduce);
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     free(cuda);
@@ -363,6 +371,7 @@ static const struct backend_ops cuda_ops = {
     .matmul = op_matmul,
     .matmul_add = op_matmul_add,
     .gated_mlp = op_gated_mlp,
+    .all_reduce = op_all_reduce,
     .logits = op_logits,
     .rope_write = op_rope_write,
     .attention = op_attention,
@@ -382,16 +391,15 @@ static const struct backend_ops cuda_ops = {
 
 enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
 
-/* Finds out what device there is. */
-static enum status find_device(cudaDeviceProp *prop, struct err *err) {
+/* Finds out what device there is, of that number. */
+static enum status find_device(cudaDeviceProp *prop, int device, struct err *err) {
     int count = 0; /* stays as it is where there is no driver */
     cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(prop, 0);
-    if (error != cudaSuccess || count == 0) {
+    if (error == cudaSuccess && count > device) error = cudaGetDeviceProperties(prop, device);
+    if (error != cudaSuccess || count <= device) {
         cudaGetLastError(); /* it has been dealt with */
         return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
-                       count == 0 && error == cudaSuccess ? "there is none"
-                                                          : cudaGetErrorString(error));
+                       error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
     }
     if (prop->major < LEAST_MAJOR)
         return err_set(err, STATUS_USAGE, "device",
@@ -419,9 +427,10 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
-    if (!status) status = find_device(&prop, err);
+    if (!status) status = find_device(&prop, config->rank, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
+    cuda_must(cudaSetDevice(config->rank), "choosing a device"); /* of this thread */
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
@@ -432,6 +441,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     make_work(cuda, config);
+    all_reduce_open(&cuda->all_reduce, cuda->act, config);
     step_memory_open(&cuda->step);
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;

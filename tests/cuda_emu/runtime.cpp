@@ -1,5 +1,5 @@
-/* The CUDA runtime's calls on devices and memory. As all of the emulation they are for one host
- * thread at a time. */
+/* The CUDA runtime's calls on devices and memory. Host threads
+ * take turns. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,22 +35,31 @@ const char *cudaGetErrorString(cudaError_t error) {
 enum : size_t { DEVICE_BYTES = (size_t)16 << 30 };
 enum { MULTIPROCESSORS = 4, L2_BYTES = 4 << 20, BLOCKS_AT_ONCE = 2 };
 
+/* They are one in all but their number. */
+static int n_devices() {
+    const char *text = getenv("CUDA_EMU_DEVICES");
+    return text ? atoi(text) : 1;
+}
+static thread_local int chosen_device;
+
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
+    *count = n_devices();
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
+    *device = chosen_device;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
-    return device == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice);
+    if (device < 0 || device >= n_devices()) return set_error(cudaErrorInvalidDevice);
+    chosen_device = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
-    if (device != 0) return set_error(cudaErrorInvalidDevice);
+    if (device < 0 || device >= n_devices()) return set_error(cudaErrorInvalidDevice);
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "emulated");
     prop->totalGlobalMem = DEVICE_BYTES;

@@ -54,6 +54,7 @@ static CUstream_st *stream_of(cudaStream_t stream) {
 
 /* Work may wait for another stream, and that one for this; whoever runs already goes on alone. */
 static void run(CUstream_st *stream) {
+    turn mine;
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
@@ -66,10 +67,12 @@ static void run(CUstream_st *stream) {
 }
 
 void run_all_streams() {
+    turn mine;
     for (CUstream_st *stream : streams) run(stream);
 }
 
 cudaError_t enqueue(cudaStream_t handle, work what) {
+    turn mine;
     CUstream_st *stream = stream_of(handle);
     if (stream->capturing) {
         stream->recorded.push_back(std::move(what));
@@ -100,6 +103,7 @@ bool refuse_in_capture(const char *what) {
 /* ---- streams -------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned) {
+    turn mine;
     *out = new CUstream_st;
     streams.insert(*out);
     return cudaSuccess;
@@ -110,6 +114,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    turn mine;
     run(stream);
     streams.erase(stream);
     delete stream;
