@@ -157,6 +157,18 @@ static enum dtype activations_type(const struct engine_config *config) {
     return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
 }
 
+static int smallest(int a, int b, int c) {
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* The largest step in which every sequence may have one row, and a logit row. Ranks meet on their
+ * devices, which no graph has yet. */
+static int graph_rows(const struct engine_config *config) {
+    if (config->enforce_eager || config->ranks > 1) return 0;
+    return smallest(config->max_num_seqs, config->max_num_batched_tokens, config->max_logit_rows);
+}
+
 /* What a rank's backend is opened with; the threads are those of all ranks. */
 static struct backend_config plan_backend(const struct engine *engine,
                                           const struct engine_config *config) {
@@ -172,6 +184,8 @@ static struct backend_config plan_backend(const struct engine *engine,
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m.H,
+        .graph_rows = graph_rows(config),
+        .graphs = config->max_graphs,
     };
 }
 
@@ -201,6 +215,7 @@ static enum status open_backend(struct engine *engine, const struct gguf *gguf,
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
+    engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
     name_backend(engine, config->ranks);
     return STATUS_OK;
 }
@@ -323,7 +338,7 @@ enum status engine_open(struct engine **out, const struct engine_config *asked, 
     if (config.max_logit_rows == 0) config.max_logit_rows = config.max_num_seqs;
     if (config.ranks == 0) config.ranks = 1;
     struct gguf *gguf;
-    enum status status = gguf_open(&gguf, config.model, err);
+    enum status status = model_file_open(&gguf, &config, err);
     if (status) return status;
     struct engine *engine = mem_calloc(1, sizeof *engine);
     engine->model.shard = (struct shard){0, config.ranks};
@@ -398,15 +413,27 @@ static void check_step(const struct engine *engine, const struct step *step) {
     (void)step;
 }
 
+bool engine_on_host(const struct engine *engine) {
+    return engine->backend->host_memory;
+}
+
 int engine_in_flight(const struct engine *engine) {
     return engine->in_flight;
+}
+
+static void forward(void *arg, const struct step *step) {
+    struct engine *engine = arg;
+    engine->model.family->forward(&engine->model, step, engine->cache);
 }
 
 static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
     ranks_begin_pass(engine->ranks, &pass->step);
-    engine->model.family->forward(&engine->model, &pass->step, engine->cache);
+    if (b->ops->run)
+        b->ops->run(b, &pass->step, engine->cache, forward, engine);
+    else
+        forward(engine, &pass->step);
     ranks_end(engine->ranks, NULL);
     if (!b->host_memory && !pass->sampled)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
@@ -486,8 +513,23 @@ void engine_sampled(struct engine *engine, const int32_t *id) {
 }
 
 void engine_time_ops(struct engine *engine, struct op_times *times) {
-    if (engine->backend->times) backend_stop_timing(engine->backend);
-    if (times) backend_time_ops(engine->backend, &engine->timed_ops, times);
+    struct backend *b = engine->backend;
+    if (b->timed) backend_stop_watching(b);
+    if (times || b->ranges) backend_watch_ops(b, &engine->timed_ops, times);
+}
+
+void engine_limits(struct engine *engine, struct device_limits *out) {
+    struct backend *b = engine->backend;
+    *out = (struct device_limits){0};
+    if (b->ops->limits) b->ops->limits(b, out);
+}
+
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head) {
+    const struct model *model = &engine->model;
+    size_t (*bytes)(const struct matrix *) = engine->backend->ops->matrix_bytes;
+    bool tied = model->head == model->embedding;
+    *head = (int64_t)bytes(model->head);
+    *layers = model->weight_bytes - *head - (tied ? 0 : (int64_t)bytes(model->embedding));
 }
 
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {

@@ -74,9 +74,10 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
                               const struct engine_config *config, const char *name, int N, int K,
                               enum split split, struct matrix **out, struct err *err);
 
-/* Takes the float vector `name` of n elements into device memory. */
-enum status model_take_vector(struct model *model, const struct weights *weights, const char *name,
-                              int n, float **out, struct err *err);
+/* Takes the float vector `name` of n gains into device memory. */
+enum status model_take_vector(struct model *model, const struct weights *weights,
+                              const struct engine_config *config, const char *name, int n,
+                              float **out, struct err *err);
 
 /* Where products are to be added whose sum is to be rows x: x itself, or the rank's part of it. */
 float *model_sum(struct model *model, float *x);
@@ -85,10 +86,6 @@ void model_add_up(struct model *model, float *x, int M);
 
 /* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
 int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
-
-/* Fills `n` elements of a tensor of `type` with random data of the right form, for loading without
- * reading weights. The same seed gives the same bytes. */
-void dummy_fill(enum dtype type, void *data, size_t n, uint64_t seed);
 
 extern const struct model_family model_llama;
 

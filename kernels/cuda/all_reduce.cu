@@ -1,5 +1,7 @@
 #include "kernels/cuda/all_reduce.cuh"
 
+#include "kernels/cuda/ptx.cuh"
+
 constexpr int SUM_THREADS = 256;
 
 /* ---- kernels -------------------------------------------------------------------------------- */
@@ -7,8 +9,8 @@ constexpr int SUM_THREADS = 256;
 /* A thread takes N neighbours. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUM_THREADS)
-    sum_kernel(T *__restrict__ x, T *__restrict__ part, const T *__restrict__ gathered, int ranks,
-               size_t n) {
+    sum_kernel(T *x, T *part, const T *gathered, int ranks, size_t n) {
+    grid_begin();
     const size_t at = ((size_t)blockIdx.x * SUM_THREADS + threadIdx.x) * N;
     if (at >= n) return;
     float sum[N];

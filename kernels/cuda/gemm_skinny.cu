@@ -47,7 +47,8 @@ __device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> 
                                           slab * SLAB + run_column<F>(part, i, 0));
 }
 
-/* The sums of a warp's range of a tile. Weights are under way for AHEAD slabs, x for one. */
+/* The sums of a warp's range of a tile. Weights are under way for AHEAD slabs, x for one. The first
+ * weights are asked for before the grid in front has ended, which makes x. */
 template <class F, class T, int C, bool ALIGNED>
 __device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &p, int begin,
                                           int end, int tile_number, int lane) {
@@ -68,6 +69,7 @@ __device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &
 #pragma unroll
     for (int i = 0; i < F::AHEAD; i++)
         if (begin + i < end) load(w[i], begin + i);
+    grid_wait();
     load_columns<F, ALIGNED>(x[0], rows, begin);
     for (int slab = begin; slab < end; slab += F::AHEAD) {
 #pragma unroll
@@ -91,6 +93,7 @@ template <class F, class T, int C, bool ALIGNED>
 __global__ void __launch_bounds__(MOST_WARPS *WARP)
     skinny_kernel(const __grid_constant__ Products<T> all) {
     constexpr int ROWS = C * GROUP;
+    grid_let_next();
     float *sums = dyn_smem<float>(); /* [ranges][ROWS][SUMS_WIDE] */
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
@@ -106,6 +109,8 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
                 const int m = c * GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
                 sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
             }
+    } else {
+        grid_wait();
     }
     __syncthreads();
     const int columns = tile_columns(p.w.gated);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/heads.cuh"
 
 #include "kernels/cuda/kv_e4m3.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 enum { HEADS_WARPS = 4, ANGLE_THREADS = 256 };
 
@@ -13,6 +14,7 @@ __global__ void __launch_bounds__(ANGLE_THREADS)
     angles_kernel(float *__restrict__ cosine, float *__restrict__ sine,
                   const int32_t *__restrict__ position, const float *__restrict__ inv_freq, int M,
                   int pairs) {
+    grid_begin();
     const int i = blockIdx.x * ANGLE_THREADS + threadIdx.x;
     if (i >= M * pairs) return;
     const float angle = (float)position[i / pairs] * inv_freq[i % pairs];
@@ -93,6 +95,7 @@ __device__ __forceinline__ void prepare_vector(OUT *out, vector<T> in, const ker
 /* A warp a vector: the queries of a row, then its keys, then its values. */
 template <class T, class KV>
 __global__ void __launch_bounds__(HEADS_WARPS *WARP) prepare_kernel(const kernel_args<T> a) {
+    grid_begin();
     const int m = blockIdx.x, lane = threadIdx.x % WARP;
     int head = blockIdx.y * HEADS_WARPS + threadIdx.x / WARP;
     const bool is_q = head < a.q.n, is_k = !is_q && head < a.q.n + a.k.n;
@@ -106,6 +109,7 @@ __global__ void __launch_bounds__(HEADS_WARPS *WARP) prepare_kernel(const kernel
         prepare_vector(x, in, a, m, turned, lane);
         return;
     }
+    if (a.slot[m] < 0) return; /* nobody's row */
     const int slot = a.slot[m], block = slot / a.block_size, offset = slot % a.block_size;
     KV *blocks = reinterpret_cast<KV *>(g.cache);
     const size_t line = ((size_t)block * g.n + head) * a.block_size + offset;

@@ -3,6 +3,8 @@
  * else it is read. Either way it is the same number. */
 #include "kernels/cuda/kv_e4m3.cuh"
 
+#include "kernels/cuda/ptx.cuh"
+
 enum { KV_WARPS = 4 };
 
 template <class T> __device__ __forceinline__ float largest_of(const T *x, int D) {
@@ -16,9 +18,10 @@ template <class T>
 __global__ void __launch_bounds__(KV_WARPS *WARP)
     kv_write_e4m3_kernel(const kv_e4m3 layer, const T *k, const T *v,
                          const int32_t *__restrict__ slot, int M) {
+    grid_begin();
     const int vector = blockIdx.x * KV_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int row = vector / layer.G, head = vector % layer.G, D = layer.D;
-    if (row >= M) return;
+    if (row >= M || slot[row] < 0) return; /* nobody's row */
     const T *x = (blockIdx.y ? v : k) + (size_t)vector * D;
     float *scales = blockIdx.y ? layer.value_scale : layer.key_scale;
     const int block = slot[row] / layer.B, offset = slot[row] % layer.B;
