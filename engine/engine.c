@@ -32,10 +32,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
 #include "engine/ranks.h"
+#include "engine/swap.h"
 
 /* A step that was submitted and not yet waited for. */
 struct pass {
@@ -52,7 +54,8 @@ struct engine {
     struct backend *backend;
     struct kv_cache *cache;
     struct ranks *ranks; /* the others; NULL: there is one rank */
-    char backend_name[96];
+    struct engine_swap swap;
+    char backend_name[256];
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
@@ -189,17 +192,18 @@ static struct backend_config plan_backend(const struct engine *engine,
     };
 }
 
-static void name_backend(struct engine *engine, int ranks) {
+static void name_backend(struct engine *engine, int ranks, const char *why) {
     struct backend *b = engine->backend;
     char others[40] = "";
     if (ranks > 1) snprintf(others, sizeof others, " in the first of %d ranks", ranks);
-    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s", b->name,
-             b->path, b->n_threads, b->n_threads == 1 ? "" : "s", others);
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s%s", b->name,
+             b->path, b->n_threads, b->n_threads == 1 ? "" : "s", others, why);
 }
 
 /* Opens the backend; the other ranks begin to open theirs, and to load. */
 static enum status open_backend(struct engine *engine, const struct gguf *gguf,
-                                const struct engine_config *config, struct err *err) {
+                                const struct engine_config *config, const char *why,
+                                struct err *err) {
     bool on_cuda = is(config->device, "cuda");
     struct backend_config wanted = plan_backend(engine, config);
     if (config->ranks > 1) {
@@ -213,23 +217,25 @@ static enum status open_backend(struct engine *engine, const struct gguf *gguf,
     }
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
-    if (status) return status;
+    if (status) {
+        ranks_end(engine->ranks, NULL);
+        return status;
+    }
     engine->model.backend = engine->backend;
     engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
-    name_backend(engine, config->ranks);
+    name_backend(engine, config->ranks, why);
     return STATUS_OK;
 }
 
 static enum status open_cache(struct engine *engine, const struct engine_config *config,
                               struct err *err) {
     const struct model_info *m = &engine->model.part;
-    struct kv_config wanted = {.L = m->L,
-                               .G = m->G,
-                               .D = m->D,
-                               .n_blocks = engine->memory.n_blocks,
-                               .block_size = engine->memory.block_size};
+    struct kv_config wanted = {
+        .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
+    if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
+    wanted.n_blocks = engine->memory.n_blocks;
     ranks_begin_cache(engine->ranks, &wanted);
     status = engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
@@ -252,32 +258,48 @@ static size_t results_bytes(const struct engine *engine) {
     return (size_t)max_samples(engine) * sizeof *engine->results;
 }
 
-static void open_sampler(struct engine *engine, int sequences) {
+#define FEWER_SEQUENCES "lower --max-num-seqs"
+
+static enum status open_sampler(struct engine *engine, int sequences, struct err *err) {
     struct backend *b = engine->backend;
-    if (!b->ops->sample) return;
+    size_t counts = (size_t)sequences * (size_t)engine->model.info.V * sizeof(int32_t);
+    void *results = NULL, *host_results = NULL;
+    if (!b->ops->sample) return STATUS_OK;
     engine->sampler = b->ops->sampler_new(b, engine->model.info.V, sequences, max_samples(engine));
-    engine->results = b->ops->buffer_new(b, results_bytes(engine));
-    engine->host_results = b->ops->host_new(b, MAX_IN_FLIGHT * results_bytes(engine));
+    if (!engine->sampler) return refuse_room(b, "counts of tokens", counts, FEWER_SEQUENCES, err);
+    engine->memory.sampling = (int64_t)(counts + results_bytes(engine));
+    enum status status =
+        buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
+    if (!status)
+        status = host_take(b, &host_results, MAX_IN_FLIGHT * results_bytes(engine), "samples",
+                           FEWER_SEQUENCES, err);
+    engine->results = results;
+    engine->host_results = host_results;
+    return status;
 }
 
 static void close_sampler(struct engine *engine) {
     struct backend *b = engine->backend;
     if (!engine->sampler) return;
     b->ops->sampler_free(b, engine->sampler);
-    b->ops->buffer_free(b, engine->results, results_bytes(engine));
-    b->ops->host_free(b, engine->host_results, MAX_IN_FLIGHT * results_bytes(engine));
+    if (engine->results) b->ops->buffer_free(b, engine->results, results_bytes(engine));
+    if (engine->host_results)
+        b->ops->host_free(b, engine->host_results, MAX_IN_FLIGHT * results_bytes(engine));
 }
 
 /* What results come back through. */
-static void open_results(struct engine *engine, const struct engine_config *config) {
+static enum status open_results(struct engine *engine, const struct engine_config *config,
+                                struct err *err) {
     struct backend *b = engine->backend;
     assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
     engine->in_flight = config->in_flight ? config->in_flight : b->in_flight;
-    engine->sampled = b->ops->buffer_new(b, ids_bytes(engine));
+    void *sampled;
+    enum status status = buffer_take(b, &sampled, ids_bytes(engine), "ids", FEWER_SEQUENCES, err);
+    engine->sampled = sampled;
     /* As many sequences as may sample in one step. */
     int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
-    if (config->host_samples) return;
-    open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows);
+    if (status || config->host_samples) return status;
+    return open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows, err);
 }
 
 static void close_results(struct engine *engine) {
@@ -302,17 +324,22 @@ static enum status load_weights(struct engine *engine, const struct gguf *gguf,
                                 const struct engine_config *config, struct err *err) {
     uint64_t began = now_ns();
     enum status status = model_load(&engine->model, &gguf->weights, config, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    if (!status) status = others;
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
+    if (!status) finish_memory(engine);
     return status;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static enum status open_from(struct engine *engine, const struct gguf *gguf,
-                             const struct engine_config *config, struct err *err) {
-    struct machine_memory machine;
+                             struct engine_config *config, struct err *err) {
+    struct machine_memory machine = {0};
     struct model_info *info = &engine->model.info;
+    char why[160];
     enum status status = model_info_read(info, gguf, config->model, err);
+    if (!status) status = device_choose(config, &machine.device, why, sizeof why, err);
     if (status) return status;
     struct text_job text = {.engine = engine, .gguf = gguf};
     begin_text(&text);
@@ -320,15 +347,12 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = check_types(config, err);
     if (!status) status = shard_check(info, &gguf->weights, config->ranks, err);
-    if (!status) status = open_backend(engine, gguf, config, err);
+    if (!status) status = open_backend(engine, gguf, config, why, err);
     if (!status) status = load_weights(engine, gguf, config, err);
-    enum status others = ranks_end(engine->ranks, status ? NULL : err);
-    if (!status) status = others;
+    if (!status) status = open_results(engine, config, err);
     if (!status) status = open_cache(engine, config, err);
-    if (!status) {
-        open_results(engine, config);
-        finish_memory(engine);
-    }
+    if (!status)
+        status = swap_open(&engine->swap, engine->backend, engine->cache, &engine->memory, err);
     enum status text_status = end_text(&text, err); /* what is wrong there is told first */
     return text_status ? text_status : status;
 }
@@ -356,6 +380,7 @@ void engine_close(struct engine *engine) {
     if (!engine) return;
     if (engine->backend) {
         close_results(engine);
+        swap_close(&engine->swap);
         if (engine->cache) engine->backend->ops->kv_free(engine->backend, engine->cache);
         model_close(&engine->model);
         backend_close(engine->backend);
@@ -395,6 +420,10 @@ double engine_weights_ms(const struct engine *engine) {
 const int32_t *engine_end_ids(const struct engine *engine, int *n) {
     *n = engine->n_end_ids;
     return engine->end_ids;
+}
+
+struct engine_swap *engine_swap(struct engine *engine) {
+    return engine->swap.swap ? &engine->swap : NULL;
 }
 
 int engine_threads(const struct engine *engine) {
@@ -458,11 +487,20 @@ static int add_pass(struct engine *engine, const struct step *step, bool sampled
     return i;
 }
 
+/* Few ask for logits, so their memory is taken when somebody does; by then the engine is in use,
+ * and there is nothing to fall back to. */
+static void take_host_logits(struct engine *engine) {
+    struct backend *b = engine->backend;
+    size_t bytes = logits_bytes(engine, engine->model.act.max_logit_rows);
+    engine->host_logits = b->ops->host_new(b, bytes);
+    if (engine->host_logits) return;
+    log_line(LOG_ERROR, "the host has no memory to pin for logits: %zu bytes", bytes);
+    exit(1);
+}
+
 void engine_submit(struct engine *engine, const struct step *step) {
     struct backend *b = engine->backend;
-    if (!b->host_memory && !engine->host_logits)
-        engine->host_logits =
-            b->ops->host_new(b, logits_bytes(engine, engine->model.act.max_logit_rows));
+    if (!b->host_memory && !engine->host_logits) take_host_logits(engine);
     int before = engine->first, i = add_pass(engine, step, false);
     if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
 }

@@ -79,6 +79,11 @@ enum status model_take_vector(struct model *model, const struct weights *weights
                               const struct engine_config *config, const char *name, int n,
                               float **out, struct err *err);
 
+/* Takes n floats into device memory of the model's: they count as weights. Fails with STATUS_USAGE
+ * where there is no room. */
+enum status model_upload(struct model *model, const float *values, size_t n, float **out,
+                         struct err *err);
+
 /* Where products are to be added whose sum is to be rows x: x itself, or the rank's part of it. */
 float *model_sum(struct model *model, float *x);
 /* Makes x[M][K], on all ranks alike, the sum of what each has in its model_sum. */

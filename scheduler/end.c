@@ -45,7 +45,9 @@ static void request_end(struct scheduler *s, struct request *request) {
 
 static void leave_queue(struct scheduler *s, struct sequence *sequence) {
     if (sequence->state == SEQUENCE_RUNNING) sequence_stop_running(s, sequence);
-    if (sequence->state == SEQUENCE_WAITING) queue_remove(&s->waiting, &sequence->node);
+    if (sequence->state == SEQUENCE_SWAPPED) swap_drop(s, sequence);
+    if (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED)
+        queue_remove(&s->waiting, &sequence->node);
     if (sequence->state == SEQUENCE_UNFORKED) sequence->request->n_unforked--;
     sequence->state = SEQUENCE_ENDED;
 }

@@ -132,6 +132,30 @@ static void port_close(void *self) {
     free(port);
 }
 
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static struct engine_swap *swap_of(void *self) {
+    return engine_swap(((struct port *)self)->engine);
+}
+
+static bool port_swap_reserve(void *self, int n) {
+    return engine_swap_reserve(swap_of(self), n);
+}
+
+static void port_swap_out(void *self, const int32_t *block, const int32_t *slot, int n) {
+    engine_swap_out(swap_of(self), block, slot, n);
+}
+
+static void port_swap_in(void *self, const int32_t *slot, const int32_t *block, int n) {
+    engine_swap_in(swap_of(self), slot, block, n);
+}
+
+static void port_swap_arrive(void *self) {
+    engine_swap_arrive(swap_of(self));
+}
+
+/* ---- the port ------------------------------------------------------------------------------- */
+
 /* More samplers than compute threads could not work at once; each has tables of V. */
 static int samplers_wanted(const struct engine *engine, int max_seqs) {
     int threads = engine_threads(engine), n = threads < MAX_SAMPLERS ? threads : MAX_SAMPLERS;
@@ -155,7 +179,13 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
         port->samples = mem_calloc(most, sizeof *port->samples);
     else
         open_samplers(port, config->max_num_seqs, config->max_logit_rows);
+    const struct engine_swap *swap = engine_swap(engine);
     struct engine_port made = {.self = port,
+                               .n_slots = swap ? engine_swap_slots(swap) : 0,
+                               .swap_reserve = port_swap_reserve,
+                               .swap_out = port_swap_out,
+                               .swap_in = port_swap_in,
+                               .swap_arrive = port_swap_arrive,
                                .V = port->V,
                                .in_flight = engine_in_flight(engine),
                                .submit = device ? device_submit : port_submit,

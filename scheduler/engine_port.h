@@ -35,6 +35,14 @@ struct engine_port {
     void (*submit)(void *self, const struct step *step, struct sample_job *jobs, int n);
     /* Waits for the oldest step and fills in what has come of its jobs. */
     void (*wait)(void *self, struct sample_job *jobs, int n);
+    /* Slots of the host's memory that blocks can be swapped to, or 0, and then these are NULL: the
+     * functions of engine.h. All is in the order of the calls: a step that was submitted before has
+     * been launched by then, as there is no other in flight. */
+    int n_slots;
+    bool (*swap_reserve)(void *self, int n);
+    void (*swap_out)(void *self, const int32_t *block, const int32_t *slot, int n);
+    void (*swap_in)(void *self, const int32_t *slot, const int32_t *block, int n);
+    void (*swap_arrive)(void *self);
     void (*close)(void *self); /* frees the port, not the engine */
 };
 

@@ -120,7 +120,7 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
     *out = s->inbox.published;
     if (out->last_step_ns < s->inbox.busy_since_ns) out->last_step_ns = s->inbox.busy_since_ns;
     pthread_mutex_unlock(&s->inbox.mutex);
-    int waiting = atomic_load(&s->inbox.live_sequences) - out->running;
+    int waiting = atomic_load(&s->inbox.live_sequences) - out->running - out->swapped;
     out->waiting = waiting > 0 ? waiting : 0;
     out->queued_tokens = atomic_load(&s->inbox.queued_tokens);
     out->stepping = atomic_load(&s->inbox.stepping);
@@ -146,6 +146,9 @@ void inbox_take(struct scheduler *s) {
 
 void inbox_publish(struct scheduler *s) {
     s->stats.running = s->running.n;
+    s->stats.swapped = s->swap.n_swapped;
+    s->stats.slots_total = s->swap.n_slots;
+    s->stats.slots_used = swap_used(&s->swap);
     s->stats.blocks_total = s->pool.n_blocks;
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);

@@ -3,6 +3,7 @@
  *
  *     inbox --take--> waiting --plan, apply--> running --submit, commit--> events
  *                        ^______ preempted ______|
+ *                                or swapped: then it waits too, but owns slots of the host's memory
  *
  * Everything but the inbox and the published statistics belongs to the engine thread.
  */
@@ -14,6 +15,7 @@
 
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
+#include "scheduler/swap.h"
 
 /* What other threads may touch. */
 struct inbox {
@@ -36,7 +38,8 @@ struct scheduler {
     struct engine_port port;
     int max_seqs; /* the configured number, as far as rows and logit rows allow it */
     struct block_pool pool;
-    struct queue waiting, running; /* of sequences, in order */
+    struct swap_space swap;
+    struct queue waiting, running; /* of sequences, in order; swapped ones wait */
     struct queue requests;         /* all that live here */
     struct plan plan;
     struct batch batch;
@@ -73,6 +76,10 @@ void plan_apply(struct scheduler *scheduler);
 
 /* commit.c: waits for the oldest step, whose flight it is, and takes in what it has computed. */
 void commit_step(struct scheduler *scheduler, struct flight *flight);
+
+/* Makes the blocks known that hold positions from..n_settled-1 of a sequence, where they are full;
+ * where an equal one was known, the sequence goes over to it. */
+void register_blocks(struct scheduler *scheduler, struct sequence *sequence, int from);
 
 /* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/all_reduce.cuh"
 
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/room.cuh"
 
 constexpr int SUM_THREADS = 256;
 
@@ -55,14 +56,16 @@ static size_t element_bytes(enum dtype act) {
     return act == DTYPE_F32 ? 4 : 2;
 }
 
-void all_reduce_open(struct all_reduce *all, enum dtype act, const struct backend_config *config) {
-    if (!config->group) return;
+enum status all_reduce_open(struct all_reduce *all, enum dtype act,
+                            const struct backend_config *config, struct err *err) {
+    static const struct room sums = {"sums over ranks", NULL, "give a smaller model"};
+    if (!config->group) return STATUS_OK;
     all->group = (const struct cuda_group *)config->group;
     all->rank = config->rank;
     const size_t row = (size_t)config->group->ranks * (size_t)config->max_k * element_bytes(act);
     const size_t rows = MOST_GATHERED / row, most = (size_t)config->max_rows;
     all->bytes = row * (rows < 1 ? 1 : rows < most ? rows : most);
-    cuda_must(cudaMalloc(&all->gathered, all->bytes), "taking memory for sums over ranks");
+    return room_device(&all->gathered, all->bytes, &sums, err);
 }
 
 void all_reduce_close(struct all_reduce *all) {

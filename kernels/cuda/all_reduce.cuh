@@ -13,8 +13,10 @@ struct all_reduce {
     size_t bytes;
 };
 
-/* Takes memory for rows of max_k at most; nothing without a group. */
-void all_reduce_open(struct all_reduce *all, enum dtype act, const struct backend_config *config);
+/* Takes memory for rows of max_k at most; nothing without a group. Fails with STATUS_USAGE where
+ * there is no room. */
+enum status all_reduce_open(struct all_reduce *all, enum dtype act,
+                            const struct backend_config *config, struct err *err);
 void all_reduce_close(struct all_reduce *all);
 
 /* The op of that name: kernels.h. */

@@ -23,10 +23,12 @@
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/ranges.cuh"
+#include "kernels/cuda/room.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/stamps.cuh"
 #include "kernels/cuda/step.cuh"
+#include "kernels/cuda/swap.cuh"
 
 struct angle_table {
     const float *inv_freq; /* NULL: not made in this step */
@@ -68,9 +70,23 @@ static struct cuda *cuda_of(struct backend *b) {
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static void op_memory(struct backend *b, struct device_memory *out) {
+    (void)b;
+    *out = room_left();
+}
+
+/* NULL when a call for memory has failed, which the caller deals with. */
+static void *taken(cudaError_t error, void *memory) {
+    if (error == cudaSuccess) return memory;
+    cudaGetLastError();
+    return nullptr;
+}
+
 static void *op_buffer_new(struct backend *b, size_t bytes) {
-    void *memory;
-    cuda_must(cudaMalloc(&memory, bytes), "taking memory for activations");
+    void *memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    memory = taken(error, memory);
+    if (!memory) return nullptr;
     cuda_must(cudaMemsetAsync(memory, 0, bytes, cuda_of(b)->stream), "zeroing memory");
     return memory;
 }
@@ -95,10 +111,10 @@ static void op_download(struct backend *b, void *host, const void *device, size_
 
 static void *op_host_new(struct backend *b, size_t bytes) {
     (void)b;
-    void *memory;
-    cuda_must(cudaMallocHost(&memory, bytes), "taking pinned memory");
-    memset(memory, 0, bytes);
-    return memory;
+    void *memory = nullptr;
+    const cudaError_t error = cudaMallocHost(&memory, bytes);
+    memory = taken(error, memory);
+    return memory ? memset(memory, 0, bytes) : nullptr;
 }
 
 static void op_host_free(struct backend *b, void *host, size_t bytes) {
@@ -142,6 +158,52 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
 }
 
+/* Cosines and sines of so many pairs for the largest step. */
+static size_t angles_bytes(const struct cuda *cuda, int pairs) {
+    return 2 * (size_t)cuda->limits.max_rows * (size_t)pairs * sizeof(float);
+}
+
+static enum status take_angles(struct cuda *cuda, int pairs, struct err *err) {
+    static const struct room room = {"the angles of positions", "max-num-batched-tokens",
+                                     "lower --max-num-batched-tokens"};
+    struct angle_table *table = &cuda->angles;
+    if (pairs <= table->most_pairs) return STATUS_OK;
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    cuda_must(cudaFree(table->cosine), "freeing angles");
+    *table = angle_table{};
+    void *memory;
+    enum status status = room_device(&memory, angles_bytes(cuda, pairs), &room, err);
+    if (status) return status;
+    table->cosine = (float *)memory;
+    table->sine = table->cosine + (size_t)cuda->limits.max_rows * (size_t)pairs;
+    table->most_pairs = pairs;
+    return STATUS_OK;
+}
+
+static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
+    struct cuda *cuda = cuda_of(b);
+    struct attention_work work;
+    const size_t cache = kv_cache_bytes(config);
+    if (cache > SIZE_MAX / 4) return SIZE_MAX;
+    const size_t attention = attention_work_bytes(&work, cuda->act, &cuda->limits, config);
+    return cache + attention + step_memory_bytes(&work, config->block_size) +
+           angles_bytes(cuda, config->D / 2);
+}
+
+/* What steps over such a cache work in. */
+static enum status take_work(struct cuda *cuda, const struct kv_config *config, struct err *err) {
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    graphs_drop(&cuda->graphs); /* they have the old memory in them */
+    attention_work_free(&cuda->attention);
+    enum status status =
+        attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
+    if (!status)
+        status = step_memory_reserve(&cuda->step, &cuda->attention, config->block_size,
+                                     cuda->stream, err);
+    if (!status) status = take_angles(cuda, config->D / 2, err);
+    return status;
+}
+
 static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
     struct cuda *cuda = cuda_of(b);
@@ -149,23 +211,30 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
     staging_release(&cuda->staging); /* the weights are there */
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
-    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
-    graphs_drop(&cuda->graphs); /* they have the old memory in them */
-    attention_work_free(&cuda->attention);
-    status = attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
-    if (status) {
+    status = take_work(cuda, config, err);
+    if (status)
         kv_cache_free(cache);
-        return status;
-    }
-    step_memory_reserve(&cuda->step, &cuda->attention, config->block_size, cuda->stream);
-    *out = cache;
-    return STATUS_OK;
+    else
+        *out = cache;
+    return status;
 }
 
 static void op_kv_free(struct backend *b, struct kv_cache *cache) {
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
     graphs_drop(&cuda_of(b)->graphs);
     kv_cache_free(cache);
+}
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static size_t op_swap_bytes(struct backend *b, const struct kv_config *config) {
+    (void)b;
+    return kv_swap_bytes(config, &SWAP_SIZES);
+}
+
+static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
+                               int64_t bytes, int *n_slots, struct err *err) {
+    return kv_swap_new(out, cache, &SWAP_SIZES, bytes, n_slots, cuda_of(b)->stream, err);
 }
 
 /* ---- a step --------------------------------------------------------------------------------- */
@@ -241,22 +310,10 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-static void make_room(struct angle_table *table, int max_rows, int pairs, cudaStream_t stream) {
-    if (pairs <= table->most_pairs) return;
-    cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
-    cuda_must(cudaFree(table->cosine), "freeing angles");
-    void *memory;
-    const size_t n = (size_t)max_rows * (size_t)pairs;
-    cuda_must(cudaMalloc(&memory, 2 * n * sizeof(float)), "taking memory for angles");
-    table->cosine = (float *)memory;
-    table->sine = table->cosine + n;
-    table->most_pairs = pairs;
-}
-
 static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq, int pairs) {
     struct angle_table *table = &cuda->angles;
     if (table->inv_freq == inv_freq && table->pairs == pairs) return table;
-    make_room(table, cuda->limits.max_rows, pairs, cuda->stream);
+    assert(pairs <= table->most_pairs); /* a head's, for which there is room since kv_new */
     table->inv_freq = inv_freq;
     table->pairs = pairs;
     heads_angles(table->cosine, table->sine, cuda->step.at.position, inv_freq, cuda->step.at.M,
@@ -393,42 +450,57 @@ static void op_limits(struct backend *b, struct device_limits *out) {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-static void make_work(struct cuda *cuda, const struct backend_config *config) {
+static enum status make_work(struct cuda *cuda, const struct backend_config *config,
+                             struct err *err) {
+    static const struct room products = {"what products work in", "max-num-batched-tokens",
+                                         "lower --max-num-batched-tokens"};
     const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
     const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
     const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
-    cuda_must(cudaMalloc(&cuda->work.memory, 3 * bytes), "taking memory for products");
+    enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
+    if (status) return status;
     cuda->work.normed = cuda->work.memory;
     cuda->work.gate = (char *)cuda->work.memory + bytes;
     cuda->work.up = (char *)cuda->work.memory + 2 * bytes;
+    return STATUS_OK;
 }
 
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
-    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    if (cuda->stream) cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     staging_release(&cuda->staging);
     stamps_free(&cuda->stamps);
     graphs_close(&cuda->graphs);
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
-    for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
+    for (cudaEvent_t event : cuda->fetched)
+        if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
     all_reduce_close(&cuda->all_reduce);
-    cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
+    if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     free(cuda);
 }
 
 static const struct backend_ops cuda_ops = {
+    .memory = op_memory,
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
     .matrix_new = op_matrix_new,
     .matrix_random = op_matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
+    .kv_bytes = op_kv_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
+    .swap_bytes = op_swap_bytes,
+    .swap_new = op_swap_new,
+    .swap_free = kv_swap_free,
+    .swap_reserve = kv_swap_reserve,
+    .swap_out = kv_swap_out,
+    .swap_in = kv_swap_in,
+    .swap_arrive = kv_swap_arrive,
     .run = op_run,
     .step_begin = op_step_begin,
     .embed = op_embed,
@@ -476,6 +548,17 @@ static enum status find_device(cudaDeviceProp *prop, int device, struct err *err
     return STATUS_OK;
 }
 
+enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
+                              struct err *err) {
+    cudaDeviceProp prop;
+    *memory = {};
+    const enum status status = find_device(&prop, err);
+    if (status) return status;
+    *memory = room_left();
+    snprintf(name, size, "%s", prop.name);
+    return STATUS_OK;
+}
+
 static enum status check_config(const struct backend_config *config, struct err *err) {
     const enum dtype act = config->activations;
     if (config->max_rows <= 0 || config->max_k <= 0 || config->max_k > NORM_MOST_K)
@@ -489,6 +572,18 @@ static enum status check_config(const struct backend_config *config, struct err 
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
     return STATUS_OK;
+}
+
+/* The stream and its events. */
+static enum status open_stream(struct cuda *cuda, struct err *err) {
+    enum status status =
+        room_made(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "stream", err);
+    for (cudaEvent_t &event : cuda->fetched)
+        if (!status)
+            status =
+                room_made(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event", err);
+    if (!status) status = step_memory_open(&cuda->step, err);
+    return status;
 }
 
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
@@ -509,14 +604,15 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
-    cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
-    for (cudaEvent_t &event : cuda->fetched)
-        cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
-    make_work(cuda, config);
-    all_reduce_open(&cuda->all_reduce, cuda->act, config);
-    step_memory_open(&cuda->step);
     graphs_open(&cuda->graphs, config->graph_rows,
                 config->graphs ? config->graphs : DEFAULT_GRAPHS);
+    status = open_stream(cuda, err);
+    if (!status) status = make_work(cuda, config, err);
+    if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
+    if (status) {
+        op_close(&cuda->head);
+        return status;
+    }
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;

@@ -53,10 +53,13 @@ struct device_sampler {
 
 struct device_sampler *device_sampler_new(int V, int sequences, int most) {
     assert(V > 0 && V <= SAMPLE_MOST_V && sequences > 0 && most > 0);
-    struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
     void *counts;
-    const size_t bytes = (size_t)sequences * (size_t)V * sizeof *s->counts;
-    cuda_must(cudaMalloc(&counts, bytes), "taking memory for token counts");
+    const size_t bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
+    if (cudaMalloc(&counts, bytes) != cudaSuccess) {
+        cudaGetLastError(); /* the caller deals with it */
+        return nullptr;
+    }
+    struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
     s->V = V;
     s->n_slots = sequences;
     s->most = most;

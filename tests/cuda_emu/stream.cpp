@@ -4,7 +4,7 @@
  * stream, for an event in it, for the device. So a host that reads without waiting reads what was
  * there before. Work in the legacy default stream waits for all others. An event is done when its
  * place in a queue has been passed; a stream that waits for one runs the other queue that far and
- * on.
+ * no further, for what comes behind may wait for this one.
  *
  * Under capture, work is written down instead and belongs to the graph; a launch of the graph
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
@@ -56,13 +56,14 @@ static CUstream_st *stream_of(cudaStream_t stream) {
     return stream ? stream : &default_stream;
 }
 
-/* Work may wait for another stream, and that one for this; whoever runs already goes on alone. */
-static void run(CUstream_st *stream) {
+/* Runs a stream until the event has been recorded `number` times, or to its end. Work may wait for
+ * another stream, and that one for this; whoever runs already goes on alone. */
+static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t number = 0) {
     turn mine;
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
-    while (!stream->queue.empty()) {
+    while (!stream->queue.empty() && !(until && until->done >= number)) {
         work next = std::move(stream->queue.front());
         stream->queue.pop_front();
         next();
@@ -187,14 +188,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (event->captured && refuse_in_capture("an event of it in another stream"))
         return cudaErrorStreamCaptureUnsupported;
     return enqueue(stream, [event, number] {
-        if (event->done < number) run(event->stream);
+        if (event->done < number) run(event->stream, event, number);
     });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured && refuse_in_capture("waiting for an event of it"))
         return cudaErrorStreamCaptureUnsupported;
-    if (event->done < event->recorded) run(event->stream);
+    if (event->done < event->recorded) run(event->stream, event, event->recorded);
     return last_error;
 }
 
