@@ -552,7 +552,7 @@ enum status backend_cuda_find(struct device_memory *memory, char *name, size_t s
                               struct err *err) {
     cudaDeviceProp prop;
     *memory = {};
-    const enum status status = find_device(&prop, err);
+    const enum status status = find_device(&prop, 0, err);
     if (status) return status;
     *memory = room_left();
     snprintf(name, size, "%s", prop.name);
