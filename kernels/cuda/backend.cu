@@ -18,6 +18,7 @@
 #include "kernels/cuda/all_reduce.cuh"
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/find.cuh"
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
@@ -226,11 +227,6 @@ static void op_kv_free(struct backend *b, struct kv_cache *cache) {
 }
 
 /* ---- swapping ------------------------------------------------------------------------------- */
-
-static size_t op_swap_bytes(struct backend *b, const struct kv_config *config) {
-    (void)b;
-    return kv_swap_bytes(config, &SWAP_SIZES);
-}
 
 static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
                                int64_t bytes, int *n_slots, struct err *err) {
@@ -457,7 +453,7 @@ static enum status make_work(struct cuda *cuda, const struct backend_config *con
     const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
     const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
     const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
-    enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
+    const enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
     if (status) return status;
     cuda->work.normed = cuda->work.memory;
     cuda->work.gate = (char *)cuda->work.memory + bytes;
@@ -494,7 +490,7 @@ static const struct backend_ops cuda_ops = {
     .kv_bytes = op_kv_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
-    .swap_bytes = op_swap_bytes,
+    .swap_bytes = kv_swap_bytes,
     .swap_new = op_swap_new,
     .swap_free = kv_swap_free,
     .swap_reserve = kv_swap_reserve,
@@ -528,36 +524,7 @@ static const struct backend_ops cuda_ops = {
     .limits = op_limits,
 };
 
-enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
 enum { DEFAULT_GRAPHS = 64 };
-
-/* Finds out what device there is, of that number. */
-static enum status find_device(cudaDeviceProp *prop, int device, struct err *err) {
-    int count = 0; /* stays as it is where there is no driver */
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > device) error = cudaGetDeviceProperties(prop, device);
-    if (error != cudaSuccess || count <= device) {
-        cudaGetLastError(); /* it has been dealt with */
-        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
-                       error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
-    }
-    if (prop->major < LEAST_MAJOR)
-        return err_set(err, STATUS_USAGE, "device",
-                       "--device cuda: %s has compute capability %d.%d; 8.0 is the least",
-                       prop->name, prop->major, prop->minor);
-    return STATUS_OK;
-}
-
-enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
-                              struct err *err) {
-    cudaDeviceProp prop;
-    *memory = {};
-    const enum status status = find_device(&prop, 0, err);
-    if (status) return status;
-    *memory = room_left();
-    snprintf(name, size, "%s", prop.name);
-    return STATUS_OK;
-}
 
 static enum status check_config(const struct backend_config *config, struct err *err) {
     const enum dtype act = config->activations;
@@ -592,7 +559,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
-    if (!status) status = find_device(&prop, config->rank, err);
+    if (!status) status = device_find(&prop, config->rank, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_must(cudaSetDevice(config->rank), "choosing a device"); /* of this thread */

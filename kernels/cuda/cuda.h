@@ -11,6 +11,7 @@
  *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
  *   swap.cu           blocks in the host's memory
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
+ *   find.cu           which device there is
  *   room.cu           memory that is taken at the start, and the sentence where there is none
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *

@@ -79,12 +79,12 @@ static int stage_blocks(const struct kv_config *config, const struct swap_sizes 
     return between(sizes->stage / block_bytes, most);
 }
 
-size_t kv_swap_bytes(const struct kv_config *config, const struct swap_sizes *sizes) {
+size_t kv_swap_bytes(struct backend *, const struct kv_config *config) {
     struct kv_config one = *config;
     one.n_blocks = 1;
     const size_t block = kv_cache_bytes(&one);
     const size_t rounding = 2 * 16 * (size_t)config->L; /* of a block's scales */
-    return (OUT_STAGES + 1) * (size_t)stage_blocks(config, sizes, block) * (block + rounding);
+    return (OUT_STAGES + 1) * (size_t)stage_blocks(config, &SWAP_SIZES, block) * (block + rounding);
 }
 
 enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,

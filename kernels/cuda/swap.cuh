@@ -11,12 +11,12 @@ struct swap_sizes {
 };
 constexpr struct swap_sizes SWAP_SIZES = {64 << 20, 32 << 20};
 
-/* As swap_new, swap_free and so on of the op table, for steps that run on `stream`. */
-size_t kv_swap_bytes(const struct kv_config *config, const struct swap_sizes *sizes);
+/* As swap_new of the op table, for steps that run on `stream`. */
 enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,
                         const struct swap_sizes *sizes, int64_t bytes, int *n_slots,
                         cudaStream_t stream, struct err *err);
 /* These are ops as they stand; the backend is not looked at. */
+size_t kv_swap_bytes(struct backend *b, const struct kv_config *config);
 void kv_swap_free(struct backend *b, struct kv_swap *swap);
 bool kv_swap_reserve(struct backend *b, struct kv_swap *swap, int n);
 void kv_swap_out(struct backend *b, struct kv_swap *swap, const int32_t *block, const int32_t *slot,

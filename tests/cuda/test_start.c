@@ -172,7 +172,7 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
     struct engine_config config = usual();
     config.device = "auto";
     struct engine *engine = open_one(&config);
-    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cuda sm_80"));
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cuda sm_90"));
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "(--device auto: emulated)"));
     engine_close(engine);
     emu_present(false);
