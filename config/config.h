@@ -195,6 +195,7 @@ struct options {
     int steps_in_flight;      /* 1, 2; 0: as suits the device */
     bool enforce_eager;       /* CUDA: no graphs */
     int threads;              /* compute threads; 0: as many as the process may use */
+    int tensor_parallel_size; /* ranks that share the model */
     const char *device;       /* auto | cpu | cuda */
     const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */
     const char *quantization; /* none | fp8 */

@@ -37,6 +37,8 @@ const struct option option_table[] = {
      "what computes; auto: a GPU where one can be used, else the CPU"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
      "compute threads; 0: as many as this process may use"},
+    {"tensor-parallel-size", "N", OPTION_INT, AT(tensor_parallel_size), "1", 1, 64, NULL, ENGINE,
+     "Machine", "ranks that share the model: GPUs, or on the CPU groups of threads"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
      "Machine", "memory for keys and values; 0: chosen from the machine's memory"},
     {"gpu-memory-utilization", "SHARE", OPTION_REAL, AT(gpu_memory_utilization), "0.9", 0, 1, NULL,

@@ -13,6 +13,10 @@
  *     host     submit 1 | submit 2 | wait 1 .. sample d launch 2 | commit 1, plan 3, submit 3 | ..
  *     device   [ pass 1            ]                   [ pass 2                             ] ..
  *
+ * Where several ranks share the model, the engine has rank 0 and everything that only one of them
+ * has: embedding, head, sampling. The others run the same passes beside it (ranks.c); a launch ends
+ * when all have launched.
+ *
  * A pass that needs no id of the one before, and whose logits would not overwrite any that are
  * still to be read, is launched in engine_submit and follows the one before without a gap. Late ids
  * lie in one array on the device; the embedding reads them there. Whoever samples writes them: the
@@ -36,6 +40,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
+#include "engine/ranks.h"
 #include "engine/swap.h"
 
 /* A step that was submitted and not yet waited for. */
@@ -52,6 +57,7 @@ struct engine {
     struct chat_template *chat_template;
     struct backend *backend;
     struct kv_cache *cache;
+    struct ranks *ranks; /* the others; NULL: there is one rank */
     struct engine_swap swap;
     char backend_name[256];
     bool lacks_memory; /* of the host, which a pass would have needed */
@@ -164,18 +170,20 @@ static int smallest(int a, int b, int c) {
     return least < c ? least : c;
 }
 
-/* The largest step in which every sequence may have one row, and a logit row. */
+/* The largest step in which every sequence may have one row, and a logit row. Ranks meet on their
+ * devices, which no graph has yet. */
 static int graph_rows(const struct engine_config *config) {
-    if (config->enforce_eager) return 0;
+    if (config->enforce_eager || config->ranks > 1) return 0;
     return smallest(config->max_num_seqs, config->max_num_batched_tokens, config->max_logit_rows);
 }
 
-static enum status open_backend(struct engine *engine, const struct engine_config *config,
-                                const char *why, struct err *err) {
-    const struct model_info *m = &engine->model.info;
-    int widest = m->K > m->F ? m->K : m->F;
-    if (m->H * m->D > widest) widest = m->H * m->D;
-    struct backend_config wanted = {
+/* What a rank's backend is opened with; the threads are those of all ranks. */
+static struct backend_config plan_backend(const struct engine *engine,
+                                          const struct engine_config *config) {
+    struct model_info m = shard_info(&engine->model.info, config->ranks);
+    int widest = m.K > m.F ? m.K : m.F;
+    if (m.H * m.D > widest) widest = m.H * m.D;
+    return (struct backend_config){
         .threads = config->threads,
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
@@ -183,32 +191,60 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .activations = activations_type(config),
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
-        .heads = m->H,
+        .heads = m.H,
         .graph_rows = graph_rows(config),
         .graphs = config->max_graphs,
     };
+}
+
+static void name_backend(struct engine *engine, int ranks, const char *why) {
+    struct backend *b = engine->backend;
+    char others[40] = "";
+    if (ranks > 1) snprintf(others, sizeof others, " in the first of %d ranks", ranks);
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s%s", b->name,
+             b->path, b->n_threads, b->n_threads == 1 ? "" : "s", others, why);
+}
+
+/* Opens the backend; the other ranks begin to open theirs, and to load. */
+static enum status open_backend(struct engine *engine, const struct gguf *gguf,
+                                const struct engine_config *config, const char *why,
+                                struct err *err) {
     bool on_cuda = is(config->device, "cuda");
+    struct backend_config wanted = plan_backend(engine, config);
+    if (config->ranks > 1) {
+        enum status status = ranks_open(&engine->ranks, config->ranks, on_cuda, err);
+        if (status) return status;
+        if (wanted.threads == 0) wanted.threads = backend_cpu_threads();
+        ranks_begin_load(engine->ranks,
+                         &(struct ranks_plan){&engine->model.info, &gguf->weights, config, wanted});
+        wanted.threads = ranks_threads(wanted.threads, 0, config->ranks);
+        wanted.group = ranks_group(engine->ranks);
+    }
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
-    if (status) return status;
+    if (status) {
+        ranks_end(engine->ranks, NULL);
+        return status;
+    }
     engine->model.backend = engine->backend;
     engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
-    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s",
-             engine->backend->name, engine->backend->path, engine->backend->n_threads,
-             engine->backend->n_threads == 1 ? "" : "s", why);
+    name_backend(engine, config->ranks, why);
     return STATUS_OK;
 }
 
 static enum status open_cache(struct engine *engine, const struct engine_config *config,
                               struct err *err) {
-    const struct model_info *m = &engine->model.info;
+    const struct model_info *m = &engine->model.part;
     struct kv_config wanted = {
         .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
     wanted.n_blocks = engine->memory.n_blocks;
-    return engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
+    ranks_begin_cache(engine->ranks, &wanted);
+    status = engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    return status ? status : others;
 }
 
 static size_t ids_bytes(const struct engine *engine) {
@@ -282,8 +318,11 @@ static void close_results(struct engine *engine) {
 /* Puts what was taken in the place of what the plan guessed. */
 static void finish_memory(struct engine *engine) {
     const struct activations *a = &engine->model.act;
-    engine->memory.weights = engine->model.weight_bytes;
-    engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
+    int64_t weights, scratch;
+    ranks_memory(engine->ranks, &weights, &scratch);
+    engine->memory.weights = weights + engine->model.weight_bytes;
+    engine->memory.scratch =
+        scratch + activations_bytes(&engine->model, a->max_rows, a->max_logit_rows);
 }
 
 bool engine_failed(const struct engine *engine, struct err *err) {
@@ -301,6 +340,8 @@ static enum status load_weights(struct engine *engine, const struct gguf *gguf,
                                 const struct engine_config *config, struct err *err) {
     uint64_t began = now_ns();
     enum status status = model_load(&engine->model, &gguf->weights, config, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    if (!status) status = others;
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
     if (!status) finish_memory(engine);
     return status;
@@ -321,7 +362,8 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     machine_memory_read(&machine);
     status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = check_types(config, err);
-    if (!status) status = open_backend(engine, config, why, err);
+    if (!status) status = shard_check(info, &gguf->weights, config->ranks, err);
+    if (!status) status = open_backend(engine, gguf, config, why, err);
     if (!status) status = load_weights(engine, gguf, config, err);
     if (!status) status = open_results(engine, config, err);
     if (!status) status = open_cache(engine, config, err);
@@ -335,10 +377,12 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
 enum status engine_open(struct engine **out, const struct engine_config *asked, struct err *err) {
     struct engine_config config = *asked;
     if (config.max_logit_rows == 0) config.max_logit_rows = config.max_num_seqs;
+    if (config.ranks == 0) config.ranks = 1;
     struct gguf *gguf;
     enum status status = model_file_open(&gguf, &config, err);
     if (status) return status;
     struct engine *engine = mem_calloc(1, sizeof *engine);
+    engine->model.shard = (struct shard){0, config.ranks};
     status = open_from(engine, gguf, &config, err);
     gguf_close(gguf);
     if (status) {
@@ -358,6 +402,7 @@ void engine_close(struct engine *engine) {
         model_close(&engine->model);
         backend_close(engine->backend);
     }
+    ranks_close(engine->ranks);
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
     free(engine);
@@ -430,10 +475,12 @@ static void forward(void *arg, const struct step *step) {
 static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
+    ranks_begin_pass(engine->ranks, &pass->step);
     if (b->ops->run)
         b->ops->run(b, &pass->step, engine->cache, forward, engine);
     else
         forward(engine, &pass->step);
+    ranks_end(engine->ranks, NULL);
     if (!b->host_memory && !pass->sampled && engine->host_logits)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));

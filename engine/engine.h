@@ -20,7 +20,8 @@
 
 struct engine_config {
     const char *model; /* path of a .gguf file, or with `dummy` of a config.json */
-    int threads;       /* 0: as many as suit */
+    int threads;       /* of all ranks; 0: as many as suit */
+    int ranks;         /* that share the model, 1..MAX_RANKS; 0: 1 */
     bool float32;      /* oracle mode: weights and KV in float32 */
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
@@ -94,7 +95,8 @@ const struct tokenizer *engine_tokenizer(const struct engine *engine);
 const struct chat_template *engine_chat_template(const struct engine *engine);
 /* "cpu avx512vnni, 2 threads"; with "auto", why it is that one */
 const char *engine_backend_name(const struct engine *engine);
-int engine_threads(const struct engine *engine); /* compute threads, the caller's included */
+/* Compute threads that engine_parallel runs on, the caller's included: those of rank 0. */
+int engine_threads(const struct engine *engine);
 
 /* Milliseconds that it took to read the weights into the backend's layout. Any thread. */
 double engine_weights_ms(const struct engine *engine);

@@ -148,12 +148,17 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_info
                        "--swap-space is for --device cuda, whose keys and values can go to the "
                        "host's memory; on the CPU they are there already: give more "
                        "--kv-cache-memory");
+    if (asked && config->ranks > 1)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space is for one GPU; with --tensor-parallel-size leave it out, and "
+                       "preempted sequences are computed again");
     if (asked && config->swap_space > machine->available)
         return err_set(err, STATUS_USAGE, "swap-space",
                        "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",
                        mib(config->swap_space), mib(machine->available));
     int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* a byte */
-    bool worth = on_cuda && config->swap_space < 0 && operations >= WORTH_SWAPPING;
+    bool worth =
+        on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;
     plan->swap = asked   ? config->swap_space
                  : worth ? least(DEFAULT_SWAP, machine->available / SWAP_SHARE)
                          : 0;

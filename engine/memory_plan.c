@@ -219,13 +219,15 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-/* A step's rows in float32: the residual stream, its normed copy and a block's output; q and the
- * attention's output; k and v; gate and up; and the logits of the rows that want them. */
+/* A step's rows in float32: on every rank the residual stream, its normed copy and a block's
+ * output; shared out, q and the attention's output; k and v; gate and up; and the logits of the
+ * rows that want them. */
 static int64_t scratch_bytes(const struct model_info *info, const struct engine_config *config) {
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
     int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
-    int64_t row = 3 * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F;
+    int64_t ranks = config->ranks > 1 ? config->ranks : 1;
+    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F;
     return (M * row + R * info->V) * (int64_t)sizeof(float);
 }
 
@@ -239,6 +241,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_info *info
     if (status == STATUS_OK) status = plan_length(&plan, info, config, err);
     if (status != STATUS_OK) return status;
     plan.weights = config->float32 ? info->n_parameters * 4 : info->file_bytes;
+    if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* of a device */
     plan.scratch = scratch_bytes(info, config);
     plan.kv_bytes_per_token = (int64_t)kv_token_bytes(
         &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});

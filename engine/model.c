@@ -43,15 +43,41 @@ static void let_go(struct model *model, const struct weights *weights, size_t by
     weights_let_go(weights);
 }
 
+/* A shard's part of a matrix; of random ones too, so that they are those of one rank. */
+static enum status take_piece(struct model *model, struct matrix **out, const struct weight *weight,
+                              bool dummy, enum split split, enum matrix_form form,
+                              struct err *err) {
+    struct backend *b = model->backend;
+    int K = (int)weight->dim[0], N = (int)weight->dim[1];
+    const void *rows = weight->data;
+    void *made = NULL;
+    struct random_weights random;
+    struct piece piece;
+    if (dummy) {
+        rows = made = mem_large(weight->bytes);
+        random_weights_plan(&random, weight->type, K, name_seed(weight->name));
+        random_weights_fill(&random, made, 0, weight->bytes);
+    }
+    piece_cut(&piece, model->shard, split, weight->type, N, K, rows);
+    enum status status =
+        b->ops->matrix_new(b, out, weight->type, piece.N, piece.K, piece.rows, form, err);
+    piece_free(&piece);
+    mem_large_free(made, weight->bytes);
+    return status;
+}
+
 enum status model_take_matrix(struct model *model, const struct weights *weights,
                               const struct engine_config *config, const char *name, int N, int K,
-                              struct matrix **out, struct err *err) {
+                              enum split split, struct matrix **out, struct err *err) {
     const struct weight *weight;
     enum status status = weights_matrix(weights, name, N, K, &weight, err);
     if (status) return status;
     struct backend *b = model->backend;
     enum matrix_form form = form_of(config, name);
-    if (config->dummy)
+    bool whole = model->shard.ranks == 1 || split == SPLIT_NONE;
+    if (!whole)
+        status = take_piece(model, out, weight, config->dummy, split, form, err);
+    else if (config->dummy)
         status = b->ops->matrix_random(b, out, weight->type, N, K, name_seed(name), form, err);
     else
         status = b->ops->matrix_new(b, out, weight->type, N, K, weight->data, form, err);
@@ -103,14 +129,22 @@ struct field {
     bool per_logit_row;
 };
 
-#define N_FIELDS 7
+#define N_FIELDS 8
 
-static void activation_fields(struct activations *a, const struct model_info *m,
+/* Logits, and rows that are to be added up, are not of every rank: such a field's width is 0. */
+static void activation_fields(struct activations *a, const struct model *model,
                               struct field fields[N_FIELDS]) {
+    const struct model_info *m = &model->part;
+    bool first = model->shard.rank == 0;
     const struct field all[N_FIELDS] = {
-        {&a->x, m->K, false},        {&a->q, m->H * m->D, false},     {&a->k, m->G * m->D, false},
-        {&a->v, m->G * m->D, false}, {&a->mixed, m->H * m->D, false}, {&a->rows, m->K, true},
-        {&a->logits, m->V, true},
+        {&a->x, m->K, false},
+        {&a->q, m->H * m->D, false},
+        {&a->k, m->G * m->D, false},
+        {&a->v, m->G * m->D, false},
+        {&a->mixed, m->H * m->D, false},
+        {&a->rows, m->K, true},
+        {&a->logits, first ? m->V : 0, true},
+        {&a->part, first ? 0 : m->K, false},
     };
     memcpy(fields, all, sizeof all);
 }
@@ -120,10 +154,10 @@ static size_t field_bytes(const struct field *field, const struct activations *a
     return (size_t)rows * (size_t)field->width * sizeof(float);
 }
 
-int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows) {
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
     struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
     struct field fields[N_FIELDS];
-    activation_fields(&a, info, fields);
+    activation_fields(&a, model, fields);
     int64_t bytes = 0;
     for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
     return bytes;
@@ -135,10 +169,11 @@ static enum status make_activations(struct model *model, const struct engine_con
     struct field fields[N_FIELDS];
     a->max_rows = config->max_num_batched_tokens;
     a->max_logit_rows = config->max_logit_rows;
-    activation_fields(a, &model->info, fields);
+    activation_fields(a, model, fields);
     enum status status = STATUS_OK;
     for (int i = 0; i < N_FIELDS && !status; i++) {
         void *made;
+        if (fields[i].width == 0) continue;
         status = buffer_take(model->backend, &made, field_bytes(&fields[i], a), "activations",
                              "lower --max-num-batched-tokens or --max-num-seqs", err);
         *fields[i].buffer = made;
@@ -146,10 +181,23 @@ static enum status make_activations(struct model *model, const struct engine_con
     return status;
 }
 
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+float *model_sum(struct model *model, float *x) {
+    return model->shard.rank == 0 ? x : model->act.part;
+}
+
+void model_add_up(struct model *model, float *x, int M) {
+    struct backend *b = model->backend;
+    if (model->shard.ranks == 1) return;
+    b->ops->all_reduce(b, x, model->act.part, M, model->part.K);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *config, struct err *err) {
+    model->part = shard_info(&model->info, model->shard.ranks);
     model->family = model_family_find(model->info.architecture);
     if (!model->family) {
         return err_set(err, STATUS_BAD_FILE, "general.architecture",
@@ -179,7 +227,7 @@ static void free_layer(struct model *model, struct layer *layer) {
 void model_close(struct model *model) {
     struct backend *b = model->backend;
     struct field fields[N_FIELDS];
-    activation_fields(&model->act, &model->info, fields);
+    activation_fields(&model->act, model, fields);
     for (int i = 0; i < N_FIELDS; i++) {
         if (*fields[i].buffer) {
             b->ops->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));

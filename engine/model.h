@@ -2,12 +2,14 @@
  *
  * One `struct model_family` stands for each architecture, in a file of its own (model_llama.c,
  * ...): it takes its tensors from the weights view and writes the forward pass once over the op
- * table. Shapes use the letters of kernels.h.
+ * table. Shapes use the letters of kernels.h; H, G and F are a rank's share of them where several
+ * ranks compute one model (shard.h).
  */
 #ifndef PENSTOCK_ENGINE_MODEL_H
 #define PENSTOCK_ENGINE_MODEL_H
 
 #include "engine/engine.h"
+#include "engine/shard.h"
 #include "engine/weights.h"
 
 /* One transformer block. Norm gains are [K] float32 device memory. */
@@ -26,14 +28,18 @@ struct activations {
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *mixed;     /* [M][H*D] what attention gives */
     float *rows;      /* [R][K] */
-    float *logits;    /* [R][V] */
+    float *logits;    /* [R][V]; on rank 0 alone */
+    /* [M][K] what a rank above 0 adds to the stream; zero but between an op and its all_reduce */
+    float *part;
 };
 
 struct model {
-    struct model_info info;
+    struct model_info info; /* the whole model's */
+    struct model_info part; /* this rank's */
+    struct shard shard;
     struct backend *backend;
     const struct model_family *family;
-    struct matrix *embedding; /* [V][K] */
+    struct matrix *embedding; /* [V][K]; it and the head are on rank 0 alone */
     struct matrix *head;      /* [V][K]; the embedding itself where the two are tied */
     float *final_norm;        /* [K] */
     float *inv_freq;          /* [D_rope / 2] */
@@ -49,7 +55,7 @@ struct model_family {
     /* Takes the tensors. What was taken when it fails is given back by model_close. */
     enum status (*load)(struct model *model, const struct weights *weights,
                         const struct engine_config *config, struct err *err);
-    /* One pass: fills act.logits[R][V]. */
+    /* One pass: fills act.logits[R][V] of rank 0. */
     void (*forward)(struct model *model, const struct step *step, struct kv_cache *cache);
 };
 
@@ -57,15 +63,16 @@ struct model_family {
 const struct model_family *model_family_find(const char *architecture);
 
 /* Loads all weights of info's architecture and makes the activation buffers. `model` is all zero
- * but for info and backend. On failure the caller still closes it. */
+ * but for info, shard and backend. On failure the caller still closes it. */
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *config, struct err *err);
 void model_close(struct model *model);
 
-/* Takes the matrix `name` of N rows of K; a NULL `out` after a failure. Used by the families. */
+/* Takes the rank's part of the matrix `name` of N rows of K; a NULL `out` after a failure. Used by
+ * the families. */
 enum status model_take_matrix(struct model *model, const struct weights *weights,
                               const struct engine_config *config, const char *name, int N, int K,
-                              struct matrix **out, struct err *err);
+                              enum split split, struct matrix **out, struct err *err);
 
 /* Takes the float vector `name` of n gains into device memory. */
 enum status model_take_vector(struct model *model, const struct weights *weights,
@@ -77,8 +84,13 @@ enum status model_take_vector(struct model *model, const struct weights *weights
 enum status model_upload(struct model *model, const float *values, size_t n, float **out,
                          struct err *err);
 
+/* Where products are to be added whose sum is to be rows x: x itself, or the rank's part of it. */
+float *model_sum(struct model *model, float *x);
+/* Makes x[M][K], on all ranks alike, the sum of what each has in its model_sum. */
+void model_add_up(struct model *model, float *x, int M);
+
 /* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
-int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows);
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
 
 extern const struct model_family model_llama;
 

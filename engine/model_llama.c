@@ -11,6 +11,7 @@
 struct slot {
     const char *suffix;
     int N, K;
+    enum split split;
     struct matrix **matrix;
 };
 
@@ -20,16 +21,19 @@ static enum status load_layer(struct model *model, const struct weights *weights
     struct layer *layer = &model->layers[index];
     int q = m->H * m->D, kv = m->G * m->D;
     const struct slot slots[] = {
-        {"attn_q", q, m->K, &layer->wq},        {"attn_k", kv, m->K, &layer->wk},
-        {"attn_v", kv, m->K, &layer->wv},       {"attn_output", m->K, q, &layer->wo},
-        {"ffn_gate", m->F, m->K, &layer->gate}, {"ffn_up", m->F, m->K, &layer->up},
-        {"ffn_down", m->K, m->F, &layer->down},
+        {"attn_q", q, m->K, SPLIT_OUTPUTS, &layer->wq},
+        {"attn_k", kv, m->K, SPLIT_OUTPUTS, &layer->wk},
+        {"attn_v", kv, m->K, SPLIT_OUTPUTS, &layer->wv},
+        {"attn_output", m->K, q, SPLIT_INPUTS, &layer->wo},
+        {"ffn_gate", m->F, m->K, SPLIT_OUTPUTS, &layer->gate},
+        {"ffn_up", m->F, m->K, SPLIT_OUTPUTS, &layer->up},
+        {"ffn_down", m->K, m->F, SPLIT_INPUTS, &layer->down},
     };
     char name[64];
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", index, slots[i].suffix);
         enum status status = model_take_matrix(model, weights, config, name, slots[i].N, slots[i].K,
-                                               slots[i].matrix, err);
+                                               slots[i].split, slots[i].matrix, err);
         if (status) return status;
     }
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", index);
@@ -63,25 +67,32 @@ static enum status load_frequencies(struct model *model, const struct weights *w
     return status;
 }
 
-static enum status load(struct model *model, const struct weights *weights,
-                        const struct engine_config *config, struct err *err) {
+/* What stands before and behind the layers. */
+static enum status load_ends(struct model *model, const struct weights *weights,
+                             const struct engine_config *config, struct err *err) {
     const struct model_info *m = &model->info;
     enum status status = model_take_matrix(model, weights, config, "token_embd.weight", m->V, m->K,
-                                           &model->embedding, err);
+                                           SPLIT_NONE, &model->embedding, err);
     if (status) return status;
     status = model_take_vector(model, weights, config, "output_norm.weight", m->K,
                                &model->final_norm, err);
     if (status) return status;
     model->head = model->embedding;
-    if (weights_lookup(weights, "output.weight")) {
-        status = model_take_matrix(model, weights, config, "output.weight", m->V, m->K,
-                                   &model->head, err);
-        if (status) return status;
-    }
-    status = load_frequencies(model, weights, err);
-    for (int i = 0; i < m->L && !status; i++) {
+    if (!weights_lookup(weights, "output.weight")) return STATUS_OK;
+    return model_take_matrix(model, weights, config, "output.weight", m->V, m->K, SPLIT_NONE,
+                             &model->head, err);
+}
+
+static enum status load(struct model *model, const struct weights *weights,
+                        const struct engine_config *config, struct err *err) {
+    int L = model->info.L;
+    bool first = model->shard.rank == 0;
+    enum status status = first ? load_ends(model, weights, config, err) : STATUS_OK;
+    if (!status) status = load_frequencies(model, weights, err);
+    for (int i = 0; i < L && !status; i++) {
         status = load_layer(model, weights, config, i, err);
-        if (config->progress) config->progress(config->progress_arg, "weights", (i + 1.0) / m->L);
+        if (first && config->progress)
+            config->progress(config->progress_arg, "weights", (i + 1.0) / L);
     }
     return status;
 }
@@ -89,7 +100,7 @@ static enum status load(struct model *model, const struct weights *weights,
 /* k and v of all rows into the cache, from norm(x); q for what comes next. */
 static void project(struct model *model, int index, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
-    const struct model_info *m = &model->info;
+    const struct model_info *m = &model->part;
     struct activations *a = &model->act;
     struct layer *layer = &model->layers[index];
     const struct norm norm = {layer->attention_norm, m->rms_epsilon};
@@ -102,7 +113,7 @@ static void project(struct model *model, int index, int M, struct kv_cache *cach
 /* mixed = attention */
 static void attend(struct model *model, int index, const struct kv_cache *cache) {
     struct backend *b = model->backend;
-    const struct model_info *m = &model->info;
+    const struct model_info *m = &model->part;
     struct activations *a = &model->act;
     b->ops->attention(b, a->mixed, a->q, cache, index, m->H, 1.0f / sqrtf((float)m->D));
 }
@@ -112,19 +123,30 @@ static void transform(struct model *model, int index, float *x, const float *mix
     struct backend *b = model->backend;
     struct layer *layer = &model->layers[index];
     const struct norm norm = {layer->mlp_norm, model->info.rms_epsilon};
-    b->ops->matmul_add(b, x, mixed, layer->wo, M);
-    b->ops->gated_mlp(b, x, &norm, layer->gate, layer->up, layer->down, M);
+    float *sum = model_sum(model, x);
+    b->ops->matmul_add(b, sum, mixed, layer->wo, M);
+    model_add_up(model, x, M);
+    b->ops->gated_mlp(b, sum, x, &norm, layer->gate, layer->up, layer->down, M);
+    model_add_up(model, x, M);
+}
+
+/* The rows that the tokens stand for. Rank 0 looks them up and the others add nothing, so they need
+ * neither the embedding nor the tokens, of which some may be known to rank 0's device alone. */
+static void embed(struct model *model, int M) {
+    struct backend *b = model->backend;
+    if (model->shard.rank == 0) b->ops->embed(b, model->act.x, model->embedding);
+    model_add_up(model, model->act.x, M);
 }
 
 /* After the last layer's keys and values only the rows go on that want logits: their x and what
  * attention gave them move to `rows` and, as the queries are done with, to `q`. */
 static void forward(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
-    const struct model_info *m = &model->info;
+    const struct model_info *m = &model->part;
     struct activations *a = &model->act;
     int last = m->L - 1;
     b->ops->step_begin(b, step, cache);
-    b->ops->embed(b, a->x, model->embedding);
+    embed(model, step->M);
     for (int i = 0; i < last; i++) {
         project(model, i, step->M, cache);
         attend(model, i, cache);
@@ -137,6 +159,7 @@ static void forward(struct model *model, const struct step *step, struct kv_cach
     b->ops->gather(b, a->rows, a->x, m->K);
     b->ops->gather(b, a->q, a->mixed, m->H * m->D);
     transform(model, last, a->rows, a->q, step->R);
+    if (model->shard.rank > 0) return;
     b->ops->logits(b, a->logits, a->rows, &norm, model->head, step->R);
 }
 

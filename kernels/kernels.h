@@ -260,10 +260,14 @@ struct backend_ops {
                    struct matrix *const *w, int n, int M);
     /* sum[M][N] += x[M][K] times w^T. */
     void (*matmul_add)(struct backend *b, float *sum, const float *x, struct matrix *w, int M);
-    /* x[M][K] += (silu(n times gate^T) * (n times up^T)) times down^T, where n = norm(x), gate and
-     * up are [F][K] and down is [K][F] (Shazeer 2020). */
-    void (*gated_mlp)(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                      struct matrix *up, struct matrix *down, int M);
+    /* sum[M][K] += (silu(n times gate^T) * (n times up^T)) times down^T, where n = norm(x[M][K]),
+     * gate and up are [F][K] and down is [K][F] (Shazeer 2020). sum may be x. */
+    void (*gated_mlp)(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                      struct matrix *gate, struct matrix *up, struct matrix *down, int M);
+    /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +
+     * that of rank 2 and so on, in this order whatever M is; part, which is not looked at on rank
+     * 0, is zero afterwards. All ranks call it with the same M and K, each on its thread. */
+    void (*all_reduce)(struct backend *b, float *x, float *part, int M, int K);
     /* y[R][N] = norm(x[R][K]) times head^T, in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    struct matrix *head, int R);
@@ -336,7 +340,7 @@ struct backend {
     const struct backend_ops *ops;
     const char *name; /* "cpu", "cuda" */
     const char *path; /* instruction set in use: "plain", "avx2", "avx512vnni", "sm_90", ... */
-    int n_threads;    /* compute threads, the caller's included */
+    int n_threads;    /* compute threads, the caller's included; of this rank alone */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
     int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
     const struct range_ops *ranges;  /* NULL: no profiler looks */
@@ -358,8 +362,27 @@ struct backend_config {
     /* Steps of at most so many rows, one for each sequence, run as CUDA graphs; 0: none. At most
      * the other limits, and the rows that activations and logits have room for. */
     int graph_rows;
-    int graphs; /* that are kept; 0: as many as suit */
+    int graphs;               /* that are kept; 0: as many as suit */
+    struct rank_group *group; /* NULL: the backend computes alone */
+    int rank;                 /* in the group; on CUDA the number of its device too */
 };
+
+/* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019): each rank has
+ * a shard of the model, and a thread that calls its backend. The head of what a kind of backend has
+ * for that. */
+struct rank_group {
+    int ranks;
+    void (*close)(struct rank_group *group);
+};
+
+enum { MAX_RANKS = 64 };
+
+/* A group of so many backends of the CPU, or of as many GPUs. The latter fails with STATUS_USAGE
+ * where there are fewer, or no NCCL to load, and says so. */
+struct rank_group *rank_group_cpu_new(int ranks);
+enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *err);
+/* After its backends were closed; NULL does nothing. */
+void rank_group_close(struct rank_group *group);
 
 /* Opens the CPU backend and starts its threads. Fails with STATUS_USAGE when a forced path is
  * unknown or this machine lacks it. The caller's thread is one of the compute threads. Close it on
@@ -504,6 +527,7 @@ enum op {
     OP_ATTENTION,
     OP_MATMUL_ADD,
     OP_GATED_MLP,
+    OP_ALL_REDUCE,
     OP_GATHER,
     OP_LOGITS,
     OP_SAMPLE, /* on the device */

@@ -20,6 +20,7 @@ const char *op_name(enum op op) {
         [OP_STEP_BEGIN] = "step's arrays",
         [OP_BETWEEN] = "between steps",
         [OP_STEP] = "step",
+        [OP_ALL_REDUCE] = "all-reduce",
     };
     assert(op >= 0 && op < N_OPS);
     return names[op];
@@ -126,9 +127,13 @@ static void matmul_add(struct backend *b, float *sum, const float *x, struct mat
     TIMED(OP_MATMUL_ADD, matmul_add(b, sum, x, w, M));
 }
 
-static void gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                      struct matrix *up, struct matrix *down, int M) {
-    TIMED(OP_GATED_MLP, gated_mlp(b, x, norm, gate, up, down, M));
+static void gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                      struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
+    TIMED(OP_GATED_MLP, gated_mlp(b, sum, x, norm, gate, up, down, M));
+}
+
+static void all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    TIMED(OP_ALL_REDUCE, all_reduce(b, x, part, M, K));
 }
 
 static void rope_write(struct backend *b, struct kv_cache *cache, int layer,
@@ -180,6 +185,7 @@ void backend_watch_ops(struct backend *b, struct backend_ops *table, struct op_t
     table->attention = attention;
     table->matmul_add = matmul_add;
     table->gated_mlp = gated_mlp;
+    table->all_reduce = all_reduce;
     table->gather = gather;
     table->logits = logits;
     table->download = download;

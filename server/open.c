@@ -41,6 +41,7 @@ struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->model,
         .threads = options->threads,
+        .ranks = options->tensor_parallel_size,
         .float32 = strcmp(options->dtype, "float32") == 0,
         .dtype = options->dtype,
         .quantization = options->quantization,

@@ -126,9 +126,9 @@ static void check_mlp(struct backend *b, const struct world *w, const struct rig
     float *x = mem_alloc(n * sizeof *x);
     for (int i = 0; i < 2; i++) {
         memcpy(x, w->x, n * sizeof *x);
-        b->ops->gated_mlp(b, x, &norm, gate, up, down, M);
+        b->ops->gated_mlp(b, x, x, &norm, gate, up, down, M);
         assert_same_floats(x, right->mlp, n, b->path);
-        b->ops->gated_mlp(b, x, &norm, gate, up, down, M);
+        b->ops->gated_mlp(b, x, x, &norm, gate, up, down, M);
         ck_assert(memcmp(x, right->mlp, n * sizeof *x) != 0);
     }
     b->ops->matrix_free(b, gate);

@@ -50,6 +50,7 @@ static const struct variety {
     int V, K, F, L, H, G, D;
     bool untied, float32;
     const char *kv_dtype;
+    int ranks;
 } varieties[] = {
     {"f32", DTYPE_F32, 300, 64, 96, 2, 4, 2, 16, false, false, "auto"},
     {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, "q8_0"},
@@ -58,6 +59,8 @@ static const struct variety {
     {"f16", DTYPE_F16, 290, 64, 64, 2, 6, 2, 12, false, false, "float32"},
     {"bf16", DTYPE_BF16, 290, 48, 80, 2, 2, 2, 24, false, false, "float16"},
     {"q4_1 as float32", DTYPE_Q4_1, 300, 64, 96, 2, 4, 2, 16, false, true, "auto"},
+    {"q4_1 on 2 ranks", DTYPE_Q4_1, 300, 64, 128, 2, 4, 2, 16, false, false, "auto", 2},
+    {"f32 on 3 ranks", DTYPE_F32, 290, 48, 96, 2, 6, 3, 16, true, false, "q8_0", 3},
 };
 
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
@@ -81,7 +84,11 @@ static struct request_set *set_of(int i) {
                               .seed = (uint64_t)i + 1};
     files[i] = tiny_model_temporary(&tiny);
     sets[i] = mem_calloc(1, sizeof *sets[i]);
-    *sets[i] = (struct request_set){.model = {files[i], v->kv_dtype, v->float32, TINY_LENGTH},
+    *sets[i] = (struct request_set){.model = {.file = files[i],
+                                              .kv_dtype = v->kv_dtype,
+                                              .float32 = v->float32,
+                                              .max_model_len = TINY_LENGTH,
+                                              .ranks = v->ranks},
                                     .reference_path = "plain",
                                     .longest = LONG_PROMPT};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);

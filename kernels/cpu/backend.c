@@ -147,6 +147,7 @@ static const struct backend_ops cpu_ops = {
     .attention = op_attention,
     .matmul_add = op_matmul_add,
     .gated_mlp = op_gated_mlp,
+    .all_reduce = op_all_reduce,
     .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
@@ -174,6 +175,8 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->path = path;
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
+    cpu->group = (struct cpu_group *)config->group;
+    cpu->rank = config->rank;
     cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
     cpu->head = (struct backend){.ops = &cpu_ops,
                                  .name = "cpu",

@@ -10,6 +10,7 @@
  *   attention.c   the work list of attention    rows.c       ops on rows, split over the threads
  *   kv.c          the paged cache               heads.c      RoPE and the write to the cache
  *   half.c        panels of two-byte floats     fast_logits.inc  rows of logits, for sampling
+ *   group.c       ranks that add up their sums  wait.h       spinning, then sleeping
  *
  *   *_plain.c     the plain path
  *   path_SET.c    the .inc files compiled for one instruction set; product_SET.c its product of
@@ -412,6 +413,8 @@ struct thread_scratch {
 
 struct cpu {
     struct backend head;
+    struct cpu_group *group; /* NULL: alone */
+    int rank;
     const struct path *path;
     struct pool *pool;
     int max_rows, max_k;
@@ -465,8 +468,9 @@ void op_gather(struct backend *b, float *y, const float *x, int K);
 void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                struct matrix *const *w, int n, int M);
 void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M);
-void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                  struct matrix *up, struct matrix *down, int M);
+void op_gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                  struct matrix *gate, struct matrix *up, struct matrix *down, int M);
+void op_all_reduce(struct backend *b, float *x, float *part, int M, int K);
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);

@@ -208,8 +208,8 @@ void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix 
 }
 
 /* The second product's inputs are of all threads, so they are shared whatever M. */
-void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                  struct matrix *up, struct matrix *down, int M) {
+void op_gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                  struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
     struct cpu *cpu = cpu_of(b);
     if (M == 0) return;
     assert(gate->N == up->N && gate->N == down->K && down->N == gate->K);
@@ -228,7 +228,7 @@ void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct m
     inputs_begin(&cpu->hidden, M, down->K, &down, 1);
     make_inputs(&job);
     run_units(&job);
-    job = adding_job(cpu, &x, &down, M);
+    job = adding_job(cpu, &sum, &down, M);
     job.inputs = &cpu->hidden;
     run_units(&job);
 }

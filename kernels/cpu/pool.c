@@ -18,17 +18,13 @@
  *           processor time. The caller spins for pieces still running and then sleeps as well, so
  *           it cannot starve a worker of its core.
  * Left out  nested jobs, several callers, priorities. */
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
-
-enum { SPIN_NS = 100000, PAUSES_A_LOOK_AT_THE_CLOCK = 64 };
+#include "kernels/cpu/wait.h"
 
 /* A thread and the pieces that are its own. */
 struct worker {
@@ -51,20 +47,6 @@ struct pool {
     int n_threads;
     struct worker workers[]; /* [n_threads], the caller first */
 };
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word, int n) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
-static void cpu_pause(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 /* ---- claims --------------------------------------------------------------------------------- */
 
@@ -119,18 +101,6 @@ static uint32_t work(struct pool *pool, uint32_t job, int thread) {
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* True once a job other than `seen` is posted within the spinning time. */
-static bool spin_for_job(struct pool *pool, uint32_t seen) {
-    uint64_t until = now_ns() + SPIN_NS;
-    do {
-        for (int i = 0; i < PAUSES_A_LOOK_AT_THE_CLOCK; i++) {
-            if (atomic_load_explicit(&pool->posted, memory_order_acquire) != seen) return true;
-            cpu_pause();
-        }
-    } while (now_ns() < until);
-    return false;
-}
-
 /* Sleeps until a job other than `seen` is posted. A poster that does not see the sleeper counted
  * is seen by it. */
 static void sleep_for_job(struct pool *pool, uint32_t seen) {
@@ -150,7 +120,7 @@ static void *worker_main(void *arg) {
     struct pool *pool = worker->pool;
     uint32_t seen = 0;
     for (;;) {
-        if (!spin_for_job(pool, seen)) sleep_for_job(pool, seen);
+        if (!spin_while(&pool->posted, seen)) sleep_for_job(pool, seen);
         seen = atomic_load(&pool->posted);
         if (atomic_load(&pool->stop)) return NULL;
         tell_ended(pool, work(pool, seen, worker->number));

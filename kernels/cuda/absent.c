@@ -14,6 +14,12 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     return refuse(err);
 }
 
+enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *err) {
+    (void)ranks;
+    *out = NULL;
+    return refuse(err);
+}
+
 enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
                               struct err *err) {
     (void)name, (void)size;

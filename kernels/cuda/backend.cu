@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/all_reduce.cuh"
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/find.cuh"
@@ -62,6 +63,7 @@ struct cuda {
     struct angle_table angles;
     struct stamps stamps;
     struct work work;
+    struct all_reduce all_reduce;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -381,8 +383,8 @@ static void op_matmul_add(struct backend *b, float *sum, const float *x, struct 
     add_product(cuda_of(b), sum, x, w, M);
 }
 
-static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
-                         struct matrix *up, struct matrix *down, int M) {
+static void op_gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                         struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
     struct cuda *cuda = cuda_of(b);
     const struct work *work = &cuda->work;
     const void *rows = normed(cuda, x, norm, M, gate->packed.K);
@@ -391,7 +393,12 @@ static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, s
     gemm_many(jobs, 2, rows, M, cuda->stream);
     rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
               (size_t)M * (size_t)gate->packed.N, cuda->stream);
-    add_product(cuda, x, work->gate, down, M);
+    add_product(cuda, sum, work->gate, down, M);
+}
+
+static void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    all_reduce_run(&cuda->all_reduce, cuda->act, x, part, M, K, cuda->stream);
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
@@ -469,6 +476,7 @@ static void op_close(struct backend *b) {
         if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
+    all_reduce_close(&cuda->all_reduce);
     if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     cuda_failure_close();
@@ -499,6 +507,7 @@ static const struct backend_ops cuda_ops = {
     .matmul = op_matmul,
     .matmul_add = op_matmul_add,
     .gated_mlp = op_gated_mlp,
+    .all_reduce = op_all_reduce,
     .logits = op_logits,
     .rope_write = op_rope_write,
     .attention = op_attention,
@@ -555,10 +564,11 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
-    if (!status) status = device_find(&prop, err);
+    if (!status) status = device_find(&prop, config->rank, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_failure_open();
+    cuda_must(cudaSetDevice(config->rank), "choosing a device"); /* of this thread */
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
@@ -571,6 +581,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
                 config->graphs ? config->graphs : DEFAULT_GRAPHS);
     status = open_stream(cuda, err);
     if (!status) status = make_work(cuda, config, err);
+    if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
     if (status) {
         op_close(&cuda->head);
         return status;

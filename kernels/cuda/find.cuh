@@ -6,6 +6,6 @@
 
 /* The properties of the first device. Fails with STATUS_USAGE, and says why, where there is none
  * that kernels can run on. */
-enum status device_find(cudaDeviceProp *prop, struct err *err);
+enum status device_find(cudaDeviceProp *prop, int device, struct err *err);
 
 #endif

@@ -57,7 +57,7 @@ static std::vector<thread> threads(MOST_THREADS);
 static warp_lanes warps[MOST_THREADS / WARP];
 static std::vector<thread *> ready; /* from next_ready on */
 static size_t next_ready;
-static thread *running; /* NULL: the host */
+static thread_local thread *running; /* NULL: the host */
 static fiber host;
 static const body *running_body;
 static unsigned n_threads, n_ended, n_at_barrier;

@@ -43,7 +43,7 @@ enum { MOST_REPORTS = 40 };
 
 static std::map<uintptr_t, shadow *> device_shadows; /* by the start of an allocation */
 static shadow *dynamic_shadow, *image_shadow;
-static bool checking;
+static thread_local bool checking; /* of the thread that runs a kernel */
 static int thread_now;
 static uintptr_t stacks;
 static range parameters; /* of the kernel, which its threads read */

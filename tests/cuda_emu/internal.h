@@ -11,6 +11,7 @@
  * Settings, from the environment:
  *   CUDA_EMU_ORDER   fifo, lifo or random (the default): which thread and block runs next
  *   CUDA_EMU_SEED    of the random order; 1 unless given
+ *   CUDA_EMU_DEVICES how many there are, which share their memory; 1 unless given
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow
  *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
@@ -20,6 +21,7 @@
 #define CUDA_EMU_INTERNAL_H
 
 #include <functional>
+#include <mutex>
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -31,6 +33,20 @@ namespace emu {
 
 enum { PAGE = 4096, WARP = 32, MOST_THREADS = 1024 };
 enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
+
+/* ---- host threads --------------------------------------------------------------------------- */
+
+/* While one exists, the calls of other threads wait: what is called, and kernels with it, runs on
+ * one thread at a time. */
+inline std::recursive_mutex one_caller;
+struct turn {
+    turn() {
+        one_caller.lock();
+    }
+    ~turn() {
+        one_caller.unlock();
+    }
+};
 
 /* ---- settings, errors ----------------------------------------------------------------------- */
 

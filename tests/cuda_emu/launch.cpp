@@ -15,6 +15,7 @@ enum { MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64 };
 static std::map<const void *, size_t> allowed_shared; /* by cudaFuncSetAttribute */
 
 static size_t shared_limit(const void *kernel) {
+    turn mine;
     auto found = allowed_shared.find(kernel);
     return found == allowed_shared.end() ? (size_t)SHARED_DEFAULT : found->second;
 }
@@ -25,6 +26,7 @@ cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int v
         report("launch", "%d bytes of shared memory a block; %d is the most", value, SHARED_MOST);
         return set_error(cudaErrorInvalidValue);
     }
+    turn mine;
     allowed_shared[kernel] = std::max<size_t>((size_t)value, SHARED_DEFAULT);
     return cudaSuccess;
 }

@@ -53,11 +53,13 @@ static void protect_all(int access) {
 }
 
 device_scope::device_scope() {
+    one_caller.lock();
     if (scopes++ == 0) protect_all(PROT_READ | PROT_WRITE);
 }
 
 device_scope::~device_scope() {
     if (--scopes == 0) protect_all(PROT_NONE);
+    one_caller.unlock();
 }
 
 /* ---- what an address is --------------------------------------------------------------------- */
@@ -133,6 +135,7 @@ static void poison_slack(const char *pages, const char *start, size_t bytes, siz
 }
 
 cudaError_t device_malloc(void **out, size_t bytes) {
+    turn mine;
     if (!reserved) reserve();
     size_t page_bytes = round_up(bytes ? bytes : 1, PAGE);
     if (bytes > RESERVED || page_bytes + PAGE > (size_t)(reserved + RESERVED - MARGIN - next_page))
@@ -152,6 +155,7 @@ cudaError_t device_malloc(void **out, size_t bytes) {
 }
 
 cudaError_t device_free(void *p) {
+    turn mine;
     auto found = allocations.find(static_cast<char *>(p));
     if (found == allocations.end() || found->second.freed) {
         report("cudaFree", "%s is not what cudaMalloc gave, or was freed", describe(p).c_str());

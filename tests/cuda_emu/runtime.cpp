@@ -1,5 +1,4 @@
-/* The CUDA runtime's calls on devices and memory. As all of the emulation they are for one host
- * thread at a time. */
+/* The CUDA runtime's calls on devices and memory. Host threads take turns. */
 #include <map>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,22 +46,31 @@ void emu_present(bool there) {
     present = there;
 }
 
+/* They are one in all but their number. */
+static int n_devices() {
+    const char *text = getenv("CUDA_EMU_DEVICES");
+    return !present ? 0 : text ? atoi(text) : 1;
+}
+static thread_local int chosen_device;
+
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = present;
+    *count = n_devices();
     return present ? cudaSuccess : set_error(cudaErrorNoDevice);
 }
 
 cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
+    *device = chosen_device;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
-    return device == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice);
+    if (device < 0 || device >= n_devices()) return set_error(cudaErrorInvalidDevice);
+    chosen_device = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
-    if (device != 0) return set_error(cudaErrorInvalidDevice);
+    if (device < 0 || device >= n_devices()) return set_error(cudaErrorInvalidDevice);
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "emulated");
     prop->totalGlobalMem = device_bytes;
@@ -136,6 +144,7 @@ int emu_allocations() {
 }
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
+    turn mine;
     if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
     if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
@@ -151,6 +160,7 @@ cudaError_t cudaFree(void *memory) {
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+    turn mine;
     if (refuse_in_capture("cudaMallocHost")) return cudaErrorStreamCaptureUnsupported;
     if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
@@ -165,6 +175,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void *memory) {
+    turn mine;
     if (memory && refuse_in_capture("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     if (memory && pinned.erase(memory) == 0) {

@@ -59,6 +59,7 @@ static CUstream_st *stream_of(cudaStream_t stream) {
 /* Runs a stream until the event has been recorded `number` times, or to its end. Work may wait for
  * another stream, and that one for this; whoever runs already goes on alone. */
 static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t number = 0) {
+    turn mine;
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
@@ -71,6 +72,7 @@ static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t
 }
 
 void run_all_streams() {
+    turn mine;
     for (CUstream_st *stream : streams) run(stream);
 }
 
@@ -79,6 +81,7 @@ void drop_all_streams() {
 }
 
 cudaError_t enqueue(cudaStream_t handle, work what) {
+    turn mine;
     CUstream_st *stream = stream_of(handle);
     if (stream->capturing) {
         if (stream->invalid) return set_error(cudaErrorStreamCaptureInvalidated);
@@ -111,6 +114,7 @@ bool refuse_in_capture(const char *what) {
 /* ---- streams -------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned) {
+    turn mine;
     *out = new CUstream_st;
     streams.insert(*out);
     return cudaSuccess;
@@ -121,6 +125,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    turn mine;
     run(stream);
     streams.erase(stream);
     delete stream;

@@ -61,6 +61,7 @@ struct model_choice {
     int max_model_len;
     const char *device;               /* NULL: the CPU */
     const char *dtype, *quantization; /* of the engine's settings, for CUDA; or NULL */
+    int ranks;                        /* that share the model; 0: 1 */
     bool host_samples;
 };
 

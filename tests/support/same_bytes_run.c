@@ -129,6 +129,7 @@ static struct engine *open_engine(const struct run *run) {
     const int pool = s->n_blocks * s->block_size; /* no sequence is longer */
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
+                                   .ranks = m->ranks,
                                    .float32 = m->float32,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,

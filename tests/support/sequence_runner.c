@@ -10,27 +10,36 @@ struct engine *runner_open(const char *model, bool float32, const char *cpu_path
     return runner_open_kv(model, float32, cpu_path, threads, NULL);
 }
 
-struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
-                              const char *kv_dtype) {
-    struct engine_config config = {
-        .model = model,
-        .threads = threads,
-        .float32 = float32,
-        .max_num_seqs = MOST_ROWS,
-        .max_num_batched_tokens = MOST_ROWS,
-        .block_size = 16,
-        .max_model_len = 2048,
-        .kv_memory = 256 << 20,
-        .cpu_path = cpu_path,
-        .kv_dtype = kv_dtype,
-    };
+static struct engine *open_with(struct engine_config *config) {
     struct engine *engine;
     struct err err;
-    if (engine_open(&engine, &config, &err)) {
-        fprintf(stderr, "%s: %s\n", model, err.message);
+    config->max_num_seqs = config->max_num_batched_tokens = MOST_ROWS;
+    config->block_size = 16;
+    config->max_model_len = 2048;
+    config->kv_memory = 256 << 20;
+    if (engine_open(&engine, config, &err)) {
+        fprintf(stderr, "%s: %s\n", config->model, err.message);
         exit(1);
     }
     return engine;
+}
+
+struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
+                              const char *kv_dtype) {
+    return open_with(&(struct engine_config){.model = model,
+                                             .threads = threads,
+                                             .float32 = float32,
+                                             .cpu_path = cpu_path,
+                                             .kv_dtype = kv_dtype});
+}
+
+struct engine *runner_open_ranks(const char *model, bool float32, int threads, const char *kv_dtype,
+                                 int ranks) {
+    return open_with(&(struct engine_config){.model = model,
+                                             .threads = threads,
+                                             .ranks = ranks,
+                                             .float32 = float32,
+                                             .kv_dtype = kv_dtype});
 }
 
 float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n) {

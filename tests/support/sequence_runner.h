@@ -12,6 +12,10 @@ struct engine *runner_open(const char *model, bool float32, const char *cpu_path
 struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
                               const char *kv_dtype);
 
+/* The same with ranks that share the model. */
+struct engine *runner_open_ranks(const char *model, bool float32, int threads, const char *kv_dtype,
+                                 int ranks);
+
 /* Computes the logits of tokens[first..first + n) at positions first.. of a sequence whose earlier
  * tokens are in the cache (blocks 0, 1, ... hold it). Returns [n][V], the engine's until the next
  * call. n is at most 64. */

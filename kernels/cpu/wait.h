@@ -1,0 +1,42 @@
+/* Waiting for a word to change: spinning first, for what comes in microseconds, then asleep. */
+#ifndef PENSTOCK_KERNELS_CPU_WAIT_H
+#define PENSTOCK_KERNELS_CPU_WAIT_H
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config/config.h"
+
+enum { SPIN_NS = 100000, PAUSES_A_LOOK_AT_THE_CLOCK = 64 };
+
+static inline void futex_wait(_Atomic uint32_t *word, uint32_t value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static inline void futex_wake(_Atomic uint32_t *word, int n) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static inline void cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* True once the word is other than `value`, within the spinning time. */
+static inline bool spin_while(_Atomic uint32_t *word, uint32_t value) {
+    uint64_t until = now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < PAUSES_A_LOOK_AT_THE_CLOCK; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+            cpu_pause();
+        }
+    } while (now_ns() < until);
+    return false;
+}
+
+#endif

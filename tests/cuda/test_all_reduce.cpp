@@ -1,0 +1,145 @@
+/* Sums over ranks: the order and the one rounding, in rows of every width; and what is said where
+ * GPUs or NCCL are not there. */
+#include <stdlib.h>
+#include <string.h>
+#include <thread>
+
+#include "kernels/cuda/all_reduce.cuh"
+#include "tests/cuda/nccl_stand_in.h"
+#include "tests/cuda/support.h"
+
+/* In the order of the ranks, in float32, rounded once. */
+static floats right_sum(enum dtype act, const std::vector<floats> &rows) {
+    floats sum = rows[0];
+    for (size_t r = 1; r < rows.size(); r++)
+        for (size_t i = 0; i < sum.size(); i++) sum[i] = sum[i] + rows[r][i];
+    return rounded(act, sum);
+}
+
+static std::vector<floats> rows_of_ranks(enum dtype act, int ranks, size_t n) {
+    std::vector<floats> rows;
+    uint64_t state = 5;
+    for (int r = 0; r < ranks; r++) {
+        floats row = random_vector(&state, n);
+        for (size_t i = r % 2; i < n; i += 3) row[i] *= 1000; /* so that the order shows */
+        rows.push_back(rounded(act, row));
+    }
+    return rows;
+}
+
+static void assert_same(enum dtype act, const buffer &got, const floats &want) {
+    const floats values = read_activations(act, got);
+    ck_assert(!memcmp(values.data(), want.data(), want.size() * sizeof(float)));
+}
+
+static void check_sum(enum dtype act, int ranks, int M, int K) {
+    const size_t n = (size_t)M * (size_t)K;
+    const std::vector<floats> rows = rows_of_ranks(act, ranks, n);
+    floats all;
+    for (const floats &row : rows) all.insert(all.end(), row.begin(), row.end());
+    const buffer gathered(packed(act, all));
+    const size_t bytes = n * (act == DTYPE_F32 ? 4 : 2);
+    buffer x(bytes), part(bytes), alone(bytes);
+    all_reduce_sum(act, x.data, part.data, gathered.data, ranks, M, K, test_stream());
+    all_reduce_sum(act, alone.data, NULL, gathered.data, ranks, M, K, test_stream());
+    finish();
+    const floats want = right_sum(act, rows);
+    assert_same(act, x, want);
+    assert_same(act, alone, want);
+    assert_same(act, part, floats(n, 0.0f));
+}
+
+START_TEST(a_sum_has_one_order) {
+    for (enum dtype act : activation_types)
+        for (int ranks : {1, 2, 3, 8})
+            for (int K : {1, 7, 8, 20, 64, 264}) check_sum(act, ranks, 9, K);
+}
+END_TEST
+
+/* ---- the op --------------------------------------------------------------------------------- */
+
+enum { RANKS = 2, ROWS = 21, WIDTH = 12 };
+
+/* One rank's thread: its part of the rows, in pieces of so many. */
+static void run_rank(struct rank_group *group, int rank, enum dtype act, size_t at_once,
+                     const floats &given, floats *got, floats *left) {
+    const size_t element = act == DTYPE_F32 ? 4 : 2, bytes = (size_t)ROWS * WIDTH * element;
+    CUDA_OK(cudaSetDevice(rank));
+    cudaStream_t stream;
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    {
+        struct all_reduce all = {(const struct cuda_group *)group, rank, NULL, 0};
+        all.bytes = at_once * RANKS * WIDTH * element;
+        const buffer gathered(all.bytes), mine(packed(act, given)), other(bytes);
+        all.gathered = gathered.data;
+        finish(); /* poison is on the test's stream */
+        all_reduce_run(&all, act, rank ? other.data : mine.data, rank ? mine.data : NULL, ROWS,
+                       WIDTH, stream);
+        CUDA_OK(cudaStreamSynchronize(stream));
+        *got = read_activations(act, rank ? other : mine);
+        *left = read_activations(act, mine);
+    }
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+static void check_op(enum dtype act, size_t at_once) {
+    struct rank_group *group;
+    struct err err;
+    ck_assert_int_eq(rank_group_cuda_new(&group, RANKS, &err), STATUS_OK);
+    const std::vector<floats> rows = rows_of_ranks(act, RANKS, ROWS * WIDTH);
+    floats got[RANKS], left[RANKS];
+    std::thread second([&] { run_rank(group, 1, act, at_once, rows[1], &got[1], &left[1]); });
+    run_rank(group, 0, act, at_once, rows[0], &got[0], &left[0]);
+    second.join();
+    ck_assert(got[0] == right_sum(act, rows) && got[1] == got[0]);
+    ck_assert(left[1] == floats(ROWS * WIDTH, 0.0f));
+    rank_group_close(group);
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+}
+
+START_TEST(all_ranks_get_the_sum) {
+    for (size_t at_once : {1, 5, 7, 100}) {
+        for (enum dtype act : activation_types) {
+            nccl_stand_in(NCCL_WORKS);
+            check_op(act, at_once);
+            ck_assert_int_eq(nccl_stand_in_meetings(), (int)((ROWS + at_once - 1) / at_once));
+        }
+    }
+}
+END_TEST
+
+/* ---- what is not there ---------------------------------------------------------------------- */
+
+static void refused(int ranks, const char *words) {
+    struct rank_group *group = NULL;
+    struct err err = {};
+    ck_assert_int_eq(rank_group_cuda_new(&group, ranks, &err), STATUS_USAGE);
+    ck_assert_ptr_null(group);
+    ck_assert_str_eq(err.param, "tensor-parallel-size");
+    ck_assert_msg(strstr(err.message, words) != NULL, "%s", err.message);
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+}
+
+START_TEST(it_says_what_is_not_there) {
+    nccl_stand_in(NCCL_WORKS);
+    refused(RANKS + 1, "this machine has 2 GPUs");
+    nccl_stand_in(NCCL_IS_MISSING);
+    refused(RANKS, "libnccl.so.2 cannot be loaded");
+    nccl_stand_in(NCCL_LACKS_A_FUNCTION);
+    refused(RANKS, "libnccl.so.2 cannot be loaded");
+    nccl_stand_in(NCCL_IS_BROKEN);
+    refused(RANKS, "NCCL cannot join the GPUs: out of luck");
+}
+END_TEST
+
+int main() {
+    setenv("CUDA_EMU_DEVICES", "2", 1);
+    Suite *suite = suite_create("cuda_all_reduce");
+    TCase *cases = tcase_create("all_reduce");
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, a_sum_has_one_order);
+    tcase_add_test(cases, all_ranks_get_the_sum);
+    tcase_add_test(cases, it_says_what_is_not_there);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

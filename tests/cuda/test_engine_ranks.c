@@ -1,0 +1,136 @@
+/* Tiny models on two ranks of the CUDA backend, each with an emulated device, and a stand-in for
+ * NCCL: in float32 tokens are those of one rank on the CPU; and a request gives the same bytes
+ * whatever else runs, with preemption, and with two steps in flight, whose late tokens only rank
+ * 0's device knows. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/same_bytes.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+#include "tests/cuda/nccl_stand_in.h"
+
+enum { LENGTH = 640, ASKED = 4, RANKS = 2 };
+
+static const struct variety {
+    enum dtype dtype;
+    const char *act, *kv; /* of activations, and of the cache */
+    bool float32;
+} varieties[] = {
+    {DTYPE_F32, NULL, "float32", true},
+    {DTYPE_Q8_0, "bfloat16", "float16", false},
+};
+enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
+
+static char *model_file(const struct variety *v) {
+    struct tiny_model tiny = {.V = 300,
+                              .K = 32,
+                              .F = 64,
+                              .L = 2,
+                              .H = 4,
+                              .G = 2,
+                              .D = 16,
+                              .context_length = LENGTH,
+                              .dtype = v->dtype,
+                              .seed = 3};
+    return tiny_model_temporary(&tiny);
+}
+
+static struct request_set *learn(const struct variety *v, const char *file, const char *device,
+                                 int ranks) {
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    *set = (struct request_set){.model = {.file = file,
+                                          .kv_dtype = v->kv,
+                                          .float32 = v->float32,
+                                          .max_model_len = LENGTH,
+                                          .device = device,
+                                          .dtype = v->act,
+                                          .ranks = ranks},
+                                .reference_path = "plain",
+                                .long_prompt = 140,
+                                .longest = 40};
+    request_set_init(set, 1, ASKED, NULL, 0);
+    request_set_learn(set);
+    return set;
+}
+
+static void drop(struct request_set *set) {
+    request_set_free(set);
+    free(set);
+}
+
+static void check_same_tokens(const struct request_set *one, const struct request_set *two) {
+    int n_tokens = 0;
+    for (int i = 0; i < one->n_asked; i++) {
+        for (int c = 0; c < one->asked[i].generation.n; c++) {
+            const struct answer *right = &one->asked[i].answer, *got = &two->asked[i].answer;
+            ck_assert_int_eq(got->choice[c].n, right->choice[c].n);
+            for (int t = 0; t < right->choice[c].n; t++, n_tokens++)
+                ck_assert_msg(got->choice[c].token[t].id == right->choice[c].token[t].id,
+                              "request %d, choice %d, token %d", i, c, t);
+        }
+    }
+    ck_assert_int_gt(n_tokens, 20);
+}
+
+static uint64_t run_mixed(const struct request_set *set, const struct setting *setting) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    for (int i = 0; i < MOST_CLIENTS; i++) {
+        struct client *client = run_add(run, &set->asked[1 + i % (set->n_asked - 1)]);
+        if (i % 5 == 4) client->cancel_at = client->submit_at + 3;
+    }
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%d rows: %s", setting->max_rows,
+                  run->first_difference);
+    uint64_t preemptions = run->tally.preemptions;
+    free(run);
+    return preemptions;
+}
+
+static int few_blocks(const struct request_set *set, int block_size) {
+    int largest = 0;
+    for (int i = 1; i < set->n_asked; i++) {
+        int blocks = (asked_slots(set, &set->asked[i]) + block_size - 1) / block_size;
+        largest = blocks > largest ? blocks : largest;
+    }
+    return largest;
+}
+
+START_TEST(two_ranks_give_what_one_gives) {
+    const struct variety *v = &varieties[_i];
+    char *file = model_file(v);
+    nccl_stand_in(NCCL_WORKS);
+    struct request_set *two = learn(v, file, "cuda", RANKS);
+    ck_assert_int_gt(nccl_stand_in_meetings(), 100);
+    if (v->float32) {
+        struct request_set *one = learn(v, file, "cpu", 1);
+        check_same_tokens(one, two);
+        drop(one);
+    }
+    const struct setting settings[] = {
+        {"plain", 2, 33, 8, 8, 5, 300, true, 2},
+        {"plain", 2, 29, 8, 8, 4, few_blocks(two, 4), true, 2},
+    };
+    run_mixed(two, &settings[0]);
+    ck_assert_uint_gt(run_mixed(two, &settings[1]), 0);
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+    drop(two);
+    unlink(file), free(file);
+}
+END_TEST
+
+/* Where each access is watched, float32 is enough. */
+int main(int n_arguments, char **arguments) {
+    const bool watched = n_arguments > 0 && strstr(arguments[0], "_checked") != NULL;
+    setenv("CUDA_EMU_DEVICES", "2", 1);
+    Suite *suite = suite_create("cuda_engine_ranks");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_loop_test(core, two_ranks_give_what_one_gives, 0, watched ? 1 : N_VARIETIES);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
