@@ -18,9 +18,19 @@ EXIT_DEVICE_FAILED = 3
 LONG = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": True, "temperature": 0.5, "seed": 1}
 
 
-def begin(model, failure, *flags):
-    return Server("--device", "cuda", "--max-num-seqs", "4", *flags, binary=EMULATED, model=model,
-                  env={"CUDA_EMU_BREAK": failure}).wait_until_ready()
+@pytest.fixture
+def begin(tiny_model):
+    """begin(failure, flags...): a server whose device fails so, and which is ended if the test does not see to it."""
+    own = []
+
+    def start(failure, *flags):
+        own.append(Server("--device", "cuda", "--max-num-seqs", "4", *flags, binary=EMULATED, model=tiny_model,
+                          env={"CUDA_EMU_BREAK": failure}))
+        return own[-1].wait_until_ready()
+
+    yield start
+    for one in own:
+        one.stop()
 
 
 def read_stream(server):
@@ -88,8 +98,8 @@ def check_end(server):
     ("copy:1", 1, "cop"), ("copy:5", 2, "cop"), ("copy:2:once", 2, "cop"),
     ("wait:1", 2, "waiting for"), ("wait:4", 1, "waiting for"), ("record:2", 2, "recording"),
 ])
-def test_everybody_is_told(tiny_model, failure, steps, call):
-    server = begin(tiny_model, failure + ":signal", "--steps-in-flight", str(steps))
+def test_everybody_is_told(begin, failure, steps, call):
+    server = begin(failure + ":signal", "--steps-in-flight", str(steps))
     check_all_are_told(server, call)
     wait_until_told(server)
     answer = server.post(COMPLETIONS, LONG)
@@ -97,21 +107,19 @@ def test_everybody_is_told(tiny_model, failure, steps, call):
     assert "retry-after" in answer.headers
     check_end(server)
     check_log(server, call)
-    server.stop()
 
 
-def test_without_clients_it_is_told_too(tiny_model):
+def test_without_clients_it_is_told_too(begin):
     """The only client left before the device failed."""
-    server = begin(tiny_model, "wait:1:signal")
+    server = begin("wait:1:signal")
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True}) as response:
         next(response.iter_raw())
         server.process.send_signal(signal.SIGUSR1)
     check_end(server)
-    server.stop()
 
 
-def test_while_it_drains(tiny_model):
-    server = begin(tiny_model, "wait:2:signal")
+def test_while_it_drains(begin):
+    server = begin("wait:2:signal")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         one = pool.submit(read_stream, server)
         while server.metric("vllm:generation_tokens_total") < 4:
@@ -121,12 +129,11 @@ def test_while_it_drains(tiny_model):
         server.process.send_signal(signal.SIGUSR1)
         check_error(events(one.result(20)[1])[-1]["error"], "waiting for")
     check_end(server)
-    server.stop()
 
 
-def test_clients_that_do_not_read_hold_nothing_up(tiny_model):
+def test_clients_that_do_not_read_hold_nothing_up(begin):
     """A request whose body never comes to its end, and a stream that nobody reads."""
-    server = begin(tiny_model, "launch:30:signal")
+    server = begin("launch:30:signal")
     with contextlib.ExitStack() as stack:
         slow = stack.enter_context(httpx.Client(base_url=server.url))
         request = slow.build_request("POST", COMPLETIONS, json={**LONG, "stream": True})
@@ -136,7 +143,6 @@ def test_clients_that_do_not_read_hold_nothing_up(tiny_model):
                      b"Content-Length: 50\r\n\r\n{")
         server.process.send_signal(signal.SIGUSR1)
         check_end(server)
-    server.stop()
 
 
 def test_failures_at_the_start(tiny_model):
