@@ -18,7 +18,7 @@
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/products.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/step.cuh"
@@ -28,14 +28,6 @@ struct angle_table {
     int pairs;
     float *cosine, *sine; /* [max_rows][pairs] */
     int most_pairs;       /* that there is room for */
-};
-
-enum { WORK_ALIGNMENT = 256 };
-
-/* What stands between the kernels of one op: [max_rows][max_k] each, of the activations' type. */
-struct work {
-    void *memory;
-    void *normed, *gate, *up;
 };
 
 struct cuda {
@@ -49,7 +41,7 @@ struct cuda {
     struct attention_work attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
-    struct work work;
+    struct products products;
     char architecture[16]; /* "sm_90" */
 };
 
@@ -248,57 +240,23 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* The rows that go into a product. Without rows to add, a norm only reads x. */
-static const void *normed(struct cuda *cuda, const float *x, const struct norm *norm, int M,
-                          int K) {
-    if (!norm) return x;
-    rows_norm(cuda->act, cuda->work.normed, const_cast<float *>(x), NULL, norm->gain, NULL, M, K,
-              norm->epsilon, cuda->stream);
-    return cuda->work.normed;
-}
-
 static void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                       struct matrix *const *w, int n, int M) {
-    struct cuda *cuda = cuda_of(b);
-    struct gemm_job jobs[GEMM_MOST_JOBS];
-    const void *rows = normed(cuda, x, norm, M, w[0]->packed.K);
-    for (int i = 0; i < n;) {
-        int count = 0;
-        for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
-        gemm_many(jobs, count, rows, M, cuda->stream);
-    }
-}
-
-static void add_product(struct cuda *cuda, float *sum, const void *x, const struct matrix *w,
-                        int M) {
-    struct gemm_epilogue end = {};
-    end.residual = sum;
-    gemm(&w->packed, sum, x, M, &end, cuda->stream);
+    products_multiply(&cuda_of(b)->products, y, x, norm, w, n, M);
 }
 
 static void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M) {
-    add_product(cuda_of(b), sum, x, w, M);
+    products_add(&cuda_of(b)->products, sum, x, w, M);
 }
 
 static void op_gated_mlp(struct backend *b, float *x, const struct norm *norm, struct matrix *gate,
                          struct matrix *up, struct matrix *down, int M) {
-    struct cuda *cuda = cuda_of(b);
-    const struct work *work = &cuda->work;
-    const void *rows = normed(cuda, x, norm, M, gate->packed.K);
-    const struct gemm_job jobs[] = {{&gate->packed, work->gate, NULL},
-                                    {&up->packed, work->up, NULL}};
-    gemm_many(jobs, 2, rows, M, cuda->stream);
-    rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
-              (size_t)M * (size_t)gate->packed.N, cuda->stream);
-    add_product(cuda, x, work->gate, down, M);
+    products_gated(&cuda_of(b)->products, x, norm, gate, up, down, M);
 }
 
 static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
                       struct matrix *head, int R) {
-    struct cuda *cuda = cuda_of(b);
-    struct gemm_epilogue end = {};
-    end.float_out = true;
-    gemm(&head->packed, y, normed(cuda, x, norm, R, head->packed.K), R, &end, cuda->stream);
+    products_logits(&cuda_of(b)->products, y, x, norm, head, R);
 }
 
 /* ---- sampling ------------------------------------------------------------------------------- */
@@ -326,16 +284,6 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-static void make_work(struct cuda *cuda, const struct backend_config *config) {
-    const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
-    const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
-    const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
-    cuda_must(cudaMalloc(&cuda->work.memory, 3 * bytes), "taking memory for products");
-    cuda->work.normed = cuda->work.memory;
-    cuda->work.gate = (char *)cuda->work.memory + bytes;
-    cuda->work.up = (char *)cuda->work.memory + 2 * bytes;
-}
-
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
@@ -344,7 +292,7 @@ static void op_close(struct backend *b) {
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
-    cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
+    products_close(&cuda->products);
     cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
     free(cuda);
@@ -431,7 +379,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
-    make_work(cuda, config);
+    products_open(&cuda->products, cuda->act, config->max_rows, config->max_k, cuda->stream);
     step_memory_open(&cuda->step);
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;

@@ -5,8 +5,9 @@
  *   matrix.cu         weights                       staging.cu the way that they come in
  *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
  *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
+ *   products.cu       the ops that they serve
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
- *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
+ *   kv.cu             the cache and its blocks      kv_layout.cuh where a key stands in it
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *

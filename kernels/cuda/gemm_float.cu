@@ -38,11 +38,9 @@ __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) 
 #pragma unroll
     for (int e = 0; e < FLOAT_EACH; e++) sums[m + e][n] = acc[e];
     __syncthreads();
-    const int columns = tile_columns(p.w.gated), wide = FLOAT_OUTPUTS / TILE * columns;
-    for (int i = threadIdx.x; i < FLOAT_ROWS * wide; i += FLOAT_THREADS) {
-        const int row = i / wide, here = i % wide / columns;
-        store_output(p, first_m + row, first_n / TILE + here, i % columns,
-                     [&](int r) { return sums[row][here * TILE + r]; });
+    for (int i = threadIdx.x; i < FLOAT_ROWS * FLOAT_OUTPUTS; i += FLOAT_THREADS) {
+        const int row = i / FLOAT_OUTPUTS, here = i % FLOAT_OUTPUTS;
+        store_output(p, first_m + row, first_n + here, [&](int) { return sums[row][here]; });
     }
 }
 

@@ -388,15 +388,27 @@ __host__ __device__ __forceinline__ int range_start(int slabs, int ranges, int i
 
 /* A product, as kernels are given it. */
 template <class T> struct Product {
-    struct gemm_weights w;
+    struct gemm_weights w, up;
+    int pair; /* 1 where there is an `up`, 0 where there is none */
     struct gemm_epilogue end;
     void *y;
     const T *x;
     int M;
 };
+/* A pair has no more ranges than leave both their warps in a block of the skinny kernel. */
+constexpr int MOST_WARPS = 16, MOST_PAIR_RANGES = MOST_WARPS / 2;
 template <class T> Product<T> product_of(const struct gemm_job *job, const void *x, int M) {
     static const struct gemm_epilogue none = {};
-    return {*job->w, job->epilogue ? *job->epilogue : none, job->y, static_cast<const T *>(x), M};
+    Product<T> p = {*job->w,
+                    job->up ? *job->up : *job->w,
+                    job->up != nullptr,
+                    job->epilogue ? *job->epilogue : none,
+                    job->y,
+                    static_cast<const T *>(x),
+                    M};
+    assert(!p.pair || gemm_is_pair(job->w, job->up));
+    if (p.pair && p.w.ranges > MOST_PAIR_RANGES) p.w.ranges = p.up.ranges = MOST_PAIR_RANGES;
+    return p;
 }
 
 /* The products of one launch. Those of several tiles each follow one another in the grid: product i
@@ -404,15 +416,22 @@ template <class T> Product<T> product_of(const struct gemm_job *job, const void 
 template <class T> struct Products {
     Product<T> of[GEMM_MOST_JOBS];
     int first[GEMM_MOST_JOBS + 1];
+    struct norm norm; /* of x; without a gain there is none */
 };
-/* Blocks take `each` tiles. */
+/* Blocks take `each` tiles, half of them of the one and half of the other where they are of a
+ * pair; or one of both. */
 template <class T>
 Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M, int each) {
     assert(n > 0 && n <= GEMM_MOST_JOBS);
     Products<T> all = {};
     for (int i = 0; i < GEMM_MOST_JOBS; i++) {
-        if (i < n) all.of[i] = product_of<T>(&jobs[i], x, M);
-        all.first[i + 1] = all.first[i] + (i < n ? (jobs[i].w->tiles + each - 1) / each : 0);
+        int blocks = 0;
+        if (i < n) {
+            all.of[i] = product_of<T>(&jobs[i], x, M);
+            const int of_one = each > 1 ? each >> all.of[i].pair : 1;
+            blocks = (jobs[i].w->tiles + of_one - 1) / of_one;
+        }
+        all.first[i + 1] = all.first[i] + blocks;
     }
     return all;
 }
@@ -428,20 +447,15 @@ __device__ __forceinline__ float silu(float x) {
     return x / (1.0f + expf(-x));
 }
 
-/* Columns of y that a tile makes. */
-__device__ __forceinline__ int tile_columns(bool gated) {
-    return gated ? TILE / 2 : TILE;
-}
-
-/* Finishes and stores y[m][column r of a tile], where sum(i) is the sum of row i of that tile. */
+/* Finishes and stores y[m][n], where sum(0) is its sum over K, and sum(1) that of `up`. */
 template <class T, class Sum>
-__device__ __forceinline__ void store_output(const Product<T> &p, int m, int tile, int r, Sum sum) {
-    const int N = p.w.N, n = tile * tile_columns(p.w.gated) + r;
+__device__ __forceinline__ void store_output(const Product<T> &p, int m, int n, Sum sum) {
+    const int N = p.w.N;
     if (m >= p.M || n >= N) return;
-    float value = sum(r);
+    float value = sum(0);
     if (p.end.bias) value = value + p.end.bias[n];
-    if (p.w.gated) {
-        float up = sum(r + TILE / 2);
+    if (p.pair) {
+        float up = sum(1);
         if (p.end.bias) up = up + p.end.bias[N + n];
         value = silu(value) * up;
     }
@@ -455,9 +469,10 @@ __device__ __forceinline__ void store_output(const Product<T> &p, int m, int til
 
 /* ---- the kernels' launchers ----------------------------------------------------------------- */
 
-/* For n matrices of one of the mma formats, up to GEMM_SKINNY_ROWS rows, and for any number; and
- * for one of GEMM_FLOAT. */
-void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+/* For n matrices of one of the mma formats, up to GEMM_SKINNY_ROWS rows, perhaps with a norm, and
+ * for any number; and for one of GEMM_FLOAT. */
+void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+                 cudaStream_t stream);
 void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 

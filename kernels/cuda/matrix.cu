@@ -25,11 +25,11 @@ static struct gemm_source quantised(struct staging *staging, const struct gemm_s
                                     int count) {
     uint8_t *codes = staging->device + staging->half_bytes;
     float *scales = (float *)(codes + staging->half_bytes / 2);
-    quantise_e4m3(codes, scales, from->type, from->rows[0], count, K, staging->stream);
+    quantise_e4m3(codes, scales, from->type, from->rows, count, K, staging->stream);
     struct gemm_source made = {};
     made.fp8 = true;
-    made.rows[0] = codes;
-    made.scales[0] = scales;
+    made.rows = codes;
+    made.scales = scales;
     made.scale_rows = 1;
     made.scale_columns = K;
     return made;
@@ -50,7 +50,7 @@ static void pack_parts(const struct gemm_weights *w, struct staging *staging, en
         const int count = (int)(left < at_once ? left : at_once);
         struct gemm_source source = {};
         source.type = type;
-        source.rows[0] = staging_send(staging, rows + first * row_bytes, (size_t)count * row_bytes);
+        source.rows = staging_send(staging, rows + first * row_bytes, (size_t)count * row_bytes);
         if (fp8) source = quantised(staging, &source, w->K, count);
         gemm_pack(w, &source, (int)first, count, staging->stream);
     }
@@ -67,7 +67,7 @@ enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype
     source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
     source.scale_rows = 1;
     source.scale_columns = K;
-    made.bytes = gemm_plan(&made.packed, act, &source, N, K, false);
+    made.bytes = gemm_plan(&made.packed, act, &source, N, K);
     cudaError_t error = cudaMalloc(&made.memory, made.bytes);
     if (error != cudaSuccess) {
         cudaGetLastError(); /* it has been dealt with */

@@ -81,10 +81,10 @@ static void check(enum dtype act, int M, bool asked, bool float_out, enum gemm_f
     for (int turn = 0; turn < 2; turn++) {
         struct gemm_source source = {};
         source.type = DTYPE_F32;
-        source.rows[0] = rows.data;
+        source.rows = rows.data;
         source.cublas = asked && turn == 0;
         struct gemm_weights w;
-        buffer memory(gemm_plan(&w, act, &source, N, K, false));
+        buffer memory(gemm_plan(&w, act, &source, N, K));
         if (turn == 0) ck_assert_int_eq(w.format, format);
         gemm_place(&w, memory.data);
         gemm_pack(&w, &source, 0, N, test_stream());
