@@ -165,6 +165,7 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m->H,
+        .free_order = config->free_order,
     };
     bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)

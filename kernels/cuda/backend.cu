@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/cuda/attention_work.cuh"
+#include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
@@ -34,6 +35,7 @@ struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
     enum dtype act;
+    bool free_order; /* products of floats may be cuBLAS's */
     struct step_limits limits;
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
@@ -107,7 +109,8 @@ static void op_await(struct backend *b, int mark) {
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
+    return matrix_make(out, &cuda->staging, cuda->act, cuda->free_order, type, N, K, rows, form,
+                       err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -348,6 +351,13 @@ static enum status find_device(cudaDeviceProp *prop, struct err *err) {
     return STATUS_OK;
 }
 
+static enum status find_cublas(struct err *err) {
+    if (cublas_open()) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "deterministic",
+                   "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); install "
+                   "it, or leave the option out");
+}
+
 static enum status check_config(const struct backend_config *config, struct err *err) {
     const enum dtype act = config->activations;
     if (config->max_rows <= 0 || config->max_k <= 0 || config->max_k > NORM_MOST_K)
@@ -368,11 +378,13 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
     if (!status) status = find_device(&prop, err);
+    if (!status && config->free_order) status = find_cublas(err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
+    cuda->free_order = config->free_order;
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};

@@ -1,12 +1,29 @@
 /* The choice between the kernels of products. */
 #include "kernels/cuda/cublas.cuh"
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
     const struct gemm_weights *w = job->w;
     const struct gemm_epilogue *end = job->epilogue;
-    assert(!job->up && (!end || (!end->bias && !end->residual)));
-    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, stream);
+    const bool adds = end && end->residual;
+    assert(!job->up && (!end || !end->bias) && (!adds || end->residual == job->y));
+    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, adds, stream);
+}
+
+/* Rows of whole slabs can be read by the kernel for few rows, too. */
+static bool has_mma_kernel(const struct gemm_weights *w, int M) {
+    if (w->format != GEMM_ROWS) return w->format != GEMM_FLOAT;
+    return w->act != DTYPE_F32 && M <= GEMM_SKINNY_ROWS && w->K % SLAB == 0;
+}
+
+bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M) {
+    return has_mma_kernel(gate, M) && gate->format == up->format && gate->act == up->act &&
+           gate->N == up->N && gate->K == up->K;
+}
+
+bool gemm_takes_norm(const struct gemm_weights *w, int M) {
+    return has_mma_kernel(w, M) && M <= GEMM_SKINNY_ROWS && w->K % 8 == 0 &&
+           (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
 }
 
 /* Up to GEMM_MOST_JOBS products of one format. */
@@ -14,7 +31,7 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
                            const struct norm *norm, int M, cudaStream_t stream) {
     const enum gemm_format format = jobs->w->format;
     assert(!norm || gemm_takes_norm(jobs->w, M));
-    if (format == GEMM_ROWS)
+    if (format == GEMM_ROWS && !has_mma_kernel(jobs->w, M))
         for (int i = 0; i < n; i++) by_cublas(&jobs[i], x, M, stream);
     else if (format == GEMM_FLOAT)
         for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
@@ -28,12 +45,6 @@ void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream) {
     const struct gemm_job job = {w, y, epilogue};
     multiply_alike(&job, 1, x, NULL, M, stream);
-}
-
-bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up) {
-    const enum gemm_format format = gate->format;
-    return format == up->format && format != GEMM_FLOAT && format != GEMM_ROWS &&
-           gate->act == up->act && gate->N == up->N && gate->K == up->K;
 }
 
 /* The products of the format that comes first at jobs[first]. */

@@ -20,7 +20,7 @@
 /* How weights lie on the device. */
 enum gemm_format {
     GEMM_FLOAT, /* float32 rows, for float32 activations */
-    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS */
+    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS, and for few rows of x our kernel */
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
     GEMM_Q8_0,
@@ -53,8 +53,8 @@ struct gemm_source {
      * 64, or at least K */
     const float *scales;
     int scale_rows, scale_columns;
-    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for
-     * float_out, not gated, and a row's bits depend on the batch. */
+    /* Products of many rows are to be cuBLAS's, if it can be loaded. They have no bias, the
+     * residual is y, and a row's bits depend on the batch. */
     bool cublas;
 };
 
@@ -92,9 +92,9 @@ struct gemm_job {
     const struct gemm_weights *up = nullptr;        /* or NULL */
 };
 
-/* Whether two matrices may be a pair: they are of one shape and one format, not of GEMM_FLOAT or
- * GEMM_ROWS. */
-bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up);
+/* Whether two matrices may be a pair in a product of M rows: they are of one shape and one format,
+ * and the kernels are ours, not GEMM_FLOAT's or cuBLAS's. */
+bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M);
 
 /* Whether products of M rows with this matrix may have a norm: where few numbers of x are read by
  * every block of the kernel for few rows. */

@@ -1,7 +1,7 @@
 /* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
  * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
  * share what they read through shared memory. */
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
 constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;

@@ -7,7 +7,7 @@
  *
  * Where x is to be normed first, each block does that for itself, into shared memory, while its
  * first weights are on their way: with the sums of norm_kernel, so that the bits are the same. */
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 #include "kernels/cuda/norm.cuh"
 
 constexpr int SUMS_WIDE = TILE + 4; /* keeps the lanes that write in different banks */
@@ -57,7 +57,10 @@ template <class F> struct Range {
     const int begin, end;
     Slab<F> slab[F::AHEAD];
     __device__ __forceinline__ void load(int i, int number, int lane) {
-        load_slab<F, true>(slab[i], place_of_slab<F>(w, tile, number), lane);
+        if constexpr (F::ROWS)
+            load_rows(slab[i], tile.codes, w.K, number, lane);
+        else
+            load_slab<F, true>(slab[i], place_of_slab<F>(w, tile, number), lane);
     }
     __device__ __forceinline__ void load_first(int lane) {
 #pragma unroll
@@ -224,13 +227,17 @@ static void skinny_of(const struct gemm_job *jobs, int n, const void *x, const s
                       int M, cudaStream_t stream) {
     Products<T> all = products_of<T>(jobs, n, x, M, 1);
     if (norm) all.norm = *norm;
-    for_format(jobs->w->format, [&](auto format) {
+    auto run = [&](auto format) {
         using F = decltype(format);
         if (M <= GROUP)
             skinny<F, T, 1>(all, stream);
         else
             skinny<F, T, 2>(all, stream);
-    });
+    };
+    if (jobs->w->format == GEMM_ROWS)
+        run(FormatRows());
+    else
+        for_format(jobs->w->format, run);
 }
 
 /* A row's padding is what K lacks to a slab, and half of one. */
@@ -239,11 +246,6 @@ static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) + GEMM_NORM_BYT
                   99 << 10,
               "what the smallest of the devices has");
 static_assert(NORM_WARPS <= SUMS_WIDE, "the parts of a row's squares have room among the sums");
-
-bool gemm_takes_norm(const struct gemm_weights *w, int M) {
-    return w->format != GEMM_FLOAT && w->format != GEMM_ROWS && M <= GEMM_SKINNY_ROWS &&
-           w->K % 8 == 0 && (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
-}
 
 void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                  cudaStream_t stream) {

@@ -4,7 +4,7 @@
  * STAGES buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of
  * rows. Sums run over a range of slabs and are added to the total in the order of the ranges, as
  * the skinny kernel does it. */
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 /* NB tiles by MB groups of 8 rows a block, NT by C a warp. */
 template <int NB_, int MB_, int NT_, int C_, int STAGES_> struct Shape {

@@ -56,7 +56,7 @@ static void pack_parts(const struct gemm_weights *w, struct staging *staging, en
     }
 }
 
-enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act,
+enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
                         struct err *err) {
     enum status status = check_shape(act, type, N, K, form, err);
@@ -65,6 +65,7 @@ enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype
     struct gemm_source source = {};
     source.type = type;
     source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
+    source.cublas = cublas && !source.fp8 && act != DTYPE_F32 && dtype_block_elements(type) == 1;
     source.scale_rows = 1;
     source.scale_columns = K;
     made.bytes = gemm_plan(&made.packed, act, &source, N, K);

@@ -61,7 +61,7 @@ void products_add(struct products *p, float *sum, const void *x, const struct ma
 /* p->gate = silu(n times gate^T) * (n times up^T), where n = norm(x). */
 static void gate_rows(struct products *p, const float *x, const struct norm *norm,
                       const struct gemm_weights *gate, const struct gemm_weights *up, int M) {
-    if (gemm_is_pair(gate, up)) {
+    if (gemm_is_pair(gate, up, M)) {
         const struct gemm_job pair = {gate, p->gate, NULL, up};
         multiply(p, &pair, 1, x, norm, M);
         return;

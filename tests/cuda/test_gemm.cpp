@@ -263,7 +263,7 @@ static void check_many(const std::vector<const kind *> &of, const std::vector<in
     for (size_t i = 0; i < of.size(); i++) {
         w.emplace_back(new matrix_on_device(*of[i], act, make_rows(*of[i], outputs[i], K, i + 1)));
         y.emplace_back(new buffer((size_t)M * (size_t)outputs[i] * 4));
-        const bool pair = i >= 2 && gemm_is_pair(&w[i]->w, &w[i - 2]->w);
+        const bool pair = i >= 2 && gemm_is_pair(&w[i]->w, &w[i - 2]->w, M);
         jobs.push_back(
             {&w[i]->w, y[i]->data, i == 1 ? &end : nullptr, pair ? &w[i - 2]->w : nullptr});
     }

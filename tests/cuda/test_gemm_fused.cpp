@@ -6,7 +6,8 @@
 #include "kernels/cuda/rows.cuh"
 #include "tests/cuda/gemm_data.h"
 
-enum { MANY_ROWS = 70, MOST_FEW = GEMM_SKINNY_ROWS };
+/* Rows that either kernel for many rows multiplies, and that the one for not so many does. */
+enum { MANY_ROWS = 70, SOME_ROWS = 17, MOST_FEW = GEMM_SKINNY_ROWS };
 static const int few[] = {1, 3, 8, 9, MOST_FEW};
 
 /* Rows first .. first + M of some. */
@@ -71,10 +72,10 @@ START_TEST(only_matrices_that_are_alike_are_a_pair) {
     for (const struct gemm_weights &other :
          {make(3, DTYPE_BF16, 32, 256), make(2, DTYPE_F16, 32, 256), make(2, DTYPE_BF16, 48, 256),
           make(2, DTYPE_BF16, 32, 320), make(2, DTYPE_F32, 32, 256)})
-        ck_assert(!gemm_is_pair(&w, &other));
-    ck_assert(gemm_is_pair(&w, &w));
+        ck_assert(!gemm_is_pair(&w, &other, 1));
+    ck_assert(gemm_is_pair(&w, &w, 1000));
     const struct gemm_weights exact = make(0, DTYPE_F32, 32, 256);
-    ck_assert(!gemm_is_pair(&exact, &exact));
+    ck_assert(!gemm_is_pair(&exact, &exact, 1));
 }
 END_TEST
 
@@ -95,22 +96,22 @@ static floats uneven_x(enum dtype act, int M, int K) {
 static std::vector<uint8_t> normed_apart(const struct gemm_job *job, enum dtype act,
                                          const floats &x, const float *gain, int K) {
     buffer in(packed(act, x)), normed(packed(act, x));
-    rows_norm(act, normed.data, in.data, nullptr, gain, nullptr, MANY_ROWS, K, EPSILON,
+    rows_norm(act, normed.data, in.data, nullptr, gain, nullptr, SOME_ROWS, K, EPSILON,
               test_stream());
-    return multiplied(job, normed, nullptr, MANY_ROWS);
+    return multiplied(job, normed, nullptr, SOME_ROWS);
 }
 
 static void check_norm(const kind &k, enum dtype act, int N, int K, bool paired) {
     matrix_on_device w(k, act, make_rows(k, N, K, 1)), up(k, act, make_rows(k, N, K, 2));
     const struct gemm_job job = {&w.w, nullptr, nullptr, paired ? &up.w : nullptr};
-    const floats x = uneven_x(act, MANY_ROWS, K);
+    const floats x = uneven_x(act, SOME_ROWS, K);
     uint64_t state = 9;
     buffer gain(random_vector(&state, (size_t)K));
     const struct norm norm = {gain.as<float>(), EPSILON};
     const auto all = normed_apart(&job, act, x, norm.gain, K);
     for (int M : few) {
         if (!gemm_takes_norm(&w.w, M)) continue;
-        const int first = MANY_ROWS - M;
+        const int first = SOME_ROWS - M;
         check_part(multiplied(&job, some_rows(act, x, K, first, M), &norm, M), all, first, M,
                    text("a norm before %s, K %d, %d rows", k.name, K, M));
     }

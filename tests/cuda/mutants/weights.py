@@ -23,5 +23,5 @@ MUTANTS = [
     ("staging.cu", "staging->turn = 1 - half;", "", "the same half each time is waited for: it is slower"),
     ("staging.cu", "left < COPY_BYTES ? left : COPY_BYTES", "COPY_BYTES"),
     ("matrix.cu", "rows + first * row_bytes", "rows"),
-    ("matrix.cu", "quantise_e4m3(codes, scales, from->type, from->rows[0], count,", "quantise_e4m3(codes, scales, from->type, from->rows[0], count - 1,"),
+    ("matrix.cu", "quantise_e4m3(codes, scales, from->type, from->rows, count,", "quantise_e4m3(codes, scales, from->type, from->rows, count - 1,"),
 ]
