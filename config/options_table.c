@@ -32,7 +32,7 @@ const struct option option_table[] = {
     {"quantization", NULL, OPTION_CHOICE, AT(quantization), "none", 0, 0, "none|fp8", ENGINE,
      "Model", "fp8: the layers' float weights become e4m3 as they are loaded; on a GPU only"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
-     "let cuBLAS multiply: answers depend on what else runs; nothing changes on the CPU"},
+     "keep a GPU's answers the same in any batch (cuBLAS); nothing changes on a CPU"},
 
     {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
      "what computes; auto is the CPU"},

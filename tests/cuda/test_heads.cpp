@@ -185,7 +185,12 @@ static void write_as_they_are(enum dtype act, const struct kv_cache *cache, cons
  * bias and norm, and with neither and no turn. */
 static void check_e4m3(const head_case &c, enum dtype act) {
     uint64_t state = 5;
-    const floats angle(M * 8, 0.6f), other(M * 8, 0.8f);
+    floats angle(M * 8), other(M * 8);
+    for (size_t i = 0; i < angle.size(); i++) { /* so that rows want scales of their own */
+        const int row = (int)i / (c.D_rope ? c.D_rope / 2 : 8);
+        angle[i] = ldexpf(0.6f, -2 * row);
+        other[i] = ldexpf(0.8f, -2 * row);
+    }
     group_data q(c, act, c.H, &state), k(c, act, c.G, &state), v(c, act, c.G, &state);
     buffer qb(q.bias), kb(k.bias), vb(v.bias), qg(q.gain), kg(k.gain);
     buffer slot(std::vector<int32_t>{8, 9, 10}), cosine(angle), sine(other);
@@ -217,6 +222,11 @@ static void check_e4m3(const head_case &c, enum dtype act) {
         CUDA_OK(cudaMemcpy(to, cache->key_scale + scale, scales, cudaMemcpyDeviceToHost));
         CUDA_OK(
             cudaMemcpy(to + scales, cache->value_scale + scale, scales, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < 2 * c.G; i++) { /* the scales of the block of slots 8 to 11 */
+            float stored;
+            memcpy(&stored, to + (i < c.G ? 0 : scales) + (8 / B * c.G + i % c.G) * 4, 4);
+            ck_assert_msg(stored > 0, "scale %d", i);
+        }
         const std::vector<uint8_t> queries = qx.read<uint8_t>();
         bytes[way].insert(bytes[way].end(), queries.begin(), queries.end());
         kv_cache_free(cache);
