@@ -28,12 +28,15 @@ deps:
 	@docker/setup.sh
 
 build: deps
-	@docker/build.sh release $(JOBS)
+	@docker/build.sh release $(JOBS) penstock
 
 model: deps
 	@docker/fetch_model.sh
 
-run: build model
+# Without a GPU nothing is compiled for one: that is most of the time of a first build.
+run: deps model
+	@if [ -e /dev/nvidiactl ]; then cuda=AUTO; else cuda=OFF; fi; \
+	    PENSTOCK_CUDA=$$cuda docker/build.sh release $(JOBS) penstock
 	@exec build/penstock serve --model $(MODEL) $(ARGS)
 
 test: model

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Checks and times the CUDA kernels on the GPU of this machine, in one call of at most 9 minutes, and writes a report.
-#     bench/gpu.sh               everything
+# Checks and times the CUDA kernels and serving on the GPU of this machine, in one call of at most 9 minutes, and writes a report.
+#     bench/gpu.sh               correctness and kernels
 #     bench/gpu.sh correctness   op tests on the device against the CPU, then under compute-sanitizer
 #     bench/gpu.sh kernels       times of every kernel against cuBLAS and against limits measured in the same run
+#     bench/gpu.sh serve         a whole server but for HTTP: the same tokens as the CPU, speeds beside their goals, peers
 #     bench/gpu.sh build         builds the programs only; no GPU is needed
 # It needs the CUDA toolkit, CMake, a C++ compiler and Python. bench/gpu/run.py has the variables that it minds, among them
 # GPU_PROGRAMS, a folder of programs that were built elsewhere and carried here.

@@ -185,11 +185,13 @@ struct options {
     int max_model_len;             /* tokens; 0: what the model was trained for */
     int max_num_seqs;              /* sequences in one step */
     int max_num_batched_tokens;    /* rows in one step */
+    int max_mixed_prefill_tokens;  /* of prompts, where others decode; 0: as suits the device */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
     const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
     int steps_in_flight;      /* 1, 2; 0: as suits the device */
+    bool enforce_eager;       /* CUDA: no graphs */
     int threads;              /* compute threads; 0: as many as the process may use */
     const char *device;       /* auto | cpu | cuda */
     const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */

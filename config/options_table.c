@@ -20,11 +20,12 @@ const int command_count = sizeof command_table / sizeof *command_table;
 /* The largest counts are far above what is sensible; they keep sums and products of sizes inside
  * their types. */
 const struct option option_table[] = {
-    {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model", "a .gguf file"},
+    {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
+     "a .gguf file, or with --load-format dummy a config.json"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL, SERVE,
      "Model", "the model's name in the API; without it, the name of its file"},
     {"load-format", NULL, OPTION_CHOICE, AT(load_format), "auto", 0, 0, "auto|dummy", ENGINE,
-     "Model", "dummy: random weights in the file's shapes, to measure speed"},
+     "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: what the model was trained for"},
     {"dtype", NULL, OPTION_CHOICE, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", ENGINE,
@@ -50,6 +51,9 @@ const struct option option_table[] = {
      "sequences in one step"},
     {"max-num-batched-tokens", "N", OPTION_INT, AT(max_num_batched_tokens), "512", 1, 1 << 20, NULL,
      ENGINE, "Scheduling", "tokens in one step; longer prompts take several steps"},
+    {"max-mixed-prefill-tokens", "N", OPTION_INT, AT(max_mixed_prefill_tokens), "0", 0, 1 << 20,
+     NULL, COMMAND_SERVE | COMMAND_RUN, "Scheduling",
+     "prompt tokens in a step where others decode; 0: 16 on the CPU, 512 on a GPU"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
      COMMAND_SERVE | COMMAND_RUN, "Scheduling", "share the KV blocks of equal prompt beginnings"},
     {"max-queued-requests", "N", OPTION_INT, AT(max_queued_requests), "1024", 1, 1 << 24, NULL,
@@ -59,6 +63,8 @@ const struct option option_table[] = {
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL,
      COMMAND_SERVE | COMMAND_RUN, "Scheduling",
      "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
+    {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
+     "Scheduling", "on a GPU: launch every kernel by itself, no CUDA graphs"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, COMMAND_SERVE | COMMAND_RUN,
      "Scheduling", "for requests that bring none; -1: a new one for each"},
 

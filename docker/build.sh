@@ -1,13 +1,17 @@
 #!/bin/sh
 # build.sh PRESET JOBS [TARGET]: configures where that was not done yet and builds, saying little unless something breaks.
+# PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out of a folder that is configured now; a folder without
+# it is configured again when somebody wants it.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}
 
 folder=build/$preset
 [ "$preset" != release ] || folder=build
-if [ ! -f $folder/build.ninja ]; then
-    cmake --preset "$preset" >"/tmp/penstock_configure.$$" 2>&1 || {
+cuda=${PENSTOCK_CUDA:-AUTO}
+was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' $folder/CMakeCache.txt 2>/dev/null || true)
+if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ "${was_off:-0}" != 0 ]; }; then
+    cmake --preset "$preset" -DPENSTOCK_CUDA="$cuda" >"/tmp/penstock_configure.$$" 2>&1 || {
         cat "/tmp/penstock_configure.$$" >&2
         rm -f "/tmp/penstock_configure.$$"
         exit 1

@@ -151,6 +151,17 @@ static enum dtype activations_type(const struct engine_config *config) {
     return is(config->dtype, "float16") ? DTYPE_F16 : DTYPE_BF16;
 }
 
+static int smallest(int a, int b, int c) {
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* The largest step in which every sequence may have one row, and a logit row. */
+static int graph_rows(const struct engine_config *config) {
+    if (config->enforce_eager) return 0;
+    return smallest(config->max_num_seqs, config->max_num_batched_tokens, config->max_logit_rows);
+}
+
 static enum status open_backend(struct engine *engine, const struct engine_config *config,
                                 struct err *err) {
     const struct model_info *m = &engine->model.info;
@@ -166,12 +177,15 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
         .max_context = engine->memory.max_model_len,
         .heads = m->H,
         .free_order = config->free_order,
+        .graph_rows = graph_rows(config),
+        .graphs = config->max_graphs,
     };
     bool on_cuda = is(config->device, "cuda");
     enum status status = on_cuda ? backend_cuda_open(&engine->backend, &wanted, err)
                                  : backend_cpu_open(&engine->backend, &wanted, err);
     if (status) return status;
     engine->model.backend = engine->backend;
+    engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
     snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",
              engine->backend->name, engine->backend->path, engine->backend->n_threads,
              engine->backend->n_threads == 1 ? "" : "s");
@@ -286,7 +300,7 @@ enum status engine_open(struct engine **out, const struct engine_config *asked, 
     struct engine_config config = *asked;
     if (config.max_logit_rows == 0) config.max_logit_rows = config.max_num_seqs;
     struct gguf *gguf;
-    enum status status = gguf_open(&gguf, config.model, err);
+    enum status status = model_file_open(&gguf, &config, err);
     if (status) return status;
     struct engine *engine = mem_calloc(1, sizeof *engine);
     status = open_from(engine, gguf, &config, err);
@@ -359,14 +373,26 @@ static void check_step(const struct engine *engine, const struct step *step) {
     (void)step;
 }
 
+bool engine_on_host(const struct engine *engine) {
+    return engine->backend->host_memory;
+}
+
 int engine_in_flight(const struct engine *engine) {
     return engine->in_flight;
+}
+
+static void forward(void *arg, const struct step *step) {
+    struct engine *engine = arg;
+    engine->model.family->forward(&engine->model, step, engine->cache);
 }
 
 static void launch(struct engine *engine, int i) {
     struct pass *pass = &engine->passes[i];
     struct backend *b = engine->backend;
-    engine->model.family->forward(&engine->model, &pass->step, engine->cache);
+    if (b->ops->run)
+        b->ops->run(b, &pass->step, engine->cache, forward, engine);
+    else
+        forward(engine, &pass->step);
     if (!b->host_memory && !pass->sampled)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));
@@ -445,8 +471,23 @@ void engine_sampled(struct engine *engine, const int32_t *id) {
 }
 
 void engine_time_ops(struct engine *engine, struct op_times *times) {
-    if (engine->backend->times) backend_stop_timing(engine->backend);
-    if (times) backend_time_ops(engine->backend, &engine->timed_ops, times);
+    struct backend *b = engine->backend;
+    if (b->timed) backend_stop_watching(b);
+    if (times || b->ranges) backend_watch_ops(b, &engine->timed_ops, times);
+}
+
+void engine_limits(struct engine *engine, struct device_limits *out) {
+    struct backend *b = engine->backend;
+    *out = (struct device_limits){0};
+    if (b->ops->limits) b->ops->limits(b, out);
+}
+
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head) {
+    const struct model *model = &engine->model;
+    size_t (*bytes)(const struct matrix *) = engine->backend->ops->matrix_bytes;
+    bool tied = model->head == model->embedding;
+    *head = (int64_t)bytes(model->head);
+    *layers = model->weight_bytes - *head - (tied ? 0 : (int64_t)bytes(model->embedding));
 }
 
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {

@@ -19,14 +19,14 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model; /* path of a .gguf file */
+    const char *model; /* path of a .gguf file, or with `dummy` of a config.json */
     int threads;       /* 0: as many as suit */
     bool float32;      /* oracle mode: weights and KV in float32 */
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
     const char *quantization;
     bool free_order; /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
-    bool dummy;      /* random weights of the file's shapes, made from a fixed seed */
+    bool dummy;      /* random weights of the file's shapes, the same ones every time */
     /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
     const char *kv_dtype;
     int max_model_len; /* 0: the model's own */
@@ -39,6 +39,8 @@ struct engine_config {
     const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
     const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
     bool host_samples;          /* the device is not to sample, for tests */
+    bool enforce_eager;         /* CUDA: no step runs as a graph */
+    int max_graphs;             /* CUDA: that are kept, for tests; 0: as many as suit */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -92,6 +94,9 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
 /* ---- running -------------------------------------------------------------------------------- */
 
+/* Are passes computed by the host's own processor? Any thread. */
+bool engine_on_host(const struct engine *engine);
+
 /* How many passes may be submitted before the first one is waited for: 1..MAX_IN_FLIGHT. Any
  * thread. */
 int engine_in_flight(const struct engine *engine);
@@ -128,8 +133,16 @@ float *engine_wait(struct engine *engine);
 void engine_sampled(struct engine *engine, const int32_t *id);
 
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
- * that. For the thread that submits, between two passes. */
+ * that. For the thread that submits, while no pass is in flight. */
 void engine_time_ops(struct engine *engine, struct op_times *times);
+
+/* What the device can do at most, measured now: zeros where the host computes. For the same
+ * thread. */
+void engine_limits(struct engine *engine, struct device_limits *out);
+
+/* Bytes of weights that a pass reads: those of the layers, and those of the head where rows want
+ * logits. Any thread. */
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);

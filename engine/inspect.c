@@ -240,7 +240,7 @@ static enum status inspect(const struct gguf *gguf, const struct engine_config *
 
 enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err) {
     struct gguf *gguf = NULL;
-    enum status status = gguf_open(&gguf, config->model, err);
+    enum status status = model_file_open(&gguf, config, err);
     if (status != STATUS_OK) return status;
     status = inspect(gguf, config, out, err);
     gguf_close(gguf);

@@ -48,28 +48,32 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
     enum status status = weights_matrix(weights, name, N, K, &weight, err);
     if (status) return status;
     struct backend *b = model->backend;
-    const void *rows = weight->data;
-    void *made = NULL;
-    if (config->dummy) {
-        rows = made = mem_large(weight->bytes);
-        dummy_fill(weight->type, made, (size_t)weight->n_elements, name_seed(name));
-    }
-    status = b->ops->matrix_new(b, out, weight->type, N, K, rows, form_of(config, name), err);
-    mem_large_free(made, weight->bytes);
-    if (!made) let_go(model, weights, weight->bytes);
+    enum matrix_form form = form_of(config, name);
+    if (config->dummy)
+        status = b->ops->matrix_random(b, out, weight->type, N, K, name_seed(name), form, err);
+    else
+        status = b->ops->matrix_new(b, out, weight->type, N, K, weight->data, form, err);
+    if (!config->dummy) let_go(model, weights, weight->bytes);
     if (!status) model->weight_bytes += (int64_t)b->ops->matrix_bytes(*out);
     return status;
 }
 
-enum status model_take_vector(struct model *model, const struct weights *weights, const char *name,
-                              int n, float **out, struct err *err) {
+/* A gain of 1 stands for those of a file that is not read. */
+static void read_vector(float *values, const struct weight *weight, int n, bool dummy) {
+    if (!dummy) dequantise(weight->type, weight->data, values, (size_t)n);
+    for (int i = 0; dummy && i < n; i++) values[i] = 1.0f;
+}
+
+enum status model_take_vector(struct model *model, const struct weights *weights,
+                              const struct engine_config *config, const char *name, int n,
+                              float **out, struct err *err) {
     const struct weight *weight;
     enum status status = weights_vector(weights, name, n, &weight, err);
     if (status) return status;
     struct backend *b = model->backend;
     size_t bytes = (size_t)n * sizeof(float);
     float *values = mem_alloc(bytes);
-    dequantise(weight->type, weight->data, values, (size_t)n);
+    read_vector(values, weight, n, config->dummy);
     *out = b->ops->buffer_new(b, bytes);
     b->ops->upload(b, *out, values, bytes);
     free(values);

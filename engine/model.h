@@ -67,16 +67,13 @@ enum status model_take_matrix(struct model *model, const struct weights *weights
                               const struct engine_config *config, const char *name, int N, int K,
                               struct matrix **out, struct err *err);
 
-/* Takes the float vector `name` of n elements into device memory. */
-enum status model_take_vector(struct model *model, const struct weights *weights, const char *name,
-                              int n, float **out, struct err *err);
+/* Takes the float vector `name` of n gains into device memory. */
+enum status model_take_vector(struct model *model, const struct weights *weights,
+                              const struct engine_config *config, const char *name, int n,
+                              float **out, struct err *err);
 
 /* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
 int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows);
-
-/* Fills `n` elements of a tensor of `type` with random data of the right form, for loading without
- * reading weights. The same seed gives the same bytes. */
-void dummy_fill(enum dtype type, void *data, size_t n, uint64_t seed);
 
 extern const struct model_family model_llama;
 

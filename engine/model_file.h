@@ -10,6 +10,10 @@
 
 #define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
 
+/* Opens the file that config->model names: a GGUF file, or for config->dummy a config.json, which
+ * becomes one without data (hf_config.h). gguf_close frees it. */
+enum status model_file_open(struct gguf **out, const struct engine_config *config, struct err *err);
+
 /* Fills `info` from the keys of a llama model. `path` gives the name where the file has none. Fails
  * with STATUS_BAD_FILE: another architecture, a key that is missing or wrong, letters that do not
  * fit each other, or a feature (scaled RoPE, experts, a sliding window) that would silently give

@@ -33,10 +33,11 @@ static enum status load_layer(struct model *model, const struct weights *weights
         if (status) return status;
     }
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", index);
-    enum status status = model_take_vector(model, weights, name, m->K, &layer->attention_norm, err);
+    enum status status =
+        model_take_vector(model, weights, config, name, m->K, &layer->attention_norm, err);
     if (status) return status;
     snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", index);
-    return model_take_vector(model, weights, name, m->K, &layer->mlp_norm, err);
+    return model_take_vector(model, weights, config, name, m->K, &layer->mlp_norm, err);
 }
 
 /* inv_freq[i] = base^(-2i / D_rope), divided by the file's own factors where it has some
@@ -69,7 +70,8 @@ static enum status load(struct model *model, const struct weights *weights,
     enum status status = model_take_matrix(model, weights, config, "token_embd.weight", m->V, m->K,
                                            &model->embedding, err);
     if (status) return status;
-    status = model_take_vector(model, weights, "output_norm.weight", m->K, &model->final_norm, err);
+    status = model_take_vector(model, weights, config, "output_norm.weight", m->K,
+                               &model->final_norm, err);
     if (status) return status;
     model->head = model->embedding;
     if (weights_lookup(weights, "output.weight")) {

@@ -63,6 +63,28 @@ void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
+/* ---- random weights ------------------------------------------------------------------------- */
+
+/* How the rows of a matrix are made of nothing, the same on every device and thread: pieces of 8
+ * weights, or in a type with blocks of 8 bytes, each from the seed and its number. */
+struct random_weights {
+    enum dtype type;
+    uint64_t seed;
+    int piece_bytes;
+    float unit;           /* a float weight is -127..127 times this power of two */
+    int block_bytes;      /* of a type with blocks: its bytes are random, but for */
+    int scale_at, min_at; /* where a block has its scale and minimum; -1: none */
+    uint16_t scale, min;  /* which are these, in half precision */
+};
+
+/* Plans rows of K weights of a type: they have such a size that products of activations of size 1
+ * have about size 1. */
+void random_weights_plan(struct random_weights *out, enum dtype type, int K, uint64_t seed);
+
+/* Makes bytes from .. to of the matrix that begins at `data`; `from` is a multiple of
+ * piece_bytes. */
+void random_weights_fill(const struct random_weights *w, void *data, size_t from, size_t to);
+
 /* ---- one step's rows ------------------------------------------------------------------------ */
 
 /* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
@@ -106,6 +128,7 @@ struct device_sampler;
 struct sample;
 struct sampled;
 struct backend;
+struct device_limits;
 
 /* What a backend keeps a matrix in. */
 enum matrix_form {
@@ -167,6 +190,10 @@ struct backend_ops {
      * STATUS_BAD_FILE or, for a form that the backend has not, STATUS_USAGE. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, enum matrix_form form, struct err *err);
+    /* As matrix_new, of random weights in place of a file's, made where the matrix is to lie: those
+     * that random_weights_plan describes. */
+    enum status (*matrix_random)(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                 int K, uint64_t seed, enum matrix_form form, struct err *err);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 
@@ -174,6 +201,13 @@ struct backend_ops {
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
 
+    /* Does what forward(arg, step) does, which calls step_begin and the ops of one pass; NULL where
+     * that would be all. A device may queue the same work without calling it, from what it has
+     * recorded, or may call it with a copy of the step that has more rows, of M, S and R alike,
+     * than the step's arrays have: those rows' results belong to nobody. So which ops `forward`
+     * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
+    void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
+                void (*forward)(void *arg, const struct step *step), void *arg);
     /* Declares the step that the following calls belong to, and does its block copies in
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
@@ -230,6 +264,25 @@ struct backend_ops {
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
     void (*close)(struct backend *b); /* what backend_close does */
+    /* The next three are NULL where ops have ended when they return, and the host's clock will do.
+     * Sets stamp i, 0..N_STAMPS-1, which passes when all that was queued before it has ended. */
+    void (*stamp)(struct backend *b, int i);
+    /* Nanoseconds from one stamp to another: waits until that has passed. */
+    uint64_t (*stamped_ns)(struct backend *b, int from, int to);
+    /* Measures what the device can do at most, in some 100 ms. */
+    void (*limits)(struct backend *b, struct device_limits *out);
+};
+
+enum { N_STAMPS = 2048 };
+struct device_limits {
+    double bytes_per_s; /* of a copy within the device's memory, read and written; 0: not known */
+    double flops_per_s; /* of a large product in bfloat16 by the vendor's library; 0: not known */
+};
+
+/* How a profiler is told what runs: ranges that lie within one another, of one thread. */
+struct range_ops {
+    void (*push)(const char *name);
+    void (*pop)(void);
 };
 
 enum { MAX_IN_FLIGHT = 2 }; /* the most steps that have been submitted and not been waited for */
@@ -242,8 +295,9 @@ struct backend {
     int n_threads;    /* compute threads, the caller's included */
     bool host_memory; /* buffers are the host's own memory: what is in them needs no download */
     int in_flight;    /* steps that it is good to have in flight: 1 where they run on the host */
-    const struct backend_ops *timed; /* while ops are timed: the backend's own table */
-    struct op_times *times;          /* and where the times go */
+    const struct range_ops *ranges;  /* NULL: no profiler looks */
+    const struct backend_ops *timed; /* while ops are watched: the backend's own table */
+    struct op_times *times;          /* where the times go, or NULL: only ranges are made */
 };
 
 struct backend_config {
@@ -257,6 +311,10 @@ struct backend_config {
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */
     int heads;       /* H of all calls of attention */
+    /* Steps of at most so many rows, one for each sequence, run as CUDA graphs; 0: none. At most
+     * the other limits, and the rows that activations and logits have room for. */
+    int graph_rows;
+    int graphs; /* that are kept; 0: as many as suit */
     /* CUDA: products of float weights may be a library's, which sums in an order of its own */
     bool free_order;
 };
@@ -403,22 +461,36 @@ enum op {
     OP_GATED_MLP,
     OP_GATHER,
     OP_LOGITS,
+    OP_SAMPLE, /* on the device */
     OP_DOWNLOAD,
+    OP_STEP_BEGIN, /* a step's arrays go over, and its blocks are copied */
+    OP_BETWEEN,    /* nothing was queued: from a step's end to the next one's begin */
+    OP_STEP,       /* all of a step: where only steps are timed */
     N_OPS,
 };
 
 /* "matmul" and so on. */
 const char *op_name(enum op op);
 
-/* Summed over the calls since timing began. */
+/* Summed over the calls since timing began. Begins as zeros, but for only_steps.
+ *
+ * Where ops only queue work, stamps are set behind them, and what passes between two stamps is the
+ * time of the op between them; they are read when there is no room for more, or at the end. So the
+ * host waits for nothing that it would not wait for. With only_steps a step has two stamps, and
+ * runs as it does untimed: OP_STEP and OP_BETWEEN are all that is counted. */
 struct op_times {
+    bool only_steps;
     uint64_t ns[N_OPS], calls[N_OPS];
+    uint64_t first, next;     /* stamps that were not yet read, by number: 0 is the first one */
+    uint8_t before[N_STAMPS]; /* enum op: what ended with the stamp */
 };
 
-/* From now on every op of a step adds its time to `times`. `table` is the caller's and in use until
- * backend_stop_timing. For the thread that calls the ops, between two steps. */
-void backend_time_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
-void backend_stop_timing(struct backend *b);
+/* From now on every op of a step adds its time to `times`, and makes a range where a profiler
+ * looks; `times` may be NULL. `table` is the caller's and in use until backend_stop_watching. For
+ * the thread that calls the ops, between two steps. */
+void backend_watch_ops(struct backend *b, struct backend_ops *table, struct op_times *times);
+/* All times are in the table when it returns. */
+void backend_stop_watching(struct backend *b);
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 

@@ -61,7 +61,7 @@ static int rows_allowed(const struct plan *plan, const struct plan_view *view,
                         const struct sequence *sequence, int from) {
     int wanted = sequence_n_due(sequence) - from;
     int logit_rows = view->max_logit_rows - plan->logit_rows;
-    int rows = smaller(wanted, view->max_rows - plan->rows);
+    int rows = smaller(wanted, plan->row_limit - plan->rows);
     if (sequence_scoring(sequence))
         rows = smaller(rows, larger(sequence->n_scored - from, 0) + logit_rows);
     if (rows < wanted) return rows;
@@ -148,9 +148,22 @@ static bool decodes(const struct sequence *sequence) {
     return sequence_n_due(sequence) - sequence->n_computed == 1;
 }
 
+/* Products go through a step's rows in tiles of so many; those of an unfinished one are nearly
+ * free. */
+enum { TILE = 16 };
+
+/* Rows of the step when so many of them decode. */
+static int mixed_limit(const struct plan_view *view, int decoding) {
+    if (decoding == 0 || view->mixed_rows >= view->max_rows - decoding) return view->max_rows;
+    int rows = (decoding + view->mixed_rows + TILE - 1) / TILE * TILE;
+    return smaller(rows, view->max_rows);
+}
+
 static void serve_all_running(struct plan *plan, const struct plan_view *view) {
+    plan->row_limit = view->max_rows;
     for (int i = 0; i < plan->n_kept; i++)
         if (decodes(plan->item[i].sequence)) serve_running(plan, view, i);
+    plan->row_limit = mixed_limit(view, plan->rows);
     for (int i = 0; i < plan->n_kept; i++)
         if (!decodes(plan->item[i].sequence)) serve_running(plan, view, i);
 }
@@ -232,7 +245,7 @@ static void admit_waiting(struct plan *plan, const struct plan_view *view) {
     plan->promised = promised_blocks(plan, view);
     int n_held_back = 0;
     queue_each(node, view->waiting) {
-        if (plan->n_items == view->max_seqs || plan->rows == view->max_rows) return;
+        if (plan->n_items == view->max_seqs || plan->rows == plan->row_limit) return;
         enum admission admission = admit(plan, view, sequence_of(node));
         if (admission == NO_ROOM) return;
         if (admission == HELD_BACK && ++n_held_back == MAX_HELD_BACK) return;
@@ -240,6 +253,7 @@ static void admit_waiting(struct plan *plan, const struct plan_view *view) {
 }
 
 void plan_make(struct plan *plan, const struct plan_view *view) {
+    assert(view->mixed_rows >= 1);
     plan->now_ns = view->now_ns;
     plan->rows = plan->logit_rows = plan->samples = 0;
     plan->short_of_blocks = false;
@@ -248,6 +262,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     collect_running(plan, view);
     serve_all_running(plan, view);
     admit_waiting(plan, view);
-    assert(plan->rows <= view->max_rows && plan->logit_rows <= view->max_logit_rows);
+    assert(plan->row_limit <= view->max_rows);
+    assert(plan->rows <= plan->row_limit && plan->logit_rows <= view->max_logit_rows);
     assert(plan->available >= 0 && plan->n_items <= view->max_seqs);
 }

@@ -7,7 +7,10 @@
  *   - Sequences come in order: lower priority number first, then earlier arrival.
  *   - First all running sequences that want one row (decodes), then running ones that want more,
  *     then waiting ones, as long as rows, logit rows and blocks last. A long prompt takes what is
- *     left, so several may share a step.
+ *     left, so several may share a step. Where somebody decodes, prompts get no more than
+ *     mixed_rows, and what fills up the last tile of rows: a step that takes a whole prompt would
+ *     keep the others' next tokens waiting for many times as long, and small steps compute nearly
+ *     as many rows a second as large ones.
  *   - A running sequence without room for one row preempts the last in order, never one before
  *     it; the last in order itself keeps its blocks and sits the step out. A prompt shrinks its
  *     chunk before it preempts.
@@ -47,6 +50,7 @@ struct plan_view {
     const struct queue *running, *waiting; /* of sequences, in order */
     const struct block_pool *pool;
     int max_seqs, max_rows, max_logit_rows;
+    int mixed_rows; /* for prompts, in a step that decodes: at least 1 */
     uint64_t now_ns;
 };
 
@@ -66,6 +70,7 @@ struct plan {
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running, or more when none is preempted */
     int rows, logit_rows, samples;
+    int row_limit;        /* of the step */
     bool short_of_blocks; /* a running sequence could not have a row */
 
     /* how the counting is done */

@@ -61,6 +61,11 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+static int mixed_rows(const struct scheduler_config *config) {
+    int rows = config->max_mixed_prefill_tokens;
+    return rows > 0 ? rows : config->max_num_batched_tokens;
+}
+
 /* Returns whether there is anything to compute. */
 static bool make_plan(struct scheduler *s, uint64_t now) {
     struct plan_view view = {.running = &s->running,
@@ -68,6 +73,7 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .pool = &s->pool,
                              .max_seqs = s->max_seqs,
                              .max_rows = s->config.max_num_batched_tokens,
+                             .mixed_rows = mixed_rows(&s->config),
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
     plan_make(&s->plan, &view);

@@ -74,11 +74,12 @@ struct event {
 /* ---- the scheduler -------------------------------------------------------------------------- */
 
 struct scheduler_config {
-    int max_num_seqs;           /* sequences in one step */
-    int max_num_batched_tokens; /* rows in one step */
-    int max_model_len;          /* prompt + output tokens of a sequence */
-    int max_queued_requests;    /* generations that wait, inbox included */
-    int max_queued_tokens;      /* their prompt tokens */
+    int max_num_seqs;             /* sequences in one step */
+    int max_num_batched_tokens;   /* rows in one step */
+    int max_mixed_prefill_tokens; /* of prompts, in a step that decodes; 0: any number */
+    int max_model_len;            /* prompt + output tokens of a sequence */
+    int max_queued_requests;      /* generations that wait, inbox included */
+    int max_queued_tokens;        /* their prompt tokens */
     int n_blocks, block_size;
     int max_logit_rows; /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;

@@ -1,6 +1,6 @@
 /* `penstock bench`: speed of prefill and decode over batch sizes, and what share of the machine's
  * memory bandwidth decoding makes use of. The engine is driven directly, without scheduler and
- * HTTP: this is what the model can do.
+ * HTTP: this is what the model can do. Where a device samples, bench_device.c has its own tables.
  *
  * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side
  * by side, each from its own context of 16 tokens. Each figure is the median of --bench-repeats
@@ -12,97 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/bench_device.h"
+#include "server/bench_driver.h"
 #include "server/bench_machine.h"
 #include "server/commands.h"
 
 #define MAX_LIST 32
-#define CONTEXT 16
-
-/* The arrays of a step, planned once for the largest. */
-struct driver {
-    struct engine *engine;
-    struct step step;
-    int32_t *token, *position, *slot, *row_start, *table, *logit_row;
-    int blocks_each, block_size;
-};
-
-static void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_seqs) {
-    const struct engine_memory *memory = engine_memory(engine);
-    *d = (struct driver){.engine = engine, .block_size = memory->block_size};
-    d->blocks_each = memory->n_blocks / max_seqs;
-    size_t rows = (size_t)max_rows, seqs = (size_t)max_seqs;
-    d->token = mem_calloc(rows, sizeof(int32_t));
-    d->position = mem_calloc(rows, sizeof(int32_t));
-    d->slot = mem_calloc(rows, sizeof(int32_t));
-    d->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
-    d->logit_row = mem_calloc(seqs, sizeof(int32_t));
-    d->table = mem_calloc(seqs * (size_t)d->blocks_each, sizeof(int32_t));
-    for (size_t i = 0; i < seqs * (size_t)d->blocks_each; i++) d->table[i] = (int32_t)i;
-    d->step = (struct step){.token = d->token,
-                            .position = d->position,
-                            .slot = d->slot,
-                            .row_start = d->row_start,
-                            .table = d->table,
-                            .logit_row = d->logit_row,
-                            .table_stride = d->blocks_each};
-}
-
-static void driver_free(struct driver *d) {
-    free(d->token);
-    free(d->position);
-    free(d->slot);
-    free(d->row_start);
-    free(d->logit_row);
-    free(d->table);
-}
-
-/* Runs `rows` tokens of each of S sequences from `position` on; the last row of each wants
- * logits. */
-static void run_step(struct driver *d, int S, int rows, int position) {
-    int M = 0;
-    for (int s = 0; s < S; s++) {
-        d->row_start[s] = M;
-        for (int i = 0; i < rows; i++, M++) {
-            int at = position + i;
-            d->token[M] = (at * 131 + s * 7919) % engine_model(d->engine)->V;
-            d->position[M] = at;
-            d->slot[M] = d->table[s * d->blocks_each + at / d->block_size] * d->block_size +
-                         at % d->block_size;
-        }
-        d->logit_row[s] = M - 1;
-    }
-    d->row_start[S] = M;
-    d->step.M = M;
-    d->step.S = S;
-    d->step.R = S;
-    engine_submit(d->engine, &d->step);
-    engine_wait(d->engine);
-}
-
-/* ---- one figure ----------------------------------------------------------------------------- */
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-static double prefill_once(struct driver *d, int n, int chunk) {
-    uint64_t start = now_ns();
-    for (int at = 0; at < n; at += chunk) run_step(d, 1, n - at < chunk ? n - at : chunk, at);
-    return (double)(now_ns() - start) * 1e-9;
-}
+#define CONTEXT BENCH_CONTEXT
 
 /* Contexts are filled one sequence at a time, so that they fit any row budget. */
 static double decode_once(struct driver *d, int batch, int n) {
-    for (int i = 0; i < CONTEXT; i++) run_step(d, batch, 1, i);
-    uint64_t start = now_ns();
-    for (int i = 0; i < n; i++) run_step(d, batch, 1, CONTEXT + i);
-    return (double)(now_ns() - start) * 1e-9;
+    for (int i = 0; i < CONTEXT; i++) driver_step(d, batch, 1, i);
+    return driver_decode(d, batch, n, CONTEXT);
 }
 
 /* ---- the parts of a step -------------------------------------------------------------------- */
@@ -123,7 +44,7 @@ static void print_parts(const char *test, int n, const struct op_times *times, i
 static void prefill_parts(struct driver *d, int n, int chunk) {
     struct op_times times = {0};
     engine_time_ops(d->engine, &times);
-    prefill_once(d, n, chunk);
+    driver_prefill(d, n, chunk);
     engine_time_ops(d->engine, NULL);
     print_parts("pp", n, &times, 1);
 }
@@ -155,9 +76,9 @@ static int read_list(const char *text, int most, int *out) {
 static void bench_prefill(struct driver *d, const struct options *options, int n) {
     double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
     for (int i = 0; i < options->bench_repeats; i++) {
-        seconds[i] = prefill_once(d, n, options->max_num_batched_tokens);
+        seconds[i] = driver_prefill(d, n, options->max_num_batched_tokens);
     }
-    double middle = median(seconds, options->bench_repeats);
+    double middle = bench_median(seconds, options->bench_repeats);
     printf("| pp %-5d | %10.1f | %9.2f |          |\n", n, n / middle, middle * 1e3);
     free(seconds);
 }
@@ -167,7 +88,7 @@ static void bench_decode(struct driver *d, const struct options *options, int ba
     int n = options->bench_generate;
     double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
     for (int i = 0; i < options->bench_repeats; i++) seconds[i] = decode_once(d, batch, n);
-    double step = median(seconds, options->bench_repeats) / n;
+    double step = bench_median(seconds, options->bench_repeats) / n;
     const struct engine_memory *memory = engine_memory(d->engine);
     double bytes = (double)memory->weights +
                    (double)batch * (CONTEXT + n / 2) * (double)memory->kv_bytes_per_token;
@@ -195,8 +116,8 @@ static double print_machine(struct engine *engine) {
     return bandwidth;
 }
 
-static int bench(struct engine *engine, const struct options *options, const int *prompts,
-                 int n_prompts, const int *batches, int n_batches) {
+static void bench(struct engine *engine, const struct options *options, const int *prompts,
+                  int n_prompts, const int *batches, int n_batches) {
     struct driver driver;
     double bandwidth = print_machine(engine);
     printf("| test     |      tok/s |   ms/step | bandwidth |\n|---|---|---|---|\n");
@@ -213,7 +134,6 @@ static int bench(struct engine *engine, const struct options *options, const int
     for (int i = 0; i < n_prompts; i++)
         prefill_parts(&driver, prompts[i], options->max_num_batched_tokens);
     driver_free(&driver);
-    return 0;
 }
 
 /* Do the lists fit the memory that was planned? */
@@ -250,7 +170,10 @@ int command_bench(const struct options *options) {
     int code = open_engine(&engine, options);
     if (code) return code;
     code = check_fits(engine, options, largest(prompts, n_prompts), largest(batches, n_batches));
-    if (code == 0) code = bench(engine, options, prompts, n_prompts, batches, n_batches);
+    if (code == 0 && engine_samples(engine))
+        bench_device(engine, options, prompts, n_prompts, batches, n_batches);
+    else if (code == 0)
+        bench(engine, options, prompts, n_prompts, batches, n_batches);
     engine_close(engine);
     return code;
 }

@@ -49,10 +49,17 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_num_batched_tokens = options->max_num_batched_tokens,
         .device = options->device,
         .in_flight = options->steps_in_flight,
+        .enforce_eager = options->enforce_eager,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
         .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
     };
+}
+
+/* Rows that a step of decodes may take beside them: as many as take about as long again. */
+static int mixed_prefill_tokens(const struct options *options, const struct engine *engine) {
+    if (options->max_mixed_prefill_tokens > 0) return options->max_mixed_prefill_tokens;
+    return engine_on_host(engine) ? 16 : 512;
 }
 
 struct scheduler_config scheduler_config_from(const struct options *options,
@@ -61,6 +68,7 @@ struct scheduler_config scheduler_config_from(const struct options *options,
     return (struct scheduler_config){
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
+        .max_mixed_prefill_tokens = mixed_prefill_tokens(options, engine),
         .max_model_len = memory->max_model_len,
         .max_queued_requests = options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,

@@ -99,6 +99,10 @@ START_TEST(flags_in_every_form) {
     options_free(&options);
     accepted("serve m --enable-prefix-caching=off");
     ck_assert(!options.enable_prefix_caching);
+    ck_assert(!options.enforce_eager);
+    options_free(&options);
+    accepted("bench m --enforce-eager");
+    ck_assert(options.enforce_eager);
     options_free(&options);
     accepted("run --model m --temperature 0.7 --chat --max-tokens 5");
     ck_assert_double_eq(options.temperature, 0.7);

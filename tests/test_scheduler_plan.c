@@ -29,6 +29,7 @@ static void begin(int n_blocks, int max_seqs, int max_rows, int max_logit_rows, 
                               .pool = &pool,
                               .max_seqs = max_seqs,
                               .max_rows = max_rows,
+                              .mixed_rows = max_rows,
                               .max_logit_rows = max_logit_rows,
                               .now_ns = 1};
 }
@@ -92,6 +93,29 @@ START_TEST(decodes_come_first_and_a_prompt_takes_the_rest) {
     ck_assert_int_eq(rows_of(prefill), 8);
     ck_assert_int_eq(plan.rows, 10);
     ck_assert_int_eq(plan.logit_rows, 2);
+    end();
+}
+END_TEST
+
+/* Beside decodes a prompt gets what mixed_rows says, and the rest of the last tile of 16 rows. */
+START_TEST(prompts_do_not_hold_decodes_up) {
+    begin(100, 8, 64, 8, false);
+    struct sequence *prefill = run(200, 8, 0), *late = wait(90, 0);
+    view.mixed_rows = 20;
+    plan_make(&plan, &view); /* nobody decodes */
+    ck_assert_int_eq(rows_of(prefill), 64);
+    ck_assert_int_eq(rows_of(late), -1);
+    struct sequence *a = run(9, 8, 0), *b = run(21, 20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a) + rows_of(b), 2);
+    ck_assert_int_eq(rows_of(prefill), 30);
+    ck_assert_int_eq(rows_of(late), -1);
+    view.mixed_rows = 1;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(prefill), 14);
+    view.max_rows = 3; /* which no tile exceeds */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(prefill), 1);
     end();
 }
 END_TEST
@@ -281,6 +305,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, decodes_come_first_and_a_prompt_takes_the_rest);
     tcase_add_test(core, several_prompts_share_a_step);
+    tcase_add_test(core, prompts_do_not_hold_decodes_up);
     tcase_add_test(core, no_more_sequences_than_allowed);
     tcase_add_test(core, waiting_go_by_priority_then_arrival);
     tcase_add_test(core, the_last_in_order_is_preempted);

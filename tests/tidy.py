@@ -27,7 +27,7 @@ COMMENTED_HEADERS = PUBLIC_HEADERS | {"server/http.h", "server/api.h"}
 LIBRARIES = {
     r"uv\.h": ["server/"],
     r"microhttpd\.h": ["server/"],
-    r"cjson/.*": ["server/", "engine/text/"],
+    r"cjson/.*": ["server/", "engine/text/", "engine/hf_config.c"],
     r"yaml\.h": ["config/"],
     r"pcre2\.h": ["engine/text/"],
     r"utf8proc\.h": ["engine/"],

@@ -7,6 +7,8 @@ are of the same run.
 import json
 import sys
 
+import serve_report
+
 NOISY = 0.2  # a figure whose repeats are further apart than this, for its median, is marked
 
 
@@ -195,7 +197,9 @@ def page(report):
            table(["part", "result", "s"], [[s["name"], s["result"], f"{s['seconds']:.0f}"] for s in report["steps"]])]
     out += runs("Op tests on the device, against the CPU", report.get("suites", []))
     out += runs("compute-sanitizer", report.get("sanitizer", []))
-    if report.get("points"):
+    if "served" in report:
+        out += serve_report.page(report["served"], Limits(report["points"]))
+    elif report.get("points"):
         out += kernels(report["points"])
     return "\n\n".join(out) + "\n"
 

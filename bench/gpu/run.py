@@ -23,6 +23,7 @@ import threading
 import time
 
 import report as report_page
+import serving
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD, LOGS = "build/kernels", os.path.join(ROOT, "build/gpu-logs")
@@ -128,7 +129,13 @@ class ClockWatch:
 def architecture():
     """What to build for: the GPU that is there, or Hopper."""
     capability = ask_gpu(["compute_cap"])[0].replace(".", "")
-    return capability if capability.isdigit() else "90"
+    return f"{capability}-real" if capability.isdigit() else "90-real"
+
+
+def small_code():
+    """The programs are to be carried, so their code is packed as well as the toolkit can."""
+    known = "--compress-mode" in text_of([tool("nvcc") or "nvcc", "--help"])
+    return ["-DCMAKE_CUDA_FLAGS=--compress-mode=size"] if known else []
 
 
 def has_libraries():
@@ -156,7 +163,8 @@ def build(seconds):
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
                          "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
-                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
+                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}",
+                         *small_code(), *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
         command = ["cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", str(os.cpu_count())), "--target"]
@@ -182,7 +190,7 @@ def tests_of(programs):
     """The suites, the quick ones first, so that the sanitizer gets to most of them."""
     slow = ["engine", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
     found = [p for p in glob.glob(os.path.join(programs, "gpu_*"))
-             if os.access(p, os.X_OK) and not p.endswith("gpu_times")]
+             if os.access(p, os.X_OK) and not p.endswith(("gpu_times", "gpu_serve", "gpu_peer"))]
     rank = {f"gpu_{name}": i for i, name in enumerate(reversed(slow), 1)}
     return sorted(found, key=lambda p: (rank.get(os.path.basename(p), 0), p))
 
@@ -317,7 +325,9 @@ def measure(what, programs, out, started, total):
         programs, step = build(total * (1.0 if what == "build" else BUILD_SHARE))
         report["steps"].append(step)
     report["commit"] = commit_of(programs)
-    parts = [p for p in (("correctness", correctness), ("kernels", kernels)) if what in (p[0], "all")]
+    every = (("correctness", correctness), ("kernels", kernels),
+             ("serve", lambda *rest: serving.serve(*rest, sys.modules[__name__])))
+    parts = [p for p in every if p[0] == what or (what == "all" and p[0] != "serve")]
     for i, (_, part) in enumerate(parts):
         left = total - (time.monotonic() - started) - RESERVE_S
         part(report, programs, left * CORRECTNESS_SHARE if len(parts) - i == 2 else left)
@@ -333,7 +343,7 @@ def main():
     what = (sys.argv[1:] or ["all"])[0]
     if what == "--self-test":
         return self_test()
-    if what not in ("all", "correctness", "kernels", "build"):
+    if what not in ("all", "correctness", "kernels", "serve", "build"):
         print(__doc__)
         return 2
     out = os.path.abspath(os.environ.get("GPU_OUT") or os.path.join(ROOT, "build/gpu-report"))
@@ -369,6 +379,10 @@ PROGRAMS = {
     "gpu_bad": "echo 'bad.cpp:7:F: it broke'; echo 'bad: Checks: 2, Failures: 1'; exit 1",
     "gpu_hangs": "echo started; sleep 600",
     "gpu_crashes": "kill -SEGV $$",
+    "gpu_serve": """echo '{"part": "'$1'", "id": "G1", "model": "m", "what": "one request decodes", "value": 250, "unit": "tok/s",
+                    "us": 4000, "bytes": 1.4e10, "flops": 0, "note": ""}' | tr -d '\\n' >$2
+                    case $1 in llama) echo >>$2; echo '{"id": "G2", "val' >>$2; kill -SEGV $$ ;; fp8) exit 3 ;; esac""",
+    "gpu_peer": "echo 'gpu_peer: there is no torch'; exit 77",
     "gpu_times": """[ $1 != attention ] || { echo '{"part": "attention", "kern' >$2; kill -ABRT $$; }
                     echo '{"device": "made up", "multiprocessors": 132, "l2_bytes": 62914560, "cublas": 1}' >$2
                     case $1 in limits) echo '{"part": "limits", "kernel": "copy", "us": 1000, "least_us": 1, "most_us": 1,
@@ -376,6 +390,19 @@ PROGRAMS = {
                     rows) echo '{"part": "rows", "kernel": "add", "model": "m", "rows": 1, "left_out": true}' >>$2; exit 3 ;;
                     esac""",
 }
+
+
+def test_serving(folder, out):
+    serving.PEER = [os.path.join(folder, "gpu_peer")]
+    report = measure("serve", folder, out, time.monotonic(), 30)
+    steps = {s["name"]: s["result"] for s in report["steps"]}
+    assert steps == {"limits": "done", "serve, tokens": "done", "serve, small": "done", "serve, peers": "not here",
+                     "serve, fp8": "done, with figures left out", "serve, llama": "failed"}, steps
+    assert [f["part"] for f in report["served"]] == ["tokens", "small", "fp8", "llama"], report["served"]
+    with open(os.path.join(out, "report.md"), encoding="utf-8") as file:
+        text = file.read()
+    for words in ("**Failed: serve, llama", "| 250 tok/s | reached | 88% of the bandwidth |", "None was measured"):
+        assert words in text, text
 
 
 def self_test():
@@ -410,6 +437,7 @@ def self_test():
             text = file.read()
         for words in ("**Failed: suites", "it broke", "a copy moves 4.00 TB/s", "left out"):
             assert words in text, text
+        test_serving(folder, out)
     print(f"gpu run: self-test of {len(SANITIZED)} findings and {len(PROGRAMS)} programs passed")
     return 0
 

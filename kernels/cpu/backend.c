@@ -134,6 +134,7 @@ static const struct backend_ops cpu_ops = {
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
     .matrix_new = op_matrix_new,
+    .matrix_random = matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
     .kv_new = op_kv_new,

@@ -143,6 +143,10 @@ struct matrix {
     struct slab *slab; /* whose memory it is */
 };
 
+/* The op, of any backend whose matrix_new takes host memory. */
+enum status matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
+                          uint64_t seed, enum matrix_form form, struct err *err);
+
 enum status matrix_make(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                         const void *rows, enum matrix_form form, struct err *err);
 void matrix_drop(struct cpu *cpu, struct matrix *matrix);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 constexpr int CHUNK = SPLIT; /* a thread for each position of a chunk */
 constexpr int PARTIAL_SUMS = 16;
@@ -78,8 +79,10 @@ __global__ void __launch_bounds__(CHUNK)
     attention_float_kernel(const __grid_constant__ attention_args args,
                            const int32_t *__restrict__ sequence) {
     __shared__ float e[CHUNK], chunk_sum;
+    grid_begin();
     float *q = dyn_smem<float>();
     const int row = blockIdx.x, h = blockIdx.y, j = threadIdx.x, D = args.kv.D;
+    if (args.position[row] < 0) return; /* nobody's row */
     const size_t at = ((size_t)row * args.H + h) * D;
     const int last = args.position[row], first = args.window ? max(last - args.window + 1, 0) : 0;
     const float_head<R> head = {args.kv, args.table + (size_t)sequence[row] * args.table_stride,

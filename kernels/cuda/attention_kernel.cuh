@@ -339,7 +339,8 @@ template <class C>
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     attention_kernel(const __grid_constant__ attention_args args,
                      const __grid_constant__ attention_launch how) {
-    const attention_item item = args.items[blockIdx.x];
+    const attention_item item = args.items[blockIdx.x]; /* copied before the step's first kernel */
+    grid_begin();
     if (item.rows == 0) return;
     if (item.split < 0)
         attend_whole<C>(args, how, item);

@@ -84,12 +84,24 @@ void attention_work_free(struct attention_work *work) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
+/* Blocks without work end at once, yet cost some nanoseconds each: at most every other one is
+ * such. */
+static int room_of_class(const struct attention_work *work, int rows, int n) {
+    int room = rows;
+    while (room < n && room < work->most_items) room *= 2;
+    return room < work->most_items ? room : work->most_items;
+}
+
 int attention_work_plan(struct attention_work *work, struct attention_item *items,
-                        const struct step *step) {
+                        const struct step *step, int rows) {
     if (work->act == DTYPE_F32) return 0;
-    attention_make_plan(&work->plan, items, step, work->limits.H, work->G, 0, work->most_parts);
-    assert(work->plan.n_items <= work->most_items);
-    return work->plan.n_items;
+    struct attention_plan *plan = &work->plan;
+    attention_make_plan(plan, items, step, work->limits.H, work->G, 0, work->most_parts);
+    assert(plan->n_items <= work->most_items);
+    const int room = rows ? room_of_class(work, rows, plan->n_items) : plan->n_items;
+    for (int i = plan->n_items; i < room; i++) items[i] = {};
+    plan->n_items = room;
+    return room;
 }
 
 void attention_work_run(struct attention_work *work, void *y, const void *q,
@@ -101,11 +113,11 @@ void attention_work_run(struct attention_work *work, void *y, const void *q,
     args.kv = kv_view_of(cache, layer);
     args.position = step->position;
     args.table = step->table;
-    args.table_stride = step->table_stride;
+    args.table_stride = 1; /* see the line that a row or an item names */
     args.H = work->limits.H;
     args.scale = scale;
     if (work->act == DTYPE_F32) {
-        attention_float(&args, step->sequence, step->M, stream);
+        attention_float(&args, step->line, step->M, stream);
         return;
     }
     assert(cache->config.G == work->G && cache->config.D == work->D);

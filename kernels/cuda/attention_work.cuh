@@ -33,11 +33,14 @@ enum status attention_work_new(struct attention_work *work, enum dtype act,
                                struct err *err);
 void attention_work_free(struct attention_work *work);
 
-/* Plans a step into `items`, host memory for most_items; returns how many there are. */
+/* Plans a step into `items`, host memory for most_items; returns how many there are. With `rows`,
+ * those of a graph: so many that any plan of the step's class has room, the last ones without
+ * work. A class holds plans of up to rows * 2^n items. */
 int attention_work_plan(struct attention_work *work, struct attention_item *items,
-                        const struct step *step);
+                        const struct step *step, int rows);
 
-/* y = attention of q over one layer, for the step that was planned. */
+/* y = attention of q over one layer, for the step that was planned, whose items name lines of the
+ * table by where they begin. */
 void attention_work_run(struct attention_work *work, void *y, const void *q,
                         const struct kv_cache *cache, int layer, const struct device_step *step,
                         float scale, cudaStream_t stream);

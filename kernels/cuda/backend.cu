@@ -2,7 +2,8 @@
  *
  * All ops of a backend queue their kernels on one stream and return; `await` is where the host
  * waits, for the results of one step, while the next one may be queued behind it (and `download`,
- * for all that was queued). A step's arrays are read before step_begin returns (step.cu).
+ * for all that was queued). A step's arrays are read before step_begin returns (step.cu). `run`
+ * has a decode step's kernels launched as one graph (graph.cu).
  * Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine plans as
  * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
  * such as sampling, runs on the threads of a CPU backend that is opened for it.
@@ -17,11 +18,14 @@
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/products.cuh"
+#include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
+#include "kernels/cuda/stamps.cuh"
 #include "kernels/cuda/step.cuh"
 
 struct angle_table {
@@ -40,9 +44,12 @@ struct cuda {
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
     struct step_memory step;
+    bool laid_out; /* the step is on the device already, perhaps with more rows */
+    struct graphs graphs;
     struct attention_work attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
+    struct stamps stamps;
     struct products products;
     char architecture[16]; /* "sm_90" */
 };
@@ -113,6 +120,13 @@ static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dt
                        err);
 }
 
+static enum status op_matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N,
+                                    int K, uint64_t seed, enum matrix_form form, struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    return matrix_make_random(out, &cuda->staging, cuda->act, cuda->free_order, type, N, K, seed,
+                              form, err);
+}
+
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
     matrix_drop(matrix);
@@ -130,6 +144,7 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    graphs_drop(&cuda->graphs); /* they have the old memory in them */
     attention_work_free(&cuda->attention);
     status = attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
     if (status) {
@@ -143,6 +158,7 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
 
 static void op_kv_free(struct backend *b, struct kv_cache *cache) {
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
+    graphs_drop(&cuda_of(b)->graphs);
     kv_cache_free(cache);
 }
 
@@ -168,8 +184,39 @@ static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_ca
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     cuda->angles.inv_freq = NULL;
-    step_upload(&cuda->step, step, &cuda->attention, cache->config.block_size, cuda->stream);
+    if (cuda->laid_out) return;
+    step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
     copy_blocks(cuda, step, cache);
+}
+
+/* A pass that a graph may stand for. */
+struct forward_pass {
+    void (*forward)(void *arg, const struct step *step);
+    void *arg;
+    const struct step *step; /* with the graph's rows */
+};
+
+static void queue_forward(void *arg) {
+    const struct forward_pass *pass = (const struct forward_pass *)arg;
+    pass->forward(pass->arg, pass->step);
+}
+
+static void op_run(struct backend *b, const struct step *step, struct kv_cache *cache,
+                   void (*forward)(void *arg, const struct step *step), void *arg) {
+    struct cuda *cuda = cuda_of(b);
+    const int rows = graphs_rows(&cuda->graphs, step);
+    if (rows == 0) {
+        forward(arg, step);
+        return;
+    }
+    step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
+    struct step padded = *step;
+    padded.M = padded.S = padded.R = rows;
+    struct forward_pass pass = {forward, arg, &padded};
+    const struct graph_key key = {rows, cuda->attention.plan.n_items, step->sampled, cache};
+    cuda->laid_out = true;
+    graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
+    cuda->laid_out = false;
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -285,12 +332,28 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
     host->ops->parallel(host, fn, arg, n);
 }
 
+/* ---- the device's clock --------------------------------------------------------------------- */
+
+static void op_stamp(struct backend *b, int i) {
+    stamps_set(&cuda_of(b)->stamps, i, cuda_of(b)->stream);
+}
+
+static uint64_t op_stamped_ns(struct backend *b, int from, int to) {
+    return stamps_between(&cuda_of(b)->stamps, from, to);
+}
+
+static void op_limits(struct backend *b, struct device_limits *out) {
+    measure_limits(out, cuda_of(b)->stream);
+}
+
 /* ---- open and close ------------------------------------------------------------------------- */
 
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     staging_release(&cuda->staging);
+    stamps_free(&cuda->stamps);
+    graphs_close(&cuda->graphs);
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
@@ -305,10 +368,12 @@ static const struct backend_ops cuda_ops = {
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
     .matrix_new = op_matrix_new,
+    .matrix_random = op_matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
+    .run = op_run,
     .step_begin = op_step_begin,
     .embed = op_embed,
     .matmul = op_matmul,
@@ -329,9 +394,13 @@ static const struct backend_ops cuda_ops = {
     .await = op_await,
     .parallel = op_parallel,
     .close = op_close,
+    .stamp = op_stamp,
+    .stamped_ns = op_stamped_ns,
+    .limits = op_limits,
 };
 
 enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
+enum { DEFAULT_GRAPHS = 64 };
 
 /* Finds out what device there is. */
 static enum status find_device(cudaDeviceProp *prop, struct err *err) {
@@ -366,9 +435,17 @@ static enum status check_config(const struct backend_config *config, struct err 
     if (config->max_seqs <= 0 || config->max_context <= 0 || config->heads <= 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "a CUDA backend needs sequences, a context and query heads");
+    assert(config->graph_rows >= 0 && config->graph_rows <= config->max_rows &&
+           config->graph_rows <= config->max_seqs);
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
     return STATUS_OK;
+}
+
+/* Where cuBLAS multiplies, steps are not captured: it takes memory when it likes to. */
+static int graph_rows(const struct backend_config *config) {
+    const bool ours = !config->free_order || config->graph_rows <= GEMM_SKINNY_ROWS;
+    return ours ? config->graph_rows : (int)GEMM_SKINNY_ROWS;
 }
 
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
@@ -388,11 +465,15 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
+    cuda->head.ranges = nvtx_ranges();
+    early_grids_find();
     cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t &event : cuda->fetched)
         cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     products_open(&cuda->products, cuda->act, config->max_rows, config->max_k, cuda->stream);
     step_memory_open(&cuda->step);
+    graphs_open(&cuda->graphs, graph_rows(config),
+                config->graphs ? config->graphs : DEFAULT_GRAPHS);
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;

@@ -4,8 +4,10 @@
  *   backend.cu        open, close, the op table     step.cu    a step's rows on the device
  *   matrix.cu         weights                       staging.cu the way that they come in
  *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
+ *   random.cu         weights made of nothing
  *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
  *   products.cu       the ops that they serve
+ *   graph.cu          decode steps as CUDA graphs
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      kv_layout.cuh where a key stands in it
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
@@ -43,12 +45,12 @@ struct kv_cache {
 /* A step on the device: the arrays of struct step (kernels.h), and what is made from them. All lie
  * in one allocation that is filled by one copy. */
 struct device_step {
-    int M, S, R, table_stride, n_copies;
+    int M, S, R, n_copies;
     const int32_t *token, *position, *slot; /* [M] */
     const int32_t *sampled;                 /* what late tokens are: another op's memory */
-    const int32_t *sequence;                /* [M] the row's sequence: its line of the table */
+    const int32_t *line;                    /* [M] where its sequence's line of the table begins */
     const int32_t *row_start;               /* [S + 1] */
-    const int32_t *table;                   /* [S][table_stride] */
+    const int32_t *table;                   /* [S] lines, all as long as the longest */
     const int32_t *logit_row;               /* [R] */
     const int32_t *copy_from, *copy_to;     /* [n_copies] */
 };

@@ -26,6 +26,20 @@ constexpr unsigned FULL_MASK = 0xffffffffu;
 /* Ends the process with a sentence when a call has failed: no op of a backend may. */
 void cuda_must(cudaError_t error, const char *what);
 
+/* Whether a grid may begin while the one in front of it in its stream runs; grid_wait in ptx.cuh
+ * is where it waits for it. Off until early_grids_find has found that the device can do that, and
+ * that the kernels were compiled for it: the PTX of sm_80, from which other devices are served,
+ * does not wait. */
+extern bool early_grids;
+void early_grids_find();
+
+inline cudaLaunchAttribute early_attribute() {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    return early;
+}
+
 /* Starts kernel<<<grid, block, smem, stream>>>(args...). Empty grids are not started. */
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream,
@@ -36,6 +50,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream
     config.blockDim = block;
     config.dynamicSmemBytes = smem;
     config.stream = stream;
+    cudaLaunchAttribute early = early_attribute();
+    config.attrs = &early;
+    config.numAttrs = early_grids;
     cuda_must(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "a kernel's launch");
 }
 

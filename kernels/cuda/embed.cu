@@ -37,6 +37,7 @@ template <class F, class T>
 __global__ void __launch_bounds__(EMBED_THREADS)
     embed_kernel(T *__restrict__ y, const struct gemm_weights w, const int32_t *__restrict__ token,
                  const int32_t *__restrict__ sampled) {
+    grid_begin();
     const int id = token_of(token, sampled), g = id % GROUP, side = id % TILE / GROUP;
     const Place tile = place_of_tile<F>(w, id / TILE);
     T *row = y + (size_t)blockIdx.x * w.K;
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(EMBED_THREADS)
     embed_rows_kernel(T *__restrict__ y, const T *__restrict__ rows,
                       const int32_t *__restrict__ token, const int32_t *__restrict__ sampled,
                       int K) {
+    grid_begin();
     const T *from = rows + (size_t)token_of(token, sampled) * K;
     T *to = y + (size_t)blockIdx.x * K;
     for (int k = threadIdx.x; k < K; k += EMBED_THREADS) to[k] = from[k];

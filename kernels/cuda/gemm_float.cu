@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) 
     __shared__ float xs[FLOAT_DEEP][FLOAT_ROWS + 1];
     __shared__ float ws[FLOAT_DEEP][FLOAT_OUTPUTS + 1];
     __shared__ float sums[FLOAT_ROWS][FLOAT_OUTPUTS];
+    grid_begin();
     const int n = threadIdx.x % FLOAT_OUTPUTS, m = threadIdx.x / FLOAT_OUTPUTS * FLOAT_EACH;
     const int first_m = (int)blockIdx.x * FLOAT_ROWS, first_n = (int)blockIdx.y * FLOAT_OUTPUTS;
     float acc[FLOAT_EACH] = {};

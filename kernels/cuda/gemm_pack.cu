@@ -173,6 +173,7 @@ __device__ void collect_codes(Slab<F> &w, const Packing &p, const Rows &rows, in
 
 /* A warp a slab, a block's rows of the grid a tile. */
 template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(Packing p) {
+    grid_begin();
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     const int slab = (int)blockIdx.y * PACK_WARPS + (int)threadIdx.x / WARP;
     const int tile = (int)blockIdx.x;
@@ -197,6 +198,7 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
 
 /* Rows of the activations' type: a block a row. */
 template <class T> __global__ void __launch_bounds__(PACK_THREADS) pack_rows_kernel(Packing p) {
+    grid_begin();
     const int tile = (int)blockIdx.x / TILE, r = (int)blockIdx.x % TILE;
     T *row = reinterpret_cast<T *>(p.w.codes) + ((size_t)(p.first_tile + tile) * TILE + r) * p.w.K;
     for (int k = threadIdx.x; k < p.w.K; k += PACK_THREADS)

@@ -161,6 +161,7 @@ template <class F, class T, int C, bool ALIGNED, bool NORMED>
 __global__ void __launch_bounds__(MOST_WARPS *WARP)
     skinny_kernel(const __grid_constant__ Products<T> all) {
     constexpr int ROWS = C * GROUP;
+    grid_let_next();
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
     const Product<T> &p = all.of[number];
@@ -169,7 +170,8 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
     const struct gemm_weights &w = up ? p.up : p.w;
     Range<F> range = {w, place_of_tile<F>(w, tile), range_start(slabs, ranges, min(mine, ranges)),
                       range_start(slabs, ranges, min(mine + 1, ranges))};
-    range.load_first(lane);
+    range.load_first(lane); /* before the grid in front has ended, which makes x */
+    grid_wait();
     const T *x = p.x;
     int apart = p.w.K;
     float *sums = dyn_smem<float>(); /* [warps][ROWS][SUMS_WIDE] */

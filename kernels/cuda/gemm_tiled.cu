@@ -178,6 +178,7 @@ template <class F, class T, class S>
 __global__ void __launch_bounds__(S::THREADS)
     tiled_kernel(const __grid_constant__ Products<T> all) {
     using R = Ring<F, S>;
+    grid_begin();
     uint8_t *ring = dyn_smem<uint8_t>();
     const int number = number_of(all, (int)blockIdx.y);
     const Product<T> &p = all.of[number];

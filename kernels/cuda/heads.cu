@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 enum { HEADS_WARPS = 4, ANGLE_THREADS = 256 };
 
@@ -19,6 +20,7 @@ __global__ void __launch_bounds__(ANGLE_THREADS)
     angles_kernel(float *__restrict__ cosine, float *__restrict__ sine,
                   const int32_t *__restrict__ position, const float *__restrict__ inv_freq, int M,
                   int pairs) {
+    grid_begin();
     const int i = blockIdx.x * ANGLE_THREADS + threadIdx.x;
     if (i >= M * pairs) return;
     const float angle = (float)position[i / pairs] * inv_freq[i % pairs];
@@ -144,6 +146,7 @@ __device__ __forceinline__ void prepare_e4m3(__nv_fp8_e4m3 *to, float *stored, c
 /* A warp a vector: the queries of a row, then its keys, then its values. */
 template <class T, class KV>
 __global__ void __launch_bounds__(HEADS_WARPS *WARP) prepare_kernel(const kernel_args<T> a) {
+    grid_begin();
     const int m = blockIdx.x, lane = threadIdx.x % WARP;
     int head = blockIdx.y * HEADS_WARPS + threadIdx.x / WARP;
     const bool is_q = head < a.q.n, is_k = !is_q && head < a.q.n + a.k.n;
@@ -158,6 +161,7 @@ __global__ void __launch_bounds__(HEADS_WARPS *WARP) prepare_kernel(const kernel
         prepare_vector(back, in, a, m, turned, lane);
         return;
     }
+    if (a.slot[m] < 0) return; /* nobody's row */
     const int slot = a.slot[m], block = slot / a.block_size, offset = slot % a.block_size;
     const size_t column = (size_t)block * g.n + head;
     KV *to = reinterpret_cast<KV *>(g.cache) + (column * a.block_size + offset) * a.D;

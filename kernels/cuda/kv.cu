@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 enum { MOVE_THREADS = 128 };
 
@@ -49,6 +50,7 @@ __device__ __forceinline__ piece piece_at(const pieces &p, const piece_sizes &si
 template <int N>
 __global__ void __launch_bounds__(MOVE_THREADS)
     move_kernel(const pieces to, const pieces from, const piece_sizes sizes) {
+    grid_begin();
     const int y = blockIdx.y;
     const bool is_value = y >= sizes.L;
     const int layer = y % sizes.L;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/quantise.cuh"
+#include "kernels/cuda/random.cuh"
 
 constexpr int TILE_ROWS = 16; /* parts are whole tiles */
 
@@ -35,10 +36,24 @@ static struct gemm_source quantised(struct staging *staging, const struct gemm_s
     return made;
 }
 
+/* Where a matrix's rows come from: the host's memory, or nowhere. */
+struct origin {
+    const uint8_t *rows;
+    const struct random_weights *random;
+};
+
+/* Brings bytes from .. to of the rows to the device; returns where they lie. */
+static const uint8_t *bring(struct staging *staging, const struct origin *origin, size_t from,
+                            size_t to) {
+    if (!origin->random) return staging_send(staging, origin->rows + from, to - from);
+    random_rows(staging->device, origin->random, from, to, staging->stream);
+    return staging->device;
+}
+
 /* Rows of 8 bytes at least, as far as the staging goes: so that a scale a row, and codes of half a
  * row's bytes, have room behind as many rows. */
 static void pack_parts(const struct gemm_weights *w, struct staging *staging, enum dtype type,
-                       const uint8_t *rows, bool fp8) {
+                       const struct origin *origin, bool fp8) {
     const size_t row_bytes = dtype_bytes(type, (size_t)w->K), room = row_bytes < 8 ? 8 : row_bytes;
     const size_t tile_bytes = TILE_ROWS * room, all_bytes = (size_t)w->tiles * tile_bytes;
     const size_t wanted = all_bytes < staging->part_bytes ? all_bytes : staging->part_bytes;
@@ -50,15 +65,16 @@ static void pack_parts(const struct gemm_weights *w, struct staging *staging, en
         const int count = (int)(left < at_once ? left : at_once);
         struct gemm_source source = {};
         source.type = type;
-        source.rows = staging_send(staging, rows + first * row_bytes, (size_t)count * row_bytes);
+        source.rows =
+            bring(staging, origin, first * row_bytes, (first + (size_t)count) * row_bytes);
         if (fp8) source = quantised(staging, &source, w->K, count);
         gemm_pack(w, &source, (int)first, count, staging->stream);
     }
 }
 
-enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
-                        enum dtype type, int N, int K, const void *rows, enum matrix_form form,
-                        struct err *err) {
+static enum status make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
+                        enum dtype type, int N, int K, const struct origin *origin,
+                        enum matrix_form form, struct err *err) {
     enum status status = check_shape(act, type, N, K, form, err);
     if (status) return status;
     struct matrix made = {};
@@ -77,10 +93,26 @@ enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype
                        made.bytes >> 20);
     }
     gemm_place(&made.packed, made.memory);
-    pack_parts(&made.packed, staging, type, (const uint8_t *)rows, source.fp8);
+    pack_parts(&made.packed, staging, type, origin, source.fp8);
     *out = (struct matrix *)mem_alloc(sizeof made);
     **out = made;
     return STATUS_OK;
+}
+
+enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
+                        enum dtype type, int N, int K, const void *rows, enum matrix_form form,
+                        struct err *err) {
+    const struct origin origin = {(const uint8_t *)rows, NULL};
+    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
+}
+
+enum status matrix_make_random(struct matrix **out, struct staging *staging, enum dtype act,
+                               bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                               enum matrix_form form, struct err *err) {
+    struct random_weights random;
+    random_weights_plan(&random, type, K, seed);
+    const struct origin origin = {NULL, &random};
+    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
 }
 
 void matrix_drop(struct matrix *matrix) {

@@ -19,6 +19,10 @@ struct matrix {
 enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
                         struct err *err);
+/* As matrix_random of the op table. */
+enum status matrix_make_random(struct matrix **out, struct staging *staging, enum dtype act,
+                               bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                               enum matrix_form form, struct err *err);
 void matrix_drop(struct matrix *matrix);
 
 #endif

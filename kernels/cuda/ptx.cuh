@@ -25,6 +25,30 @@ __device__ __forceinline__ float exp2_approximate(float x) {
     return y;
 }
 
+/* ---- grids that follow one another ---------------------------------------------------------- */
+
+/* From sm_90 on a grid may begin before the one in front of it in its stream has ended (launch in
+ * device.cuh): its blocks take what room is left, and wait here for what it does. Earlier, a grid
+ * begins when all in front have ended, and these do nothing. */
+
+/* The next grid may begin, once all blocks of this one have said so or ended. It waits for this
+ * one's end all the same, so that it may be said at once. */
+__device__ __forceinline__ void grid_let_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Waits until the grids in front have ended, and sees what they wrote. Every thread of every kernel
+ * comes here, before it reads what a kernel of the same step has written, before it writes
+ * anything, and before it ends: the grid behind takes the end of this one for the end of all in
+ * front. What such a kernel has written is not read through const __restrict__, as the compiler may
+ * move those loads up. Weights, and what was copied for the step, may be read before. */
+__device__ __forceinline__ void grid_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* ---- asynchronous copies -------------------------------------------------------------------- */
 
 /* Starts a copy of 16 bytes from global to shared memory, past the registers and L1. With fewer
@@ -110,4 +134,11 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&d)[4], const
 }
 
 #endif
+
+/* Where a kernel has nothing to do before. */
+__device__ __forceinline__ void grid_begin() {
+    grid_let_next();
+    grid_wait();
+}
+
 #endif

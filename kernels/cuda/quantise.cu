@@ -4,6 +4,7 @@
 #include <float.h>
 
 #include "kernels/cuda/gemm_source.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 constexpr int QUANTISE_THREADS = 256;
 constexpr float MOST_E4M3 = 448.0f;
@@ -12,6 +13,7 @@ __global__ void __launch_bounds__(QUANTISE_THREADS)
     quantise_kernel(uint8_t *__restrict__ codes, float *__restrict__ scales, enum dtype type,
                     const uint8_t *__restrict__ rows, size_t row_bytes, int K) {
     __shared__ float part[QUANTISE_THREADS / WARP];
+    grid_begin();
     const uint8_t *row = rows + blockIdx.x * row_bytes;
     float most = 0.0f;
     for (int k = threadIdx.x; k < K; k += QUANTISE_THREADS)

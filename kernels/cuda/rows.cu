@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
@@ -14,6 +15,7 @@ template <class T, int N, bool LAYER>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const T *add, const float *__restrict__ gain,
                 const float *__restrict__ bias, int K, float epsilon) {
+    grid_begin();
     float *row = dyn_smem<float>();
     const size_t at = (size_t)blockIdx.x * K;
     float sum = 0.0f, squares = 0.0f;
@@ -69,6 +71,7 @@ __device__ __forceinline__ float gated(enum gate_kind kind, float x) {
 template <class T, int N, enum gate_kind KIND>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
     gate_kernel(T *y, const T *gate, const T *up, size_t n) {
+    grid_begin();
     const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
     if (at >= n) return;
     const Vec<T, N> in = load_vec<N>(gate + at);
@@ -86,6 +89,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
     bias_kernel(T *x, const float *__restrict__ bias, int columns, size_t n) {
+    grid_begin();
     const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
     if (at >= n) return;
     const int column = (int)(at % (size_t)columns);
@@ -98,8 +102,8 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
 /* One block a row. */
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
-    gather_kernel(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ row,
-                  int K) {
+    gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {
+    grid_begin();
     const T *from = x + (size_t)row[blockIdx.x] * K;
     for (int k = threadIdx.x * N; k < K; k += ELEMENT_THREADS * N)
         store_vec<N>(y + (size_t)blockIdx.x * K + k, load_vec<N>(from + k));

@@ -1,6 +1,7 @@
 /* Sampling: one block a row. See sample_select.cuh for how the best are found. */
 #include "kernels/cuda/sample.cuh"
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/sample_select.cuh"
 
 /* ---- rankings ------------------------------------------------------------------------------- */
@@ -277,6 +278,7 @@ __device__ __forceinline__ struct sample_place place_of(const struct sample_batc
 template <int THREADS, int N>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct sample_batch b) {
     using W = workspace<THREADS>;
+    grid_begin();
     __shared__ unsigned count[W::DIGITS], listed[1];
     __shared__ uint64 sum[W::DIGITS], list[W::LIST], part[W::WARPS], key[1];
     __shared__ struct crossing crossing[1];
@@ -321,6 +323,7 @@ enum { COUNT_THREADS = 256 };
 
 __global__ void __launch_bounds__(COUNT_THREADS)
     count_kernel(uint32_t *counts, const int32_t *history, int n_prompt, int n) {
+    grid_begin();
     const int i = blockIdx.x * COUNT_THREADS + threadIdx.x;
     if (i >= n) return;
     if (i < n_prompt)

@@ -6,10 +6,11 @@
 
 /* Memory for steps: a block that is filled on the host and copied as one. */
 struct step_memory {
-    int32_t *host;         /* pinned */
-    int32_t *device;       /* as long */
-    size_t capacity;       /* numbers */
-    cudaEvent_t copied;    /* the last copy has read `host` */
+    int32_t *host[MAX_IN_FLIGHT];      /* pinned; steps take them by turns */
+    cudaEvent_t copied[MAX_IN_FLIGHT]; /* the last copy has read `host` */
+    int turn;                          /* of the step that comes next */
+    int32_t *device;
+    size_t capacity;       /* numbers, of each */
     struct device_step at; /* the step that was copied last */
 };
 
@@ -21,9 +22,13 @@ void step_memory_close(struct step_memory *memory);
 void step_memory_reserve(struct step_memory *memory, const struct attention_work *work, int B,
                          cudaStream_t stream);
 
-/* Plans the step's attention and queues the copy of its arrays. Waits only for the copy of the step
- * before. */
-void step_upload(struct step_memory *memory, const struct step *step, struct attention_work *work,
-                 int B, cudaStream_t stream);
+/* Plans the step's attention and queues the copy of its arrays. Waits for nothing but the copy of
+ * the step before the last one.
+ *
+ * With `rows`, a step whose sequences have one row each is laid out for a graph of so many rows:
+ * the rows that it has not are there, but write nowhere, and where things are and how many items
+ * the plan has depend on `rows` and a coarse class of the plan's size alone. 0: as it is. */
+void step_upload(struct step_memory *memory, const struct step *step, int rows,
+                 struct attention_work *work, int B, cudaStream_t stream);
 
 #endif

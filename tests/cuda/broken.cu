@@ -70,6 +70,34 @@ KERNEL(right_cp_async) {
     a.out[threadIdx.x] = s[threadIdx.x];
 }
 
+/* ---- grids that begin early ----------------------------------------------------------------- */
+
+/* Launched in front of the others, which read what it writes. */
+KERNEL(front) {
+    grid_begin();
+    a.part[threadIdx.x] = a.in[threadIdx.x];
+}
+KERNEL(right_early) {
+    float in = a.in[threadIdx.x]; /* from a copy */
+    grid_begin();
+    a.out[threadIdx.x] = a.part[threadIdx.x] == in ? in : -1.0f;
+}
+KERNEL(early_read) {
+    float part = a.part[threadIdx.x];
+    grid_begin();
+    a.out[threadIdx.x] = part;
+}
+KERNEL(early_write) {
+    a.out[threadIdx.x] = a.in[threadIdx.x];
+    grid_begin();
+}
+KERNEL(early_no_wait) {
+    grid_let_next();
+    if (threadIdx.x % 2) return;
+    grid_wait();
+    a.out[threadIdx.x] = a.part[threadIdx.x];
+}
+
 /* ---- races ---------------------------------------------------------------------------------- */
 
 KERNEL(race_read_after_write) {
@@ -247,10 +275,13 @@ struct broken {
     void (*kernel)(broken_args);
     int blocks, threads;
     size_t smem;
+    bool early; /* behind `front`, both may begin early */
 };
 
 #define ONE(name)                                                                                  \
     { #name, name, 1, BROKEN_N, 0 }
+#define EARLY(name)                                                                                \
+    { #name, name, 1, BROKEN_N, 0, true }
 #define SMEM(name)                                                                                 \
     { #name, name, 1, BROKEN_N, BROKEN_N * sizeof(float) }
 #define MANY(name)                                                                                 \
@@ -262,6 +293,10 @@ static const broken all[] = {
     MANY(right_last_block_leader),
     ONE(right_spin),
     SMEM(right_cp_async),
+    EARLY(right_early),
+    EARLY(early_read),
+    EARLY(early_write),
+    EARLY(early_no_wait),
     ONE(race_read_after_write),
     ONE(race_write_after_read),
     ONE(race_in_warp),
@@ -294,11 +329,16 @@ static const broken all[] = {
 void broken_launch(const char *name, const broken_args &args, cudaStream_t stream) {
     for (const broken &b : all) {
         if (strcmp(b.name, name) != 0) continue;
+        early_grids = b.early;
+        if (b.early) launch(front, dim3(1), dim3(BROKEN_N), 0, stream, args);
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(b.blocks);
         config.blockDim = dim3(b.threads);
         config.dynamicSmemBytes = b.smem;
         config.stream = stream;
+        cudaLaunchAttribute early = early_attribute();
+        config.attrs = &early;
+        config.numAttrs = b.early;
         cudaLaunchKernelEx(&config, b.kernel, args);
         return;
     }

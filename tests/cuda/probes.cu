@@ -3,6 +3,7 @@
 #include "kernels/cuda/ptx.cuh"
 
 template <class T> __global__ void mma_probe(float *d, const uint32_t *a, const uint32_t *b) {
+    grid_begin();
     const int lane = threadIdx.x;
     float sum[4];
     uint32_t left[4], right[2];
@@ -19,6 +20,7 @@ void probe_mma(enum dtype type, float *d, const uint32_t *a, const uint32_t *b,
 }
 
 __global__ void ldmatrix_probe(enum probe_load how, uint32_t *out, const uint16_t *tile) {
+    grid_begin();
     uint16_t *s = dyn_smem<uint16_t>();
     const int lane = threadIdx.x;
     for (int i = lane; i < 256; i += WARP) s[i] = tile[i];
@@ -43,6 +45,7 @@ void probe_ldmatrix(enum probe_load how, uint32_t *out, const uint16_t *tile, cu
 }
 
 __global__ void cp_async_probe(float *out, const float *in, int bytes) {
+    grid_begin();
     float *s = dyn_smem<float>();
     const int lane = threadIdx.x;
     cp_async16(s + 4 * lane, in + 4 * lane, bytes);

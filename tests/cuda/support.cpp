@@ -1,3 +1,5 @@
+#include "kernels/cuda/device.cuh" /* before Check, which has a macro for a name of C++'s */
+
 #include "tests/cuda/support.h"
 
 #include <math.h>
@@ -40,6 +42,7 @@ void buffer::copy_to(void *host) const {
 cudaStream_t test_stream() {
     static cudaStream_t stream = [] {
         cudaStream_t made;
+        early_grids_find();
         CUDA_OK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
         return made;
     }();

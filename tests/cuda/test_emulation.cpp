@@ -73,6 +73,41 @@ static void run_host(const char *name) {
     cudaStreamDestroy(other);
 }
 
+/* What is done while a stream is under capture. */
+static void do_in_capture(const char *name, const given &g) {
+    cudaEvent_t event;
+    void *memory;
+    cudaEventCreate(&event);
+    cudaEventRecord(event, test_stream());
+    if (strcmp(name, "capture_waits") == 0) cudaStreamSynchronize(test_stream());
+    if (strcmp(name, "capture_waits_for_event") == 0) cudaEventSynchronize(event);
+    if (strcmp(name, "capture_takes_memory") == 0) cudaMalloc(&memory, 16);
+    if (strcmp(name, "capture_takes_pinned") == 0) cudaMallocHost(&memory, 16);
+    if (strcmp(name, "capture_default_stream") == 0)
+        cudaMemsetAsync(g.args.out, 0, sizeof(float), nullptr);
+}
+
+/* A graph that is launched twice, over what is there at the time of each launch. */
+static void run_graph(const char *name) {
+    given g = prepare();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec;
+    cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal);
+    broken_launch("right_exchange", g.args, test_stream());
+    do_in_capture(name, g);
+    if (cudaStreamEndCapture(test_stream(), &graph) != cudaSuccess) return;
+    cudaGraphInstantiate(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    for (int i = 0; i < 2; i++) {
+        cudaMemsetAsync(g.args.out, 0, sizeof g.host, test_stream());
+        if (strcmp(name, "capture_alone") != 0) cudaGraphLaunch(exec, test_stream());
+    }
+    if (strcmp(name, "graph_goes_early") == 0) cudaGraphExecDestroy(exec);
+    cudaMemcpyAsync(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost, test_stream());
+    cudaStreamSynchronize(test_stream());
+    say_result(g.host);
+}
+
 enum { MOST_OUTPUT = 3000 }; /* of a case: what Check can print */
 
 static std::string output_of(void (*run)(const char *), const char *name, int seed) {
@@ -136,6 +171,9 @@ static const wrong kernels[] = {
     {"cp_async_no_wait", ANY, NULL},
     {"cp_async_no_wait", CHECKER, "uninitialised: "},
     {"cp_async_no_barrier", CHECKER, "race: "},
+    {"early_read", CHECKER, "early read: "},
+    {"early_write", CHECKER, "early write: "},
+    {"early_no_wait", ANY, "early grid: "},
     {"launch_smem", ANY, "launch: "},
     {"launch_threads", ANY, "launch: "},
 };
@@ -146,9 +184,18 @@ static const wrong hosts[] = {
     {"host_other_stream", ANY, NULL},
     {"host_frees_early", ANY, "freed allocation"},
 };
-static const char *const right_kernels[] = {"right_exchange",   "right_in_warp",
-                                            "right_last_block", "right_last_block_leader",
-                                            "right_spin",       "right_cp_async"};
+static const wrong graphs[] = {
+    {"capture_waits", ANY, "capture: cudaStreamSynchronize"},
+    {"capture_waits_for_event", ANY, "capture: waiting for an event"},
+    {"capture_takes_memory", ANY, "capture: cudaMalloc"},
+    {"capture_takes_pinned", ANY, "capture: cudaMallocHost"},
+    {"capture_default_stream", ANY, "capture: work in the default stream"},
+    {"capture_alone", ANY, NULL},
+    {"graph_goes_early", ANY, "graph: "},
+};
+static const char *const right_kernels[] = {
+    "right_exchange", "right_in_warp",  "right_last_block", "right_last_block_leader",
+    "right_spin",     "right_cp_async", "right_early"};
 
 enum { SEEDS = 3 };
 #define COUNT(array) ((int)(sizeof array / sizeof *array))
@@ -178,6 +225,11 @@ START_TEST(wrong_hosts_are_found) {
 }
 END_TEST
 
+START_TEST(wrong_graphs_are_found) {
+    check_found(run_graph, graphs[_i]);
+}
+END_TEST
+
 START_TEST(right_kernels_pass) {
     for (int seed = 1; seed <= SEEDS; seed++)
         check_right(output_of(run_kernel, right_kernels[_i], seed));
@@ -187,6 +239,7 @@ END_TEST
 START_TEST(right_hosts_pass) {
     check_right(output_of(run_host, "right_stream_event", 1));
     check_right(output_of(run_host, "right", 1));
+    check_right(output_of(run_graph, "right", 1));
 }
 END_TEST
 
@@ -197,6 +250,7 @@ int main(int, char **arguments) {
     tcase_set_timeout(found, 300);
     tcase_add_loop_test(found, wrong_kernels_are_found, 0, COUNT(kernels));
     tcase_add_loop_test(found, wrong_hosts_are_found, 0, COUNT(hosts));
+    tcase_add_loop_test(found, wrong_graphs_are_found, 0, COUNT(graphs));
     tcase_add_loop_test(found, right_kernels_pass, 0, COUNT(right_kernels));
     tcase_add_test(found, right_hosts_pass);
     suite_add_tcase(suite, found);

@@ -43,6 +43,7 @@ struct thread {
     exchange fn;
     void *argument;
     bool orders_memory;
+    bool has_waited;                            /* for the grids in front */
     std::deque<std::vector<async_copy>> groups; /* committed */
     std::vector<async_copy> open_group;
 };
@@ -61,7 +62,7 @@ static fiber host;
 static const body *running_body;
 static unsigned n_threads, n_ended, n_at_barrier;
 static unsigned long n_spins;
-static bool halted;
+static bool halted, grid_begins_early;
 
 enum : unsigned long { MOST_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
 
@@ -269,12 +270,24 @@ void cp_async_wait(int pending) {
     }
 }
 
+/* ---- grids in front of this one ------------------------------------------------------------- */
+
+void grid_wait() {
+    running->has_waited = true;
+}
+
+bool is_early() {
+    return grid_begins_early && running && !running->has_waited;
+}
+
 /* ---- a block -------------------------------------------------------------------------------- */
 
 /* The thread has returned from the kernel: somebody may have waited for only it. */
 static void end_thread(thread *me) {
     if (!me->open_group.empty() || !me->groups.empty())
         report("cp.async", "a thread ends with copies that it never waited for");
+    if (is_early()) /* the grid may end before those in front, and who waits for it knows nothing */
+        report("early grid", "a thread ends that has not waited for the grids in front: grid_wait");
     me->state = life::ENDED;
     warps[me->warp].alive &= ~(1u << me->lane);
     n_ended++;
@@ -312,6 +325,7 @@ static void prepare_threads(const dim3 &size) {
         t->index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
         t->open_group.clear();
         t->groups.clear();
+        t->has_waited = false;
         t->state = life::READY;
         warps[t->warp].alive |= 1u << t->lane;
         fiber_prepare(&t->fiber, stacks + (size_t)STACK_BYTES * i, run_thread);
@@ -319,8 +333,9 @@ static void prepare_threads(const dim3 &size) {
     }
 }
 
-bool block_run(const dim3 &size, const uint3 &index, const body &body) {
+bool block_run(const dim3 &size, const uint3 &index, const body &body, bool begins_early) {
     running_body = &body;
+    grid_begins_early = begins_early;
     blockIdx = index;
     prepare_threads(size);
     running = pick();

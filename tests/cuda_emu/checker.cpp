@@ -7,6 +7,10 @@
  * atomics. Reads that are kept are of different warps where there were some, and one of an earlier
  * block is kept too: any of them is enough to find a later write wrong.
  *
+ * A thread of a grid that may begin before those in front have ended, and that has not waited for
+ * them, may read what they did not write, and may write nothing. Those in front are the grids since
+ * the last copy, or since one that did not begin so.
+ *
  * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
  * All else that is neither shared nor allocated device memory is out of bounds.
  */
@@ -125,8 +129,18 @@ static relation relation_to(const event &e, bool shared) {
     return order_of(e);
 }
 
+/* The grids in front may still run: what do they write, and what do they read that is written
+ * here? */
+static void check_early(const shadow &s, const attempt &a) {
+    if (a.write)
+        complain("early write", a);
+    else if (order_is_in_front(s.write.when))
+        complain("early read", a);
+}
+
 static void check_byte(shadow &s, const attempt &a, bool shared) {
     access mine{order_now(), a.pc};
+    if (!shared && is_early()) check_early(s, a);
     bool initialised = s.initialised && (!shared || order_is_block(s.write.when));
     if (!a.write && !initialised) complain("uninitialised", a);
     if (!(a.atomic && s.atomic)) {
@@ -226,14 +240,15 @@ void checker_written(const void *p, size_t bytes) {
         s[i] = {};
         s[i].initialised = true;
     }
+    order_settled();
 }
 
-void checker_grid(const range &of_kernel) {
+void checker_grid(const range &of_kernel, bool begins_early) {
     parameters = of_kernel;
     range window = dynamic_window();
     if (!dynamic_shadow) dynamic_shadow = shadow_new((size_t)(window.end - window.start));
     known = {};
-    order_grid();
+    order_grid(begins_early);
     checking = true;
 }
 

@@ -27,7 +27,11 @@ bool order_is_grid(const event &e);
 /* The running thread does an atomic on global memory. */
 void order_atomic(uintptr_t address);
 
-void order_grid();
+/* Is the event of a grid that may still run when an early one begins? */
+bool order_is_in_front(const event &e);
+void order_grid(bool begins_early);
+/* A copy has run: all grids before it have ended. */
+void order_settled();
 void order_block(unsigned threads);
 void order_thread(int thread);
 

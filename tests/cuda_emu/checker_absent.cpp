@@ -8,7 +8,7 @@ void note_fence() {}
 void checker_stacks(const char *) {}
 void checker_allocated(const void *, size_t) {}
 void checker_written(const void *, size_t) {}
-void checker_grid(const range &) {}
+void checker_grid(const range &, bool) {}
 void checker_grid_ends() {}
 void checker_block(unsigned) {}
 void checker_thread(int) {}

@@ -52,6 +52,8 @@ struct known {
 };
 
 static uint32_t epoch = 1, grid_first, block_first;
+static uint32_t chain_first; /* of the first grid that may still run when this one begins */
+static bool settled = true;  /* nothing runs */
 static int running;
 static std::vector<view> views;      /* of the block's threads */
 static std::vector<view> last_fence; /* of each thread */
@@ -172,8 +174,18 @@ relation order_of(const event &e) {
 
 /* ---- grids and blocks ----------------------------------------------------------------------- */
 
-void order_grid() {
+bool order_is_in_front(const event &e) {
+    return e.epoch >= chain_first && e.epoch < grid_first;
+}
+
+void order_settled() {
+    settled = true;
+}
+
+void order_grid(bool begins_early) {
     grid_first = ++epoch;
+    if (settled || !begins_early) chain_first = grid_first;
+    settled = false;
     block_firsts.clear();
     released.clear();
 }

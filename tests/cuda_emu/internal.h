@@ -11,6 +11,8 @@
  *   CUDA_EMU_ORDER   fifo, lifo or random (the default): which thread and block runs next
  *   CUDA_EMU_SEED    of the random order; 1 unless given
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow
+ *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
+ *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
  */
 #ifndef CUDA_EMU_INTERNAL_H
 #define CUDA_EMU_INTERNAL_H
@@ -33,6 +35,9 @@ enum class order { FIFO, LIFO, RANDOM };
 order running_order();
 bool streams_are_lazy();
 unsigned random_below(unsigned n);
+int architecture();
+/* Of the calls that know how to fail. */
+bool is_told_to_fail(const char *call);
 
 /* The kernel that errors are counted under, and the thread that they are said to come from. */
 void report_kernel(const void *kernel);
@@ -54,8 +59,11 @@ void fiber_started();
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-/* Runs all threads of one block; false when they came to a halt, which is reported. */
-bool block_run(const dim3 &threads, const uint3 &index, const body &body);
+/* Runs all threads of one block; false when they came to a halt, which is reported. Where the grid
+ * may begin before those in front have ended, each of its threads must wait for that. */
+bool block_run(const dim3 &threads, const uint3 &index, const body &body, bool begins_early);
+/* The running thread has not waited yet. */
+bool is_early();
 bool in_kernel();
 const char *block_stacks(); /* MOST_THREADS times STACK_BYTES */
 
@@ -117,7 +125,7 @@ cudaError_t set_error(cudaError_t error);
 void checker_stacks(const char *stacks);
 void checker_allocated(const void *p, size_t bytes);
 void checker_written(const void *p, size_t bytes); /* by the host */
-void checker_grid(const range &parameters);
+void checker_grid(const range &parameters, bool begins_early);
 void checker_grid_ends();
 void checker_block(unsigned threads);
 void checker_thread(int thread); /* runs from now on */

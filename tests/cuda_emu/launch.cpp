@@ -42,7 +42,8 @@ static std::vector<unsigned> block_order(size_t n) {
 
 static unsigned long grids_run;
 
-static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body) {
+static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body,
+                     bool begins_early) {
     device_scope scope;
     grids_run++;
     const dim3 &grid = config.gridDim, &block = config.blockDim;
@@ -52,11 +53,12 @@ static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const
     checker_stacks(block_stacks());
     shared_plan(config.dynamicSmemBytes);
     auto *parameters = static_cast<const char *>(body.parameters.get());
-    checker_grid({parameters, parameters + body.bytes});
+    checker_grid({parameters, parameters + body.bytes}, begins_early);
     for (unsigned i : block_order((size_t)grid.x * grid.y * grid.z)) {
         shared_fill();
         checker_block(block.x * block.y * block.z);
-        if (!block_run(block, {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, body))
+        if (!block_run(block, {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, body,
+                       begins_early))
             break;
         shared_check();
     }
@@ -67,6 +69,19 @@ static bool has_cluster(const cudaLaunchConfig_t &config) {
     for (unsigned i = 0; i < config.numAttrs; i++)
         if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) return true;
     return false;
+}
+
+/* Need the grids in front of it not have ended when it begins? */
+static bool may_begin_early(const cudaLaunchConfig_t &config) {
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            return config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    return false;
+}
+
+cudaError_t get_attributes(cudaFuncAttributes *out) {
+    out->ptxVersion = out->binaryVersion = architecture();
+    return cudaSuccess;
 }
 
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const body &body) {
@@ -83,7 +98,13 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
                has_cluster(config) ? "; clusters are not emulated" : "");
         return set_error(cudaErrorInvalidConfiguration);
     }
-    return enqueue(config.stream, [config, kernel, body] { run_grid(config, kernel, body); });
+    const bool early = may_begin_early(config);
+    if (early && architecture() < 90) {
+        report("launch", "programmatic serialization is of sm_90 and later");
+        return set_error(cudaErrorInvalidValue);
+    }
+    return enqueue(config.stream,
+                   [config, kernel, body, early] { run_grid(config, kernel, body, early); });
 }
 
 } // namespace emu

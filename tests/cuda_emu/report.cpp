@@ -73,6 +73,14 @@ bool streams_are_lazy() {
     return lazy;
 }
 
+int architecture() {
+    return atoi(setting("CUDA_EMU_ARCH", "90"));
+}
+
+bool is_told_to_fail(const char *call) {
+    return strcmp(setting("CUDA_EMU_FAIL", ""), call) == 0;
+}
+
 /* xorshift64*, Vigna 2016. */
 unsigned random_below(unsigned n) {
     static uint64_t state = strtoull(setting("CUDA_EMU_SEED", "1"), nullptr, 10) * 2 + 1;

@@ -21,6 +21,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorInvalidConfiguration";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+        return "cudaErrorStreamCaptureInvalidated";
     default:
         return "a CUDA error";
     }
@@ -54,7 +56,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "emulated");
     prop->totalGlobalMem = DEVICE_BYTES;
-    prop->major = 8;
+    prop->major = architecture() / 10;
+    prop->minor = architecture() % 10;
     prop->multiProcessorCount = MULTIPROCESSORS;
     prop->sharedMemPerBlockOptin = SHARED_MOST;
     prop->l2CacheSize = L2_BYTES;
@@ -73,10 +76,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
         *value = L2_BYTES;
         break;
     case cudaDevAttrComputeCapabilityMajor:
-        *value = 8;
+        *value = architecture() / 10;
         break;
     case cudaDevAttrComputeCapabilityMinor:
-        *value = 0;
+        *value = architecture() % 10;
         break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = SHARED_MOST;
@@ -108,11 +111,13 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
+    if (refuse_in_capture("cudaFree")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     return set_error(device_free(memory));
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+    if (refuse_in_capture("cudaMallocHost")) return cudaErrorStreamCaptureUnsupported;
     *memory = malloc(bytes ? bytes : 1);
     return *memory ? cudaSuccess : set_error(cudaErrorMemoryAllocation);
 }
@@ -122,6 +127,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void *memory) {
+    if (memory && refuse_in_capture("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     free(memory);
     return cudaSuccess;

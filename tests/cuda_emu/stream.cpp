@@ -8,7 +8,8 @@
  *
  * Under capture, work is written down instead and belongs to the graph; a launch of the graph
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
- * refused.
+ * refused, and ends the capture without a graph. An event that is recorded under capture belongs to
+ * it: nobody can wait for it. A graph may go only when none of its launches is still to run.
  */
 #include <deque>
 #include <set>
@@ -21,12 +22,14 @@ using namespace emu;
 struct CUstream_st {
     std::deque<work> queue;
     bool running = false, capturing = false;
+    bool invalid = false; /* the capture was: it did what it may not */
     std::vector<work> recorded;
 };
 
 struct CUevent_st {
     CUstream_st *stream = nullptr;
     uint64_t recorded = 0, done = 0;
+    bool captured = false; /* it was recorded under capture last */
 };
 
 struct CUgraph_st {
@@ -35,6 +38,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     std::vector<work> nodes;
+    unsigned long launched = 0, ended = 0; /* launches */
 };
 
 namespace emu {
@@ -72,6 +76,7 @@ void run_all_streams() {
 cudaError_t enqueue(cudaStream_t handle, work what) {
     CUstream_st *stream = stream_of(handle);
     if (stream->capturing) {
+        if (stream->invalid) return set_error(cudaErrorStreamCaptureInvalidated);
         stream->recorded.push_back(std::move(what));
         return cudaSuccess;
     }
@@ -86,9 +91,10 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
 }
 
 bool refuse_in_capture(const char *what) {
-    for (const CUstream_st *stream : streams) {
+    for (CUstream_st *stream : streams) {
         if (!stream->capturing) continue;
         report("capture", "%s while a stream is under capture", what);
+        stream->invalid = true;
         set_error(cudaErrorStreamCaptureUnsupported);
         return true;
     }
@@ -164,18 +170,25 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->stream = stream_of(stream);
+    event->captured = event->stream->capturing;
+    if (event->captured) return cudaSuccess;
     uint64_t number = ++event->recorded;
     return enqueue(stream, [event, number] { event->done = number; });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     uint64_t number = event->recorded;
+    if (event->captured && event->stream == stream_of(stream)) return cudaSuccess;
+    if (event->captured && refuse_in_capture("an event of it in another stream"))
+        return cudaErrorStreamCaptureUnsupported;
     return enqueue(stream, [event, number] {
         if (event->done < number) run(event->stream);
     });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (event->captured && refuse_in_capture("waiting for an event of it"))
+        return cudaErrorStreamCaptureUnsupported;
     if (event->done < event->recorded) run(event->stream);
     return last_error;
 }
@@ -192,9 +205,13 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
+static unsigned long n_graphs, n_graph_launches;
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-    if (!stream) return set_error(cudaErrorStreamCaptureUnsupported);
+    if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);
+    if (is_told_to_fail("cudaStreamBeginCapture")) return set_error(cudaErrorMemoryAllocation);
     stream->capturing = true;
+    stream->invalid = false;
     stream->recorded.clear();
     return cudaSuccess;
 }
@@ -202,12 +219,17 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     if (!stream || !stream->capturing) return set_error(cudaErrorInvalidValue);
     stream->capturing = false;
-    *graph = new CUgraph_st{std::move(stream->recorded)};
+    *graph = nullptr;
+    if (is_told_to_fail("cudaStreamEndCapture")) stream->invalid = true;
+    if (!stream->invalid) *graph = new CUgraph_st{std::move(stream->recorded)};
     stream->recorded.clear();
-    return cudaSuccess;
+    return set_error(*graph ? cudaSuccess : cudaErrorStreamCaptureInvalidated);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
+    if (refuse_in_capture("cudaGraphInstantiate")) return cudaErrorStreamCaptureUnsupported;
+    if (is_told_to_fail("cudaGraphInstantiate")) return set_error(cudaErrorMemoryAllocation);
+    n_graphs++;
     *out = new CUgraphExec_st{graph->nodes};
     return cudaSuccess;
 }
@@ -217,7 +239,17 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         cudaError_t error = enqueue(stream, node);
         if (error != cudaSuccess) return error;
     }
-    return cudaSuccess;
+    exec->launched++;
+    n_graph_launches++;
+    return enqueue(stream, [exec] { exec->ended++; });
+}
+
+unsigned long cuda_emu_graphs() {
+    return n_graphs;
+}
+
+unsigned long cuda_emu_graph_launches() {
+    return n_graph_launches;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -226,7 +258,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-    run_all_streams();
+    if (exec->ended < exec->launched) {
+        report("graph", "it is destroyed while a launch of it is still to run");
+        run_all_streams();
+    }
+    n_graphs--;
     delete exec;
     return cudaSuccess;
 }

@@ -48,6 +48,8 @@ struct setting {
     int block_size, n_blocks;
     bool caching;
     int in_flight; /* steps; 0: as suits the backend */
+    bool eager;    /* no graphs */
+    int graphs;    /* that are kept; 0: as many as suit */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */

@@ -141,6 +141,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .max_logit_rows = s->max_logit_rows,
                                    .block_size = s->block_size,
                                    .in_flight = s->in_flight,
+                                   .enforce_eager = s->eager,
+                                   .max_graphs = s->graphs,
                                    .host_samples = m->host_samples,
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;

@@ -170,6 +170,7 @@ int request_set_learn(struct request_set *set) {
     int length = set->model.max_model_len, tokens = 0;
     struct setting alone = {.path = set->reference_path,
                             .in_flight = 1,
+                            .eager = true,
                             .threads = 1,
                             .max_rows = length,
                             .max_seqs = MOST_CHOICES,

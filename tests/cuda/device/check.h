@@ -60,6 +60,7 @@ void check_strings(const char *file, int line, const char *text, bool right, con
         check_numbers(__FILE__, __LINE__, #a " " #op " " #b, check_a op check_b, check_a,          \
                       check_b);                                                                    \
     } while (0)
+#define ck_assert_ptr_null(p) ck_assert((p) == NULL)
 #define ck_assert_int_eq(a, b) CHECK_NUMBERS(a, ==, b)
 #define ck_assert_int_ne(a, b) CHECK_NUMBERS(a, !=, b)
 #define ck_assert_int_ge(a, b) CHECK_NUMBERS(a, >=, b)

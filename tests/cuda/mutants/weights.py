@@ -22,6 +22,6 @@ MUTANTS = [
     ("staging.cu", "cuda_must(cudaEventSynchronize(staging->sent[half]), \"waiting for weights to be sent\");", ""),
     ("staging.cu", "staging->turn = 1 - half;", "", "the same half each time is waited for: it is slower"),
     ("staging.cu", "left < COPY_BYTES ? left : COPY_BYTES", "COPY_BYTES"),
-    ("matrix.cu", "rows + first * row_bytes", "rows"),
+    ("matrix.cu", "origin->rows + from, to - from", "origin->rows, to - from"),
     ("matrix.cu", "quantise_e4m3(codes, scales, from->type, from->rows, count,", "quantise_e4m3(codes, scales, from->type, from->rows, count - 1,"),
 ]

@@ -55,6 +55,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
 }
 
 template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*)(P...)) {
+    return emu::get_attributes(attributes);
+}
+
+template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
     return emu::set_attribute(reinterpret_cast<const void *>(kernel), attribute, value);
 }

@@ -56,6 +56,7 @@ enum cudaError_t {
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
 };
 
 extern "C" {
@@ -130,6 +131,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
+/* Not CUDA's: how many instantiated graphs there are, and how many launches of such there were. */
+unsigned long cuda_emu_graphs(void);
+unsigned long cuda_emu_graph_launches(void);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -160,6 +165,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+
+struct cudaFuncAttributes {
+    int ptxVersion, binaryVersion; /* 10 times the major one, and the minor one */
 };
 
 enum cudaLaunchAttributeID {

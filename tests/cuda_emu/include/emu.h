@@ -44,6 +44,9 @@ void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_mem
 /* A point where another thread of the block may run. */
 void maybe_switch();
 
+/* Waits for the grids in front of this one in its stream. */
+void grid_wait();
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Tells the race checker of an access that the compiler does not show it. */
@@ -66,6 +69,7 @@ struct body {
     void (*call)(void *parameters);
 };
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const body &body);
+cudaError_t get_attributes(cudaFuncAttributes *out);
 cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
 
 /* An error in the program under test: it is printed once for its kind and kernel, counted, and ends

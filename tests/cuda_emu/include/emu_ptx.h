@@ -18,6 +18,13 @@ inline float exp2_approximate(float x) {
     return y < 0x1p-126f ? 0.0f : y;
 }
 
+/* ---- grids that follow one another ---------------------------------------------------------- */
+
+inline void grid_let_next() {}
+inline void grid_wait() {
+    emu::grid_wait();
+}
+
 /* ---- cp.async ------------------------------------------------------------------------------- */
 
 inline void cp_async16(void *to, const void *from, int bytes = 16) {

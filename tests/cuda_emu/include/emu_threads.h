@@ -34,8 +34,6 @@ inline void __threadfence_block() {}
 inline void __nanosleep(unsigned) {
     emu::maybe_switch();
 }
-inline void cudaGridDependencySynchronize() {}
-inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 [[noreturn]] inline void __trap() {
     emu::report("trap", "a kernel called __trap()");

@@ -1,0 +1,133 @@
+/* Tokens, end to end: in float32 those of the CPU, and in 16 bits the same in any company. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/gpu/serve/serve.h"
+
+enum { MOST = 32 };
+
+/* What requests gave. */
+struct answers {
+    int n, n_output;
+    int32_t *token; /* [n][n_output] */
+};
+
+static struct sampling sampling_of(int i) {
+    struct sampling s = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    if (i % 2 == 0) return s;
+    s.temperature = 0.8f;
+    s.top_p = 0.95f;
+    s.seed = (uint64_t)i;
+    if (i % 4 == 3) s.presence_penalty = 0.5f;
+    return s;
+}
+
+/* Requests first .. last, side by side; false when one failed. */
+static bool ask(struct engine *engine, struct answers *answers, int first, int last, int max_rows,
+                int n_prompt) {
+    struct load load;
+    load_open(&load, engine, last - first, last - first, max_rows);
+    for (int i = first; i < last; i++) {
+        struct sampling sampling = sampling_of(i);
+        load_add(&load, n_prompt + i % 5, answers->n_output, &sampling, (uint64_t)i + 1);
+    }
+    bool good = load_run(&load, 3600);
+    for (int i = first; i < last; i++)
+        memcpy(answers->token + i * answers->n_output, load.request[i - first].token,
+               (size_t)answers->n_output * sizeof(int32_t));
+    load_close(&load);
+    return good;
+}
+
+static struct answers answers_new(int n, int n_output) {
+    return (struct answers){n, n_output, mem_calloc((size_t)n * (size_t)n_output, sizeof(int32_t))};
+}
+
+/* How many tokens stand before the first difference of each request, of all. */
+static int same_tokens(const struct answers *a, const struct answers *b) {
+    int same = 0;
+    for (int i = 0; i < a->n; i++) {
+        for (int t = 0; t < a->n_output; t++, same++)
+            if (a->token[i * a->n_output + t] != b->token[i * a->n_output + t]) break;
+    }
+    return same;
+}
+
+static void compare(struct run *run, const char *id, const char *model, const char *what,
+                    const struct answers *a, const struct answers *b) {
+    const int same = same_tokens(a, b), all = a->n * a->n_output;
+    write_figure(run, &(struct figure){.id = id,
+                                       .model = model,
+                                       .what = what,
+                                       .value = same,
+                                       .unit = "tokens the same",
+                                       .note = same == all ? "all" : "NOT all"});
+    if (same != all) write_failure(run, id, "tokens differ");
+}
+
+/* The same requests on the CPU's plain float32 and the device's. */
+static void compare_with_cpu(struct run *run, const struct shape *shape, int n, int n_output) {
+    struct setup setup = {.shape = shape,
+                          .device = "cpu",
+                          .cpu_path = "plain",
+                          .kv_dtype = "float32",
+                          .float32 = true,
+                          .max_seqs = n,
+                          .max_rows = 64,
+                          .max_len = run->tiny ? 96 : 512};
+    struct answers cpu = answers_new(n, n_output), cuda = answers_new(n, n_output);
+    struct engine *engine = open_random(&setup);
+    bool good = engine && ask(engine, &cpu, 0, n, 64, run->tiny ? 8 : 40);
+    engine_close(engine);
+    setup.device = "cuda";
+    setup.dtype = "float32";
+    engine = good ? open_random(&setup) : NULL;
+    good = engine && ask(engine, &cuda, 0, n, 64, run->tiny ? 8 : 40);
+    engine_close(engine);
+    if (good)
+        compare(run, "T1", shape->name, "float32 on the device and on the CPU", &cpu, &cuda);
+    else
+        write_failure(run, "T1", "an engine or a request failed");
+    free(cpu.token), free(cuda.token);
+}
+
+/* Each alone with its prompt whole, and all together in chunks. */
+static void compare_company(struct run *run, const struct shape *shape, const char *dtype,
+                            const char *quantization, int n, int n_output) {
+    struct setup setup = {.shape = shape,
+                          .device = "cuda",
+                          .dtype = dtype,
+                          .quantization = quantization,
+                          .kv_dtype = "bfloat16",
+                          .max_seqs = n,
+                          .max_rows = 128,
+                          .max_len = run->tiny ? 96 : 512};
+    const int n_prompt = run->tiny ? 8 : 100;
+    struct answers alone = answers_new(n, n_output), together = answers_new(n, n_output);
+    struct engine *engine = open_random(&setup);
+    bool good = engine != NULL;
+    for (int i = 0; i < n && good; i++) good = ask(engine, &alone, i, i + 1, 128, n_prompt);
+    good = good && ask(engine, &together, 0, n, run->tiny ? 7 : 50, n_prompt);
+    engine_close(engine);
+    if (good)
+        compare(run, "T2", shape->name,
+                quantization ? "fp8 weights, alone and together" : "bfloat16, alone and together",
+                &alone, &together);
+    else
+        write_failure(run, "T2", "an engine or a request failed");
+    free(alone.token), free(together.token);
+}
+
+void run_tokens(struct run *run) {
+    static const struct shape tiny = {"tiny", 64, 96, 2, 4, 2, 16, 300, 512, true};
+    const struct shape *large = &smollm2_135m;
+    const struct shape *first = shape_of(run, &tiny);
+    compare_with_cpu(run, first, run->tiny ? 3 : 12, run->tiny ? 4 : 48);
+    compare_company(run, first, "bfloat16", NULL, run->tiny ? 3 : MOST, run->tiny ? 4 : 48);
+    if (run->tiny) return;
+    if (worth_starting(run, "T2", 10)) {
+        compare_company(run, large, "bfloat16", NULL, MOST, 64);
+        compare_company(run, large, "bfloat16", "fp8", MOST, 64);
+    }
+    if (worth_starting(run, "T1", 20)) compare_with_cpu(run, large, 6, 32);
+}

@@ -1,0 +1,133 @@
+"""Times transformers on a Llama of random weights, for a place beside what gpu_serve measures: gpu_peer.py OUT SECONDS [tiny]
+
+    P1  generate, one request of 128 in 512 out, static cache, eager; then the same with torch.compile (CUDA graphs)
+    P2  generate_batch, continuous batching: 32 requests of 256 in 1,024 out
+    P5  a prompt of 2,048 and of 8,192 tokens, one forward pass with sdpa attention
+
+Lines of JSON go to OUT as they are measured, with the fields of gpu_serve's. Tokens are greedy and nothing ends before its
+length. Code 77: torch or transformers cannot be imported, or there is no GPU; 3: figures were left out for want of time.
+"""
+import json
+import sys
+import time
+
+LLAMA = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "max_position_embeddings": 16384, "rms_norm_eps": 1e-5,
+         "tie_word_embeddings": False}
+TINY = {**LLAMA, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300, "max_position_embeddings": 256}
+
+
+class Peer:
+    def __init__(self, out, seconds, tiny):
+        import torch
+        import transformers
+        self.torch, self.transformers = torch, transformers
+        self.out, self.end, self.tiny, self.left_out = out, time.monotonic() + seconds, tiny, 0
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
+
+    def write(self, **fields):
+        self.out.write(json.dumps({"part": "peers", "model": "tiny" if self.tiny else "Llama-3.1-8B", **fields}) + "\n")
+        self.out.flush()
+
+    def open(self, attention):
+        config = self.transformers.LlamaConfig(**(TINY if self.tiny else LLAMA), attn_implementation=attention)
+        with self.torch.device(self.device):
+            model = self.transformers.AutoModelForCausalLM.from_config(config, dtype=self.torch.bfloat16)
+        model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
+        return model.eval()
+
+    def prompt(self, length, seed=0):
+        generator = self.torch.Generator().manual_seed(seed)
+        vocabulary = (TINY if self.tiny else LLAMA)["vocab_size"]
+        return self.torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
+
+    def wait(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def timed(self, work):
+        self.wait()
+        started = time.monotonic()
+        result = work()
+        self.wait()
+        return time.monotonic() - started, result
+
+    def figure(self, name, needs_s, what, unit, measure):
+        """measure() gives value and note; what it raises is written, not passed on."""
+        left = self.end - time.monotonic()
+        if left < needs_s and not self.tiny:
+            self.left_out += 1
+            self.write(id=name, what=what, left_out=True, why=f"{left:.0f} s were left, and it takes about {needs_s}")
+            return
+        try:
+            value, note = measure()
+            self.write(id=name, what=what, value=value, unit=unit, us=0, bytes=0, flops=0, note=f"{self.versions}{note}")
+        except Exception as error:  # whatever another project's code throws is a result here
+            self.write(id=name, what=what, failed=f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def decode_rate(peer, model, n_prompt, n_output, warm):
+    """Tokens a second after the first one: the time of the whole, less that of a generation of one token."""
+    def generate(n):
+        return model.generate(peer.prompt(n_prompt), max_new_tokens=n, min_new_tokens=n, do_sample=False,
+                              cache_implementation="static", disable_compile=not warm)
+    for _ in range(3 if warm else 1):
+        generate(n_output)
+    whole, _ = peer.timed(lambda: generate(n_output))
+    first, _ = peer.timed(lambda: generate(1))
+    return (n_output - 1) / max(whole - first, 1e-9)
+
+
+def batch_rate(peer, model, n, n_prompt, n_output):
+    inputs = [peer.prompt(n_prompt, i)[0].tolist() for i in range(n)]
+    settings = peer.transformers.GenerationConfig(max_new_tokens=n_output, min_new_tokens=n_output, do_sample=False,
+                                                  eos_token_id=-1, pad_token_id=0)
+    seconds, outputs = peer.timed(lambda: model.generate_batch(inputs, generation_config=settings, progress_bar=False))
+    tokens = sum(len(output.generated_tokens) for output in outputs.values())
+    return tokens / seconds, f", {tokens} tokens in {seconds:.1f} s"
+
+
+def prefill_rate(peer, model, n):
+    ids = peer.prompt(n)
+    with peer.torch.no_grad():
+        runs = [peer.timed(lambda: model(ids, use_cache=True, logits_to_keep=1))[0] for _ in range(4)]
+    return n / min(runs[1:]), f", {min(runs[1:]) * 1e3:.1f} ms"
+
+
+def measure(peer):
+    small = peer.tiny
+    n_prompt, n_output = (8, 4) if small else (128, 512)
+    model = peer.open("sdpa")
+    for n in (16, 32) if small else (2048, 8192):
+        peer.figure("P5", 5, f"transformers: a prompt of {n} tokens", "tok/s", lambda n=n: prefill_rate(peer, model, n))
+    peer.figure("P1", 40, "transformers generate, one request decodes, static cache, eager", "tok/s",
+                lambda: (decode_rate(peer, model, n_prompt, n_output, False), ""))
+    peer.figure("P1", 90, "transformers generate, one request decodes, static cache, torch.compile", "tok/s",
+                lambda: (decode_rate(peer, model, n_prompt, n_output, True), ""))
+    batch = (3, 8, 4) if small else (32, 256, 1024)
+    peer.figure("P2", 60, "transformers generate_batch, {} requests of {} in, {} out".format(*batch), "tok/s",
+                lambda: batch_rate(peer, model, *batch))
+
+
+def main():
+    if len(sys.argv) < 3:
+        print(__doc__)
+        return 2
+    tiny = sys.argv[3:] == ["tiny"]
+    with open(sys.argv[1], "w", encoding="utf-8") as out:
+        try:
+            peer = Peer(out, float(sys.argv[2]), tiny)
+        except ImportError as error:
+            print(f"gpu_peer: {error}")
+            return 77
+        if peer.device != "cuda" and not tiny:
+            print("gpu_peer: torch sees no GPU")
+            return 77
+        measure(peer)
+        return 3 if peer.left_out else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

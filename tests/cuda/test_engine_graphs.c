@@ -1,0 +1,224 @@
+/* Decode steps as CUDA graphs, through the scheduler: what requests give alone where every kernel
+ * is launched by itself, they give in any company where steps are replayed, in sizes that go
+ * through the buckets and back, with one step in flight and with two, where sequences give way and
+ * where they are cancelled, with so few graphs that they take each other's place, and where the
+ * device refuses to record. */
+#include <assert.h>
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/same_bytes.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+enum { LENGTH = 640, ASKED = 10, BLOCK = 4, SEQUENCES = 11, MANY = 160 };
+
+/* The emulation's; a device does not tell. */
+__attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
+
+static unsigned long launches(void) {
+    return cuda_emu_graph_launches ? cuda_emu_graph_launches() : 0;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+struct variety {
+    enum dtype dtype;
+    const char *dtype_name, *kv;
+    int block; /* the cache's, where it belongs to the model */
+};
+static const struct variety varieties[] = {
+    {DTYPE_F32, NULL, "float32", BLOCK},
+    {DTYPE_F32, "bfloat16", "float16", BLOCK},
+    {DTYPE_Q8_0, "float16", "fp8", 16},
+};
+enum { FLOAT32, BFLOAT16, E4M3, N_VARIETIES };
+
+static struct request_set *learn(int number) {
+    const struct variety *v = &varieties[number];
+    struct tiny_model tiny = {.V = 300,
+                              .K = 32,
+                              .F = 32,
+                              .L = 2,
+                              .H = 2,
+                              .G = 1,
+                              .D = 16,
+                              .context_length = LENGTH,
+                              .dtype = v->dtype,
+                              .seed = 7};
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    *set = (struct request_set){.model = {.file = tiny_model_temporary(&tiny),
+                                          .kv_dtype = v->kv,
+                                          .dtype = v->dtype_name,
+                                          .float32 = !v->dtype_name,
+                                          .max_model_len = LENGTH,
+                                          .device = "cuda"},
+                                .reference_path = "plain",
+                                .long_prompt = 8,
+                                .longest = 12};
+    request_set_init(set, 11, ASKED, NULL, 0);
+    for (int i = 0; i < ASKED; i++) { /* a step takes long */
+        struct generation *g = &set->asked[i].generation;
+        if (g->max_tokens > 12) g->max_tokens = 12;
+        if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
+    }
+    const unsigned long before = launches();
+    request_set_learn(set);
+    ck_assert_uint_eq(launches(), before); /* what all others are compared with is plain */
+    return set;
+}
+
+static void drop(struct request_set *set) {
+    unlink(set->model.file);
+    free((char *)set->model.file);
+    request_set_free(set);
+    free(set);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+static struct setting setting_of(int number, int in_flight, int n_blocks, int graphs) {
+    return (struct setting){.path = "plain",
+                            .threads = 1,
+                            .max_rows = 29,
+                            .max_seqs = SEQUENCES,
+                            .max_logit_rows = SEQUENCES,
+                            .block_size = varieties[number].block,
+                            .n_blocks = n_blocks,
+                            .caching = true,
+                            .in_flight = in_flight,
+                            .graphs = graphs};
+}
+
+/* All requests but the first, that come one after another, so that the number of rows goes up and
+ * down; with `cancels` every third one is cancelled while it runs. Returns how many graphs were
+ * launched. */
+static unsigned long run_all(const struct request_set *set, const struct setting *setting,
+                             bool cancels, struct tally *tally) {
+    const unsigned long before = launches();
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    for (int i = 1; i < set->n_asked; i++) {
+        struct client *client = run_add(run, &set->asked[i]);
+        client->submit_at = 2 * i;
+        if (!cancels || i % 3 != 0) continue;
+        client->cancel_at = 2 * i + 5;
+        client->cancel_choice = -1;
+    }
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%d in flight, %d graphs, %d blocks: %s",
+                  setting->in_flight, setting->graphs, setting->n_blocks, run->first_difference);
+    ck_assert_uint_gt(run->tally.tokens, 20);
+    if (tally) *tally = run->tally;
+    free(run);
+    return launches() - before;
+}
+
+static void check_used(unsigned long n) {
+    ck_assert(n > 8 || !cuda_emu_graph_launches);
+}
+
+/* As many as the largest request alone takes: the others give way. */
+static int fewest_blocks(const struct request_set *set) {
+    int most = 0;
+    for (int i = 1; i < set->n_asked; i++) {
+        const int blocks = (asked_slots(set, &set->asked[i]) + BLOCK - 1) / BLOCK;
+        most = blocks > most ? blocks : most;
+    }
+    return most;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static struct request_set *common; /* of most tests, in bfloat16 */
+
+static void learn_common(void) {
+    common = learn(BFLOAT16);
+}
+
+static void drop_common(void) {
+    drop(common);
+}
+
+START_TEST(bytes_are_those_without_graphs) {
+    struct request_set *set = _i == BFLOAT16 ? common : learn(_i);
+    for (int in_flight = 1; in_flight <= MAX_IN_FLIGHT; in_flight++) {
+        const struct setting setting = setting_of(_i, in_flight, MANY, 0);
+        check_used(run_all(set, &setting, in_flight == 2, NULL));
+    }
+    if (set != common) drop(set);
+}
+END_TEST
+
+START_TEST(sequences_give_way_under_graphs) {
+    struct tally tally;
+    const struct setting setting = setting_of(BFLOAT16, 2, fewest_blocks(common), 0);
+    check_used(run_all(common, &setting, false, &tally));
+    ck_assert_uint_gt(tally.preemptions, 0);
+}
+END_TEST
+
+/* Two are kept; there are five buckets. */
+START_TEST(graphs_take_each_other_s_place) {
+    const struct setting few = setting_of(BFLOAT16, 2, MANY, 2),
+                         all = setting_of(BFLOAT16, 2, MANY, 0);
+    const unsigned long with_few = run_all(common, &few, false, NULL);
+    const unsigned long with_all = run_all(common, &all, false, NULL);
+    ck_assert(with_few > 0 || !cuda_emu_graph_launches);
+    ck_assert(with_few < with_all || !cuda_emu_graph_launches);
+}
+END_TEST
+
+START_TEST(a_refused_recording_is_launched_plainly) {
+    static const char *const refused[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                                          "cudaGraphInstantiate"};
+    const struct setting setting = setting_of(BFLOAT16, 2, MANY, 0);
+    setenv("CUDA_EMU_FAIL", refused[_i], 1);
+    const unsigned long n = run_all(common, &setting, false, NULL);
+    unsetenv("CUDA_EMU_FAIL");
+    ck_assert(n == 0 || !cuda_emu_graph_launches);
+}
+END_TEST
+
+START_TEST(an_older_device_has_graphs_too) {
+    const struct setting setting = setting_of(BFLOAT16, 2, MANY, 0);
+    setenv("CUDA_EMU_ARCH", "80", 1);
+    const unsigned long n = run_all(common, &setting, false, NULL);
+    unsetenv("CUDA_EMU_ARCH");
+    check_used(n);
+}
+END_TEST
+
+START_TEST(eager_steps_are_no_graphs) {
+    struct setting setting = setting_of(BFLOAT16, 2, MANY, 0);
+    setting.eager = true;
+    ck_assert_uint_eq(run_all(common, &setting, false, NULL), 0);
+}
+END_TEST
+
+/* Where each access is watched a step takes several times as long. */
+static bool is_watched(const char *program) {
+    return strstr(program, "_checked") != NULL;
+}
+
+int main(int n_arguments, char **arguments) {
+    assert(n_arguments > 0);
+    Suite *suite = suite_create("cuda_engine_graphs");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_unchecked_fixture(core, learn_common, drop_common);
+    tcase_add_loop_test(core, bytes_are_those_without_graphs,
+                        is_watched(arguments[0]) ? E4M3 : FLOAT32, N_VARIETIES);
+    tcase_add_test(core, sequences_give_way_under_graphs);
+    tcase_add_test(core, graphs_take_each_other_s_place);
+    if (!is_watched(arguments[0])) {
+        tcase_add_loop_test(core, a_refused_recording_is_launched_plainly, 0, 3);
+        tcase_add_test(core, an_older_device_has_graphs_too);
+        tcase_add_test(core, eager_steps_are_no_graphs);
+    }
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

@@ -1,0 +1,319 @@
+/* Steps as graphs replay them: that nothing but a step's own numbers depends on it, that what is
+ * there without being the step's has no effect, and which graphs are made, used and dropped. */
+#include "kernels/cuda/graph.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/step.cuh"
+
+#include <string.h>
+
+#include "tests/cuda/support.h"
+
+/* The emulation's; a device does not tell. */
+extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+enum { MOST_ROWS = 24, MOST_SEQS = 16, CONTEXT = 6000, H = 4, G = 2, D = 16, B = 16 };
+
+struct decode_step {
+    std::vector<int32_t> token, position, slot, row_start, table, logit_row;
+    struct step step = {};
+};
+
+/* One row for each sequence, at positions up to `last`. */
+static void draw(decode_step *d, int n, int last, int stride, uint64_t *state) {
+    *d = {};
+    for (int i = 0; i < n; i++) {
+        const int position = i == 0 ? last : random_below(state, last + 1);
+        d->token.push_back(random_below(state, 1000));
+        d->position.push_back(position);
+        for (int b = 0; b < stride; b++) d->table.push_back(1 + random_below(state, 5000));
+        d->slot.push_back(d->table[(size_t)(i * stride + position / B)] * B + position % B);
+        d->row_start.push_back(i);
+        d->logit_row.push_back(i);
+    }
+    d->row_start.push_back(n);
+    struct step *s = &d->step;
+    s->M = s->S = s->R = n;
+    s->token = d->token.data();
+    s->position = d->position.data();
+    s->slot = d->slot.data();
+    s->row_start = d->row_start.data();
+    s->table = d->table.data();
+    s->table_stride = stride;
+    s->logit_row = d->logit_row.data();
+}
+
+struct world {
+    struct attention_work work;
+    struct step_memory memory;
+    world() {
+        const struct step_limits limits = {MOST_ROWS, MOST_SEQS, CONTEXT, H};
+        const struct kv_config kv = {1, G, D, 6000, B, DTYPE_BF16};
+        struct err err;
+        early_grids_find();
+        ck_assert_int_eq(attention_work_new(&work, DTYPE_BF16, &limits, &kv, &err), STATUS_OK);
+        step_memory_open(&memory);
+        step_memory_reserve(&memory, &work, B, test_stream());
+    }
+    ~world() {
+        finish();
+        step_memory_close(&memory);
+        attention_work_free(&work);
+    }
+    void upload(const decode_step &d, int rows) {
+        step_upload(&memory, &d.step, rows, &work, B, test_stream());
+    }
+};
+
+static std::vector<int32_t> numbers(const int32_t *at, int n) {
+    std::vector<int32_t> out((size_t)n);
+    finish();
+    CUDA_OK(cudaMemcpy(out.data(), at, (size_t)n * sizeof *at, cudaMemcpyDeviceToHost));
+    return out;
+}
+
+/* ---- what is in a graph's arguments --------------------------------------------------------- */
+
+static bool same_places(const struct device_step &a, const struct device_step &b) {
+    return a.M == b.M && a.S == b.S && a.R == b.R && a.token == b.token &&
+           a.position == b.position && a.slot == b.slot && a.line == b.line &&
+           a.row_start == b.row_start && a.table == b.table && a.logit_row == b.logit_row;
+}
+
+START_TEST(arguments_depend_on_bucket_and_class_alone) {
+    world w;
+    uint64_t state = 1;
+    for (const int last : {9, 1000, 3000, CONTEXT - 1}) {
+        decode_step first, other;
+        draw(&first, 8, last, CONTEXT / B, &state);
+        w.upload(first, 8);
+        const struct device_step at = w.memory.at;
+        const struct attention_item *items = w.work.items;
+        for (const int n : {5, 6, 7, 8, 8}) {
+            draw(&other, n, last, 1 + last / B + n, &state);
+            w.upload(other, 8);
+            if (last <= 1000) ck_assert_int_eq(w.work.plan.n_items, 8);
+            ck_assert_ptr_eq(w.work.items, items);
+            if (last <= 1000) ck_assert(same_places(w.memory.at, at));
+        }
+    }
+}
+END_TEST
+
+/* Room is for whole classes, and at most twice what is wanted. */
+START_TEST(classes_hold_their_plans) {
+    world w;
+    uint64_t state = 2;
+    for (const int rows : {1, 2, 4, 8, 16})
+        for (int last = 0; last < CONTEXT; last += 511) {
+            decode_step d;
+            draw(&d, rows, last, CONTEXT / B, &state);
+            w.upload(d, 0);
+            const int wanted = w.work.plan.n_items;
+            w.upload(d, rows);
+            const int room = w.work.plan.n_items;
+            ck_assert(room >= wanted && room <= w.work.most_items);
+            ck_assert(room == rows || room < 2 * wanted || room == w.work.most_items);
+            ck_assert(room % rows == 0 || room == w.work.most_items);
+            const auto items =
+                numbers((const int32_t *)w.work.items, room * (int)sizeof *w.work.items / 4);
+            for (int i = 0; i < room; i++) {
+                struct attention_item item;
+                memcpy(&item, items.data() + (size_t)i * sizeof item / 4, sizeof item);
+                ck_assert(i < wanted ? item.rows == 1 : item.rows == 0);
+            }
+        }
+}
+END_TEST
+
+/* ---- what the step's memory holds ----------------------------------------------------------- */
+
+static void check_rows(const world &w, const decode_step &d, int rows) {
+    const struct device_step &at = w.memory.at;
+    const int n = d.step.M;
+    const auto token = numbers(at.token, rows), position = numbers(at.position, rows);
+    const auto slot = numbers(at.slot, rows), line = numbers(at.line, rows);
+    const auto start = numbers(at.row_start, rows + 1), logit_row = numbers(at.logit_row, rows);
+    for (int i = 0; i < rows; i++) {
+        const size_t m = (size_t)i;
+        ck_assert_int_eq(token[m], i < n ? d.token[m] : 0);
+        ck_assert_int_eq(position[m], i < n ? d.position[m] : -1);
+        ck_assert_int_eq(slot[m], i < n ? d.slot[m] : -1);
+        ck_assert_int_eq(logit_row[m], i);
+        ck_assert_int_eq(start[m + 1], i + 1);
+        if (i >= n) ck_assert_int_eq(line[m], 0);
+        if (i >= n) continue;
+        const int blocks = d.position[m] / B + 1;
+        const auto own = numbers(at.table + line[m], blocks);
+        ck_assert(memcmp(own.data(), d.step.table + m * (size_t)d.step.table_stride,
+                         (size_t)blocks * sizeof(int32_t)) == 0);
+    }
+}
+
+/* Items name their rows' lines as the rows do. */
+static void check_items(const world &w, int rows) {
+    const int n = w.work.plan.n_items;
+    const auto line = numbers(w.memory.at.line, rows);
+    const auto words = numbers((const int32_t *)w.work.items, n * (int)sizeof *w.work.items / 4);
+    for (int i = 0; i < n; i++) {
+        struct attention_item item;
+        memcpy(&item, words.data() + (size_t)i * sizeof item / 4, sizeof item);
+        if (item.rows > 0) ck_assert_int_eq(item.sequence, line[(size_t)item.row]);
+    }
+}
+
+START_TEST(a_step_is_there_and_padding_is_nobody_s) {
+    world w;
+    uint64_t state = 3;
+    const int sizes[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 8}, {8, 8}, {9, 16}, {16, 16}, {11, 0}};
+    for (const auto &size : sizes) {
+        decode_step d;
+        draw(&d, size[0], random_below(&state, CONTEXT), CONTEXT / B, &state);
+        w.upload(d, size[1]);
+        check_rows(w, d, size[1] ? size[1] : size[0]);
+        check_items(w, size[1] ? size[1] : size[0]);
+    }
+}
+END_TEST
+
+/* Two steps are laid out while the stream has not come to the first. */
+START_TEST(two_steps_may_wait_for_the_stream) {
+    world w;
+    uint64_t state = 4;
+    decode_step first, second;
+    buffer copy(3 * sizeof(int32_t));
+    draw(&first, 3, 50, 10, &state);
+    draw(&second, 3, 70, 10, &state);
+    w.upload(first, 4);
+    CUDA_OK(cudaMemcpyAsync(copy.data, w.memory.at.token, copy.bytes, cudaMemcpyDeviceToDevice,
+                            test_stream()));
+    w.upload(second, 4);
+    check_rows(w, second, 4);
+    ck_assert(copy.read<int32_t>() == first.token);
+}
+END_TEST
+
+/* ---- which graphs there are ----------------------------------------------------------------- */
+
+START_TEST(buckets) {
+    static const struct {
+        int most, M, rows;
+    } cases[] = {{64, 1, 1},   {64, 2, 2},  {64, 3, 4},   {64, 4, 4},   {64, 5, 8},
+                 {64, 8, 8},   {64, 9, 16}, {64, 16, 16}, {64, 17, 24}, {64, 63, 64},
+                 {64, 64, 64}, {64, 65, 0}, {20, 17, 20}, {20, 20, 20}, {3, 3, 3},
+                 {3, 2, 2},    {1, 1, 1},   {0, 1, 0},    {6, 5, 6}};
+    for (const auto &c : cases) {
+        struct graphs graphs;
+        struct step step = {};
+        graphs_open(&graphs, c.most, 2);
+        step.M = step.S = step.R = c.M;
+        ck_assert_msg(graphs_rows(&graphs, &step) == c.rows, "%d of %d", c.M, c.most);
+        step.n_copies = 1;
+        ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
+        step.n_copies = 0;
+        step.R = c.M - 1;
+        ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
+        step.R = c.M;
+        step.S = c.M - 1;
+        ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
+        graphs_close(&graphs);
+    }
+}
+END_TEST
+
+/* Adds 1 to a number, which so counts what was done; `calls` counts who asked for it. */
+struct counted {
+    buffer x, one;
+    int calls = 0;
+    counted() : x(floats(1, 0.0f)), one(floats(1, 1.0f)) {}
+    static void queue(void *arg) {
+        auto *c = static_cast<counted *>(arg);
+        c->calls++;
+        rows_bias(DTYPE_F32, c->x.data, c->one.as<float>(), 1, 1, test_stream());
+    }
+    int done() {
+        return (int)x.read<float>()[0];
+    }
+};
+
+static void run(struct graphs *graphs, counted *c, int rows, int items, int calls) {
+    const struct graph_key key = {rows, items, nullptr, nullptr};
+    const int before = c->calls, done = c->done();
+    graphs_run(graphs, &key, test_stream(), counted::queue, c);
+    ck_assert_msg(c->calls - before == calls, "%d rows, %d items: called %d times", rows, items,
+                  c->calls - before);
+    ck_assert_int_eq(c->done(), done + 1);
+}
+
+START_TEST(a_graph_is_recorded_the_second_time) {
+    struct graphs graphs;
+    counted c;
+    graphs_open(&graphs, 8, 4);
+    for (const int items : {4, 8}) {
+        run(&graphs, &c, 4, items, 1);
+        run(&graphs, &c, 4, items, 1);
+        for (int i = 0; i < 3; i++) run(&graphs, &c, 4, items, 0);
+    }
+    run(&graphs, &c, 4, 4, 0);
+    graphs_drop(&graphs);
+    run(&graphs, &c, 4, 4, 1);
+    graphs_close(&graphs);
+}
+END_TEST
+
+START_TEST(the_graph_used_longest_ago_goes) {
+    struct graphs graphs;
+    counted c;
+    graphs_open(&graphs, 8, 3);
+    for (const int rows : {1, 2, 4}) {
+        run(&graphs, &c, rows, 1, 1);
+        run(&graphs, &c, rows, 1, 1);
+    }
+    run(&graphs, &c, 1, 1, 0);
+    run(&graphs, &c, 8, 1, 1); /* takes the place of 2 */
+    run(&graphs, &c, 1, 1, 0);
+    run(&graphs, &c, 4, 1, 0);
+    run(&graphs, &c, 2, 1, 1);
+    ck_assert_int_eq(graphs.n, 3);
+    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 2); /* and a key without one */
+    graphs_close(&graphs);
+    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 0);
+}
+END_TEST
+
+/* A refusal costs nothing that was there; only new keys are launched plainly from then on. */
+START_TEST(a_refusal_ends_recording) {
+    if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
+    struct graphs graphs;
+    counted c;
+    graphs_open(&graphs, 8, 3);
+    run(&graphs, &c, 1, 1, 1);
+    run(&graphs, &c, 1, 1, 1);
+    setenv("CUDA_EMU_FAIL", "cudaGraphInstantiate", 1);
+    run(&graphs, &c, 2, 1, 1);
+    run(&graphs, &c, 2, 1, 2); /* once to be recorded */
+    ck_assert(graphs.failed);
+    run(&graphs, &c, 2, 1, 1); /* nobody tries again */
+    unsetenv("CUDA_EMU_FAIL");
+    run(&graphs, &c, 1, 1, 0);
+    graphs_close(&graphs);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_graph");
+    TCase *steps = tcase_create("steps"), *kept = tcase_create("graphs");
+    tcase_set_timeout(steps, 120);
+    tcase_add_test(steps, arguments_depend_on_bucket_and_class_alone);
+    tcase_add_test(steps, classes_hold_their_plans);
+    tcase_add_test(steps, a_step_is_there_and_padding_is_nobody_s);
+    tcase_add_test(steps, two_steps_may_wait_for_the_stream);
+    suite_add_tcase(suite, steps);
+    tcase_add_test(kept, buckets);
+    tcase_add_test(kept, a_graph_is_recorded_the_second_time);
+    tcase_add_test(kept, the_graph_used_longest_ago_goes);
+    tcase_add_test(kept, a_refusal_ends_recording);
+    suite_add_tcase(suite, kept);
+    return suite_main(suite);
+}
