@@ -209,8 +209,8 @@ START_TEST(a_backend_uses_it_for_floats) {
 END_TEST
 
 START_TEST(a_backend_does_not_use_it_for_others) {
-    check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 1); /* the one of 48 columns is kept in float32 */
-    check_ops(DTYPE_F32, DTYPE_F32, 20, 0);
+    check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 1);   /* the one of 48 columns is kept in float32 */
+    check_ops(DTYPE_F32, DTYPE_F32, B_ROWS, 0); /* as much memory between ops as there is */
 }
 END_TEST
 

@@ -21,7 +21,7 @@ MUTANTS = [
     ("gemm_product.cuh", "return x / (1.0f + expf(-x));", "return x / (1.0f + expf(x));"),
     # pairs, many rows
     ("gemm_tiled.cu", "const int place = i / EACH, tile = place >> pair;", "const int place = i / EACH, tile = place;"),
-    ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = first;"),
+    ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = place & pair ? first : first;"),
     ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = place & pair ? first : second;"),
     ("gemm_tiled.cu", "const bool there = tile < tiles;", "const bool there = place < tiles;"),
     ("gemm_tiled.cu", "p.up, place_of_tile<F>(p.up, tile), slab", "p.up, place_of_tile<F>(p.up, tile + 1), slab"),
