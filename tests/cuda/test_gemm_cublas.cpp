@@ -143,10 +143,9 @@ static enum status open_backend_of(struct backend **b, enum dtype act, bool free
 }
 
 /* x after a gated MLP and a product that is added, all of matrices of one type. */
-static floats run_ops(bool free_order, enum dtype act, enum dtype type, int M, int *by_library) {
-    struct backend *b;
+static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M) {
     struct err err;
-    ck_assert_msg(open_backend_of(&b, act, free_order, &err) == STATUS_OK, "%s", err.message);
+    const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_AS_FILED;
     uint64_t state = 8;
     const int N[] = {B_F, B_F, B_K, B_K}, K[] = {B_K, B_K, B_F, B_K};
     struct matrix *w[4];
@@ -155,12 +154,13 @@ static floats run_ops(bool free_order, enum dtype act, enum dtype type, int M, i
         const enum dtype kept = K[i] % dtype_block_elements(type) ? DTYPE_F32 : type;
         const floats plain = random_vector(&state, (size_t)(N[i] * K[i]));
         const void *from = kept == type ? rows : plain.data();
-        ck_assert_int_eq(
-            b->ops->matrix_new(b, &w[i], kept, N[i], K[i], from, MATRIX_AS_FILED, &err), STATUS_OK);
+        ck_assert_int_eq(b->ops->matrix_new(b, &w[i], kept, N[i], K[i], from, form, &err),
+                         STATUS_OK);
         free(rows);
     }
     floats gains(B_K, 0.5f);
-    const auto x = packed(act, random_vector(&state, (size_t)(M * B_K)));
+    const auto x = packed(
+        act, rounded(DTYPE_BF16, rounded(DTYPE_F16, random_vector(&state, (size_t)(M * B_K)))));
     float *gain = static_cast<float *>(b->ops->buffer_new(b, B_K * 4));
     float *rows = static_cast<float *>(b->ops->buffer_new(b, x.size()));
     b->ops->upload(b, gain, gains.data(), B_K * 4);
@@ -173,7 +173,6 @@ static floats run_ops(bool free_order, enum dtype act, enum dtype type, int M, i
     b->ops->matmul_add(b, rows, other, w[3], M);
     std::vector<uint8_t> got(x.size());
     b->ops->download(b, got.data(), rows, got.size());
-    *by_library = products;
     for (struct matrix *one : w) b->ops->matrix_free(b, one);
     b->ops->buffer_free(b, gain, B_K * 4);
     b->ops->buffer_free(b, rows, x.size());
@@ -182,20 +181,33 @@ static floats run_ops(bool free_order, enum dtype act, enum dtype type, int M, i
     return unpacked(act, got);
 }
 
+static floats run_cuda(bool free_order, enum dtype act, enum dtype type, int M, int *by_library) {
+    struct backend *b;
+    struct err err;
+    ck_assert_msg(open_backend_of(&b, act, free_order, &err) == STATUS_OK, "%s", err.message);
+    const floats y = run_ops(b, act, type, M);
+    *by_library = products;
+    return y;
+}
+
 /* Of few rows our kernel reads the library's rows, where they are whole slabs: 128 are, 48 are not.
  * Of many the library multiplies. What comes out is near. */
 static void check_ops(enum dtype act, enum dtype type, int M, int expected_products) {
     start(false, false);
     expected = nullptr;
     int free_products, own_products;
-    const floats got = run_ops(true, act, type, M, &free_products);
-    const floats want = run_ops(false, act, type, M, &own_products);
+    struct backend *cpu = open_backend("plain", 1, B_ROWS, B_K);
+    const floats want = run_ops(cpu, DTYPE_F32, type, M);
+    const floats got = run_cuda(true, act, type, M, &free_products);
+    const floats own = run_cuda(false, act, type, M, &own_products);
     ck_assert_int_eq(own_products, 0);
     ck_assert_msg(free_products == expected_products, "%d products of %s, %d rows", free_products,
                   dtype_name(type), M);
     double size = 0;
     for (float value : want) size = fmax(size, fabs((double)value));
-    check_close(got, want, 8 * rounding_of(act), size, text("%d rows", M));
+    const double off = act == DTYPE_F32 ? 1e-5 : 8 * rounding_of(act);
+    check_close(got, want, off, size, text("%d rows, %s", M, dtype_name(act)));
+    check_close(own, want, off, size, text("%d rows of our own, %s", M, dtype_name(act)));
 }
 
 START_TEST(a_backend_uses_it_for_floats) {

@@ -21,7 +21,7 @@ MUTANTS = [
     ("gemm_product.cuh", "return x / (1.0f + expf(-x));", "return x / (1.0f + expf(x));"),
     # pairs, many rows
     ("gemm_tiled.cu", "const int place = i / EACH, tile = place >> pair;", "const int place = i / EACH, tile = place;"),
-    ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = place & pair ? first : first;"),
+    ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = place & pair & 2 ? second : first;"),
     ("gemm_tiled.cu", "const uint8_t *from = place & pair ? second : first;", "const uint8_t *from = place & pair ? first : second;"),
     ("gemm_tiled.cu", "const bool there = tile < tiles;", "const bool there = place < tiles;"),
     ("gemm_tiled.cu", "p.up, place_of_tile<F>(p.up, tile), slab", "p.up, place_of_tile<F>(p.up, tile + 1), slab"),
@@ -54,7 +54,7 @@ MUTANTS = [
     ("gemm_skinny.cu", "smem += sizeof(T) * p.M * normed_wide(p.w.slabs);", "smem += sizeof(T) * p.M * p.w.K;"),
     ("gemm_skinny.cu", "if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);", ""),
     ("gemm_skinny.cu", "return slabs * SLAB + SLAB / 2;", "return slabs * SLAB;", "two rows meet in a bank: it is slower, and not wrong"),
-    ("gemm_skinny.cu", "if (norm) all.norm = *norm;", ""),
+    ("gemm_skinny.cu", "if (norm) all.norm = *norm;", "if (norm && M < 0) all.norm = *norm;"),
     ("gemm.cu", "(int64_t)M * w->K * 2 <= GEMM_NORM_BYTES", "(int64_t)M * w->K <= GEMM_NORM_BYTES"),
     ("gemm.cu", "w->K % 8 == 0 &&", ""),
 ]
