@@ -18,8 +18,9 @@ MUTANTS = [
     ("gemm_skinny.cu", "for (int r = part * ranges; r < (part + 1) * ranges; r++)", "for (int r = (part + 1) * ranges - 1; r >= part * ranges; r--)"),
     ("gemm_skinny.cu", "sizeof(float) * warps * C * GROUP * SUMS_WIDE;", "sizeof(float) * warps * C * GROUP * TILE;"),
     # several products in one launch
-    ("gemm_skinny.cu", "if (mine < ranges) {", "if (warp < MOST_WARPS) {"),
-    ("gemm_skinny.cu", "warps = warps_of(p) > warps ? warps_of(p) : warps;", "warps = warps_of(*all.of);"),
+    ("gemm_skinny.cu", "if (mine < ranges) {", "if (warp < MOST_WARPS) {",
+     "the ranges of warps without work are empty, and the zeros that they store are not read"),
+    ("gemm_skinny.cu", "warps = warps_of(p) > warps ? warps_of(p) : warps;", "warps = warps_of(p) ? warps_of(*all.of) : warps;"),
     ("gemm_product.cuh", "i += block >= all.first[next];", "i += block > all.first[next];"),
     ("gemm_product.cuh", "(jobs[i].w->tiles + of_one - 1) / of_one", "jobs[i].w->tiles / of_one"),
     ("gemm_tiled.cu", "((int)blockIdx.y - all.first[number]) * (S::NB >> p.pair);", "(int)blockIdx.y * (S::NB >> p.pair);"),
