@@ -199,6 +199,7 @@ struct options {
     const char *device;       /* auto | cpu | cuda */
     const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */
     const char *quantization; /* none | fp8 */
+    bool deterministic;       /* CUDA: a request's bytes do not depend on the batch */
     const char *load_format;  /* auto | dummy */
     int64_t seed;             /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;

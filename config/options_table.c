@@ -32,6 +32,8 @@ const struct option option_table[] = {
      "Model", "float32: full precision, slow, to compare with; 16 bits: a GPU's activations"},
     {"quantization", NULL, OPTION_CHOICE, AT(quantization), "none", 0, 0, "none|fp8", ENGINE,
      "Model", "fp8: the layers' float weights become e4m3 as they are loaded; on a GPU only"},
+    {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
+     "keep a GPU's answers the same in any batch (cuBLAS); nothing changes on a CPU"},
 
     {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
      "what computes; auto: a GPU where one can be used, else the CPU"},

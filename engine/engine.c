@@ -134,6 +134,7 @@ static struct backend_config plan_backend(const struct engine *engine,
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m.H,
+        .free_order = config->free_order,
         .graph_rows = graph_rows(config),
         .graphs = config->max_graphs,
     };

@@ -26,7 +26,8 @@ struct engine_config {
     const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
     /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
     const char *quantization;
-    bool dummy; /* random weights of the file's shapes, the same ones every time */
+    bool free_order; /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
+    bool dummy;      /* random weights of the file's shapes, the same ones every time */
     /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
     const char *kv_dtype;
     int max_model_len; /* 0: the model's own */

@@ -10,7 +10,7 @@
  * the split over threads, or the instruction set is: the file is built with -ffp-contract=off, fma
  * is written where it is meant, and kernels/cpu/order.md holds the one written order. So a token's
  * logits do not depend on what else is in the batch. The CUDA backend promises the same of its own
- * bits; docs/cuda.md says how.
+ * bits, unless it is opened with `free_order`; docs/cuda.md says how.
  *
  * Letters for shapes, here and in all code above:
  *   M rows of a step (tokens)     K inputs of a matrix           N outputs of a matrix
@@ -365,6 +365,8 @@ struct backend_config {
     int graphs;               /* that are kept; 0: as many as suit */
     struct rank_group *group; /* NULL: the backend computes alone */
     int rank;                 /* in the group; on CUDA the number of its device too */
+    /* CUDA: products of float weights may be a library's, which sums in an order of its own */
+    bool free_order;
 };
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019): each rank has
@@ -470,6 +472,8 @@ struct sample {
     int n_prompt, n_output;
     uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
     bool shared;       /* other samples may read the row: the token is not counted */
+    /* the last token of the history is not known: it was counted on the device */
+    bool late;
 };
 
 /* ---- rows of logits ------------------------------------------------------------------------- */

@@ -61,6 +61,8 @@ static struct sample sample_of(const struct sample_job *job) {
                             .sequence = number_of(job->sequence),
                             .shared = job->shared};
     if (job->score) sample.scored = job->history[job->position];
+    if (!job->score && !job->shared)
+        sample.late = job->sequence->n_tokens < job->n_prompt + job->n_output;
     return sample;
 }
 

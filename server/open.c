@@ -45,6 +45,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .float32 = strcmp(options->dtype, "float32") == 0,
         .dtype = options->dtype,
         .quantization = options->quantization,
+        .free_order = !options->deterministic,
         .dummy = strcmp(options->load_format, "dummy") == 0,
         .kv_dtype = options->kv_cache_dtype,
         .max_model_len = options->max_model_len,

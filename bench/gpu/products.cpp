@@ -13,10 +13,13 @@ enum ending { PLAIN, BIAS, RESIDUAL, GATED, FLOATS };
 
 struct shape {
     const char *matrix;
-    int N, K; /* of a gated one, N is half of its rows */
+    int N, K;
     enum ending ending;
+    int matrices() const { /* a gate, and what it gates */
+        return ending == GATED ? 2 : 1;
+    }
     int rows() const {
-        return ending == GATED ? 2 * N : N;
+        return matrices() * N;
     }
 };
 
@@ -65,15 +68,15 @@ static std::vector<uint16_t> random_rows(const format &f, size_t bytes) {
     return words;
 }
 
-/* A matrix in several copies. */
+/* A matrix, or two of one shape, in several copies. */
 struct weights {
     gemm_weights w;
-    size_t bytes; /* of a copy, without what is between two */
-    size_t stride;
+    size_t apart;  /* of the two */
+    size_t stride; /* of the copies */
     std::unique_ptr<timed_memory> memory;
-    gemm_weights copy(int i) const {
+    gemm_weights copy(int i, int which) const {
         gemm_weights mine = w;
-        gemm_place(&mine, memory->data + (size_t)i * stride);
+        gemm_place(&mine, memory->data + (size_t)i * stride + (size_t)which * apart);
         return mine;
     }
 };
@@ -94,14 +97,15 @@ static gemm_source source_of(const format &f) {
 static int copies_of(const format &f, const shape &s) {
     gemm_weights w = {};
     const gemm_source source = source_of(f);
-    return cold_copies(gemm_plan(&w, f.act, &source, s.N, s.K, s.ending == GATED), 512);
+    const size_t bytes = gemm_plan(&w, f.act, &source, s.N, s.K);
+    return cold_copies(bytes * (size_t)s.matrices(), 512);
 }
 
 static std::shared_ptr<weights> make_weights(const format &f, const shape &s) {
     auto made = std::make_shared<weights>();
     gemm_source source = source_of(f);
-    made->bytes = gemm_plan(&made->w, f.act, &source, s.N, s.K, s.ending == GATED);
-    made->stride = up_to_256(made->bytes);
+    made->apart = up_to_256(gemm_plan(&made->w, f.act, &source, s.N, s.K));
+    made->stride = made->apart * (size_t)s.matrices();
     made->memory = std::make_unique<timed_memory>(made->stride * (size_t)copies_of(f, s));
     const size_t row = f.fp8 ? (size_t)s.K : dtype_bytes(f.type, (size_t)s.K);
     const std::vector<uint16_t> some = random_rows(f, row * 64);
@@ -109,11 +113,12 @@ static std::shared_ptr<weights> make_weights(const format &f, const shape &s) {
     rows.put(some.data(), some.size() * 2);
     rows.repeat(some.size() * 2);
     timed_memory scales(std::vector<float>((size_t)s.N, 0x1p-8f));
-    source.rows[0] = source.rows[1] = rows.data;
-    source.scales[0] = source.scales[1] = scales.as<float>();
-    const gemm_weights first = made->copy(0);
-    gemm_pack(&first, &source, 0, s.N, the_stream());
-    made->w = first;
+    source.rows = rows.data;
+    source.scales = scales.as<float>();
+    for (int i = 0; i < s.matrices(); i++) {
+        const gemm_weights first = made->copy(0, i);
+        gemm_pack(&first, &source, 0, s.N, the_stream());
+    }
     made->memory->repeat(made->stride);
     cuda_must(cudaStreamSynchronize(the_stream()), "packing");
     return made;
@@ -143,8 +148,9 @@ static call product_call(const std::shared_ptr<weights> &w, const format &f, con
         end.bias = s.ending == BIAS ? bias->as<float>() : nullptr;
         end.residual = s.ending == RESIDUAL ? residual->data : nullptr;
         end.float_out = s.ending == FLOATS;
-        const gemm_weights mine = w->copy(i % copies);
-        gemm(&mine, y->data, x->data, M, &end, the_stream());
+        const gemm_weights mine = w->copy(i % copies, 0), up = w->copy(i % copies, 1);
+        const gemm_job job = {&mine, y->data, &end, s.ending == GATED ? &up : nullptr};
+        gemm_many(&job, 1, x->data, nullptr, M, the_stream());
     };
 }
 
@@ -154,7 +160,7 @@ static point product_point(const std::shared_ptr<shared<weights>> &w, const mode
     const gemm_source source = source_of(f);
     const double size = (double)activation_bytes(f.act), rows = M;
     const double weight_bytes =
-        (double)gemm_plan(&planned, f.act, &source, s.N, s.K, s.ending == GATED);
+        (double)gemm_plan(&planned, f.act, &source, s.N, s.K) * s.matrices();
     const double y = rows * s.N * (s.ending == FLOATS ? 4 : size);
     const double bytes =
         weight_bytes + rows * s.K * size + y + (s.ending == RESIDUAL ? rows * s.N * size : 0);
@@ -192,7 +198,8 @@ static point cublas_point(const std::shared_ptr<shared<timed_memory>> &w, const 
 static bool is_wanted(const format &f, const model &m, const shape &s, int M, bool tiny) {
     if (s.K % (f.fp8 ? 1 : dtype_block_elements(f.type)) != 0) return false;
     if (tiny && s.ending != RESIDUAL && f.type != DTYPE_BF16 && f.type != DTYPE_Q4_1) return false;
-    if (f.type == DTYPE_F32) return M <= 32 && m.K < 1024 && s.ending != FLOATS;
+    if (f.type == DTYPE_F32)
+        return M <= 32 && m.K < 1024 && s.ending != FLOATS && s.ending != GATED;
     return true;
 }
 

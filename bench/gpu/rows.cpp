@@ -5,7 +5,6 @@
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/kv_e4m3.cuh"
 #include "kernels/cuda/matrix.cuh"
 #include "kernels/cuda/rows.cuh"
 
@@ -90,7 +89,7 @@ static point embed_point(const model &m, int M, enum dtype type) {
     struct gemm_source source = {};
     source.type = type;
     struct gemm_weights planned;
-    const size_t bytes = gemm_plan(&planned, ACT, &source, m.V, m.K, false);
+    const size_t bytes = gemm_plan(&planned, ACT, &source, m.V, m.K);
     const std::string name = std::string("embed ") + dtype_name(type);
     return {named(name.c_str(), m, M), (double)M * (double)(row + (size_t)m.K * SIZE), 0, 1,
             [=]() -> call {
@@ -119,8 +118,9 @@ static point angles_point(const model &m, int M) {
 }
 
 /* A cache of one layer, or of all. */
-static std::shared_ptr<struct kv_cache> make_cache(const model &m, int L, int n_blocks) {
-    const struct kv_config config = {L, m.G, m.D, n_blocks, BLOCK, DTYPE_BF16};
+static std::shared_ptr<struct kv_cache> make_cache(const model &m, int L, int n_blocks,
+                                                   enum dtype dtype) {
+    const struct kv_config config = {L, m.G, m.D, n_blocks, BLOCK, dtype};
     struct kv_cache *cache = nullptr;
     struct err err = {};
     if (kv_cache_new(&cache, &config, &err)) {
@@ -137,11 +137,12 @@ static std::vector<int32_t> slots_of(int M, int n_blocks) {
     return slots;
 }
 
-static point prepare_point(const model &m, int M) {
-    const double vectors = (double)M * (2 * m.H + 4 * m.G);
-    return {named("rope+kv write", m, M), vectors * m.D * SIZE, 0, 1, [=]() -> call {
+static point prepare_point(const model &m, int M, const char *name, enum dtype dtype) {
+    const double vectors = (double)M * (2 * m.H + 2 * m.G) * m.D * SIZE;
+    const double written = (double)M * 2 * m.G * m.D * (dtype == DTYPE_E4M3 ? 1 : SIZE);
+    return {named(name, m, M), vectors + written, 0, 1, [=]() -> call {
                 const int n_blocks = M;
-                auto cache = make_cache(m, 1, n_blocks);
+                auto cache = make_cache(m, 1, n_blocks, dtype);
                 memory q = activations(M, m.H * m.D), k = activations(M, m.G * m.D);
                 memory v = activations(M, m.G * m.D), slot = numbers(slots_of(M, n_blocks));
                 memory angle = floats((size_t)(M * m.D / 2));
@@ -160,27 +161,11 @@ static point prepare_point(const model &m, int M) {
             }};
 }
 
-static point write_e4m3_point(const model &m, int M) {
-    return {named("kv write e4m3", m, M), 2.0 * M * m.G * m.D * (SIZE + 1), 0, 1, [=]() -> call {
-                const size_t heads = (size_t)M * (size_t)m.G;
-                const size_t bytes = heads * BLOCK * (size_t)m.D;
-                auto keys = std::make_shared<timed_memory>(bytes, E4M3_ORDINARY);
-                auto values = std::make_shared<timed_memory>(bytes, E4M3_ORDINARY);
-                memory key_scale = floats(heads), value_scale = floats(heads);
-                memory k = activations(M, m.G * m.D), v = activations(M, m.G * m.D);
-                memory slot = numbers(slots_of(M, M));
-                return [=](int) {
-                    const struct kv_e4m3 layer = {m.G,
-                                                  m.D,
-                                                  BLOCK,
-                                                  keys->as<__nv_fp8_e4m3>(),
-                                                  values->as<__nv_fp8_e4m3>(),
-                                                  key_scale->as<float>(),
-                                                  value_scale->as<float>()};
-                    kv_write_e4m3(ACT, &layer, k->data, v->data, slot->as<int32_t>(), M,
-                                  the_stream());
-                };
-            }};
+static point prepare_bf16_point(const model &m, int M) {
+    return prepare_point(m, M, "rope+kv write", DTYPE_BF16);
+}
+static point prepare_e4m3_point(const model &m, int M) {
+    return prepare_point(m, M, "rope+kv write e4m3", DTYPE_E4M3);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
@@ -191,7 +176,7 @@ static point move_point(const model &m, enum move move, int n) {
     static const char *const names[] = {"block copy", "block gather", "block scatter"};
     const double bytes = 2.0 * n * 2 * m.L * BLOCK * m.G * m.D * SIZE;
     return {named(names[move], m, n), bytes, 0, 1, [=]() -> call {
-                auto cache = make_cache(m, m.L, 2 * n);
+                auto cache = make_cache(m, m.L, 2 * n, DTYPE_BF16);
                 std::vector<int32_t> first, second;
                 for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
                 memory from = numbers(first), to = numbers(second);
@@ -213,7 +198,7 @@ std::vector<point> list_rows(bool tiny) {
     for (const model &m : models(tiny))
         for (int M : row_counts(tiny)) {
             for (auto make : {norm_point, gate_point, bias_point, gather_point, angles_point,
-                              prepare_point, write_e4m3_point})
+                              prepare_bf16_point, prepare_e4m3_point})
                 points.push_back(make(m, M));
             for (enum dtype type : {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K})
                 if (m.K % dtype_block_elements(type) == 0)

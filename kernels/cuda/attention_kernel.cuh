@@ -189,7 +189,8 @@ attend_whole(const attention_args &args, const attention_launch &how, const atte
                                                   dyn_smem<char>());
     queries<C> q;
     load_queries<C>(q, how.act, args, item, block, first_vector);
-    softmax<C> part, total;
+    softmax<C> part;
+    softmax_total<C> total;
     softmax_clear<C>(part);
     softmax_clear<C>(total);
     for (int start = feed.start; start < all.end; start += C::STEP) {
@@ -265,7 +266,7 @@ __device__ __forceinline__ void attend_split(const attention_args &args,
         store_part<C>(part, q, args, item, block, y, split);
         return;
     }
-    softmax<C> total;
+    softmax_total<C> total;
     softmax_clear<C>(total);
     merge_split<C>(total, part, q, split);
     finish<C>(total, q, how.act, args);

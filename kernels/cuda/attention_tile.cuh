@@ -133,12 +133,16 @@ __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
 
 /* The softmax of a split so far: the largest score, the sum of exp2(score - most), and the sum of
  * values weighted by those. Scores are in powers of two. `sum` is this lane's share. */
-template <class C> struct softmax {
+template <class C, class O = float> struct softmax {
     float most[2], sum[2];
-    float o[C::DP / 8][4];
+    O o[C::DP / 8][4];
 };
+/* That of the splits before, needed once a split. For large heads `volatile` keeps its values out
+ * of the registers, which the split under way fills. */
+template <class C>
+using softmax_total = softmax<C, std::conditional_t<(C::DP > 128), volatile float, float>>;
 
-template <class C> __device__ __forceinline__ void softmax_clear(softmax<C> &x) {
+template <class C, class O> __device__ __forceinline__ void softmax_clear(softmax<C, O> &x) {
     x.most[0] = x.most[1] = -INFINITY;
     x.sum[0] = x.sum[1] = 0.0f;
 #pragma unroll
@@ -298,7 +302,7 @@ __device__ __forceinline__ float merge_value(float total, float part, const merg
 
 /* Merges a split, for the rows that see it. */
 template <class C>
-__device__ __forceinline__ void merge_split(softmax<C> &total, const softmax<C> &part,
+__device__ __forceinline__ void merge_split(softmax_total<C> &total, const softmax<C> &part,
                                             const queries<C> &q, int split) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -314,8 +318,8 @@ __device__ __forceinline__ void merge_split(softmax<C> &total, const softmax<C> 
 
 /* y of the vectors that exist. */
 template <class C>
-__device__ __forceinline__ void finish(const softmax<C> &total, const queries<C> &q, enum dtype act,
-                                       const attention_args &args) {
+__device__ __forceinline__ void finish(const softmax_total<C> &total, const queries<C> &q,
+                                       enum dtype act, const attention_args &args) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if (q.last[r] < 0) continue;

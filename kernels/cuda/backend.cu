@@ -19,12 +19,13 @@
 
 #include "kernels/cuda/all_reduce.cuh"
 #include "kernels/cuda/attention_work.cuh"
+#include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/find.cuh"
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/products.cuh"
 #include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/room.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -40,18 +41,11 @@ struct angle_table {
     int most_pairs;       /* that there is room for */
 };
 
-enum { WORK_ALIGNMENT = 256 };
-
-/* What stands between the kernels of one op: [max_rows][max_k] each, of the activations' type. */
-struct work {
-    void *memory;
-    void *normed, *gate, *up;
-};
-
 struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
     enum dtype act;
+    bool free_order; /* products of floats may be cuBLAS's */
     struct step_limits limits;
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* behind the copies of a step's results */
@@ -62,7 +56,7 @@ struct cuda {
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;
     struct stamps stamps;
-    struct work work;
+    struct products products;
     struct all_reduce all_reduce;
     char architecture[16]; /* "sm_90" */
 };
@@ -141,13 +135,15 @@ static bool op_failed(struct backend *b, struct err *err) {
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_make(out, &cuda->staging, cuda->act, type, N, K, rows, form, err);
+    return matrix_make(out, &cuda->staging, cuda->act, cuda->free_order, type, N, K, rows, form,
+                       err);
 }
 
 static enum status op_matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N,
                                     int K, uint64_t seed, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_make_random(out, &cuda->staging, cuda->act, type, N, K, seed, form, err);
+    return matrix_make_random(out, &cuda->staging, cuda->act, cuda->free_order, type, N, K, seed,
+                              form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
@@ -351,49 +347,18 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* The rows that go into a product. Without rows to add, a norm only reads x. */
-static const void *normed(struct cuda *cuda, const float *x, const struct norm *norm, int M,
-                          int K) {
-    if (!norm) return x;
-    rows_norm(cuda->act, cuda->work.normed, const_cast<float *>(x), NULL, norm->gain, NULL, M, K,
-              norm->epsilon, cuda->stream);
-    return cuda->work.normed;
-}
-
 static void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                       struct matrix *const *w, int n, int M) {
-    struct cuda *cuda = cuda_of(b);
-    struct gemm_job jobs[GEMM_MOST_JOBS];
-    const void *rows = normed(cuda, x, norm, M, w[0]->packed.K);
-    for (int i = 0; i < n;) {
-        int count = 0;
-        for (; i < n && count < GEMM_MOST_JOBS; i++) jobs[count++] = {&w[i]->packed, y[i], NULL};
-        gemm_many(jobs, count, rows, M, cuda->stream);
-    }
-}
-
-static void add_product(struct cuda *cuda, float *sum, const void *x, const struct matrix *w,
-                        int M) {
-    struct gemm_epilogue end = {};
-    end.residual = sum;
-    gemm(&w->packed, sum, x, M, &end, cuda->stream);
+    products_multiply(&cuda_of(b)->products, y, x, norm, w, n, M);
 }
 
 static void op_matmul_add(struct backend *b, float *sum, const float *x, struct matrix *w, int M) {
-    add_product(cuda_of(b), sum, x, w, M);
+    products_add(&cuda_of(b)->products, sum, x, w, M);
 }
 
 static void op_gated_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
                          struct matrix *gate, struct matrix *up, struct matrix *down, int M) {
-    struct cuda *cuda = cuda_of(b);
-    const struct work *work = &cuda->work;
-    const void *rows = normed(cuda, x, norm, M, gate->packed.K);
-    const struct gemm_job jobs[] = {{&gate->packed, work->gate, NULL},
-                                    {&up->packed, work->up, NULL}};
-    gemm_many(jobs, 2, rows, M, cuda->stream);
-    rows_gate(cuda->act, GATE_SILU, work->gate, work->gate, work->up,
-              (size_t)M * (size_t)gate->packed.N, cuda->stream);
-    add_product(cuda, sum, work->gate, down, M);
+    products_gated(&cuda_of(b)->products, sum, x, norm, gate, up, down, M);
 }
 
 static void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
@@ -403,10 +368,7 @@ static void op_all_reduce(struct backend *b, float *x, float *part, int M, int K
 
 static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
                       struct matrix *head, int R) {
-    struct cuda *cuda = cuda_of(b);
-    struct gemm_epilogue end = {};
-    end.float_out = true;
-    gemm(&head->packed, y, normed(cuda, x, norm, R, head->packed.K), R, &end, cuda->stream);
+    products_logits(&cuda_of(b)->products, y, x, norm, head, R);
 }
 
 /* ---- sampling ------------------------------------------------------------------------------- */
@@ -449,21 +411,6 @@ static void op_limits(struct backend *b, struct device_limits *out) {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-static enum status make_work(struct cuda *cuda, const struct backend_config *config,
-                             struct err *err) {
-    static const struct room products = {"what products work in", "max-num-batched-tokens",
-                                         "lower --max-num-batched-tokens"};
-    const size_t element = config->activations == DTYPE_F32 ? 4 : 2;
-    const size_t wanted = (size_t)config->max_rows * (size_t)config->max_k * element;
-    const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
-    const enum status status = room_device(&cuda->work.memory, 3 * bytes, &products, err);
-    if (status) return status;
-    cuda->work.normed = cuda->work.memory;
-    cuda->work.gate = (char *)cuda->work.memory + bytes;
-    cuda->work.up = (char *)cuda->work.memory + 2 * bytes;
-    return STATUS_OK;
-}
-
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
     if (cuda->stream) cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
@@ -475,7 +422,7 @@ static void op_close(struct backend *b) {
     for (cudaEvent_t event : cuda->fetched)
         if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
-    cuda_must(cudaFree(cuda->work.memory), "freeing memory for products");
+    products_close(&cuda->products);
     all_reduce_close(&cuda->all_reduce);
     if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
@@ -531,6 +478,13 @@ static const struct backend_ops cuda_ops = {
 
 enum { DEFAULT_GRAPHS = 64 };
 
+static enum status find_cublas(struct err *err) {
+    if (cublas_open()) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "deterministic",
+                   "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); install "
+                   "it, or leave the option out");
+}
+
 static enum status check_config(const struct backend_config *config, struct err *err) {
     const enum dtype act = config->activations;
     if (config->max_rows <= 0 || config->max_k <= 0 || config->max_k > NORM_MOST_K)
@@ -558,6 +512,12 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
     return status;
 }
 
+/* Where cuBLAS multiplies, steps are not captured: it takes memory when it likes to. */
+static int graph_rows(const struct backend_config *config) {
+    const bool ours = !config->free_order || config->graph_rows <= GEMM_SKINNY_ROWS;
+    return ours ? config->graph_rows : (int)GEMM_SKINNY_ROWS;
+}
+
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err) {
     cudaDeviceProp prop;
@@ -565,6 +525,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
     if (!status) status = device_find(&prop, config->rank, err);
+    if (!status && config->free_order) status = find_cublas(err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_failure_open();
@@ -572,15 +533,18 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
+    cuda->free_order = config->free_order;
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads};
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
-    graphs_open(&cuda->graphs, config->graph_rows,
+    graphs_open(&cuda->graphs, graph_rows(config),
                 config->graphs ? config->graphs : DEFAULT_GRAPHS);
     status = open_stream(cuda, err);
-    if (!status) status = make_work(cuda, config, err);
+    if (!status)
+        status = products_open(&cuda->products, cuda->act, config->max_rows, config->max_k,
+                               cuda->stream, err);
     if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
     if (status) {
         op_close(&cuda->head);

@@ -64,15 +64,15 @@ static cudaDataType type_of(enum dtype act) {
 }
 
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
-                    bool float_out, cudaStream_t stream) {
+                    bool float_out, bool add, cudaStream_t stream) {
     assert(library.handle);
     if (M == 0) return;
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f, before = add ? 1.0f : 0.0f;
     const cudaDataType type = type_of(act);
     must(library.set_stream(library.handle, stream), "choosing a stream");
     /* cuBLAS counts by columns: to it w is [K][N] to be transposed, x is [K][M] and y is [N][M]. */
     must(library.product(library.handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x,
-                         type, K, &zero, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
+                         type, K, &before, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
                          CUBLAS_GEMM_DEFAULT),
          "a product");
 }
@@ -83,7 +83,7 @@ bool cublas_open() {
     return false;
 }
 void cublas_find_with(void *(*)(const char *)) {}
-void cublas_product(enum dtype, void *, const void *, const void *, int, int, int, bool,
+void cublas_product(enum dtype, void *, const void *, const void *, int, int, int, bool, bool,
                     cudaStream_t) {
     assert(!"cuBLAS is not there");
 }

@@ -13,10 +13,10 @@ bool cublas_open();
  * What was open is forgotten. */
 void cublas_find_with(void *(*find)(const char *name));
 
-/* y[M][N] = x[M][K] times w[N][K]^T, all of `act` and row-major, y float32 with `float_out`. Summed
- * in float32 in an order that cuBLAS chooses by M, N and K, so a row's bits do depend on the batch.
- * After cublas_open() was true. */
+/* y[M][N] = x[M][K] times w[N][K]^T, all of `act` and row-major, y float32 with `float_out`; with
+ * `add` y grows by it. Summed in float32 in an order that cuBLAS chooses by M, N and K, so a row's
+ * bits do depend on the batch. After cublas_open() was true. */
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
-                    bool float_out, cudaStream_t stream);
+                    bool float_out, bool add, cudaStream_t stream);
 
 #endif

@@ -6,9 +6,10 @@
  *   quantise.cu       from floats to e4m3           embed.cu   rows of the embedding matrix
  *   random.cu         weights made of nothing
  *   gemm.cu           products, with gemm_*.cu      error.cu   the end after a failed call
+ *   products.cu       the ops that they serve
  *   graph.cu          decode steps as CUDA graphs
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
- *   kv.cu             the cache and its blocks      kv_e4m3.cu writing it in 8 bits
+ *   kv.cu             the cache and its blocks      kv_layout.cuh where a key stands in it
  *   swap.cu           blocks in the host's memory
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
  *   find.cu           which device there is

@@ -90,7 +90,6 @@ static void embed(void *y, const struct gemm_weights *w, const int32_t *token,
 
 void embed_rows(void *y, const struct gemm_weights *w, const int32_t *token, const int32_t *sampled,
                 int M, cudaStream_t stream) {
-    assert(!w->gated);
     for_activation(w->act,
                    [&](auto zero) { embed<decltype(zero)>(y, w, token, sampled, M, stream); });
 }

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/gemm.cuh"
 
-/* y[M][K] = rows token[0..M) of the matrix [V][K], which is packed for products and not gated: the
+/* y[M][K] = rows token[0..M) of the matrix [V][K], which is packed for products: the
  * file's weights, dequantised and rounded to the activations' type. Late tokens
  * (kernels.h) are read from `sampled`. */
 void embed_rows(void *y, const struct gemm_weights *embedding, const int32_t *token,

@@ -1,24 +1,42 @@
 /* The choice between the kernels of products. */
 #include "kernels/cuda/cublas.cuh"
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
     const struct gemm_weights *w = job->w;
     const struct gemm_epilogue *end = job->epilogue;
-    assert(!w->gated && (!end || (!end->bias && !end->residual)));
-    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, stream);
+    const bool adds = end && end->residual;
+    assert(!job->up && (!end || !end->bias) && (!adds || end->residual == job->y));
+    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, adds, stream);
+}
+
+/* Rows of whole slabs can be read by the kernel for few rows, too. */
+static bool has_mma_kernel(const struct gemm_weights *w, int M) {
+    if (w->format != GEMM_ROWS) return w->format != GEMM_FLOAT;
+    return w->act != DTYPE_F32 && M <= GEMM_SKINNY_ROWS && w->K % SLAB == 0;
+}
+
+bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M) {
+    return has_mma_kernel(gate, M) && gate->format == up->format && gate->act == up->act &&
+           gate->N == up->N && gate->K == up->K;
+}
+
+bool gemm_takes_norm(const struct gemm_weights *w, int M) {
+    return has_mma_kernel(w, M) && M <= GEMM_SKINNY_ROWS && w->K % 8 == 0 &&
+           (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
 }
 
 /* Up to GEMM_MOST_JOBS products of one format. */
-static void multiply_alike(const struct gemm_job *jobs, int n, const void *x, int M,
-                           cudaStream_t stream) {
+static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
+                           const struct norm *norm, int M, cudaStream_t stream) {
     const enum gemm_format format = jobs->w->format;
-    if (format == GEMM_ROWS)
+    assert(!norm || gemm_takes_norm(jobs->w, M));
+    if (format == GEMM_ROWS && !has_mma_kernel(jobs->w, M))
         for (int i = 0; i < n; i++) by_cublas(&jobs[i], x, M, stream);
     else if (format == GEMM_FLOAT)
         for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
     else if (M <= GEMM_SKINNY_ROWS)
-        gemm_skinny(jobs, n, x, M, stream);
+        gemm_skinny(jobs, n, x, norm, M, stream);
     else
         gemm_tiled(jobs, n, x, M, stream);
 }
@@ -26,27 +44,28 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x, in
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream) {
     const struct gemm_job job = {w, y, epilogue};
-    multiply_alike(&job, 1, x, M, stream);
+    multiply_alike(&job, 1, x, NULL, M, stream);
 }
 
 /* The products of the format that comes first at jobs[first]. */
-static void multiply_format(const struct gemm_job *jobs, int first, int n, const void *x, int M,
-                            cudaStream_t stream) {
+static void multiply_format(const struct gemm_job *jobs, int first, int n, const void *x,
+                            const struct norm *norm, int M, cudaStream_t stream) {
     struct gemm_job alike[GEMM_MOST_JOBS];
     int count = 0;
     for (int i = first; i < n; i++) {
         if (jobs[i].w->format == jobs[first].w->format) alike[count++] = jobs[i];
         if (count < GEMM_MOST_JOBS && i < n - 1) continue;
-        if (count) multiply_alike(alike, count, x, M, stream);
+        if (count) multiply_alike(alike, count, x, norm, M, stream);
         count = 0;
     }
 }
 
-void gemm_many(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
+void gemm_many(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+               cudaStream_t stream) {
     for (int i = 0; i < n; i++) {
         bool first = true;
         assert(jobs[i].w->K == jobs->w->K && jobs[i].w->act == jobs->w->act);
         for (int j = 0; j < i; j++) first = first && jobs[j].w->format != jobs[i].w->format;
-        if (first) multiply_format(jobs, i, n, x, M, stream);
+        if (first) multiply_format(jobs, i, n, x, norm, M, stream);
     }
 }

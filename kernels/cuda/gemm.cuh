@@ -20,7 +20,7 @@
 /* How weights lie on the device. */
 enum gemm_format {
     GEMM_FLOAT, /* float32 rows, for float32 activations */
-    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS */
+    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS, and for few rows of x our kernel */
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
     GEMM_Q8_0,
@@ -30,13 +30,11 @@ enum gemm_format {
     GEMM_Q6_K,
 };
 
-/* A matrix on the device. With `gated` it is two of N rows each, a gate and what it gates, mixed 8
- * rows by 8, and a product is silu(x . gate) * (x . up). */
+/* A matrix on the device. */
 struct gemm_weights {
     enum gemm_format format;
-    enum dtype act; /* of x and y */
-    int N, K;       /* columns of y; columns of x */
-    bool gated;
+    enum dtype act;  /* of x and y */
+    int N, K;        /* columns of y; columns of x */
     int tiles;       /* of 16 rows */
     int slabs;       /* of 64 columns in a tile */
     int ranges;      /* that a tile's slabs are cut into, for partial sums */
@@ -49,34 +47,34 @@ struct gemm_weights {
 /* Rows as a file has them, in device memory. */
 struct gemm_source {
     enum dtype type;
-    bool fp8;            /* the rows are e4m3, whatever `type` says. NaN is read as 480. */
-    const void *rows[2]; /* the rows; with gated weights those of the gate, then of the other */
+    bool fp8; /* the rows are e4m3, whatever `type` says. NaN is read as 480. */
+    const void *rows;
     /* fp8: [rows / scale_rows][K / scale_columns], both rounded up; scale_columns is a multiple of
      * 64, or at least K */
-    const float *scales[2];
+    const float *scales;
     int scale_rows, scale_columns;
-    /* Products are to be cuBLAS's, if it can be loaded. They are without epilogue but for
-     * float_out, not gated, and a row's bits depend on the batch. */
+    /* Products of many rows are to be cuBLAS's, if it can be loaded. They have no bias, the
+     * residual is y, and a row's bits depend on the batch. */
     bool cublas;
 };
 
 /* Says how a matrix will lie: fills in all but the pointers and returns the bytes that it needs. Of
  * `source`, all but the pointers is looked at. */
 size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_source *source, int N,
-                 int K, bool gated);
+                 int K);
 
 /* Puts a planned matrix into device memory, aligned to 256 bytes. */
 void gemm_place(struct gemm_weights *w, void *memory);
 
-/* Packs `count` rows (of each of the two, when gated) as rows first .. first + count of the matrix.
- * `first` is a multiple of 16, or of 8 when gated, and so is `count` unless these are the last. So
- * several matrices of the same K may become one, and a large one may come in parts. */
+/* Packs `count` rows as rows first .. first + count of the matrix. `first` is a multiple of 16, and
+ * so is `count` unless these are the last. So several matrices of the same K may become one, and a
+ * large one may come in parts. */
 void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, int first, int count,
                cudaStream_t stream);
 
 /* What is done to a product before it is rounded and stored. */
 struct gemm_epilogue {
-    const float *bias;    /* [N], or when gated [2][N]: added to the sums; or NULL */
+    const float *bias;    /* [N], or of a pair [2][N]: added to the sums; or NULL */
     const void *residual; /* [M][N] of act, added at the end; may be y; or NULL */
     bool float_out;       /* y is float32 whatever act is, as logits are */
 };
@@ -85,20 +83,36 @@ struct gemm_epilogue {
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream);
 
-/* One of several products of the same x. */
+/* One of several products of the same x. With `up` it is of a pair, a gate and what it gates:
+ * y = silu(x times w^T) * (x times up^T), where nothing is rounded before the end. */
 struct gemm_job {
     const struct gemm_weights *w;
     void *y;
-    const struct gemm_epilogue *epilogue; /* or NULL */
+    const struct gemm_epilogue *epilogue = nullptr; /* or NULL */
+    const struct gemm_weights *up = nullptr;        /* or NULL */
 };
 
+/* Whether two matrices may be a pair in a product of M rows: they are of one shape and one format,
+ * and the kernels are ours, not GEMM_FLOAT's or cuBLAS's. */
+bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M);
+
+/* Whether products of M rows with this matrix may have a norm: where few numbers of x are read by
+ * every block of the kernel for few rows. */
+bool gemm_takes_norm(const struct gemm_weights *w, int M);
+
 /* n products of the same x, for matrices of the same K and `act`. Those of one format share a
- * launch, up to GEMM_MOST_JOBS; the bits are those of gemm(). */
-void gemm_many(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+ * launch, up to GEMM_MOST_JOBS; the bits are those of gemm(). With a norm (or NULL), which all of
+ * the matrices take, x is what rows_norm makes of it, with the same bits; its gain is aligned to 16
+ * bytes. */
+void gemm_many(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+               cudaStream_t stream);
 
 enum { GEMM_MOST_JOBS = 3 };
 
 /* The rows up to which the kernel for few rows is used. */
 enum { GEMM_SKINNY_ROWS = 16 };
+
+/* What x may take in shared memory, for a product with a norm. */
+enum { GEMM_NORM_BYTES = 64 << 10 };
 
 #endif

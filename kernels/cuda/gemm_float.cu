@@ -1,7 +1,7 @@
 /* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
  * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
  * share what they read through shared memory. */
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
 constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;
@@ -39,11 +39,9 @@ __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) 
 #pragma unroll
     for (int e = 0; e < FLOAT_EACH; e++) sums[m + e][n] = acc[e];
     __syncthreads();
-    const int columns = tile_columns(p.w.gated), wide = FLOAT_OUTPUTS / TILE * columns;
-    for (int i = threadIdx.x; i < FLOAT_ROWS * wide; i += FLOAT_THREADS) {
-        const int row = i / wide, here = i % wide / columns;
-        store_output(p, first_m + row, first_n / TILE + here, i % columns,
-                     [&](int r) { return sums[row][here * TILE + r]; });
+    for (int i = threadIdx.x; i < FLOAT_ROWS * FLOAT_OUTPUTS; i += FLOAT_THREADS) {
+        const int row = i / FLOAT_OUTPUTS, here = i % FLOAT_OUTPUTS;
+        store_output(p, first_m + row, first_n + here, [&](int) { return sums[row][here]; });
     }
 }
 

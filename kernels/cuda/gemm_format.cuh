@@ -118,7 +118,7 @@ template <int CODE_, int SCALE_, int SUPER_, int FOLDS_, int RUN_, bool MIN_, in
 struct Layout {
     static constexpr int CODE = CODE_, SCALE = SCALE_, SUPER = SUPER_, FOLDS = FOLDS_, RUN = RUN_;
     static constexpr int AHEAD = AHEAD_;
-    static constexpr bool MIN = MIN_, ANY_K = false;
+    static constexpr bool MIN = MIN_, ANY_K = false, ROWS = false;
     static constexpr int CODE_BYTES = CODE * WARP, SCALE_BYTES = SCALE * 8, SUPER_BYTES = SUPER * 8;
 };
 
@@ -127,6 +127,17 @@ struct Format16 : Layout<64, 0, 0, 0, 8, false, 4> {
     static constexpr bool ANY_K = true;
     template <class T>
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<Format16> &w,
+                                                    int step) {
+#pragma unroll
+        for (int r = 0; r < 4; r++) a[r] = w.code[4 * step + r];
+    }
+};
+
+/* The same weights, in rows as they are. */
+struct FormatRows : Layout<64, 0, 0, 0, 8, false, 4> {
+    static constexpr bool ROWS = true;
+    template <class T>
+    __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const Slab<FormatRows> &w,
                                                     int step) {
 #pragma unroll
         for (int r = 0; r < 4; r++) a[r] = w.code[4 * step + r];
@@ -282,6 +293,22 @@ __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *from) {
     }
 }
 
+/* A lane's share of a slab of rows of K, a multiple of SLAB: 8 columns of each 32 are the words of
+ * two steps, for row g and for row g + 8. */
+__device__ __forceinline__ void load_rows(Slab<FormatRows> &w, const uint8_t *tile, int K, int slab,
+                                          int lane) {
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            uint32_t words[4];
+            const int row = lane / 4 + 8 * side, column = slab * SLAB + j * 32 + lane % 4 * 8;
+            load_words<true, 4>(words, tile + ((size_t)row * K + column) * 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++) w.code[8 * j + 2 * i + side] = words[i];
+        }
+}
+
 /* Where one slab of a tile begins. */
 struct Place {
     const uint8_t *codes, *scales, *supers;
@@ -383,82 +410,5 @@ __device__ __forceinline__ void multiply(float (&acc)[C][4], const Slab<F> &w, i
 __host__ __device__ __forceinline__ int range_start(int slabs, int ranges, int i) {
     return i * slabs / ranges;
 }
-
-/* ---- the end of a product ------------------------------------------------------------------- */
-
-/* A product, as kernels are given it. */
-template <class T> struct Product {
-    struct gemm_weights w;
-    struct gemm_epilogue end;
-    void *y;
-    const T *x;
-    int M;
-};
-template <class T> Product<T> product_of(const struct gemm_job *job, const void *x, int M) {
-    static const struct gemm_epilogue none = {};
-    return {*job->w, job->epilogue ? *job->epilogue : none, job->y, static_cast<const T *>(x), M};
-}
-
-/* The products of one launch. Those of several tiles each follow one another in the grid: product i
- * has the block numbers (of one of the grid's dimensions) from first[i] on. */
-template <class T> struct Products {
-    Product<T> of[GEMM_MOST_JOBS];
-    int first[GEMM_MOST_JOBS + 1];
-};
-/* Blocks take `each` tiles. */
-template <class T>
-Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M, int each) {
-    assert(n > 0 && n <= GEMM_MOST_JOBS);
-    Products<T> all = {};
-    for (int i = 0; i < GEMM_MOST_JOBS; i++) {
-        if (i < n) all.of[i] = product_of<T>(&jobs[i], x, M);
-        all.first[i + 1] = all.first[i] + (i < n ? (jobs[i].w->tiles + each - 1) / each : 0);
-    }
-    return all;
-}
-/* Which of them a block works on. */
-template <class T> __device__ __forceinline__ int number_of(const Products<T> &all, int block) {
-    int i = 0;
-#pragma unroll
-    for (int next = 1; next < GEMM_MOST_JOBS; next++) i += block >= all.first[next];
-    return i;
-}
-
-__device__ __forceinline__ float silu(float x) {
-    return x / (1.0f + expf(-x));
-}
-
-/* Columns of y that a tile makes. */
-__device__ __forceinline__ int tile_columns(bool gated) {
-    return gated ? TILE / 2 : TILE;
-}
-
-/* Finishes and stores y[m][column r of a tile], where sum(i) is the sum of row i of that tile. */
-template <class T, class Sum>
-__device__ __forceinline__ void store_output(const Product<T> &p, int m, int tile, int r, Sum sum) {
-    const int N = p.w.N, n = tile * tile_columns(p.w.gated) + r;
-    if (m >= p.M || n >= N) return;
-    float value = sum(r);
-    if (p.end.bias) value = value + p.end.bias[n];
-    if (p.w.gated) {
-        float up = sum(r + TILE / 2);
-        if (p.end.bias) up = up + p.end.bias[N + n];
-        value = silu(value) * up;
-    }
-    const size_t at = (size_t)m * N + n;
-    if (p.end.residual) value = value + to_float(static_cast<const T *>(p.end.residual)[at]);
-    if (p.end.float_out)
-        static_cast<float *>(p.y)[at] = value;
-    else
-        static_cast<T *>(p.y)[at] = from_float<T>(value);
-}
-
-/* ---- the kernels' launchers ----------------------------------------------------------------- */
-
-/* For n matrices of one of the mma formats, up to GEMM_SKINNY_ROWS rows, and for any number; and
- * for one of GEMM_FLOAT. */
-void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
-void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
-void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 
 #endif

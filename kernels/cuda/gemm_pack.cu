@@ -17,17 +17,15 @@ struct Packing {
 
 /* The source of a row of a tile, or NULL where there is none. */
 __device__ static const uint8_t *source_row(const Packing &p, int tile, int r, int *number) {
-    const int part = p.w.gated ? r / GROUP : 0, columns = tile_columns(p.w.gated);
-    *number = tile * columns + r % columns;
+    *number = tile * TILE + r;
     if (*number >= p.count) return nullptr;
-    return static_cast<const uint8_t *>(p.from.rows[part]) + *number * p.row_bytes;
+    return static_cast<const uint8_t *>(p.from.rows) + *number * p.row_bytes;
 }
 
 /* fp8: the scale of a weight. */
-__device__ static float scale_of_fp8(const Packing &p, int part, int number, int k) {
+__device__ static float scale_of_fp8(const Packing &p, int number, int k) {
     const int across = (p.w.K + p.from.scale_columns - 1) / p.from.scale_columns;
-    return p.from
-        .scales[part][(size_t)(number / p.from.scale_rows) * across + k / p.from.scale_columns];
+    return p.from.scales[(size_t)(number / p.from.scale_rows) * across + k / p.from.scale_columns];
 }
 
 /* The e4m3 number as a float: a half with a too small exponent. */
@@ -40,7 +38,7 @@ __device__ static float source_value(const Packing &p, int tile, int r, int k) {
     const uint8_t *row = source_row(p, tile, r, &number);
     if (!row || k >= p.w.K) return 0.0f;
     if (!p.from.fp8) return weight_at(p.from.type, row, k);
-    return value_of_fp8(row[k]) * scale_of_fp8(p, p.w.gated ? r / GROUP : 0, number, k);
+    return value_of_fp8(row[k]) * scale_of_fp8(p, number, k);
 }
 
 /* ---- codes ---------------------------------------------------------------------------------- */
@@ -99,8 +97,7 @@ __device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int s
     const uint8_t *row = rows.row[side];
     const int i = 2 * fold + side;
     if constexpr (F::FOLDS == 1)
-        w.scale[side] =
-            __float_as_uint(scale_of_fp8(p, p.w.gated ? side : 0, rows.number[side], k));
+        w.scale[side] = __float_as_uint(scale_of_fp8(p, rows.number[side], k));
     else if constexpr (F::FOLDS == 4)
         put_byte(w.scale, i, Source<DTYPE_Q6_K>::scale_code(row, k));
     else if constexpr (F::SUPER != 0) {
@@ -261,16 +258,14 @@ static int ranges_for(int tiles, int slabs) {
 }
 
 size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_source *source, int N,
-                 int K, bool gated) {
+                 int K) {
     assert(N > 0 && K > 0);
     *w = {};
     w->format = format_for(act, source);
     w->act = act;
     w->N = N;
     w->K = K;
-    w->gated = gated;
-    const int columns = gated ? TILE / 2 : TILE;
-    w->tiles = (N + columns - 1) / columns;
+    w->tiles = (N + TILE - 1) / TILE;
     w->slabs = (K + SLAB - 1) / SLAB;
     w->ranges = ranges_for(w->tiles, w->slabs);
     w->scale_slabs = 1;
@@ -292,12 +287,11 @@ void gemm_place(struct gemm_weights *w, void *memory) {
 
 void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, int first, int count,
                cudaStream_t stream) {
-    const int columns = w->gated ? TILE / 2 : TILE;
-    assert(first % columns == 0 && first + count <= w->N);
-    assert(count % columns == 0 || first + count == w->N);
+    assert(first % TILE == 0 && first + count <= w->N);
+    assert(count % TILE == 0 || first + count == w->N);
     const size_t row_bytes = source->fp8 ? (size_t)w->K : dtype_bytes(source->type, (size_t)w->K);
-    const Packing p = {*w, *source, row_bytes, first / columns, count};
-    const unsigned tiles = (unsigned)((count + columns - 1) / columns);
+    const Packing p = {*w, *source, row_bytes, first / TILE, count};
+    const unsigned tiles = (unsigned)((count + TILE - 1) / TILE);
     if (is_rows(w)) {
         for_activation(w->act, [&](auto zero) {
             launch(pack_rows_kernel<decltype(zero)>, dim3(tiles * TILE), dim3(PACK_THREADS), 0,

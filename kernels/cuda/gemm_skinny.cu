@@ -1,12 +1,15 @@
 /* Products for up to 16 rows, bound by the reading of the weights.
  *
- * A block is one tile of 16 outputs, a warp one range of its slabs. Each warp reads its weights
- * once, in pieces of 512 bytes, with several slabs under way, and the rows of x beside them, which
- * all blocks share and the caches hold. At the end the ranges' sums meet in shared memory and are
- * added in the order of the ranges. */
-#include "kernels/cuda/gemm_format.cuh"
+ * A block is one tile of 16 outputs, or that tile of both matrices of a pair; a warp is one range
+ * of a tile's slabs. Each warp reads its weights once, in pieces of 512 bytes, with several slabs
+ * under way, and the rows of x beside them, which all blocks share and the caches hold. At the end
+ * the ranges' sums meet in shared memory and are added in the order of the ranges.
+ *
+ * Where x is to be normed first, each block does that for itself, into shared memory, while its
+ * first weights are on their way: with the sums of norm_kernel, so that the bits are the same. */
+#include "kernels/cuda/gemm_product.cuh"
+#include "kernels/cuda/norm.cuh"
 
-constexpr int MOST_WARPS = 16;
 constexpr int SUMS_WIDE = TILE + 4; /* keeps the lanes that write in different banks */
 
 /* A lane's runs of a row of x: where the first begins, and how many columns follow from there. */
@@ -47,61 +50,141 @@ __device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> 
                                           slab * SLAB + run_column<F>(part, i, 0));
 }
 
-/* The sums of a warp's range of a tile. Weights are under way for AHEAD slabs, x for one. The first
- * weights are asked for before the grid in front has ended, which makes x. */
+/* A warp's work: slabs begin .. end of a tile. Weights are under way for AHEAD of them. */
+template <class F> struct Range {
+    const struct gemm_weights &w;
+    const Place tile;
+    const int begin, end;
+    Slab<F> slab[F::AHEAD];
+    __device__ __forceinline__ void load(int i, int number, int lane) {
+        if constexpr (F::ROWS)
+            load_rows(slab[i], tile.codes, w.K, number, lane);
+        else
+            load_slab<F, true>(slab[i], place_of_slab<F>(w, tile, number), lane);
+    }
+    __device__ __forceinline__ void load_first(int lane) {
+#pragma unroll
+        for (int i = 0; i < F::AHEAD; i++)
+            if (begin + i < end) load(i, begin + i, lane);
+    }
+};
+
+/* The sums of a range whose first weights are under way; x is, for one slab. Rows of x are `apart`
+ * elements from one another. */
 template <class F, class T, int C, bool ALIGNED>
-__device__ __forceinline__ void sum_range(float (&acc)[C][4], const Product<T> &p, int begin,
-                                          int end, int tile_number, int lane) {
+__device__ __forceinline__ void sum_range(float (&acc)[C][4], Range<F> &range, const T *from,
+                                          int apart, int M, int lane) {
     static_assert(F::AHEAD % 2 == 0, "x has two places");
-    const Place tile = place_of_tile<F>(p.w, tile_number);
-    auto load = [&](Slab<F> &to, int slab) {
-        load_slab<F, true>(to, place_of_slab<F>(p.w, tile, slab), lane);
-    };
     Row<T> rows[C];
 #pragma unroll
     for (int c = 0; c < C; c++) {
         const int m = c * GROUP + lane / 4, t = lane % 4;
-        rows[c].at = p.x + (size_t)(m < p.M ? m : 0) * p.w.K + t * F::RUN;
-        rows[c].left = (m < p.M ? p.w.K : 0) - t * F::RUN;
+        rows[c].at = from + (size_t)(m < M ? m : 0) * apart + t * F::RUN;
+        rows[c].left = (m < M ? range.w.K : 0) - t * F::RUN;
     }
-    Slab<F> w[F::AHEAD];
     SlabColumns<F, C> x[2];
-#pragma unroll
-    for (int i = 0; i < F::AHEAD; i++)
-        if (begin + i < end) load(w[i], begin + i);
-    grid_wait();
-    load_columns<F, ALIGNED>(x[0], rows, begin);
-    for (int slab = begin; slab < end; slab += F::AHEAD) {
+    load_columns<F, ALIGNED>(x[0], rows, range.begin);
+    for (int slab = range.begin; slab < range.end; slab += F::AHEAD) {
 #pragma unroll
         for (int i = 0; i < F::AHEAD; i++) {
             const int here = slab + i;
-            if (here >= end) break;
-            if (here + 1 < end) load_columns<F, ALIGNED>(x[(i + 1) % 2], rows, here + 1);
+            if (here >= range.end) break;
+            if (here + 1 < range.end) load_columns<F, ALIGNED>(x[(i + 1) % 2], rows, here + 1);
 #pragma unroll
             for (int part = 0; part < PARTS<F>; part++) {
                 float sums[C][2];
 #pragma unroll
                 for (int c = 0; c < C; c++) sum_columns<F, T>(sums[c], x[i % 2][part][c]);
-                multiply<F, T, C>(acc, w[i], part, x[i % 2][part], sums);
+                multiply<F, T, C>(acc, range.slab[i], part, x[i % 2][part], sums);
             }
-            if (here + F::AHEAD < end) load(w[i], here + F::AHEAD);
+            if (here + F::AHEAD < range.end) range.load(i, here + F::AHEAD, lane);
         }
     }
 }
 
-template <class F, class T, int C, bool ALIGNED>
+/* ---- the norm ------------------------------------------------------------------------------- */
+
+/* How far apart normed rows stand: whole slabs, and what puts two rows that are read at once into
+ * different banks. */
+__host__ __device__ __forceinline__ int normed_wide(int slabs) {
+    return slabs * SLAB + SLAB / 2;
+}
+
+/* Puts the normed rows of x into shared memory, for the whole block. A warp does the work of one
+ * warp of norm_kernel for one row, then of another. `parts` is [M][NORM_WARPS]. */
+template <class T>
+__device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> &p,
+                                          const struct norm &norm) {
+    constexpr int N = Vec16<T>::N;
+    const int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+    const int K = p.w.K, wide = normed_wide(p.w.slabs);
+    for (int i = threadIdx.x / WARP; i < p.M * NORM_WARPS; i += warps) {
+        const int m = i / NORM_WARPS, first = (i % NORM_WARPS * WARP + lane) * N;
+        float squares = 0.0f;
+        for (int k = first; k < K; k += NORM_THREADS * N) {
+            const Vec16<T> in = load16(p.x + (size_t)m * K + k);
+            store16(to + m * wide + k, in);
+#pragma unroll
+            for (int e = 0; e < N; e++) squares = norm_add_square(squares, to_float(in.v[e]));
+        }
+        squares = warp_sum(squares);
+        if (lane == 0) parts[i] = squares;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x / WARP; i < p.M * NORM_WARPS; i += warps) {
+        const int m = i / NORM_WARPS, first = (i % NORM_WARPS * WARP + lane) * N;
+        const float part = lane < NORM_WARPS ? parts[m * NORM_WARPS + lane] : 0.0f;
+        const float r = norm_factor(warp_sum(part), K, norm.epsilon);
+        for (int k = first; k < K; k += NORM_THREADS * N) { /* what the lane has put there */
+            Vec16<T> v = load16(to + m * wide + k);
+#pragma unroll
+            for (int e = 0; e < N; e += 4) {
+                const Vec<float, 4> gain = load_vec<4>(norm.gain + k + e);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    v.v[e + j] = from_float<T>(norm_value(to_float(v.v[e + j]), r, gain.v[j]));
+            }
+            store16(to + m * wide + k, v);
+        }
+    }
+    __syncthreads();
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+/* The warps that a block needs for a product. */
+template <class T> __host__ __device__ __forceinline__ int warps_of(const Product<T> &p) {
+    return p.w.ranges << p.pair;
+}
+
+template <class F, class T, int C, bool ALIGNED, bool NORMED>
 __global__ void __launch_bounds__(MOST_WARPS *WARP)
     skinny_kernel(const __grid_constant__ Products<T> all) {
     constexpr int ROWS = C * GROUP;
     grid_let_next();
-    float *sums = dyn_smem<float>(); /* [ranges][ROWS][SUMS_WIDE] */
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
     const Product<T> &p = all.of[number];
-    if (warp < p.w.ranges) { /* another product of the launch may have more */
+    const int ranges = p.w.ranges, slabs = p.w.slabs, up = warp >= ranges && p.pair;
+    const int mine = warp - (up ? ranges : 0); /* another product of the launch may have more */
+    const struct gemm_weights &w = up ? p.up : p.w;
+    Range<F> range = {w, place_of_tile<F>(w, tile), range_start(slabs, ranges, min(mine, ranges)),
+                      range_start(slabs, ranges, min(mine + 1, ranges))};
+    range.load_first(lane); /* before the grid in front has ended, which makes x */
+    grid_wait();
+    const T *x = p.x;
+    int apart = p.w.K;
+    float *sums = dyn_smem<float>(); /* [warps][ROWS][SUMS_WIDE] */
+    if constexpr (NORMED) {
+        T *normed = dyn_smem<T>();
+        apart = normed_wide(slabs);
+        sums = reinterpret_cast<float *>(normed + p.M * apart);
+        norm_rows(normed, sums, p, all.norm);
+        x = normed;
+    }
+    if (mine < ranges) {
         float acc[C][4] = {};
-        sum_range<F, T, C, ALIGNED>(acc, p, range_start(p.w.slabs, p.w.ranges, warp),
-                                    range_start(p.w.slabs, p.w.ranges, warp + 1), tile, lane);
+        sum_range<F, T, C, ALIGNED>(acc, range, x, apart, p.M, lane);
 #pragma unroll
         for (int c = 0; c < C; c++)
 #pragma unroll
@@ -109,17 +192,14 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
                 const int m = c * GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
                 sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
             }
-    } else {
-        grid_wait();
     }
     __syncthreads();
-    const int columns = tile_columns(p.w.gated);
-    for (int i = threadIdx.x; i < ROWS * columns; i += blockDim.x) {
-        const int m = i / columns;
-        store_output(p, m, tile, i % columns, [&](int n) {
+    for (int i = threadIdx.x; i < ROWS * TILE; i += blockDim.x) {
+        const int m = i / TILE, n = i % TILE;
+        store_output(p, m, tile * TILE + n, [&](int part) {
             float total = 0.0f;
-            for (int range = 0; range < p.w.ranges; range++)
-                total = total + sums[(range * ROWS + m) * SUMS_WIDE + n];
+            for (int r = part * ranges; r < (part + 1) * ranges; r++)
+                total = total + sums[(r * ROWS + m) * SUMS_WIDE + n];
             return total;
         });
     }
@@ -128,34 +208,54 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
 /* ---- launching ------------------------------------------------------------------------------ */
 
 template <class F, class T, int C> static void skinny(const Products<T> &all, cudaStream_t stream) {
-    int ranges = 0;
-    for (const Product<T> &p : all.of) ranges = p.w.ranges > ranges ? p.w.ranges : ranges;
-    const size_t smem = sizeof(float) * ranges * C * GROUP * SUMS_WIDE;
-    auto kernel = skinny_kernel<F, T, C, true>;
+    int warps = 0;
+    for (const Product<T> &p : all.of) warps = warps_of(p) > warps ? warps_of(p) : warps;
+    assert(warps <= MOST_WARPS);
+    const Product<T> &p = *all.of;
+    size_t smem = sizeof(float) * warps * C * GROUP * SUMS_WIDE;
+    auto kernel = skinny_kernel<F, T, C, true, false>;
     if constexpr (F::ANY_K)
-        if (all.of->w.K % F::RUN != 0) kernel = skinny_kernel<F, T, C, false>;
-    launch(kernel, dim3(all.first[GEMM_MOST_JOBS]), dim3(ranges * WARP), smem, stream, all);
+        if (p.w.K % F::RUN != 0) kernel = skinny_kernel<F, T, C, false, false>;
+    if (all.norm.gain) {
+        kernel = skinny_kernel<F, T, C, true, true>;
+        smem += sizeof(T) * p.M * normed_wide(p.w.slabs);
+    }
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
+    launch(kernel, dim3(all.first[GEMM_MOST_JOBS]), dim3(warps * WARP), smem, stream, all);
 }
 
 template <class T>
-static void skinny_of(const struct gemm_job *jobs, int n, const void *x, int M,
-                      cudaStream_t stream) {
-    const Products<T> all = products_of<T>(jobs, n, x, M, 1);
-    for_format(jobs->w->format, [&](auto format) {
+static void skinny_of(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm,
+                      int M, cudaStream_t stream) {
+    Products<T> all = products_of<T>(jobs, n, x, M, 1);
+    if (norm) all.norm = *norm;
+    auto run = [&](auto format) {
         using F = decltype(format);
         if (M <= GROUP)
             skinny<F, T, 1>(all, stream);
         else
             skinny<F, T, 2>(all, stream);
-    });
+    };
+    if (jobs->w->format == GEMM_ROWS)
+        run(FormatRows());
+    else
+        for_format(jobs->w->format, run);
 }
 
-void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
+/* A row's padding is what K lacks to a slab, and half of one. */
+static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) + GEMM_NORM_BYTES +
+                      GEMM_SKINNY_ROWS * (SLAB + SLAB / 2) * 2 <=
+                  99 << 10,
+              "what the smallest of the devices has");
+static_assert(NORM_WARPS <= SUMS_WIDE, "the parts of a row's squares have room among the sums");
+
+void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+                 cudaStream_t stream) {
     static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) <= DEFAULT_SMEM, "sums fit");
     assert(M <= GEMM_SKINNY_ROWS);
-    for (int i = 0; i < n; i++) assert(jobs[i].w->ranges <= MOST_WARPS);
+    assert(!norm || (uintptr_t)norm->gain % 16 == 0);
     if (jobs->w->act == DTYPE_F16)
-        skinny_of<__half>(jobs, n, x, M, stream);
+        skinny_of<__half>(jobs, n, x, norm, M, stream);
     else
-        skinny_of<__nv_bfloat16>(jobs, n, x, M, stream);
+        skinny_of<__nv_bfloat16>(jobs, n, x, norm, M, stream);
 }

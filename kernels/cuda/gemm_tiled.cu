@@ -4,7 +4,7 @@
  * STAGES buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of
  * rows. Sums run over a range of slabs and are added to the total in the order of the ranges, as
  * the skinny kernel does it. */
-#include "kernels/cuda/gemm_format.cuh"
+#include "kernels/cuda/gemm_product.cuh"
 
 /* NB tiles by MB groups of 8 rows a block, NT by C a warp. */
 template <int NB_, int MB_, int NT_, int C_, int STAGES_> struct Shape {
@@ -55,15 +55,19 @@ __device__ __forceinline__ void fill_x(uint8_t *stage, const Product<T> &p, int 
     }
 }
 
-/* Copies BYTES of each of the block's tiles, one after another; of tiles that are not, zeros. */
+/* Copies BYTES of each of the block's tiles, one after another; of tiles that are not, zeros. Those
+ * of a pair take turns, which makes 1 of `pair`: the one's are at `first`, the other's at
+ * `second`. */
 template <int BYTES, class S>
-__device__ __forceinline__ void fill_part(uint8_t *to, const uint8_t *first, size_t apart,
-                                          int tiles) {
+__device__ __forceinline__ void fill_part(uint8_t *to, const uint8_t *first, const uint8_t *second,
+                                          size_t apart, int pair, int tiles) {
     constexpr int EACH = BYTES / 16;
     if constexpr (EACH != 0)
         for (int i = threadIdx.x; i < S::NB * EACH; i += S::THREADS) {
-            const bool there = i / EACH < tiles;
-            cp_async16(to + i * 16, first + (there ? i / EACH * apart + i % EACH * 16 : 0),
+            const int place = i / EACH, tile = place >> pair;
+            const uint8_t *from = place & pair ? second : first;
+            const bool there = tile < tiles;
+            cp_async16(to + i * 16, from + (there ? tile * apart + i % EACH * 16 : 0),
                        there ? 16 : 0);
         }
 }
@@ -72,13 +76,17 @@ template <class F, class T, class S>
 __device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, int tile,
                                            int slab) {
     using R = Ring<F, S>;
-    const int tiles = p.w.tiles - tile;
+    const int tiles = p.w.tiles - tile, pair = p.pair;
     const Place from = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile), slab);
     const Place next = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile + 1), slab);
+    const Place up = place_of_slab<F>(p.up, place_of_tile<F>(p.up, tile), slab);
     fill_x<F, T, S>(stage, p, slab);
-    fill_part<F::CODE_BYTES, S>(stage + R::CODES, from.codes, next.codes - from.codes, tiles);
-    fill_part<F::SCALE_BYTES, S>(stage + R::SCALES, from.scales, next.scales - from.scales, tiles);
-    fill_part<F::SUPER_BYTES, S>(stage + R::SUPERS, from.supers, next.supers - from.supers, tiles);
+    fill_part<F::CODE_BYTES, S>(stage + R::CODES, from.codes, up.codes, next.codes - from.codes,
+                                pair, tiles);
+    fill_part<F::SCALE_BYTES, S>(stage + R::SCALES, from.scales, up.scales,
+                                 next.scales - from.scales, pair, tiles);
+    fill_part<F::SUPER_BYTES, S>(stage + R::SUPERS, from.supers, up.supers,
+                                 next.supers - from.supers, pair, tiles);
 }
 
 /* ---- using it ------------------------------------------------------------------------------- */
@@ -158,11 +166,11 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, int first_tile
                     total.v[n][c][i];
             }
     __syncthreads();
-    const int columns = tile_columns(p.w.gated), wide = S::NB * columns;
+    const int wide = S::NB * TILE >> p.pair;
     for (int i = threadIdx.x; i < S::ROWS * wide; i += S::THREADS) {
-        const int m = i / wide, here = i % wide / columns;
-        store_output(p, (int)blockIdx.x * S::ROWS + m, first_tile + here, i % columns,
-                     [&](int r) { return sums[m * S::SUMS_WIDE + here * TILE + r]; });
+        const int m = i / wide, n = i % wide, tile_sums = (n / TILE << p.pair) * TILE + n % TILE;
+        store_output(p, (int)blockIdx.x * S::ROWS + m, first_tile * TILE + n,
+                     [&](int up) { return sums[m * S::SUMS_WIDE + tile_sums + up * TILE]; });
     }
 }
 
@@ -174,7 +182,8 @@ __global__ void __launch_bounds__(S::THREADS)
     uint8_t *ring = dyn_smem<uint8_t>();
     const int number = number_of(all, (int)blockIdx.y);
     const Product<T> &p = all.of[number];
-    const int tile = ((int)blockIdx.y - all.first[number]) * S::NB; /* the block's first */
+    /* the block's first */
+    const int tile = ((int)blockIdx.y - all.first[number]) * (S::NB >> p.pair);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, slabs = p.w.slabs;
     Totals<S> total = {};
     float acc[S::NT][S::C][4] = {};

@@ -18,9 +18,9 @@ struct head_group {
 };
 
 /* Queries are changed in place; keys and values are read and go to the cache, or back in place
- * where `cache` is NULL. Into a cache of e4m3 they go by way of their own place, rounded to `act`,
- * and a second launch: a block's scale is that of a prepared vector. Bias, norm and turn come in
- * this order; what the turn does not reach (above D_rope) stays. */
+ * where `cache` is NULL. In a cache of e4m3 a row at offset 0 sets its block's scales (kv_scale),
+ * of the vector as it is when prepared and rounded to `act`. Bias, norm and turn come in this
+ * order; what the turn does not reach (above D_rope) stays. */
 struct heads_args {
     struct head_group q, k, v;
     int M, D, D_rope; /* D_rope 0: nothing is turned */

@@ -27,11 +27,11 @@ static struct gemm_source quantised(struct staging *staging, const struct gemm_s
                                     int count) {
     uint8_t *codes = staging->device + staging->half_bytes;
     float *scales = (float *)(codes + staging->half_bytes / 2);
-    quantise_e4m3(codes, scales, from->type, from->rows[0], count, K, staging->stream);
+    quantise_e4m3(codes, scales, from->type, from->rows, count, K, staging->stream);
     struct gemm_source made = {};
     made.fp8 = true;
-    made.rows[0] = codes;
-    made.scales[0] = scales;
+    made.rows = codes;
+    made.scales = scales;
     made.scale_rows = 1;
     made.scale_columns = K;
     return made;
@@ -68,7 +68,7 @@ static enum status pack_parts(const struct gemm_weights *w, struct staging *stag
         const int count = (int)(left < at_once ? left : at_once);
         struct gemm_source source = {};
         source.type = type;
-        source.rows[0] =
+        source.rows =
             bring(staging, origin, first * row_bytes, (first + (size_t)count) * row_bytes);
         if (fp8) source = quantised(staging, &source, w->K, count);
         gemm_pack(w, &source, (int)first, count, staging->stream);
@@ -76,7 +76,7 @@ static enum status pack_parts(const struct gemm_weights *w, struct staging *stag
     return STATUS_OK;
 }
 
-static enum status make(struct matrix **out, struct staging *staging, enum dtype act,
+static enum status make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
                         enum dtype type, int N, int K, const struct origin *origin,
                         enum matrix_form form, struct err *err) {
     static const struct room weights = {
@@ -88,9 +88,10 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     struct gemm_source source = {};
     source.type = type;
     source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
+    source.cublas = cublas && !source.fp8 && act != DTYPE_F32 && dtype_block_elements(type) == 1;
     source.scale_rows = 1;
     source.scale_columns = K;
-    made.bytes = gemm_plan(&made.packed, act, &source, N, K, false);
+    made.bytes = gemm_plan(&made.packed, act, &source, N, K);
     status = room_device(&made.memory, made.bytes, &weights, err);
     if (status) return status;
     gemm_place(&made.packed, made.memory);
@@ -104,20 +105,20 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     return STATUS_OK;
 }
 
-enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act,
+enum status matrix_make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
                         struct err *err) {
     const struct origin origin = {(const uint8_t *)rows, NULL};
-    return make(out, staging, act, type, N, K, &origin, form, err);
+    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
 }
 
 enum status matrix_make_random(struct matrix **out, struct staging *staging, enum dtype act,
-                               enum dtype type, int N, int K, uint64_t seed, enum matrix_form form,
-                               struct err *err) {
+                               bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                               enum matrix_form form, struct err *err) {
     struct random_weights random;
     random_weights_plan(&random, type, K, seed);
     const struct origin origin = {NULL, &random};
-    return make(out, staging, act, type, N, K, &origin, form, err);
+    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
 }
 
 void matrix_drop(struct matrix *matrix) {

@@ -4,11 +4,10 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 /* ---- norms ---------------------------------------------------------------------------------- */
-
-enum { NORM_THREADS = 256 };
 
 /* One block a row. The sums need the whole row before the first output, so it waits in shared
  * memory, as floats. */
@@ -34,7 +33,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
             const float value = to_float(in.v[i]);
             row[k + i] = value;
             sum = sum + value;
-            squares = fmaf(value, value, squares);
+            squares = norm_add_square(squares, value);
         }
     }
     float mean = 0.0f;
@@ -43,17 +42,14 @@ __global__ void __launch_bounds__(NORM_THREADS)
         squares = 0.0f;
         for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N)
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                const float apart = row[k + i] - mean;
-                squares = fmaf(apart, apart, squares);
-            }
+            for (int i = 0; i < N; i++) squares = norm_add_square(squares, row[k + i] - mean);
     }
-    const float r = 1.0f / sqrtf(block_sum<NORM_THREADS>(squares) / (float)K + epsilon);
+    const float r = norm_factor(block_sum<NORM_THREADS>(squares), K, epsilon);
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
         Vec<T, N> out;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float value = (row[k + i] - mean) * r * gain[k + i];
+            float value = norm_value(row[k + i] - mean, r, gain[k + i]);
             if (LAYER) value = value + bias[k + i];
             out.v[i] = from_float<T>(value);
         }

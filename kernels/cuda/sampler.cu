@@ -164,6 +164,7 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         if (lent) s->slot[i] = lend_slot(s, sample->sequence);
         struct slot *slot = &s->slots[s->slot[i]];
         s->anew[i] = lent || !is_next(slot, sample);
+        assert(!sample->late || !s->anew[i]); /* no history could make the counts */
         *slot = {sample->sequence, sample->n_prompt, sample->n_output + 1, !sample->shared,
                  s->n_launches};
     }

@@ -2,6 +2,8 @@
  * when asked for and not before, that it is told the right shapes, and what happens where it is
  * not. */
 #include <cublas_v2.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cublas.cuh"
@@ -12,7 +14,7 @@
 
 static int looked_up, products;
 static bool is_missing, is_broken;
-static cudaStream_t chosen;
+static cudaStream_t chosen, expected; /* NULL: one that the test does not know */
 
 static cublasStatus_t create(cublasHandle_t *handle) {
     *handle = reinterpret_cast<cublasHandle_t>(&looked_up);
@@ -39,12 +41,14 @@ static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperat
                               const void *beta, void *c, cudaDataType c_type, int ldc,
                               cublasComputeType_t compute, cublasGemmAlgo_t) {
     products++;
-    ck_assert(chosen == test_stream());
+    ck_assert(chosen && (!expected || chosen == expected));
     ck_assert(ta == CUBLAS_OP_T && tb == CUBLAS_OP_N && compute == CUBLAS_COMPUTE_32F);
-    ck_assert(*static_cast<const float *>(alpha) == 1 && *static_cast<const float *>(beta) == 0);
+    const float before = *static_cast<const float *>(beta);
+    ck_assert(*static_cast<const float *>(alpha) == 1 && (before == 0 || before == 1));
     CUDA_OK(cudaStreamSynchronize(chosen));
     floats A = download(a_type, a, (size_t)(lda * m)), B = download(b_type, b, (size_t)(ldb * n));
     floats C((size_t)(ldc * n));
+    if (before == 1) C = download(c_type, c, C.size());
     for (int j = 0; j < n; j++)
         for (int i = 0; i < m; i++)
             for (int l = 0; l < k; l++)
@@ -66,6 +70,7 @@ static void *find(const char *name) {
 static void start(bool missing, bool broken) {
     looked_up = products = 0;
     is_missing = missing, is_broken = broken;
+    expected = test_stream();
     cublas_find_with(find);
 }
 
@@ -81,10 +86,10 @@ static void check(enum dtype act, int M, bool asked, bool float_out, enum gemm_f
     for (int turn = 0; turn < 2; turn++) {
         struct gemm_source source = {};
         source.type = DTYPE_F32;
-        source.rows[0] = rows.data;
+        source.rows = rows.data;
         source.cublas = asked && turn == 0;
         struct gemm_weights w;
-        buffer memory(gemm_plan(&w, act, &source, N, K, false));
+        buffer memory(gemm_plan(&w, act, &source, N, K));
         if (turn == 0) ck_assert_int_eq(w.format, format);
         gemm_place(&w, memory.data);
         gemm_pack(&w, &source, 0, N, test_stream());
@@ -126,6 +131,115 @@ START_TEST(without_it_products_are_ours) {
 }
 END_TEST
 
+/* ---- the backend ---------------------------------------------------------------------------- */
+
+enum { B_K = 128, B_F = 48, B_ROWS = 40 };
+
+static enum status open_backend_of(struct backend **b, enum dtype act, bool free_order,
+                                   struct err *err) {
+    struct backend_config config = {1, nullptr, B_ROWS, B_K, act, 1, B_ROWS, 1};
+    config.free_order = free_order;
+    return backend_cuda_open(b, &config, err);
+}
+
+/* x after a gated MLP and a product that is added, all of matrices of one type. */
+static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M) {
+    struct err err;
+    const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_AS_FILED;
+    uint64_t state = 8;
+    const int N[] = {B_F, B_F, B_K, B_K}, K[] = {B_K, B_K, B_F, B_K};
+    struct matrix *w[4];
+    for (int i = 0; i < 4; i++) {
+        void *rows = random_weights(&state, type, (size_t)(N[i] * K[i]));
+        const enum dtype kept = K[i] % dtype_block_elements(type) ? DTYPE_F32 : type;
+        const floats plain = random_vector(&state, (size_t)(N[i] * K[i]));
+        const void *from = kept == type ? rows : plain.data();
+        ck_assert_int_eq(b->ops->matrix_new(b, &w[i], kept, N[i], K[i], from, form, &err),
+                         STATUS_OK);
+        free(rows);
+    }
+    floats gains(B_K, 0.5f);
+    const auto x = packed(
+        act, rounded(DTYPE_BF16, rounded(DTYPE_F16, random_vector(&state, (size_t)(M * B_K)))));
+    float *gain = static_cast<float *>(b->ops->buffer_new(b, B_K * 4));
+    float *rows = static_cast<float *>(b->ops->buffer_new(b, x.size()));
+    b->ops->upload(b, gain, gains.data(), B_K * 4);
+    b->ops->upload(b, rows, x.data(), x.size());
+    const struct norm norm = {gain, 1e-5f};
+    products = 0;
+    b->ops->gated_mlp(b, rows, &norm, w[0], w[1], w[2], M);
+    float *other = static_cast<float *>(b->ops->buffer_new(b, x.size()));
+    b->ops->matmul(b, &other, rows, &norm, &w[3], 1, M);
+    b->ops->matmul_add(b, rows, other, w[3], M);
+    std::vector<uint8_t> got(x.size());
+    b->ops->download(b, got.data(), rows, got.size());
+    for (struct matrix *one : w) b->ops->matrix_free(b, one);
+    b->ops->buffer_free(b, gain, B_K * 4);
+    b->ops->buffer_free(b, rows, x.size());
+    b->ops->buffer_free(b, other, x.size());
+    backend_close(b);
+    return unpacked(act, got);
+}
+
+static floats run_cuda(bool free_order, enum dtype act, enum dtype type, int M, int *by_library) {
+    struct backend *b;
+    struct err err;
+    ck_assert_msg(open_backend_of(&b, act, free_order, &err) == STATUS_OK, "%s", err.message);
+    const floats y = run_ops(b, act, type, M);
+    *by_library = products;
+    return y;
+}
+
+/* Of few rows our kernel reads the library's rows, where they are whole slabs: 128 are, 48 are not.
+ * Of many the library multiplies. What comes out is near. */
+static void check_ops(enum dtype act, enum dtype type, int M, int expected_products) {
+    start(false, false);
+    expected = nullptr;
+    int free_products, own_products;
+    struct backend *cpu = open_backend("plain", 1, B_ROWS, B_K);
+    const floats want = run_ops(cpu, DTYPE_F32, type, M);
+    const floats got = run_cuda(true, act, type, M, &free_products);
+    const floats own = run_cuda(false, act, type, M, &own_products);
+    ck_assert_int_eq(own_products, 0);
+    ck_assert_msg(free_products == expected_products, "%d products of %s, %d rows", free_products,
+                  dtype_name(type), M);
+    double size = 0;
+    for (float value : want) size = fmax(size, fabs((double)value));
+    const double off = act == DTYPE_F32 ? 1e-5 : 8 * rounding_of(act);
+    check_close(got, want, off, size, text("%d rows, %s", M, dtype_name(act)));
+    check_close(own, want, off, size, text("%d rows of our own, %s", M, dtype_name(act)));
+}
+
+START_TEST(a_backend_uses_it_for_floats) {
+    for (enum dtype act : {DTYPE_F16, DTYPE_BF16}) {
+        check_ops(act, DTYPE_F32, 5, 1);
+        check_ops(act, DTYPE_BF16, 16, 1);
+        check_ops(act, DTYPE_F16, 17, 5);
+        check_ops(act, DTYPE_F32, B_ROWS, 5);
+    }
+}
+END_TEST
+
+START_TEST(a_backend_does_not_use_it_for_others) {
+    check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 1);   /* the one of 48 columns is kept in float32 */
+    check_ops(DTYPE_F32, DTYPE_F32, B_ROWS, 0); /* as much memory between ops as there is */
+}
+END_TEST
+
+START_TEST(a_backend_says_that_it_is_not_there) {
+    for (bool broken : {false, true}) {
+        struct backend *b;
+        struct err err;
+        start(!broken, broken);
+        ck_assert_int_eq(open_backend_of(&b, DTYPE_BF16, true, &err), STATUS_USAGE);
+        ck_assert_str_eq(err.param, "deterministic");
+        ck_assert_ptr_nonnull(strstr(err.message, "cuBLAS could not be loaded"));
+        ck_assert_int_eq(open_backend_of(&b, DTYPE_BF16, false, &err), STATUS_OK);
+        backend_close(b);
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_gemm_cublas");
     TCase *cases = tcase_create("cublas");
@@ -133,6 +247,9 @@ int main() {
     tcase_add_test(cases, it_is_used_when_asked_for);
     tcase_add_test(cases, it_is_not_touched_unless_asked_for);
     tcase_add_test(cases, without_it_products_are_ours);
+    tcase_add_test(cases, a_backend_uses_it_for_floats);
+    tcase_add_test(cases, a_backend_does_not_use_it_for_others);
+    tcase_add_test(cases, a_backend_says_that_it_is_not_there);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

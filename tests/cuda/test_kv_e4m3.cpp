@@ -1,10 +1,10 @@
 /* Writing a cache of e4m3: each number within the format's rounding, scales from each block's first
  * vector, and the same bytes however a sequence was cut into steps. */
-#include "kernels/cuda/kv_e4m3.cuh"
-
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/kv_layout.cuh"
 #include "tests/cuda/support.h"
 
 enum { G = 3, D = 40, TOKENS = 23, N_BLOCKS = 30 };
@@ -26,13 +26,10 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
                               const std::vector<int> &ends) {
     const size_t elements = (size_t)(N_BLOCKS * G * B * D), heads = N_BLOCKS * G;
     buffer keys(elements), values(elements), key_scale(heads * 4), value_scale(heads * 4);
-    const struct kv_e4m3 layer = {G,
-                                  D,
-                                  B,
-                                  keys.as<__nv_fp8_e4m3>(),
-                                  values.as<__nv_fp8_e4m3>(),
-                                  key_scale.as<float>(),
-                                  value_scale.as<float>()};
+    struct kv_cache cache = {};
+    cache.config = {1, G, D, N_BLOCKS, B, DTYPE_E4M3};
+    cache.keys = keys.as<uint8_t>(), cache.values = values.as<uint8_t>();
+    cache.key_scale = key_scale.as<float>(), cache.value_scale = value_scale.as<float>();
     const std::vector<int32_t> slot = slots_of(B);
     int from = 0;
     for (int to : ends) {
@@ -41,8 +38,12 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
         };
         buffer step_k(rows(k)), step_v(rows(v));
         buffer step_slot(std::vector<int32_t>(slot.begin() + from, slot.begin() + to));
-        kv_write_e4m3(act, &layer, step_k.data, step_v.data, step_slot.as<int32_t>(), to - from,
-                      test_stream());
+        struct heads_args args = {};
+        args.k = {step_k.data, G, nullptr, nullptr};
+        args.v = {step_v.data, G, nullptr, nullptr};
+        args.M = to - from, args.D = D;
+        args.cache = &cache, args.slot = step_slot.as<int32_t>();
+        heads_prepare(act, &args, test_stream());
         finish();
         from = to;
     }

@@ -80,6 +80,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.known = q->tokens;
     if (q->in_step_before && !shared) {
         t.known.back() = UNKNOWN;
+        t.sample.late = true;
         w->n_unknown++;
     }
     q->sampling.bias = q->bias.data();

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "emu_count.h"
 #include "internal.h"
 
 extern uint3 blockDim, gridDim;
@@ -41,9 +42,12 @@ static std::vector<unsigned> block_order(size_t n) {
     return blocks;
 }
 
+static unsigned long grids_run;
+
 static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body,
                      bool begins_early) {
     device_scope scope;
+    grids_run++;
     const dim3 &grid = config.gridDim, &block = config.blockDim;
     gridDim = {grid.x, grid.y, grid.z};
     blockDim = {block.x, block.y, block.z};
@@ -107,3 +111,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
 }
 
 } // namespace emu
+
+unsigned long emu_grids_run(void) {
+    return emu::grids_run;
+}

@@ -1,6 +1,6 @@
 """Mutants of decode steps as graphs, of where a step's numbers lie, and of grids that begin early; tests/cuda_mutate.py says
 what the names mean."""
-UNITS = ["graph", "step", "attention_work", "backend", "heads", "kv_e4m3", "rows", "embed", "gemm_skinny"]
+UNITS = ["graph", "step", "attention_work", "backend", "heads", "rows", "embed", "gemm_skinny"]
 PROGRAMS = ["graph", "engine_graphs"]
 
 MUTANTS = [
@@ -19,7 +19,7 @@ MUTANTS = [
     ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graph->exec)"),
     ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graphs->failed)"),
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
-    ("backend.cu", "const int rows = b->times ? 0 : graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
+    ("backend.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
     ("backend.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
     ("backend.cu", "    cuda->laid_out = false;\n", ""),
     ("backend.cu", "    if (cuda->laid_out) return;\n", ""),
@@ -45,13 +45,9 @@ MUTANTS = [
     ("attention_work.cu", "args.table_stride = 1;", "args.table_stride = 2;"),
     # rows that are nobody's
     ("heads.cu", "    if (a.slot[m] < 0) return; /* nobody's row */\n", ""),
-    ("kv_e4m3.cu", "if (row >= M || slot[row] < 0) return;", "if (row >= M) return;"),
     # grids that begin early
     ("rows.cu", "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_begin();\n",
      "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_let_next();\n"),
     ("heads.cu", "prepare_kernel(const kernel_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const kernel_args<T> a) {\n"),
-    ("gemm_skinny.cu", "    grid_wait();\n    load_columns<F, ALIGNED>(x[0], rows, begin);\n",
-     "    load_columns<F, ALIGNED>(x[0], rows, begin);\n    grid_wait();\n"),
-    ("gemm_skinny.cu", "    } else {\n        grid_wait();\n    }\n", "    }\n",
-     "each matrix of the models has as many ranges as the launch has warps; cuda_gemm finds it"),
+    ("gemm_skinny.cu", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
 ]

@@ -1,5 +1,6 @@
 """Mutants of what is done to the vectors of heads; tests/cuda_mutate.py says what the names mean."""
 UNITS = ["heads"]
+PROGRAMS = ["heads", "kv_e4m3"]
 DROPS = ["heads.cu"]
 
 MUTANTS = [
@@ -10,8 +11,25 @@ MUTANTS = [
     ("heads.cu", "(turned ? a.D_rope : 0) + lane", "(turned ? a.D_rope + 1 : 0) + lane"),
     ("heads.cu", "if (head >= a.q.n + a.k.n + a.v.n) return;", "if (head > a.q.n + a.k.n + a.v.n) return;"),
     ("heads.cu", "offset = slot % a.block_size;", "offset = slot / a.block_size;"),
-    ("heads.cu", "((size_t)block * g.n + head) * a.block_size + offset", "((size_t)block * a.q.n + head) * a.block_size + offset"),
+    ("heads.cu", "(size_t)block * g.n + head;", "(size_t)block * a.q.n + head;"),
     ("heads.cu", "const bool turned = (is_q || is_k) && a.D_rope > 0;", "const bool turned = a.D_rope > 0;"),
-    ("heads.cu", "out[second] = from_float<OUT>(y * c + x * s);", "out[second] = from_float<OUT>(y * c - x * s);"),
+    ("heads.cu", "out.put(second, y * c + x * s);", "out.put(second, y * c - x * s);"),
     ("heads.cu", "g.bias + (size_t)head * a.D", "g.bias"),
+    # a cache of e4m3
+    ("heads.cu", "const int first = m - offset;", "const int first = m - offset + 1;"),
+    ("heads.cu", "if (first >= 0 && a.slot[first]", "if (a.slot[max(first, 0)]",
+     "a first row that is before the step is taken for row 0, whose slot is that of another block or another place in it"),
+    ("heads.cu", "a.slot[first] == a.slot[m] - offset", "a.slot[first] != a.slot[m]"),
+    ("heads.cu", "other.x -= (size_t)offset * g.n * a.D;", "other.x -= 0 * g.n;"),
+    ("heads.cu", "other.x -= (size_t)offset * g.n * a.D;", "other.x -= (size_t)(g.n ? offset : 0) * a.D;"),
+    ("heads.cu", "prepare_vector(largest, other, a, first, turned, lane);", "prepare_vector(largest, other, a, m, turned, lane);"),
+    ("heads.cu", "scale = kv_scale(warp_max(largest.most));", "scale = kv_scale(largest.most);"),
+    ("heads.cu", "fmaxf(most, fabsf(to_float(from_float<T>(x))))", "fmaxf(most, to_float(from_float<T>(x)))"),
+    ("heads.cu", "fmaxf(most, fabsf(to_float(from_float<T>(x))))", "fmaxf(most, fabsf(x))",
+     "a scale is a power of two: that it comes of the rounded number shows where the largest is rounded across one"),
+    ("heads.cu", "if (offset == 0 && lane == 0) *stored = scale;", "if (lane == 0) *stored = scale;",
+     "the same number, written over itself; within a step that is a race, which the checker sees only between values"),
+    ("heads.cu", "if (offset == 0 && lane == 0) *stored = scale;", ""),
+    ("heads.cu", "to_float(from_float<T>(x)) / scale", "x / scale"),
+    ("heads.cu", "(size_t)args->layer * (size_t)cache->config.n_blocks;", "0;"),
 ]

@@ -11,7 +11,7 @@ MUTANTS = [
     ("embed.cu", "if (k < w.K) row[k]", "row[k]"),
     ("embed.cu", "if (k + 1 < w.K)", "if (k < w.K)"),
     ("embed.cu", "a[2 * half + side]", "a[half + 2 * side]"),
-    ("embed.cu", "const int fold = step / PART_STEPS<F>;", "const int fold = 0;"),
+    ("embed.cu", "const int fold = step / PART_STEPS<F>;", "const int fold = 0 * step;"),
     ("embed.cu", "v = {v.x + min, v.y + min};", "v = {v.x + min, v.y};"),
     ("embed.cu", "k < K; k += EMBED_THREADS) to[k]", "k <= K; k += EMBED_THREADS) to[k]"),
     ("quantise.cu", "most = fmaxf(most, fabsf(weight_at(type, row, k)));", "most = fmaxf(most, weight_at(type, row, k));"),
@@ -21,7 +21,7 @@ MUTANTS = [
     ("quantise.cu", "if (threadIdx.x == 0) scales[blockIdx.x] = scale;", "if (threadIdx.x == 0) scales[0] = scale;"),
     ("staging.cu", "cuda_must(cudaEventSynchronize(staging->sent[half]), \"waiting for weights to be sent\");", ""),
     ("staging.cu", "staging->turn = 1 - half;", "", "the same half each time is waited for: it is slower"),
-    ("staging.cu", "left < COPY_BYTES ? left : COPY_BYTES", "COPY_BYTES"),
+    ("staging.cu", "left < COPY_BYTES ? left : COPY_BYTES", "left > 0 ? COPY_BYTES : left"),
     ("matrix.cu", "origin->rows + from, to - from", "origin->rows, to - from"),
-    ("matrix.cu", "quantise_e4m3(codes, scales, from->type, from->rows[0], count,", "quantise_e4m3(codes, scales, from->type, from->rows[0], count - 1,"),
+    ("matrix.cu", "quantise_e4m3(codes, scales, from->type, from->rows, count,", "quantise_e4m3(codes, scales, from->type, from->rows, count - 1,"),
 ]

@@ -1,0 +1,113 @@
+/* How many kernels a decode step runs for each layer: at most six. Models that are alike but for
+ * the number of their layers tell. */
+#include <check.h>
+#include <emu_count.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+enum { MOST_IN_DECODE = 6, MOST_ROWS = 40, BLOCK_SIZE = 4 };
+
+struct variety {
+    enum dtype dtype;
+    int K, F;
+    const char *dtype_name, *kv, *quantization;
+};
+static const struct variety varieties[] = {
+    {DTYPE_BF16, 64, 96, "bfloat16", "bfloat16", NULL},
+    {DTYPE_F16, 64, 96, "float16", "fp8", NULL},
+    {DTYPE_Q8_0, 64, 96, "bfloat16", "float16", NULL},
+    {DTYPE_Q4_1, 64, 96, "float16", "fp8_e4m3", NULL},
+    {DTYPE_BF16, 64, 96, "bfloat16", "fp8", "fp8"},
+};
+enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
+
+static struct engine *open_layers(const struct variety *v, int L) {
+    struct tiny_model tiny = {.V = 300,
+                              .K = v->K,
+                              .F = v->F,
+                              .L = L,
+                              .H = 4,
+                              .G = 2,
+                              .D = 16,
+                              .context_length = 64,
+                              .dtype = v->dtype,
+                              .seed = 1};
+    char *file = tiny_model_temporary(&tiny);
+    const struct engine_config config = {.model = file,
+                                         .threads = 1,
+                                         .dtype = v->dtype_name,
+                                         .quantization = v->quantization,
+                                         .kv_dtype = v->kv,
+                                         .max_num_seqs = MOST_ROWS,
+                                         .max_num_batched_tokens = MOST_ROWS,
+                                         .block_size = BLOCK_SIZE,
+                                         .kv_memory = 1 << 20,
+                                         .device = "cuda"};
+    struct engine *engine;
+    struct err err;
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    unlink(file);
+    free(file);
+    return engine;
+}
+
+/* A row of each of M sequences, at the beginning of a block of its own. */
+static void run_decode(struct engine *engine, int M) {
+    int32_t token[MOST_ROWS], position[MOST_ROWS], slot[MOST_ROWS], number[MOST_ROWS + 1];
+    for (int m = 0; m < M; m++) {
+        token[m] = TINY_BYTE + m;
+        position[m] = 0;
+        slot[m] = m * BLOCK_SIZE;
+    }
+    for (int m = 0; m <= M; m++) number[m] = m;
+    const struct step step = {.M = M,
+                              .token = token,
+                              .position = position,
+                              .slot = slot,
+                              .S = M,
+                              .row_start = number,
+                              .table = number,
+                              .table_stride = 1,
+                              .R = M,
+                              .logit_row = number};
+    engine_submit(engine, &step);
+    engine_wait(engine);
+}
+
+/* Kernels of a decode step of M rows. */
+static unsigned long kernels(const struct variety *v, int L, int M) {
+    struct engine *engine = open_layers(v, L);
+    const unsigned long before = emu_grids_run();
+    run_decode(engine, M);
+    const unsigned long ran = emu_grids_run() - before;
+    engine_close(engine);
+    return ran;
+}
+
+START_TEST(a_layer_is_six_kernels) {
+    const struct variety *v = &varieties[_i];
+    for (int M = 1; M <= 16; M += 5)
+        ck_assert_uint_eq(kernels(v, 3, M) - kernels(v, 1, M), 2 * MOST_IN_DECODE);
+}
+END_TEST
+
+/* Where the norms are kernels of their own. */
+START_TEST(of_many_rows_it_is_eight) {
+    ck_assert_uint_eq(kernels(&varieties[0], 3, 33) - kernels(&varieties[0], 1, 33),
+                      2 * (MOST_IN_DECODE + 2));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_launches");
+    TCase *cases = tcase_create("launches");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
+    tcase_add_test(cases, of_many_rows_it_is_eight);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}
