@@ -188,6 +188,8 @@ struct options {
     int max_mixed_prefill_tokens;  /* of prompts, where others decode; 0: as suits the device */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
+    double gpu_memory_utilization; /* share of a GPU's memory that may be taken */
+    int64_t swap_space;            /* bytes of the host; 0: none; -1 ("auto"): as is worth it */
     const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
     bool enable_prefix_caching;
     int steps_in_flight;      /* 1, 2; 0: as suits the device */

@@ -17,7 +17,7 @@ enum option_type {
     OPTION_LIST,   /* const char *, whole numbers with commas between them */
     OPTION_INT,    /* int */
     OPTION_INT64,  /* int64_t */
-    OPTION_SIZE,   /* int64_t, bytes; written as 2GiB, 512MB, 4096 */
+    OPTION_SIZE,   /* int64_t, bytes; written as 2GiB, 512MB, 4096; a min of -1: "auto" is -1 */
     OPTION_REAL,   /* double */
     OPTION_BOOL,   /* bool; the flags are --name and --no-name */
 };

@@ -98,12 +98,18 @@ static bool size_value(const char *text, double *out) {
 static enum status set_size(const struct option *option, const char *text, const char *who,
                             int64_t *field, struct err *err) {
     double value;
+    if (option->min < 0 && strcmp(text, "auto") == 0) {
+        *field = -1;
+        return STATUS_OK;
+    }
     if (!size_value(text, &value)) {
         return refuse(option, who, text, "a size such as 2GiB, 512MB or 1048576", err);
     }
     if (value < (double)option->min || value > (double)option->max) {
         char takes[96];
-        range_text(option, "a size in bytes", takes, sizeof takes);
+        struct option bounds = *option;
+        if (bounds.min < 0) bounds.min = 0;
+        range_text(&bounds, "a size in bytes", takes, sizeof takes);
         return refuse(option, who, text, takes, err);
     }
     *field = (int64_t)value;

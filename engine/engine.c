@@ -19,6 +19,10 @@
  * host by engine_sampled, after which the device has nothing else to do, or the device itself,
  * behind the pass of an engine_submit_samples. That is launched at once, whatever it needs, and
  * brings back what came of its samples instead of logits.
+ *
+ * A device may fail while passes are in flight. It is asked after each wait: what it has brought
+ * before is lost too, since nobody could tell which of it is whole. Passes are counted on as if
+ * they ran, so that whoever has submitted them can wait for all of them.
  */
 #include "engine/engine.h"
 
@@ -28,9 +32,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
+#include "engine/swap.h"
 
 /* A step that was submitted and not yet waited for. */
 struct pass {
@@ -46,7 +52,9 @@ struct engine {
     struct chat_template *chat_template;
     struct backend *backend;
     struct kv_cache *cache;
-    char backend_name[96];
+    struct engine_swap swap;
+    char backend_name[256];
+    bool lacks_memory; /* of the host, which a pass would have needed */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
@@ -163,7 +171,7 @@ static int graph_rows(const struct engine_config *config) {
 }
 
 static enum status open_backend(struct engine *engine, const struct engine_config *config,
-                                struct err *err) {
+                                const char *why, struct err *err) {
     const struct model_info *m = &engine->model.info;
     int widest = m->K > m->F ? m->K : m->F;
     if (m->H * m->D > widest) widest = m->H * m->D;
@@ -186,22 +194,21 @@ static enum status open_backend(struct engine *engine, const struct engine_confi
     if (status) return status;
     engine->model.backend = engine->backend;
     engine_time_ops(engine, NULL); /* ranges, where a profiler looks */
-    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s",
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s",
              engine->backend->name, engine->backend->path, engine->backend->n_threads,
-             engine->backend->n_threads == 1 ? "" : "s");
+             engine->backend->n_threads == 1 ? "" : "s", why);
     return STATUS_OK;
 }
 
 static enum status open_cache(struct engine *engine, const struct engine_config *config,
                               struct err *err) {
     const struct model_info *m = &engine->model.info;
-    struct kv_config wanted = {.L = m->L,
-                               .G = m->G,
-                               .D = m->D,
-                               .n_blocks = engine->memory.n_blocks,
-                               .block_size = engine->memory.block_size};
+    struct kv_config wanted = {
+        .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
+    if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
+    wanted.n_blocks = engine->memory.n_blocks;
     return engine->backend->ops->kv_new(engine->backend, &engine->cache, &wanted, err);
 }
 
@@ -221,32 +228,48 @@ static size_t results_bytes(const struct engine *engine) {
     return (size_t)max_samples(engine) * sizeof *engine->results;
 }
 
-static void open_sampler(struct engine *engine, int sequences) {
+#define FEWER_SEQUENCES "lower --max-num-seqs"
+
+static enum status open_sampler(struct engine *engine, int sequences, struct err *err) {
     struct backend *b = engine->backend;
-    if (!b->ops->sample) return;
+    size_t counts = (size_t)sequences * (size_t)engine->model.info.V * sizeof(int32_t);
+    void *results = NULL, *host_results = NULL;
+    if (!b->ops->sample) return STATUS_OK;
     engine->sampler = b->ops->sampler_new(b, engine->model.info.V, sequences, max_samples(engine));
-    engine->results = b->ops->buffer_new(b, results_bytes(engine));
-    engine->host_results = b->ops->host_new(b, MAX_IN_FLIGHT * results_bytes(engine));
+    if (!engine->sampler) return refuse_room(b, "counts of tokens", counts, FEWER_SEQUENCES, err);
+    engine->memory.sampling = (int64_t)(counts + results_bytes(engine));
+    enum status status =
+        buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
+    if (!status)
+        status = host_take(b, &host_results, MAX_IN_FLIGHT * results_bytes(engine), "samples",
+                           FEWER_SEQUENCES, err);
+    engine->results = results;
+    engine->host_results = host_results;
+    return status;
 }
 
 static void close_sampler(struct engine *engine) {
     struct backend *b = engine->backend;
     if (!engine->sampler) return;
     b->ops->sampler_free(b, engine->sampler);
-    b->ops->buffer_free(b, engine->results, results_bytes(engine));
-    b->ops->host_free(b, engine->host_results, MAX_IN_FLIGHT * results_bytes(engine));
+    if (engine->results) b->ops->buffer_free(b, engine->results, results_bytes(engine));
+    if (engine->host_results)
+        b->ops->host_free(b, engine->host_results, MAX_IN_FLIGHT * results_bytes(engine));
 }
 
 /* What results come back through. */
-static void open_results(struct engine *engine, const struct engine_config *config) {
+static enum status open_results(struct engine *engine, const struct engine_config *config,
+                                struct err *err) {
     struct backend *b = engine->backend;
     assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
     engine->in_flight = config->in_flight ? config->in_flight : b->in_flight;
-    engine->sampled = b->ops->buffer_new(b, ids_bytes(engine));
+    void *sampled;
+    enum status status = buffer_take(b, &sampled, ids_bytes(engine), "ids", FEWER_SEQUENCES, err);
+    engine->sampled = sampled;
     /* As many sequences as may sample in one step. */
     int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
-    if (config->host_samples) return;
-    open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows);
+    if (status || config->host_samples) return status;
+    return open_sampler(engine, sequences > 0 && sequences < rows ? sequences : rows, err);
 }
 
 static void close_results(struct engine *engine) {
@@ -264,34 +287,48 @@ static void finish_memory(struct engine *engine) {
     engine->memory.scratch = activations_bytes(&engine->model.info, a->max_rows, a->max_logit_rows);
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    struct backend *b = engine->backend;
+    bool failed = b->ops->failed && b->ops->failed(b, err);
+    if (!failed && !engine->lacks_memory) return false;
+    if (!failed)
+        err_set(err, STATUS_SERVER_ERROR, NULL,
+                "The host has no memory to pin for the logits of a step.");
+    if (err) snprintf(err->code, sizeof err->code, "device_failed");
+    return true;
+}
+
 static enum status load_weights(struct engine *engine, const struct gguf *gguf,
                                 const struct engine_config *config, struct err *err) {
     uint64_t began = now_ns();
     enum status status = model_load(&engine->model, &gguf->weights, config, err);
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
+    if (!status) finish_memory(engine);
     return status;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static enum status open_from(struct engine *engine, const struct gguf *gguf,
-                             const struct engine_config *config, struct err *err) {
-    struct machine_memory machine;
+                             struct engine_config *config, struct err *err) {
+    struct machine_memory machine = {0};
     struct model_info *info = &engine->model.info;
+    char why[160];
     enum status status = model_info_read(info, gguf, config->model, err);
+    if (!status) status = device_choose(config, &machine.device, why, sizeof why, err);
     if (status) return status;
     struct text_job text = {.engine = engine, .gguf = gguf};
     begin_text(&text);
     machine_memory_read(&machine);
     status = memory_plan(&engine->memory, info, config, &machine, err);
     if (!status) status = check_types(config, err);
-    if (!status) status = open_backend(engine, config, err);
+    if (!status) status = open_backend(engine, config, why, err);
     if (!status) status = load_weights(engine, gguf, config, err);
+    if (!status) status = open_results(engine, config, err);
     if (!status) status = open_cache(engine, config, err);
-    if (!status) {
-        open_results(engine, config);
-        finish_memory(engine);
-    }
+    if (!status)
+        status = swap_open(&engine->swap, engine->backend, engine->cache, &engine->memory, err);
+    if (engine->backend && engine_failed(engine, err)) status = STATUS_SERVER_ERROR;
     enum status text_status = end_text(&text, err); /* what is wrong there is told first */
     return text_status ? text_status : status;
 }
@@ -317,6 +354,7 @@ void engine_close(struct engine *engine) {
     if (!engine) return;
     if (engine->backend) {
         close_results(engine);
+        swap_close(&engine->swap);
         if (engine->cache) engine->backend->ops->kv_free(engine->backend, engine->cache);
         model_close(&engine->model);
         backend_close(engine->backend);
@@ -357,6 +395,10 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n) {
     return engine->end_ids;
 }
 
+struct engine_swap *engine_swap(struct engine *engine) {
+    return engine->swap.swap ? &engine->swap : NULL;
+}
+
 int engine_threads(const struct engine *engine) {
     return engine->backend->n_threads;
 }
@@ -393,7 +435,7 @@ static void launch(struct engine *engine, int i) {
         b->ops->run(b, &pass->step, engine->cache, forward, engine);
     else
         forward(engine, &pass->step);
-    if (!b->host_memory && !pass->sampled)
+    if (!b->host_memory && !pass->sampled && engine->host_logits)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));
     pass->launched = true;
@@ -416,11 +458,19 @@ static int add_pass(struct engine *engine, const struct step *step, bool sampled
     return i;
 }
 
+/* Few ask for logits, so their memory is taken when somebody does; by then the engine is in use,
+ * and there is nothing to fall back to: engine_failed tells. */
+static void take_host_logits(struct engine *engine) {
+    struct backend *b = engine->backend;
+    size_t bytes = logits_bytes(engine, engine->model.act.max_logit_rows);
+    engine->host_logits = b->ops->host_new(b, bytes);
+    engine->lacks_memory = !engine->host_logits;
+}
+
 void engine_submit(struct engine *engine, const struct step *step) {
     struct backend *b = engine->backend;
-    if (!b->host_memory && !engine->host_logits)
-        engine->host_logits =
-            b->ops->host_new(b, logits_bytes(engine, engine->model.act.max_logit_rows));
+    bool wanted = !b->host_memory && !engine->host_logits;
+    if (wanted && !engine_failed(engine, NULL)) take_host_logits(engine);
     int before = engine->first, i = add_pass(engine, step, false);
     if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
 }
@@ -447,17 +497,20 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     engine->backend->ops->await(engine->backend, i);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return engine->host_results + i * max_samples(engine);
 }
 
 float *engine_wait(struct engine *engine) {
     struct backend *b = engine->backend;
     const struct pass *pass = &engine->passes[engine->first];
-    assert(engine->n_passes > 0 && pass->launched && !pass->sampled);
+    assert(engine->n_passes > 0 && !pass->sampled);
+    assert(pass->launched || engine_failed(engine, NULL)); /* then engine_sampled never came */
     if (!b->host_memory) b->ops->await(b, engine->first);
     engine->waited_rows = pass->step.R;
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return b->host_memory ? engine->model.act.logits : engine->host_logits;
 }
 

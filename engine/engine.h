@@ -36,11 +36,14 @@ struct engine_config {
     int in_flight;              /* steps in flight, 1..MAX_IN_FLIGHT; 0: as suits the backend */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
-    const char *device;         /* NULL, "auto" or "cpu": the CPU; or "cuda" */
-    const char *cpu_path;       /* NULL: the best; or a path's name, for tests */
-    bool host_samples;          /* the device is not to sample, for tests */
-    bool enforce_eager;         /* CUDA: no step runs as a graph */
-    int max_graphs;             /* CUDA: that are kept, for tests; 0: as many as suit */
+    /* of a GPU's memory, what all may take that is not the host's; 0: nine tenths */
+    double gpu_memory_utilization;
+    int64_t swap_space; /* the host's bytes for preempted sequences; 0: none; -1: as is worth it */
+    const char *device; /* NULL or "cpu"; "cuda"; "auto": a GPU that can be used, or the CPU */
+    const char *cpu_path; /* NULL: the best; or a path's name, for tests */
+    bool host_samples;    /* the device is not to sample, for tests */
+    bool enforce_eager;   /* CUDA: no step runs as a graph */
+    int max_graphs;       /* CUDA: that are kept, for tests; 0: as many as suit */
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -75,6 +78,13 @@ struct engine_memory {
     int64_t kv_bytes_per_token;
     int n_blocks, block_size;
     int max_model_len; /* tokens of one sequence, prompt and output */
+    /* On a GPU, and 0 on the CPU: */
+    struct device_memory device; /* as it was before anything was taken */
+    double share;                /* of it, that may be taken in all */
+    int64_t sampling;            /* counts of tokens, [max_num_seqs][V], and results */
+    int64_t steps; /* a step's arrays, and what attention works in: it grows with the cache */
+    int64_t kept;  /* of the share, kept free for graphs and for what grows in service */
+    int64_t swap;  /* the host's, for preempted sequences */
 };
 
 /* The next six: any thread; what they return lives as long as the engine. */
@@ -83,7 +93,8 @@ const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* NULL: the model has none */
 const struct chat_template *engine_chat_template(const struct engine *engine);
-const char *engine_backend_name(const struct engine *engine); /* "cpu avx512vnni, 2 threads" */
+/* "cpu avx512vnni, 2 threads"; with "auto", why it is that one */
+const char *engine_backend_name(const struct engine *engine);
 int engine_threads(const struct engine *engine); /* compute threads, the caller's included */
 
 /* Milliseconds that it took to read the weights into the backend's layout. Any thread. */
@@ -119,18 +130,44 @@ void engine_submit_samples(struct engine *engine, const struct step *step,
                            const struct sample *samples, int n);
 
 /* Waits for the oldest pass in flight and returns what came of its samples, [n]: valid until the
- * next but one is submitted. */
+ * next but one is submitted. NULL where the device has failed. */
 const struct sampled *engine_wait_samples(struct engine *engine);
 
 /* Waits for the oldest pass in flight and returns the logits [R][V] of its logit rows: host memory
  * of the engine's that the caller may change, valid until the next engine_submit or
- * engine_sampled. */
+ * engine_sampled. NULL where the device has failed. */
 float *engine_wait(struct engine *engine);
 
 /* Says what was sampled from the logits that engine_wait has returned last, id[R], and launches the
  * pass behind it. Rows of which no late token is may have any id. Only needed where another pass
  * may be in flight. */
 void engine_sampled(struct engine *engine, const int32_t *id);
+
+/* Has the device failed? Then `err`, unless it is NULL, gets a sentence that says which call did,
+ * with the code "device_failed". Nothing comes of any pass from then on: it may be submitted, and
+ * has to be waited for, but does nothing. For the thread that submits. */
+bool engine_failed(const struct engine *engine, struct err *err);
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+/* The host's memory for blocks of the cache that give way to others: slots of a block each. For the
+ * thread that submits; NULL where nothing is swapped. The functions are the swap ops of kernels.h:
+ * all is in the order of the calls and of the passes that were launched. */
+struct engine_swap;
+struct engine_swap *engine_swap(struct engine *engine);
+
+/* How many there are. */
+int engine_swap_slots(const struct engine_swap *swap);
+/* Has memory for slots 0..n-1; false when there is none. */
+bool engine_swap_reserve(struct engine_swap *swap, int n);
+/* Queues the copies of block[i] to slot[i]; passes that are launched later may write the blocks. */
+void engine_swap_out(struct engine_swap *swap, const int32_t *block, const int32_t *slot, int n);
+/* Queues the copies of slot[i] to block[i], which no pass may touch before engine_swap_arrive:
+ * those that are launched after it find them there. */
+void engine_swap_in(struct engine_swap *swap, const int32_t *slot, const int32_t *block, int n);
+void engine_swap_arrive(struct engine_swap *swap);
+
+/* ---- looking on ----------------------------------------------------------------------------- */
 
 /* From now on the ops of every pass add their times to `times`, which is the caller's; NULL ends
  * that. For the thread that submits, while no pass is in flight. */

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "engine/model_file.h"
 
@@ -190,15 +191,31 @@ static void print_bytes(FILE *out, const char *what, int64_t bytes, const char *
             (double)bytes / (1 << 20), note);
 }
 
+/* What a GPU needs beside. */
+static void print_device(FILE *out, const struct engine_memory *memory) {
+    char share[64];
+    snprintf(share, sizeof share, ", of which %.2f may be taken", memory->share);
+    print_bytes(out, "sampling", memory->sampling, " (estimate)");
+    print_bytes(out, "steps, attention", memory->steps, " (estimate)");
+    print_bytes(out, "kept free", memory->kept, "");
+    print_bytes(out, "the GPU's", (int64_t)memory->device.total, share);
+}
+
 static void print_memory(FILE *out, const struct engine_memory *memory,
                          const struct machine_memory *machine) {
     int64_t slots = (int64_t)memory->n_blocks * memory->block_size;
     fputs("\nMemory when serving\n", out);
+    bool gpu = memory->device.total > 0;
     print_bytes(out, "weights", memory->weights, " (estimate)");
-    print_bytes(out, "KV cache", memory->kv_cache, "");
+    print_bytes(out, "KV cache", memory->kv_cache, gpu ? " (estimate)" : "");
     print_bytes(out, "scratch", memory->scratch, " (estimate)");
-    print_bytes(out, "together", memory->weights + memory->kv_cache + memory->scratch, "");
-    print_bytes(out, "free now", machine->available, "");
+    if (gpu) print_device(out, memory);
+    print_bytes(out, "together",
+                memory->weights + memory->kv_cache + memory->scratch + memory->sampling +
+                    memory->steps + memory->kept,
+                "");
+    print_bytes(out, "free now", gpu ? (int64_t)memory->device.free : machine->available, "");
+    if (memory->swap > 0) print_bytes(out, "swap space", memory->swap, " of the host");
     fprintf(out, "  KV cache: %d blocks of %d slots, %" PRId64 " bytes a token\n", memory->n_blocks,
             memory->block_size, memory->kv_bytes_per_token);
     fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
@@ -222,6 +239,8 @@ static enum status inspect(const struct gguf *gguf, const struct engine_config *
     struct model_info info;
     struct machine_memory machine;
     struct engine_memory memory;
+    struct engine_config chosen = *config;
+    char why[160];
     fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
             config->model, gguf->version, gguf->size, gguf->alignment);
     print_values(out, gguf);
@@ -231,9 +250,10 @@ static enum status inspect(const struct gguf *gguf, const struct engine_config *
     if (status != STATUS_OK) return status;
     print_model(out, &info);
     status = inspect_text(gguf, out, err);
+    if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);
-    status = memory_plan(&memory, &info, config, &machine, err);
+    status = memory_plan(&memory, &info, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
     return status;
 }

@@ -105,6 +105,11 @@ static enum status check_settings(const struct engine_config *config, struct err
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "--kv-cache-memory cannot be negative; 0 lets it be chosen");
     }
+    double share = config->gpu_memory_utilization;
+    if (!(share >= 0 && share <= 1))
+        return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
+                       "--gpu-memory-utilization is a share of the GPU's memory, above 0 and at "
+                       "most 1");
     return STATUS_OK;
 }
 
@@ -197,6 +202,21 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
     return STATUS_OK;
 }
 
+/* The machine's pool, or the device's as far as it can be known before anything is taken. */
+static enum status plan_any_pool(struct engine_memory *plan, const struct model_info *info,
+                                 const struct engine_config *config,
+                                 const struct machine_memory *machine, struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+    if (!on_cuda(config) || machine->device.total == 0)
+        return plan_pool(plan, config, machine, err);
+    if (config->kv_memory > 0 && config->kv_memory / block_bytes < chain)
+        return refuse_small_pool(plan, config->kv_memory, chain * block_bytes, err);
+    memory_device_begin(plan, config, &machine->device);
+    memory_device_estimate(plan, info, config);
+    return STATUS_OK;
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32: the residual stream, its normed copy and a block's output; q and the
@@ -223,7 +243,8 @@ enum status memory_plan(struct engine_memory *out, const struct model_info *info
     plan.kv_bytes_per_token = (int64_t)kv_token_bytes(
         &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});
     assert(plan.kv_bytes_per_token > 0);
-    status = plan_pool(&plan, config, machine, err);
+    status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
+    if (!status) status = plan_any_pool(&plan, info, config, machine, err);
     if (status == STATUS_OK) *out = plan;
     return status;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device.h"
+
 static const struct model_family *const families[] = {&model_llama};
 
 const struct model_family *model_family_find(const char *architecture) {
@@ -70,15 +72,25 @@ enum status model_take_vector(struct model *model, const struct weights *weights
     const struct weight *weight;
     enum status status = weights_vector(weights, name, n, &weight, err);
     if (status) return status;
-    struct backend *b = model->backend;
     size_t bytes = (size_t)n * sizeof(float);
     float *values = mem_alloc(bytes);
     read_vector(values, weight, n, config->dummy);
-    *out = b->ops->buffer_new(b, bytes);
-    b->ops->upload(b, *out, values, bytes);
+    status = model_upload(model, values, (size_t)n, out, err);
     free(values);
+    if (status) return status;
     model->weight_bytes += n * (int64_t)sizeof(float);
     return STATUS_OK;
+}
+
+enum status model_upload(struct model *model, const float *values, size_t n, float **out,
+                         struct err *err) {
+    struct backend *b = model->backend;
+    void *made;
+    enum status status = buffer_take(b, &made, n * sizeof *values, "the weights",
+                                     "give a smaller model, or free memory of the GPU", err);
+    *out = made;
+    if (!status) b->ops->upload(b, made, values, n * sizeof *values);
+    return status;
 }
 
 /* ---- activations ---------------------------------------------------------------------------- */
@@ -117,16 +129,21 @@ int64_t activations_bytes(const struct model_info *info, int max_rows, int max_l
     return bytes;
 }
 
-static void make_activations(struct model *model, const struct engine_config *config) {
+static enum status make_activations(struct model *model, const struct engine_config *config,
+                                    struct err *err) {
     struct activations *a = &model->act;
     struct field fields[N_FIELDS];
     a->max_rows = config->max_num_batched_tokens;
     a->max_logit_rows = config->max_logit_rows;
     activation_fields(a, &model->info, fields);
-    for (int i = 0; i < N_FIELDS; i++) {
-        *fields[i].buffer =
-            model->backend->ops->buffer_new(model->backend, field_bytes(&fields[i], a));
+    enum status status = STATUS_OK;
+    for (int i = 0; i < N_FIELDS && !status; i++) {
+        void *made;
+        status = buffer_take(model->backend, &made, field_bytes(&fields[i], a), "activations",
+                             "lower --max-num-batched-tokens or --max-num-seqs", err);
+        *fields[i].buffer = made;
     }
+    return status;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -141,8 +158,7 @@ enum status model_load(struct model *model, const struct weights *weights,
     }
     model->layers = mem_calloc((size_t)model->info.L, sizeof *model->layers);
     enum status status = model->family->load(model, weights, config, err);
-    if (!status) make_activations(model, config);
-    return status;
+    return status ? status : make_activations(model, config, err);
 }
 
 static void free_buffer(struct backend *b, float *buffer, size_t n) {

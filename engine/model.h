@@ -72,6 +72,11 @@ enum status model_take_vector(struct model *model, const struct weights *weights
                               const struct engine_config *config, const char *name, int n,
                               float **out, struct err *err);
 
+/* Takes n floats into device memory of the model's: they count as weights. Fails with STATUS_USAGE
+ * where there is no room. */
+enum status model_upload(struct model *model, const float *values, size_t n, float **out,
+                         struct err *err);
+
 /* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
 int64_t activations_bytes(const struct model_info *info, int max_rows, int max_logit_rows);
 

@@ -45,23 +45,22 @@ static enum status load_layer(struct model *model, const struct weights *weights
 static enum status load_frequencies(struct model *model, const struct weights *weights,
                                     struct err *err) {
     const struct model_info *m = &model->info;
-    struct backend *b = model->backend;
-    size_t n = (size_t)m->D_rope / 2, bytes = n * sizeof(float);
+    size_t n = (size_t)m->D_rope / 2;
+    enum status status = STATUS_OK;
     const struct weight *factors = NULL;
     if (weights_lookup(weights, "rope_freqs.weight")) {
-        enum status status = weights_vector(weights, "rope_freqs.weight", (int)n, &factors, err);
+        status = weights_vector(weights, "rope_freqs.weight", (int)n, &factors, err);
         if (status) return status;
     }
-    float *inv_freq = mem_alloc(bytes);
+    float *inv_freq = mem_alloc(n * sizeof *inv_freq);
     if (factors) dequantise(factors->type, factors->data, inv_freq, n);
     for (size_t i = 0; i < n; i++) {
         double power = pow((double)m->rope_base, 2.0 * (double)i / m->D_rope);
         inv_freq[i] = (float)(1.0 / (power * (factors ? (double)inv_freq[i] : 1.0)));
     }
-    model->inv_freq = b->ops->buffer_new(b, bytes);
-    b->ops->upload(b, model->inv_freq, inv_freq, bytes);
+    status = model_upload(model, inv_freq, n, &model->inv_freq, err);
     free(inv_freq);
-    return STATUS_OK;
+    return status;
 }
 
 static enum status load(struct model *model, const struct weights *weights,

@@ -124,6 +124,7 @@ static inline int32_t late_token(int32_t r) {
 
 struct matrix;
 struct kv_cache;
+struct kv_swap;
 struct device_sampler;
 struct sample;
 struct sampled;
@@ -175,19 +176,33 @@ struct kv_config {
  * a type that no cache has or a size beyond memory. On CUDA floats may take less. */
 size_t kv_token_bytes(const struct kv_config *config);
 
+/* Memory of a device, in bytes. */
+struct device_memory {
+    size_t total, free;
+};
+
+/* Says in one sentence that the device has no room for `bytes` of `what`, and what would help
+ * (`way_out`: "lower --max-num-seqs"). Returns STATUS_USAGE. */
+enum status no_room(struct err *err, const char *param, const char *what, size_t bytes,
+                    const struct device_memory *memory, const char *way_out);
+
 /* The ops. Pointers x, y, q, k, v are device memory from buffer_new, row-major, without padding, of
  * the backend's type of activations: float32 on the CPU, and no wider than that elsewhere. Gains,
  * frequencies and logits are float32 everywhere. All ops of a CPU backend have ended when they
- * return; those of a CUDA backend are queued, and download waits for them. None of them fails: what
- * can be wrong is checked when a matrix or a cache is made. y may not overlap x unless said. */
+ * return; those of a CUDA backend are queued, and download waits for them. None of them reports a
+ * failure: what can be wrong is checked when a matrix or a cache is made, and that a device breaks
+ * is found by asking (`failed`). y may not overlap x unless said. */
 struct backend_ops {
-    /* Buffers of the device, 64-byte aligned, zeroed. End the process when there is no memory. */
+    /* What the device has; NULL where buffers are the host's memory. */
+    void (*memory)(struct backend *b, struct device_memory *out);
+    /* Buffers of the device, 64-byte aligned, zeroed. NULL when a device has no room; on the CPU
+     * that ends the process. */
     void *(*buffer_new)(struct backend *b, size_t bytes);
     void (*buffer_free)(struct backend *b, void *buffer, size_t bytes);
 
     /* Takes a matrix of N rows of K (GGUF rows of `type`, at `rows`, unchanged after the call) into
      * the backend's layout, in the form asked for. K must be a whole number of blocks. Fails with
-     * STATUS_BAD_FILE or, for a form that the backend has not, STATUS_USAGE. */
+     * STATUS_BAD_FILE or, for a form that the backend has not or no room, STATUS_USAGE. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, enum matrix_form form, struct err *err);
     /* As matrix_new, of random weights in place of a file's, made where the matrix is to lie: those
@@ -197,10 +212,35 @@ struct backend_ops {
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 
+    /* Bytes of the device that kv_new takes, all that steps over such a cache work in included; it
+     * grows with n_blocks. NULL on the CPU. */
+    size_t (*kv_bytes)(struct backend *b, const struct kv_config *config);
     enum status (*kv_new)(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
 
+    /* Bytes of the device that swap_new takes, at most. */
+    size_t (*swap_bytes)(struct backend *b, const struct kv_config *config);
+    /* A place in the host's memory for blocks of a cache, which give way to others and come back;
+     * these are NULL on the CPU. It has slots for as many blocks as `bytes` hold, at least one, and
+     * takes their memory when they are wanted. Copies run beside the steps; all is in the order of
+     * the calls, as if each had ended before the next. Fails with STATUS_USAGE where there is no
+     * room for what copies pass through. */
+    enum status (*swap_new)(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
+                            int64_t bytes, int *n_slots, struct err *err);
+    void (*swap_free)(struct backend *b, struct kv_swap *swap); /* before its cache */
+    /* Has memory for slots 0..n-1; false when there is none. */
+    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, int n);
+    /* Queues the copy of block[i] to slot[i], for n of them, as the steps that were begun leave
+     * them. Later ones may write the blocks at once. The lists are read before this returns. */
+    void (*swap_out)(struct backend *b, struct kv_swap *swap, const int32_t *block,
+                     const int32_t *slot, int n);
+    /* Queues the copy of slot[i] to block[i], which no step may touch until swap_arrive; the slots
+     * may be given to others at once. */
+    void (*swap_in)(struct backend *b, struct kv_swap *swap, const int32_t *slot,
+                    const int32_t *block, int n);
+    /* Steps that are begun from now on see what swap_in has brought. */
+    void (*swap_arrive)(struct backend *b, struct kv_swap *swap);
     /* Does what forward(arg, step) does, which calls step_begin and the ops of one pass; NULL where
      * that would be all. A device may queue the same work without calling it, from what it has
      * recorded, or may call it with a copy of the step that has more rows, of M, S and R alike,
@@ -239,7 +279,7 @@ struct backend_ops {
     void (*gather)(struct backend *b, float *y, const float *x, int K);
     /* What the device samples rows of V logits with: these three are NULL on the CPU, where the
      * host samples. It has memory for the tokens of `sequences` sequences that have penalties, and
-     * for `most` samples at once. */
+     * for `most` samples at once; NULL when there is no room. */
     struct device_sampler *(*sampler_new)(struct backend *b, int V, int sequences, int most);
     void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
     /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
@@ -251,8 +291,8 @@ struct backend_ops {
     void (*upload)(struct backend *b, void *device, const void *host, size_t bytes);
     /* Host memory from device memory; waits for what was asked before. */
     void (*download)(struct backend *b, void *host, const void *device, size_t bytes);
-    /* Host memory that copies run from and to without the host's help. Ends the process when there
-     * is none. */
+    /* Host memory that copies run from and to without the host's help. NULL when a device's driver
+     * cannot have it; on the CPU that ends the process. */
     void *(*host_new)(struct backend *b, size_t bytes);
     void (*host_free)(struct backend *b, void *host, size_t bytes);
     /* Queues a copy to memory from host_new, and behind it a mark: 0..MAX_IN_FLIGHT-1. Without
@@ -260,6 +300,10 @@ struct backend_ops {
     void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
     /* Waits until all that was queued before the mark was set last has ended, and no longer. */
     void (*await)(struct backend *b, int mark);
+    /* Has the device failed? Then it says in `err`, unless that is NULL, which call did, and from
+     * that call on ops have done nothing: what they were to fill is as it was. Ask after `await`.
+     * It stays so. NULL on the CPU. */
+    bool (*failed)(struct backend *b, struct err *err);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);
@@ -331,6 +375,11 @@ void backend_close(struct backend *b);
  * not looked at. Fails with STATUS_USAGE where there is no device that it can use, or where the
  * program was built without the CUDA toolkit, and says so. */
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
+                              struct err *err);
+
+/* Is there a GPU that the CUDA backend can use? Its memory goes to *memory, its name to
+ * name[size]. Fails as backend_cuda_open does. */
+enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
                               struct err *err);
 
 /* Names of the CPU paths that this machine can run, best first, NULL-terminated; "plain" is always

@@ -1,6 +1,6 @@
-/* apply: does what a plan says. Preempted blocks come back first, then hits are shared, then
- * blocks are taken: in this order the pool has what the plan counted, and no block that a
- * sequence is to share is taken from under it. */
+/* apply: does what a plan says. Preempted blocks come back first, then hits are shared and blocks
+ * of a swapped sequence taken, then all others: in this order the pool has what the plan counted,
+ * and no block that a sequence is to share is taken from under it. */
 #include "scheduler/internal.h"
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
@@ -13,8 +13,14 @@ void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
 }
 
 static void preempt(struct scheduler *s, struct sequence *sequence) {
+    int n_computed = sequence->n_computed, n_settled = sequence->n_settled;
+    bool swapped = swap_sequence_out(s, sequence);
     sequence_stop_running(s, sequence);
-    sequence->state = SEQUENCE_WAITING;
+    sequence->state = swapped ? SEQUENCE_SWAPPED : SEQUENCE_WAITING;
+    if (swapped) {
+        sequence->n_computed = n_computed;
+        sequence->n_settled = n_settled;
+    }
     sequence_enqueue_early(&s->waiting, sequence);
     s->stats.preemptions++;
 }
@@ -38,18 +44,28 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;
-    sequence->n_computed = sequence->n_settled = found * s->pool.block_size;
+    if (found * s->pool.block_size > sequence->n_computed) /* a swapped one has more */
+        sequence->n_computed = sequence->n_settled = found * s->pool.block_size;
 }
 
 static void start_running(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
-    assert(sequence->state == SEQUENCE_WAITING && sequence->n_blocks == 0);
+    assert(sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED);
+    assert(sequence->n_blocks == 0);
     queue_remove(&s->waiting, &sequence->node);
     sequence->state = SEQUENCE_RUNNING;
     sequence_enqueue(&s->running, sequence);
     batch_seat(&s->batch, sequence);
     if (item->hits > 0) share_hits(s, sequence, item->hits);
     note_first_time(s, sequence, item->hits);
+}
+
+/* Blocks of a swapped sequence come back, behind those that the prefix cache has had. */
+static void bring_back(struct scheduler *s, const struct plan_item *item) {
+    if (item->sequence->n_slots == 0) return;
+    swap_sequence_in(s, item->sequence);
+    assert(s->swap.arriving || !item->arrives);
+    if (item->arrives && item->rows > 0) swap_arrive(s); /* it computes at once */
 }
 
 /* Replaces a shared partial block by a copy. When those who shared it were preempted by this very
@@ -78,8 +94,10 @@ static void take_blocks(struct scheduler *s, const struct plan_item *item) {
 void plan_apply(struct scheduler *s) {
     const struct plan *plan = &s->plan;
     s->batch.step.n_copies = 0;
+    swap_arrive(s);
     for (int i = plan->n_running - 1; i >= plan->n_kept; i--) preempt(s, plan->item[i].sequence);
     for (int i = plan->n_running; i < plan->n_items; i++) start_running(s, &plan->item[i]);
+    for (int i = plan->n_running; i < plan->n_items; i++) bring_back(s, &plan->item[i]);
     for (int i = 0; i < plan->n_items; i++)
         if (i < plan->n_kept || i >= plan->n_running) take_blocks(s, &plan->item[i]);
     assert(block_pool_available(&s->pool) == plan->available);

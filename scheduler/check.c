@@ -9,6 +9,8 @@ struct tally {
     int32_t *references;      /* [n_blocks] as the tables say */
     struct sequence **holder; /* [n_blocks] the first that holds it */
     int *index;               /* [n_blocks] its place in the holder's table */
+    bool *owned;              /* [max_slots] by a swapped sequence */
+    int n_swapped;            /* such sequences */
 };
 
 /* A block in two tables is at the same place of two sequences that agree on every token up to its
@@ -50,7 +52,7 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
 
 static void check_running(const struct scheduler *s, struct tally *tally,
                           struct sequence *sequence) {
-    assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0);
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0 && sequence->n_slots == 0);
     assert(sequence->n_settled <= sequence->n_computed);
     assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_flying > 0);
     assert(sequence->n_computed <= sequence->n_tokens);
@@ -72,9 +74,44 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     }
 }
 
-static void check_waiting(const struct sequence *sequence) {
-    assert(sequence->state == SEQUENCE_WAITING && sequence->n_blocks == 0);
-    assert(sequence->n_computed == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+/* A swapped sequence owns slots for what it has computed; slots are marked as owned. */
+static void check_swapped(const struct scheduler *s, struct tally *tally,
+                          const struct sequence *sequence) {
+    int32_t slot = sequence->first_slot;
+    assert(sequence->n_slots == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    assert(sequence->n_settled <= sequence->n_computed && sequence->n_computed > 0);
+    assert(sequence->n_settled == sequence->n_computed || sequence->request->n_flying > 0);
+    for (int i = 0; i < sequence->n_slots; i++, slot = s->swap.next[slot]) {
+        assert(slot >= 0 && slot < s->swap.n_taken && !tally->owned[slot]);
+        tally->owned[slot] = true;
+    }
+    assert(slot < 0);
+    tally->n_swapped++;
+}
+
+static void check_waiting(const struct scheduler *s, struct tally *tally,
+                          const struct sequence *sequence) {
+    assert(sequence->n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+    if (sequence->state == SEQUENCE_SWAPPED) {
+        check_swapped(s, tally, sequence);
+        return;
+    }
+    assert(sequence->state == SEQUENCE_WAITING && sequence->n_slots == 0);
+    assert(sequence->n_computed == 0);
+}
+
+/* Each slot that was ever used is free or owned; the list of the free ones holds each once. */
+static void check_slots(const struct scheduler *s, const struct tally *tally) {
+    const struct swap_space *swap = &s->swap;
+    int n_free = 0, n_owned = 0;
+    assert(swap->n_taken <= swap->n_slots && swap->n_slots <= swap->max_slots);
+    for (int32_t slot = swap->first_free; n_free < swap->n_free; slot = swap->next[slot]) {
+        assert(slot >= 0 && slot < swap->n_taken && !tally->owned[slot]);
+        n_free++;
+    }
+    for (int i = 0; i < swap->n_taken; i++) n_owned += tally->owned[i];
+    assert(n_owned + n_free == swap->n_taken && n_owned == swap_used(swap));
+    assert(tally->n_swapped == swap->n_swapped);
 }
 
 static void check_order(const struct queue *queue) {
@@ -93,7 +130,7 @@ static void check_queues(const struct scheduler *s, struct tally *tally) {
     check_order(&s->waiting);
     assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_lanes);
     queue_each(node, &s->running) check_running(s, tally, sequence_of(node));
-    queue_each(node, &s->waiting) check_waiting(sequence_of(node));
+    queue_each(node, &s->waiting) check_waiting(s, tally, sequence_of(node));
 }
 
 /* Each block is used, cached or free, as its references and the index say; a list holds it once. */
@@ -149,7 +186,7 @@ static void check_requests(const struct scheduler *s) {
         for (int i = 0; i < request->n; i++) {
             enum sequence_state state = request->sequence[i].state;
             running += state == SEQUENCE_RUNNING;
-            waiting += state == SEQUENCE_WAITING;
+            waiting += state == SEQUENCE_WAITING || state == SEQUENCE_SWAPPED;
             unforked += state == SEQUENCE_UNFORKED;
             alive += state != SEQUENCE_ENDED;
         }
@@ -169,9 +206,11 @@ void scheduler_check(const struct scheduler *s) {
     size_t n = (size_t)s->pool.n_blocks;
     struct tally tally = {.references = mem_calloc(n, sizeof(int32_t)),
                           .holder = mem_calloc(n, sizeof(struct sequence *)),
-                          .index = mem_calloc(n, sizeof(int))};
+                          .index = mem_calloc(n, sizeof(int)),
+                          .owned = mem_calloc((size_t)s->swap.max_slots, sizeof(bool))};
     check_queues(s, &tally);
     check_pool(s, &tally);
+    check_slots(s, &tally);
     check_index(s);
     check_requests(s);
     assert(s->plan.rows <= s->config.max_num_batched_tokens);
@@ -179,4 +218,5 @@ void scheduler_check(const struct scheduler *s) {
     free(tally.references);
     free(tally.holder);
     free(tally.index);
+    free(tally.owned);
 }

@@ -1,15 +1,14 @@
 /* commit: takes in what a step has computed. Blocks that were filled become known, what was sampled
  * becomes tokens, prompts whose end was reached fork into their choices, tokens become events. What
- * belongs to sequences that have ended while the step was in flight is thrown away. */
+ * belongs to sequences that have ended while the step was in flight is thrown away. Where the
+ * device has failed there is nothing to take in, and everything ends. */
 #include <string.h>
 
 #include "scheduler/internal.h"
 
 /* ---- computed rows -------------------------------------------------------------------------- */
 
-/* Makes the blocks known that the step has filled; where an equal one was known, the sequence
- * goes over to it. */
-static void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
+void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
     struct block_key key = {.salt = sequence->request->generation->cache_salt};
     for (int i = from / size; i < sequence->n_settled / size; i++) {
@@ -21,14 +20,15 @@ static void register_blocks(struct scheduler *s, struct sequence *sequence, int 
 }
 
 /* Counts what a sequence's rows have brought. One that was preempted since has lost it, but for the
- * token; one that has ended has nothing to lose. */
+ * token, unless it was swapped; one that has ended has nothing to lose. */
 static void settle(struct scheduler *s, const struct flight_rows *rows) {
     struct sequence *sequence = rows->sequence;
     sequence->n_coming -= rows->samples;
-    if (sequence->state != SEQUENCE_RUNNING) return;
+    if (sequence->state != SEQUENCE_RUNNING && sequence->state != SEQUENCE_SWAPPED) return;
     assert(sequence->n_settled == rows->from && rows->from + rows->n <= sequence->n_computed);
     sequence->n_settled = rows->from + rows->n;
-    if (s->pool.caching) register_blocks(s, sequence, rows->from);
+    if (s->pool.caching && sequence->state == SEQUENCE_RUNNING)
+        register_blocks(s, sequence, rows->from);
 }
 
 /* ---- forks ---------------------------------------------------------------------------------- */
@@ -154,7 +154,11 @@ static void end_prompts(struct scheduler *s, const struct flight *flight) {
 
 void commit_step(struct scheduler *s, struct flight *flight) {
     flight_drop_ended(flight);
-    s->port.wait(s->port.self, flight->jobs, flight->n_jobs);
+    if (!s->port.wait(s->port.self, flight->jobs, flight->n_jobs)) {
+        scheduler_fail(s);
+        flight_land(flight);
+        return;
+    }
     for (int i = 0; i < flight->n_rows; i++) settle(s, &flight->rows[i]);
     take_jobs(s, flight);
     end_prompts(s, flight);

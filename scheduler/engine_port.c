@@ -72,9 +72,15 @@ static void device_submit(void *self, const struct step *step, struct sample_job
     engine_submit_samples(port->engine, step, port->samples, n);
 }
 
-static void device_wait(void *self, struct sample_job *jobs, int n) {
+static bool device_wait(void *self, struct sample_job *jobs, int n) {
     const struct sampled *sampled = engine_wait_samples(((struct port *)self)->engine);
+    if (!sampled) return false;
     for (int i = 0; i < n; i++) jobs[i].out = sampled[i];
+    return true;
+}
+
+static void port_why(void *self, struct err *err) {
+    engine_failed(((struct port *)self)->engine, err);
 }
 
 /* ---- on the host ---------------------------------------------------------------------------- */
@@ -113,9 +119,10 @@ static void set_ids(struct port *port) {
     }
 }
 
-static void port_wait(void *self, struct sample_job *jobs, int n) {
+static bool port_wait(void *self, struct sample_job *jobs, int n) {
     struct port *port = self;
     port->logits = engine_wait(port->engine);
+    if (!port->logits) return false;
     port->jobs = jobs;
     port->n_jobs = n;
     atomic_store(&port->next_job, 0);
@@ -123,6 +130,7 @@ static void port_wait(void *self, struct sample_job *jobs, int n) {
     if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
     set_ids(port);
     engine_sampled(port->engine, port->id);
+    return true;
 }
 
 static void port_close(void *self) {
@@ -133,6 +141,30 @@ static void port_close(void *self) {
     free(port->samples);
     free(port);
 }
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static struct engine_swap *swap_of(void *self) {
+    return engine_swap(((struct port *)self)->engine);
+}
+
+static bool port_swap_reserve(void *self, int n) {
+    return engine_swap_reserve(swap_of(self), n);
+}
+
+static void port_swap_out(void *self, const int32_t *block, const int32_t *slot, int n) {
+    engine_swap_out(swap_of(self), block, slot, n);
+}
+
+static void port_swap_in(void *self, const int32_t *slot, const int32_t *block, int n) {
+    engine_swap_in(swap_of(self), slot, block, n);
+}
+
+static void port_swap_arrive(void *self) {
+    engine_swap_arrive(swap_of(self));
+}
+
+/* ---- the port ------------------------------------------------------------------------------- */
 
 /* More samplers than compute threads could not work at once; each has tables of V. */
 static int samplers_wanted(const struct engine *engine, int max_seqs) {
@@ -157,11 +189,18 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
         port->samples = mem_calloc(most, sizeof *port->samples);
     else
         open_samplers(port, config->max_num_seqs, config->max_logit_rows);
+    const struct engine_swap *swap = engine_swap(engine);
     struct engine_port made = {.self = port,
+                               .n_slots = swap ? engine_swap_slots(swap) : 0,
+                               .swap_reserve = port_swap_reserve,
+                               .swap_out = port_swap_out,
+                               .swap_in = port_swap_in,
+                               .swap_arrive = port_swap_arrive,
                                .V = port->V,
                                .in_flight = engine_in_flight(engine),
                                .submit = device ? device_submit : port_submit,
                                .wait = device ? device_wait : port_wait,
+                               .why = port_why,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

@@ -77,6 +77,8 @@ static enum status refuse_full(const struct scheduler *s, struct err *err) {
 static enum status put(struct scheduler *s, struct request *request, struct err *err) {
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
+    if (inbox->failed)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
     if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
@@ -120,7 +122,7 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
     *out = s->inbox.published;
     if (out->last_step_ns < s->inbox.busy_since_ns) out->last_step_ns = s->inbox.busy_since_ns;
     pthread_mutex_unlock(&s->inbox.mutex);
-    int waiting = atomic_load(&s->inbox.live_sequences) - out->running;
+    int waiting = atomic_load(&s->inbox.live_sequences) - out->running - out->swapped;
     out->waiting = waiting > 0 ? waiting : 0;
     out->queued_tokens = atomic_load(&s->inbox.queued_tokens);
     out->stepping = atomic_load(&s->inbox.stepping);
@@ -146,6 +148,9 @@ void inbox_take(struct scheduler *s) {
 
 void inbox_publish(struct scheduler *s) {
     s->stats.running = s->running.n;
+    s->stats.swapped = s->swap.n_swapped;
+    s->stats.slots_total = s->swap.n_slots;
+    s->stats.slots_used = swap_used(&s->swap);
     s->stats.blocks_total = s->pool.n_blocks;
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);
@@ -162,6 +167,14 @@ bool inbox_wait(struct scheduler *s, bool idle) {
     bool go_on = !inbox->stopping;
     pthread_mutex_unlock(&inbox->mutex);
     return go_on;
+}
+
+bool inbox_fail(struct scheduler *s) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    bool first = !s->inbox.failed;
+    s->inbox.failed = true;
+    pthread_mutex_unlock(&s->inbox.mutex);
+    return first;
 }
 
 void inbox_stop(struct scheduler *s) {

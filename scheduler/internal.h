@@ -3,6 +3,7 @@
  *
  *     inbox --take--> waiting --plan, apply--> running --submit, commit--> events
  *                        ^______ preempted ______|
+ *                                or swapped: then it waits too, but owns slots of the host's memory
  *
  * Everything but the inbox and the published statistics belongs to the engine thread.
  */
@@ -14,6 +15,7 @@
 
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
+#include "scheduler/swap.h"
 
 /* What other threads may touch. */
 struct inbox {
@@ -22,6 +24,7 @@ struct inbox {
     struct queue arrived; /* of requests */
     uint64_t n_arrivals;
     bool stopping;
+    bool failed; /* the device has */
     struct scheduler_stats published;
     uint64_t busy_since_ns;      /* now_ns() when work last came where there was none */
     _Atomic bool cancels;        /* a flag was set since the engine thread last looked */
@@ -36,7 +39,8 @@ struct scheduler {
     struct engine_port port;
     int max_seqs; /* the configured number, as far as rows and logit rows allow it */
     struct block_pool pool;
-    struct queue waiting, running; /* of sequences, in order */
+    struct swap_space swap;
+    struct queue waiting, running; /* of sequences, in order; swapped ones wait */
     struct queue requests;         /* all that live here */
     struct plan plan;
     struct batch batch;
@@ -68,11 +72,18 @@ void inbox_publish(struct scheduler *scheduler);
 bool inbox_wait(struct scheduler *scheduler, bool idle);
 void inbox_stop(struct scheduler *scheduler);
 
+/* Refuses what comes from now on, since the device has failed; false when that was known. */
+bool inbox_fail(struct scheduler *scheduler);
+
 /* apply.c: moves what the plan says. */
 void plan_apply(struct scheduler *scheduler);
 
 /* commit.c: waits for the oldest step, whose flight it is, and takes in what it has computed. */
 void commit_step(struct scheduler *scheduler, struct flight *flight);
+
+/* Makes the blocks known that hold positions from..n_settled-1 of a sequence, where they are full;
+ * where an equal one was known, the sequence goes over to it. */
+void register_blocks(struct scheduler *scheduler, struct sequence *sequence, int from);
 
 /* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
@@ -81,9 +92,12 @@ void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequenc
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
 
-/* Ends the choices whose flags are set; ends all. */
+/* Ends the choices whose flags are set; ends all, cancelled or with an error. */
 void cancel_wanted(struct scheduler *scheduler);
-void cancel_everything(struct scheduler *scheduler);
+void end_everything(struct scheduler *scheduler, enum finish finish);
+
+/* The device has failed: tells, takes nothing any more, and ends all that lives. Again: nothing. */
+void scheduler_fail(struct scheduler *scheduler);
 
 /* The request runs for the first time, or ends before it did: it counts as queued no more. */
 void request_unqueue(struct scheduler *scheduler, struct request *request);

@@ -185,11 +185,13 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
 }
 
 /* The blocks that the prefix cache has of a waiting sequence. At least its last token is left to
- * compute, because its logits are wanted; and while prompt logprobs are, so are all rows. */
+ * compute, because its logits are wanted; and while prompt logprobs are, so are all rows that have
+ * not been computed. */
 static int find_hits(const struct plan *plan, const struct plan_view *view,
                      const struct sequence *sequence) {
-    if (!view->pool->caching || sequence_scoring(sequence)) return 0;
-    int n = (sequence->n_tokens - 1) / view->pool->block_size;
+    if (!view->pool->caching) return 0;
+    int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
+    int n = most / view->pool->block_size;
     return prefix_cache_match(&view->pool->known, sequence->request->generation->cache_salt,
                               sequence->tokens, sequence->hashes, n, plan->hit);
 }
@@ -223,19 +225,23 @@ enum admission { ADMITTED, HELD_BACK, NO_ROOM };
 
 static enum admission admit(struct plan *plan, const struct plan_view *view,
                             struct sequence *sequence) {
-    assert(sequence->n_coming == 0);
+    assert(sequence->n_coming == 0 && sequence->n_settled == sequence->n_computed);
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
-    int from = item.hits * view->pool->block_size;
+    int cached = item.hits * view->pool->block_size;
+    int from = larger(cached, sequence->n_computed);
     int rows = rows_allowed(plan, view, sequence, from);
     int blocks = blocks_ahead(view, sequence, 1) - item.hits;
-    if (comes_soon(plan, view, sequence, item.hits)) return HELD_BACK;
-    if (rows <= 0) return NO_ROOM;
+    item.arrives = from > cached;
+    if (!item.arrives && comes_soon(plan, view, sequence, item.hits)) return HELD_BACK;
+    if (rows <= 0 || (item.arrives && plan->arrives)) return NO_ROOM;
+    if (item.arrives && plan->rows > 0) rows = 0;
     if (count_unheld(plan, view, item.hits) + blocks > plan->available - plan->promised)
         return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
     count_rows(plan, view, &item, from, item.hits, rows);
     plan->promised +=
         blocks_ahead(view, sequence, view->pool->block_size) - item.hits - item.blocks;
+    plan->arrives |= item.arrives;
     plan->item[plan->n_items++] = item;
     return ADMITTED;
 }
@@ -256,7 +262,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     assert(view->mixed_rows >= 1);
     plan->now_ns = view->now_ns;
     plan->rows = plan->logit_rows = plan->samples = 0;
-    plan->short_of_blocks = false;
+    plan->short_of_blocks = plan->arrives = false;
     plan->available = block_pool_available(view->pool);
     plan->epoch++;
     collect_running(plan, view);

@@ -17,6 +17,9 @@
  *   - A waiting sequence is let in when blocks for all it knows are there, beside what the
  *     running ones still need for what they know and one block more; so what is let in is rarely
  *     thrown out. None is let in while a running one lacks blocks.
+ *   - A swapped sequence waits like the others, and its blocks come back when it is let in: one
+ * such sequence a step, which sits that step out, so that no other waits for the copies; where
+ * there is nothing else to compute it computes at once. What the prefix cache has does not come.
  *   - A waiting sequence whose next block a running one is computing right now is held back, and
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
@@ -62,6 +65,7 @@ struct plan_item {
     int hits;       /* blocks that an admitted one has from the prefix cache */
     int blocks;     /* to take, the copy's included */
     bool copy;      /* its partial block is shared: it writes to a copy */
+    bool arrives;   /* blocks of it come from the host's memory */
 };
 
 struct plan {
@@ -72,6 +76,7 @@ struct plan {
     int rows, logit_rows, samples;
     int row_limit;        /* of the step */
     bool short_of_blocks; /* a running sequence could not have a row */
+    bool arrives;         /* so does one of the admitted ones */
 
     /* how the counting is done */
     int available;   /* blocks that could still be taken */

@@ -15,6 +15,9 @@
  * draws who owns what). What a sequence could not know when it was planned ahead, that it would
  * end, is found at the commit, and the row too many is thrown away there. With one in flight, plan,
  * submit and commit follow one another, and nothing is speculated.
+ *
+ * When the device has failed, which a commit finds out, all requests end, steps that are in flight
+ * are waited for and thrown away, and the thread sleeps until it is told to stop.
  */
 #include <stdlib.h>
 
@@ -47,6 +50,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     queue_init(&s->requests);
     plan_init(&s->plan, s->max_seqs, config->n_blocks);
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
+    swap_init(&s->swap, port->n_slots, stride);
     batch_init(&s->batch, s->max_seqs, config->max_num_batched_tokens, config->max_logit_rows,
                stride < config->n_blocks ? stride : config->n_blocks, config->block_size);
     int samples = config->max_logit_rows + MAX_EXTRA_SAMPLES;
@@ -146,11 +150,12 @@ void scheduler_start(struct scheduler *s) {
  * been joined. */
 static void end_all(struct scheduler *s) {
     inbox_take(s);
-    cancel_everything(s);
+    end_everything(s, FINISH_CANCELLED);
     while (s->n_flights > 0) commit_oldest(s);
     events_deliver(s);
     assert(s->requests.n == 0 && s->running.n == 0 && s->waiting.n == 0);
     assert(block_pool_available(&s->pool) == s->pool.n_blocks);
+    assert(swap_used(&s->swap) == 0 && s->swap.n_swapped == 0);
 }
 
 void scheduler_free(struct scheduler *s) {
@@ -160,6 +165,7 @@ void scheduler_free(struct scheduler *s) {
     end_all(s);
     s->port.close(s->port.self);
     block_pool_free(&s->pool);
+    swap_free(&s->swap);
     plan_free(&s->plan);
     batch_free(&s->batch);
     for (int i = 0; i < s->port.in_flight; i++) flight_free(&s->flight[i]);

@@ -49,7 +49,7 @@ enum finish {
     FINISH_STOP,      /* a stop id: `token` is it */
     FINISH_LENGTH,    /* max_tokens, or the model's length */
     FINISH_CANCELLED, /* asked for, or the server is stopping */
-    FINISH_ERROR,     /* a bug: the request ends alone */
+    FINISH_ERROR,     /* a bug: the request ends alone; or the device has failed, with all */
 };
 
 enum event_kind {
@@ -83,9 +83,16 @@ struct scheduler_config {
     int n_blocks, block_size;
     int max_logit_rows; /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;
+    /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
+     * one of fewer is computed again */
+    int swap_from;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);
+    /* Called once on the engine thread when the device has failed, with a sentence that says how;
+     * the events that end all requests with FINISH_ERROR follow. Nothing is taken any more. May be
+     * NULL. */
+    void (*on_failure)(void *arg, const struct err *err);
     void *arg;
 };
 
@@ -104,7 +111,7 @@ bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n
 /* Hands over a generation. Any thread. Fails at once, and nothing is kept, with
  * STATUS_INVALID_REQUEST when it can never fit (code context_length_exceeded, or the KV memory is
  * too small: both numbers in the message), STATUS_OVERLOADED when the queue is full,
- * STATUS_UNAVAILABLE when the scheduler is stopping. */
+ * STATUS_UNAVAILABLE when the scheduler is stopping, or the device has failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 
@@ -113,11 +120,14 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 
 /* Numbers for /metrics and the health checks. Counters only grow. */
 struct scheduler_stats {
-    int running, waiting; /* sequences that run; sequences that wait (inbox included) */
-    int queued_tokens;    /* prompt tokens that wait */
+    /* sequences that run; that wait (inbox included); that wait in the host's memory */
+    int running, waiting, swapped;
+    int queued_tokens; /* prompt tokens that wait */
     /* used: referenced; cached: unreferenced but known by hash */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
+    int slots_total, slots_used;          /* blocks of swap space */
+    uint64_t swapped_out, swapped_in;     /* blocks that were copied */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was
                                              later, when work came after there was none */

@@ -4,7 +4,7 @@
  * There are no phases. A sequence knows n_tokens, of which n_computed have their keys and values
  * in the cache; whatever lies between is computed as steps have room. Decoding is a difference of
  * one, a prompt is a large one, and a preempted sequence is back at 0 (or at what the prefix
- * cache still has).
+ * cache still has), unless its blocks were swapped: then they come back.
  *
  *     tokens   | prompt ..................... | output ......... | coming
  *              0   n_settled  n_computed   n_prompt          n_tokens    <= max_tokens
@@ -31,6 +31,7 @@
 enum sequence_state {
     SEQUENCE_UNFORKED, /* waits for the leader to compute the prompt */
     SEQUENCE_WAITING,  /* in the waiting queue, holds nothing */
+    SEQUENCE_SWAPPED,  /* in the waiting queue, owns slots of the host's memory and no blocks */
     SEQUENCE_RUNNING,  /* in the running queue, has a lane and blocks */
     SEQUENCE_ENDED,
 };
@@ -45,11 +46,14 @@ struct sequence {
     int n_coming;                /* that steps in flight will give */
     int late_row;                /* the logit row that gives the last of them, or -1: the host has
                                     to see it before a row can be planned that needs it */
-    int n_computed;              /* in the KV cache when the steps in flight have ended */
+    int n_computed;              /* in the KV cache when the steps in flight have ended; while
+                                    swapped, in the host's memory */
     int n_settled;               /* in it now, and committed */
     int n_scored;                /* prompt rows whose logprobs were asked for (or are not wanted) */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     int n_blocks;                /* in `table` */
+    int32_t first_slot;          /* of the host's memory, while swapped */
+    int n_slots;                 /* how many of them; 0 unless swapped */
     int rows;                    /* in the step that is being made */
     int lane;                    /* of the batch, while running */
     int32_t *table;              /* [n_blocks] the lane's, while running */

@@ -93,6 +93,10 @@ static void write_vllm_gauges(struct writer *writer, const struct scheduler_stat
     gauge(writer, "vllm:num_requests_running", "Sequences that are being computed.",
           stats->running);
     gauge(writer, "vllm:num_requests_waiting", "Sequences that wait.", stats->waiting);
+    gauge(writer, "vllm:num_requests_swapped", "Sequences that wait in the host's memory.",
+          stats->swapped);
+    gauge(writer, "vllm:cpu_cache_usage_perc", "Share of the swap space in use, 0 to 1.",
+          stats->slots_total > 0 ? (double)stats->slots_used / stats->slots_total : 0);
     gauge(writer, "vllm:kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.",
           stats->blocks_used / total);
     counter(writer, "vllm:prefix_cache_queries_total",
@@ -145,6 +149,10 @@ static void write_scheduler(struct writer *writer, const struct scheduler_stats 
     sample(writer, name, "state=\"total\"", stats->blocks_total);
     sample(writer, name, "state=\"used\"", stats->blocks_used);
     sample(writer, name, "state=\"cached\"", stats->blocks_cached);
+    name = "penstock_swapped_blocks_total";
+    head(writer, name, "counter", "KV blocks that went to the host's memory, and came back.");
+    sample(writer, name, "direction=\"out\"", (double)stats->swapped_out);
+    sample(writer, name, "direction=\"in\"", (double)stats->swapped_in);
     counter(writer, "penstock_steps_total", "Forward passes.", (double)stats->steps);
     counter(writer, "penstock_step_seconds_total", "Time in forward passes.",
             (double)stats->step_ns * 1e-9);

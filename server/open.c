@@ -5,6 +5,9 @@
 
 #include "server/commands.h"
 
+/* So few rows ride along in a step that waits for memory anyway. */
+#define SWAP_FROM 64
+
 int print_error(const struct err *err) {
     fprintf(stderr, "penstock: %s\n", err->message);
     return err->status == STATUS_USAGE ? 2 : 1;
@@ -52,6 +55,9 @@ struct engine_config engine_config_from(const struct options *options) {
         .enforce_eager = options->enforce_eager,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
+        .gpu_memory_utilization =
+            options->gpu_memory_utilization > 0 ? options->gpu_memory_utilization : -1,
+        .swap_space = options->swap_space,
         .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
     };
 }
@@ -76,6 +82,7 @@ struct scheduler_config scheduler_config_from(const struct options *options,
         .block_size = memory->block_size,
         .max_logit_rows = options->max_num_seqs,
         .prefix_caching = options->enable_prefix_caching,
+        .swap_from = SWAP_FROM,
     };
 }
 

@@ -27,6 +27,17 @@ static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
+/* What a GPU's memory is for beside. */
+static void report_device(const struct engine_memory *memory) {
+    log_line(LOG_INFO,
+             "memory of the GPU: %.0f MiB, %.0f of them free before; share %.2f; beside the above: "
+             "sampling %.0f MiB, steps and attention %.0f MiB, kept free %.0f MiB",
+             mib((int64_t)memory->device.total), mib((int64_t)memory->device.free), memory->share,
+             mib(memory->sampling), mib(memory->steps), mib(memory->kept));
+    log_line(LOG_INFO, "swap space: %.0f MiB of the host's memory, taken when it is needed",
+             mib(memory->swap));
+}
+
 static void report(const struct app *app, double seconds) {
     const struct model_info *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
@@ -40,6 +51,7 @@ static void report(const struct app *app, double seconds) {
              engine_threads(app->engine) == 1 ? "" : "s");
     log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
+    if (memory->device.total > 0) report_device(memory);
     log_line(LOG_INFO,
              "KV cache: %lld tokens in %d blocks of %d, %.1f requests of full length at once",
              (long long)tokens, memory->n_blocks, memory->block_size,
@@ -112,6 +124,7 @@ static enum status open_http(struct app *app, struct err *err) {
 static void open_scheduler(struct app *app) {
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
     config.on_events = bridge_on_events;
+    config.on_failure = bridge_on_failure;
     config.arg = app;
     app->scheduler = scheduler_new(&config, app->engine);
     scheduler_start(app->scheduler);
@@ -143,6 +156,7 @@ static int serve(struct app *app, uint64_t started_ns) {
         report(app, (double)(now_ns() - started_ns) * 1e-9);
         uv_run(&app->loop, UV_RUN_DEFAULT);
         log_line(LOG_INFO, "stopped");
+        if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
     close_all(app);
     return code;

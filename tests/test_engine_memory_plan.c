@@ -180,6 +180,117 @@ START_TEST(types_of_the_other_device_are_refused) {
 }
 END_TEST
 
+/* ---- on a GPU ------------------------------------------------------------------------------- */
+
+static struct engine_config on_gpu(void) {
+    struct engine_config config = usual();
+    config.device = "cuda";
+    return config;
+}
+
+/* A pool costs its blocks, and half a MiB. */
+static int64_t cost_of(void *arg, int n_blocks) {
+    (void)arg;
+    return (int64_t)n_blocks * 2 * NUMBERS * 16 + MIB / 2;
+}
+
+static enum status pool_of(struct engine_memory *memory, const struct engine_config *config,
+                           int64_t free_then, int64_t free_now, struct err *err) {
+    struct device_memory device = {16 * (size_t)GIB, (size_t)free_then},
+                         now = {16 * (size_t)GIB, (size_t)free_now};
+    struct pool_cost cost = {cost_of, NULL};
+    *memory = (struct engine_memory){
+        .block_size = 16, .max_model_len = 8192, .kv_bytes_per_token = 2 * NUMBERS};
+    memory_device_begin(memory, config, &device);
+    return memory_device_pool(memory, config, &now, &cost, err);
+}
+
+START_TEST(the_share_less_what_was_taken_is_the_pool_s) {
+    struct engine_config config = on_gpu();
+    struct engine_memory memory;
+    struct err err = {0};
+    config.gpu_memory_utilization = 0.5;
+    ck_assert_int_eq(pool_of(&memory, &config, 15 * GIB, 14 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.kept, 512 * MIB);
+    int64_t left = 8 * GIB - 512 * MIB - GIB, block = 16 * 2 * NUMBERS;
+    ck_assert_int_eq(memory.n_blocks, (left - MIB / 2) / block);
+    ck_assert_int_eq(memory.steps, MIB / 2);
+    /* others have so much that the share is not there */
+    ck_assert_int_eq(pool_of(&memory, &config, 5 * GIB, 4 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, (4 * GIB - 512 * MIB - MIB / 2) / block);
+    config.gpu_memory_utilization = 0; /* nine tenths, of which two sequences can fill less */
+    config.max_num_seqs = 2;
+    ck_assert_int_eq(pool_of(&memory, &config, 16 * GIB, 15 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, 4 * 2 * CHAIN);
+}
+END_TEST
+
+START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do) {
+    struct engine_config config = on_gpu();
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 600 * MIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "gpu-memory-utilization");
+    ck_assert_msg(strstr(err.message, "--max-model-len 3968 or less"), "%s", err.message);
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 100 * MIB, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "a smaller model"), "%s", err.message);
+    config.kv_memory = GIB;
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 600 * MIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "kv-cache-memory");
+    config.gpu_memory_utilization = 1.01;
+    expect_refused(&config, 64 * GIB, "gpu-memory-utilization", "at most 1");
+    config.gpu_memory_utilization = -1;
+    expect_refused(&config, 64 * GIB, "gpu-memory-utilization", "above 0");
+}
+END_TEST
+
+START_TEST(a_gpu_s_pool_is_estimated_before) {
+    struct engine_config config = on_gpu();
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {8 * (size_t)GIB, 8 * (size_t)GIB}};
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
+    int64_t all = memory.weights + memory.scratch + memory.sampling + memory.steps +
+                  memory.kv_cache + memory.kept;
+    ck_assert_int_le(all, 8 * GIB * 9 / 10);
+    ck_assert_int_gt(all, 8 * GIB * 9 / 10 - 4 * MIB);
+    ck_assert_int_eq(memory.sampling, (int64_t)16 * 49152 * 4);
+    config.kv_memory = 16 * 2 * NUMBERS * 600;
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, 600);
+    config.kv_memory = 16 * 2 * NUMBERS * 500;
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_USAGE);
+}
+END_TEST
+
+/* A token of this small model is computed sooner than it is sent; a large one's is not. */
+START_TEST(swap_space_is_the_gpu_s_and_where_it_is_worth_it) {
+    struct engine_config config = on_gpu();
+    config.swap_space = -1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+    struct model_info large = info;
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {0, 0}};
+    struct engine_memory memory;
+    struct err err = {0};
+    large.n_parameters = 8000000000;
+    ck_assert_int_eq(memory_plan(&memory, &large, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.swap, 4 * GIB);
+    machine.available = 12 * GIB;
+    ck_assert_int_eq(memory_plan(&memory, &large, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.swap, 3 * GIB);
+    config.device = "cpu";
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+    config.swap_space = GIB;
+    expect_refused(&config, 64 * GIB, "swap-space", "is for --device cuda");
+    config.device = "cuda";
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, GIB);
+    config.swap_space = 65 * GIB;
+    expect_refused(&config, 64 * GIB, "swap-space", "more than this machine has free");
+    config.swap_space = 0;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+}
+END_TEST
+
 START_TEST(scratch_grows_with_rows_and_logits) {
     struct engine_config config = usual();
     int64_t before = planned(&config, 64 * GIB).scratch;
@@ -332,6 +443,10 @@ int main(void) {
         given_memory_too_small_is_refused_with_what_would_do,
         types_of_keys_and_values,
         types_of_the_other_device_are_refused,
+        the_share_less_what_was_taken_is_the_pool_s,
+        a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do,
+        a_gpu_s_pool_is_estimated_before,
+        swap_space_is_the_gpu_s_and_where_it_is_worth_it,
         scratch_grows_with_rows_and_logits,
         settings_out_of_range_are_refused,
         without_cgroups_the_machine_counts,

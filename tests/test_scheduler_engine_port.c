@@ -57,6 +57,38 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     return NULL;
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    (void)engine, (void)err;
+    return false;
+}
+
+struct engine_swap *engine_swap(struct engine *engine) {
+    (void)engine;
+    return NULL;
+}
+
+int engine_swap_slots(const struct engine_swap *swap) {
+    (void)swap;
+    return 0;
+}
+
+bool engine_swap_reserve(struct engine_swap *swap, int n) {
+    (void)swap, (void)n;
+    return false;
+}
+
+void engine_swap_out(struct engine_swap *swap, const int32_t *block, const int32_t *slot, int n) {
+    (void)swap, (void)block, (void)slot, (void)n;
+}
+
+void engine_swap_in(struct engine_swap *swap, const int32_t *slot, const int32_t *block, int n) {
+    (void)swap, (void)slot, (void)block, (void)n;
+}
+
+void engine_swap_arrive(struct engine_swap *swap) {
+    (void)swap;
+}
+
 int engine_in_flight(const struct engine *engine) {
     (void)engine;
     return 1;

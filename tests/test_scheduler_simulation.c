@@ -38,6 +38,7 @@ struct simulation {
     uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
     uint64_t n_late, n_dropped; /* rows planned ahead; samples thrown away */
+    uint64_t n_out, n_in;       /* blocks swapped */
 };
 
 static uint64_t current_seed; /* told when an assert fails */
@@ -77,6 +78,7 @@ static void draw_config(struct simulation *sim) {
         .block_size = size,
         .max_logit_rows = between(sim, chance(sim, 10) ? 1 : seqs, 2 * seqs),
         .prefix_caching = chance(sim, 75),
+        .swap_from = chance(sim, 50) ? 0 : between(sim, 1, 20),
         .on_events = on_events,
         .arg = sim};
 }
@@ -100,6 +102,9 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->engine = fake_engine_new(&sim->config);
     sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
     sim->engine->device = chance(sim, 50);
+    sim->engine->n_slots = chance(sim, 60) ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
+    sim->engine->n_host =
+        chance(sim, 80) ? sim->engine->n_slots : between(sim, 0, sim->engine->n_slots);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
     if (chance(sim, 20)) sim->scheduler->pool.known.hash_mask = chance(sim, 50) ? 0 : 3;
@@ -255,7 +260,11 @@ static void simulation_end(struct simulation *sim) {
     sim->n_copies = sim->engine->n_copies;
     sim->n_late = sim->engine->n_late;
     sim->n_dropped = sim->engine->n_dropped;
+    sim->n_out = sim->engine->n_out;
+    sim->n_in = sim->engine->n_in;
     sim->n_rows = sim->engine->n_rows;
+    assert(stats.swapped_out == sim->n_out && stats.swapped_in == sim->n_in);
+    assert(stats.swapped == 0 && stats.slots_used == 0);
     sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     assert(stats.queued_tokens == 0 && stats.steps == sim->engine->n_steps);
@@ -286,19 +295,23 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_copies += sim->n_copies;
         sum->n_late += sim->n_late;
         sum->n_dropped += sim->n_dropped;
+        sum->n_out += sim->n_out;
+        sum->n_in += sim->n_in;
         sum->n_rows += sim->n_rows;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
-           "samples thrown away\n",
+           "samples thrown away, %llu blocks swapped out and %llu in\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
            (unsigned long long)sum->n_cancelled, (unsigned long long)sum->n_hits,
            (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies,
-           (unsigned long long)sum->n_late, (unsigned long long)sum->n_dropped);
+           (unsigned long long)sum->n_late, (unsigned long long)sum->n_dropped,
+           (unsigned long long)sum->n_out, (unsigned long long)sum->n_in);
+    ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     ck_assert(only || (sum->n_late > 0 && sum->n_dropped > 0));
     free(sum);

@@ -12,6 +12,11 @@ static struct buf written(const struct metrics *metrics, const char *model) {
     struct buf out = {0};
     struct scheduler_stats stats = {
         .running = 3, .waiting = 4, .blocks_total = 8, .blocks_used = 2};
+    stats.swapped = 2;
+    stats.slots_total = 10;
+    stats.slots_used = 4;
+    stats.swapped_out = 9;
+    stats.swapped_in = 7;
     stats.prompt_tokens = 12345678901234;
     stats.prefix_hits = 5;
     metrics_write(&out, metrics, &stats, model, 6);
@@ -29,6 +34,10 @@ START_TEST(names_and_values) {
     check_holds(&out, "\nvllm:num_requests_running{model_name=\"m\"} 3\n");
     check_holds(&out, "\nvllm:num_requests_waiting{model_name=\"m\"} 4\n");
     check_holds(&out, "\nvllm:kv_cache_usage_perc{model_name=\"m\"} 0.25\n");
+    check_holds(&out, "\nvllm:num_requests_swapped{model_name=\"m\"} 2\n");
+    check_holds(&out, "\nvllm:cpu_cache_usage_perc{model_name=\"m\"} 0.4\n");
+    check_holds(&out, "\npenstock_swapped_blocks_total{direction=\"out\"} 9\n");
+    check_holds(&out, "\npenstock_swapped_blocks_total{direction=\"in\"} 7\n");
     check_holds(&out, "\nvllm:prefix_cache_queries_total{model_name=\"m\"} 0\n");
     check_holds(&out, "\nvllm:prefix_cache_hits_total{model_name=\"m\"} 5\n");
     check_holds(&out, "\nvllm:num_preemptions_total{model_name=\"m\"} 0\n");
@@ -97,7 +106,7 @@ START_TEST(each_name_is_declared_once) {
         ck_assert_ptr_nonnull(strstr(out.data, line));
         declared++;
     }
-    ck_assert_int_eq(declared, 21);
+    ck_assert_int_eq(declared, 24);
     buf_free(&out);
 }
 END_TEST

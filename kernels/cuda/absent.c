@@ -1,11 +1,22 @@
 /* Stands in for the CUDA backend in a program that was built where the CUDA toolkit was absent. */
 #include "kernels/kernels.h"
 
+static enum status refuse(struct err *err) {
+    return err_set(err, STATUS_USAGE, "device",
+                   "--device cuda: this program was built without CUDA, because the toolkit (nvcc) "
+                   "was not there; use --device cpu, or build it where the toolkit is");
+}
+
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err) {
     (void)config;
     *out = NULL;
-    return err_set(err, STATUS_USAGE, "device",
-                   "--device cuda: this program was built without CUDA, because the toolkit (nvcc) "
-                   "was not there; use --device cpu, or build it where the toolkit is");
+    return refuse(err);
+}
+
+enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
+                              struct err *err) {
+    (void)name, (void)size;
+    *memory = (struct device_memory){0};
+    return refuse(err);
 }

@@ -1,6 +1,8 @@
 /* Attention as the backend runs it. */
 #include "kernels/cuda/attention_work.cuh"
 
+#include "kernels/cuda/room.cuh"
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -22,13 +24,13 @@ static int64_t parts_wanted(const struct step_limits *limits, const struct kv_co
 }
 
 static enum status take_zeros(void **out, size_t bytes, struct err *err) {
-    cudaError_t error = cudaMalloc(out, bytes ? bytes : sizeof(float));
-    if (error == cudaSuccess) error = cudaMemset(*out, 0, bytes);
-    if (error == cudaSuccess) return STATUS_OK;
-    cudaGetLastError(); /* it has been dealt with */
-    return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "the GPU has no room for %zu MiB that attention works in: %s", bytes >> 20,
-                   cudaGetErrorString(error));
+    static const struct room work = {
+        "what attention works in", "max-num-seqs",
+        "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization"};
+    bytes = bytes ? bytes : sizeof(float);
+    const enum status status = room_device(out, bytes, &work, err);
+    if (!status) cuda_must(cudaMemset(*out, 0, bytes), "clearing attention's memory");
+    return status;
 }
 
 static enum status check_heads(enum dtype act, const struct step_limits *limits,
@@ -47,14 +49,18 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
                    ATTENTION_MOST_D, c->D);
 }
 
-enum status attention_work_new(struct attention_work *work, enum dtype act,
-                               const struct step_limits *limits, const struct kv_config *config,
-                               struct err *err) {
+struct attention_sizes {
+    size_t parts, counters; /* bytes */
+};
+
+/* How large everything is to be; 0 where nothing is planned. */
+static attention_sizes plan_sizes(struct attention_work *work, enum dtype act,
+                                  const struct step_limits *limits,
+                                  const struct kv_config *config) {
     *work = attention_work{};
     work->act = act;
     work->limits = *limits;
-    enum status status = check_heads(act, limits, config, err);
-    if (status || act == DTYPE_F32) return status;
+    if (act == DTYPE_F32) return {};
     work->most_parts = smaller(parts_wanted(limits, config), INT32_MAX);
     work->most_items = attention_most_items(limits->max_rows, limits->max_seqs, limits->max_context,
                                             limits->H, config->G, work->most_parts);
@@ -62,11 +68,29 @@ enum status attention_work_new(struct attention_work *work, enum dtype act,
     largest.head_parts = attention_head_parts(limits->H, config->G);
     largest.n_parts = work->most_parts;
     largest.n_counters = attention_most_counters(limits->max_rows, limits->max_seqs);
+    return {attention_parts_bytes(&largest, config->G, config->D),
+            attention_counters_bytes(&largest, config->G)};
+}
+
+size_t attention_work_bytes(struct attention_work *work, enum dtype act,
+                            const struct step_limits *limits, const struct kv_config *config) {
+    const struct attention_sizes sizes = plan_sizes(work, act, limits, config);
+    return sizes.parts + sizes.counters;
+}
+
+enum status attention_work_new(struct attention_work *work, enum dtype act,
+                               const struct step_limits *limits, const struct kv_config *config,
+                               struct err *err) {
+    enum status status = check_heads(act, limits, config, err);
+    if (status) return status;
+    const struct attention_sizes sizes = plan_sizes(work, act, limits, config);
+    if (act == DTYPE_F32) return STATUS_OK;
     void *parts = nullptr, *counters = nullptr;
-    status = take_zeros(&parts, attention_parts_bytes(&largest, config->G, config->D), err);
-    if (!status) status = take_zeros(&counters, attention_counters_bytes(&largest, config->G), err);
+    status = take_zeros(&parts, sizes.parts, err);
+    if (!status) status = take_zeros(&counters, sizes.counters, err);
     if (status) {
         cudaFree(parts);
+        *work = attention_work{};
         return status;
     }
     work->parts = (float *)parts;

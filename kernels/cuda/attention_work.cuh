@@ -31,6 +31,9 @@ struct attention_work {
 enum status attention_work_new(struct attention_work *work, enum dtype act,
                                const struct step_limits *limits, const struct kv_config *config,
                                struct err *err);
+/* The bytes that it takes; fills in the sizes of *work without taking anything. */
+size_t attention_work_bytes(struct attention_work *work, enum dtype act,
+                            const struct step_limits *limits, const struct kv_config *config);
 void attention_work_free(struct attention_work *work);
 
 /* Plans a step into `items`, host memory for most_items; returns how many there are. With `rows`,

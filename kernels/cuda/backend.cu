@@ -8,6 +8,8 @@
  * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
  * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
+ * After a call of CUDA has failed, ops do nothing and `failed` tells (error.cu).
+ *
  * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
  * table, since a model has one list of frequencies, and another list makes it anew.
  */
@@ -18,15 +20,18 @@
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/find.cuh"
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/products.cuh"
 #include "kernels/cuda/ranges.cuh"
+#include "kernels/cuda/room.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sampler.cuh"
 #include "kernels/cuda/stamps.cuh"
 #include "kernels/cuda/step.cuh"
+#include "kernels/cuda/swap.cuh"
 
 struct angle_table {
     const float *inv_freq; /* NULL: not made in this step */
@@ -60,9 +65,14 @@ static struct cuda *cuda_of(struct backend *b) {
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static void op_memory(struct backend *b, struct device_memory *out) {
+    (void)b;
+    *out = room_left();
+}
+
 static void *op_buffer_new(struct backend *b, size_t bytes) {
     void *memory;
-    cuda_must(cudaMalloc(&memory, bytes), "taking memory for activations");
+    if (!cuda_took(cudaMalloc(&memory, bytes))) return nullptr;
     cuda_must(cudaMemsetAsync(memory, 0, bytes, cuda_of(b)->stream), "zeroing memory");
     return memory;
 }
@@ -74,12 +84,14 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 }
 
 static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
+    if (cuda_failed()) return;
     cuda_must(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda_of(b)->stream),
               "copying to the device");
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
 }
 
 static void op_download(struct backend *b, void *host, const void *device, size_t bytes) {
+    if (cuda_failed()) return;
     cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda_of(b)->stream),
               "copying from the device");
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
@@ -88,9 +100,7 @@ static void op_download(struct backend *b, void *host, const void *device, size_
 static void *op_host_new(struct backend *b, size_t bytes) {
     (void)b;
     void *memory;
-    cuda_must(cudaMallocHost(&memory, bytes), "taking pinned memory");
-    memset(memory, 0, bytes);
-    return memory;
+    return cuda_took(cudaMallocHost(&memory, bytes)) ? memset(memory, 0, bytes) : nullptr;
 }
 
 static void op_host_free(struct backend *b, void *host, size_t bytes) {
@@ -102,6 +112,7 @@ static void op_host_free(struct backend *b, void *host, size_t bytes) {
 static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
     struct cuda *cuda = cuda_of(b);
     assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (cuda_failed()) return;
     if (bytes > 0)
         cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "copying results");
@@ -110,7 +121,13 @@ static void op_fetch(struct backend *b, int mark, void *host, const void *device
 
 static void op_await(struct backend *b, int mark) {
     assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (cuda_failed()) return;
     cuda_must(cudaEventSynchronize(cuda_of(b)->fetched[mark]), "waiting for results");
+}
+
+static bool op_failed(struct backend *b, struct err *err) {
+    (void)b;
+    return cuda_failure(err);
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
@@ -136,6 +153,52 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
 }
 
+/* Cosines and sines of so many pairs for the largest step. */
+static size_t angles_bytes(const struct cuda *cuda, int pairs) {
+    return 2 * (size_t)cuda->limits.max_rows * (size_t)pairs * sizeof(float);
+}
+
+static enum status take_angles(struct cuda *cuda, int pairs, struct err *err) {
+    static const struct room room = {"the angles of positions", "max-num-batched-tokens",
+                                     "lower --max-num-batched-tokens"};
+    struct angle_table *table = &cuda->angles;
+    if (pairs <= table->most_pairs) return STATUS_OK;
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    cuda_must(cudaFree(table->cosine), "freeing angles");
+    *table = angle_table{};
+    void *memory;
+    enum status status = room_device(&memory, angles_bytes(cuda, pairs), &room, err);
+    if (status) return status;
+    table->cosine = (float *)memory;
+    table->sine = table->cosine + (size_t)cuda->limits.max_rows * (size_t)pairs;
+    table->most_pairs = pairs;
+    return STATUS_OK;
+}
+
+static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
+    struct cuda *cuda = cuda_of(b);
+    struct attention_work work;
+    const size_t cache = kv_cache_bytes(config);
+    if (cache > SIZE_MAX / 4) return SIZE_MAX;
+    const size_t attention = attention_work_bytes(&work, cuda->act, &cuda->limits, config);
+    return cache + attention + step_memory_bytes(&work, config->block_size) +
+           angles_bytes(cuda, config->D / 2);
+}
+
+/* What steps over such a cache work in. */
+static enum status take_work(struct cuda *cuda, const struct kv_config *config, struct err *err) {
+    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    graphs_drop(&cuda->graphs); /* they have the old memory in them */
+    attention_work_free(&cuda->attention);
+    enum status status =
+        attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
+    if (!status)
+        status = step_memory_reserve(&cuda->step, &cuda->attention, config->block_size,
+                                     cuda->stream, err);
+    if (!status) status = take_angles(cuda, config->D / 2, err);
+    return status;
+}
+
 static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
     struct cuda *cuda = cuda_of(b);
@@ -143,23 +206,25 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
     staging_release(&cuda->staging); /* the weights are there */
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
-    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
-    graphs_drop(&cuda->graphs); /* they have the old memory in them */
-    attention_work_free(&cuda->attention);
-    status = attention_work_new(&cuda->attention, cuda->act, &cuda->limits, config, err);
-    if (status) {
+    status = take_work(cuda, config, err);
+    if (status)
         kv_cache_free(cache);
-        return status;
-    }
-    step_memory_reserve(&cuda->step, &cuda->attention, config->block_size, cuda->stream);
-    *out = cache;
-    return STATUS_OK;
+    else
+        *out = cache;
+    return status;
 }
 
 static void op_kv_free(struct backend *b, struct kv_cache *cache) {
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
     graphs_drop(&cuda_of(b)->graphs);
     kv_cache_free(cache);
+}
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
+                               int64_t bytes, int *n_slots, struct err *err) {
+    return kv_swap_new(out, cache, &SWAP_SIZES, bytes, n_slots, cuda_of(b)->stream, err);
 }
 
 /* ---- a step --------------------------------------------------------------------------------- */
@@ -184,6 +249,7 @@ static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_ca
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     cuda->angles.inv_freq = NULL;
+    if (cuda_failed()) return;
     if (cuda->laid_out) return;
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
     copy_blocks(cuda, step, cache);
@@ -204,6 +270,7 @@ static void queue_forward(void *arg) {
 static void op_run(struct backend *b, const struct step *step, struct kv_cache *cache,
                    void (*forward)(void *arg, const struct step *step), void *arg) {
     struct cuda *cuda = cuda_of(b);
+    if (cuda_failed()) return;
     const int rows = graphs_rows(&cuda->graphs, step);
     if (rows == 0) {
         forward(arg, step);
@@ -235,22 +302,10 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-static void make_room(struct angle_table *table, int max_rows, int pairs, cudaStream_t stream) {
-    if (pairs <= table->most_pairs) return;
-    cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
-    cuda_must(cudaFree(table->cosine), "freeing angles");
-    void *memory;
-    const size_t n = (size_t)max_rows * (size_t)pairs;
-    cuda_must(cudaMalloc(&memory, 2 * n * sizeof(float)), "taking memory for angles");
-    table->cosine = (float *)memory;
-    table->sine = table->cosine + n;
-    table->most_pairs = pairs;
-}
-
 static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq, int pairs) {
     struct angle_table *table = &cuda->angles;
     if (table->inv_freq == inv_freq && table->pairs == pairs) return table;
-    make_room(table, cuda->limits.max_rows, pairs, cuda->stream);
+    assert(pairs <= table->most_pairs); /* a head's, for which there is room since kv_new */
     table->inv_freq = inv_freq;
     table->pairs = pairs;
     heads_angles(table->cosine, table->sine, cuda->step.at.position, inv_freq, cuda->step.at.M,
@@ -322,6 +377,7 @@ static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
 
 static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
                       const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+    if (cuda_failed()) return;
     device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
 }
 
@@ -350,29 +406,40 @@ static void op_limits(struct backend *b, struct device_limits *out) {
 
 static void op_close(struct backend *b) {
     struct cuda *cuda = cuda_of(b);
-    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
+    if (cuda->stream) cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     staging_release(&cuda->staging);
     stamps_free(&cuda->stamps);
     graphs_close(&cuda->graphs);
     step_memory_close(&cuda->step);
     attention_work_free(&cuda->attention);
-    for (cudaEvent_t event : cuda->fetched) cuda_must(cudaEventDestroy(event), "freeing an event");
+    for (cudaEvent_t event : cuda->fetched)
+        if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
     cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
     products_close(&cuda->products);
-    cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
+    if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
+    cuda_failure_close();
     free(cuda);
 }
 
 static const struct backend_ops cuda_ops = {
+    .memory = op_memory,
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
     .matrix_new = op_matrix_new,
     .matrix_random = op_matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
+    .kv_bytes = op_kv_bytes,
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
+    .swap_bytes = kv_swap_bytes,
+    .swap_new = op_swap_new,
+    .swap_free = kv_swap_free,
+    .swap_reserve = kv_swap_reserve,
+    .swap_out = kv_swap_out,
+    .swap_in = kv_swap_in,
+    .swap_arrive = kv_swap_arrive,
     .run = op_run,
     .step_begin = op_step_begin,
     .embed = op_embed,
@@ -392,6 +459,7 @@ static const struct backend_ops cuda_ops = {
     .host_free = op_host_free,
     .fetch = op_fetch,
     .await = op_await,
+    .failed = op_failed,
     .parallel = op_parallel,
     .close = op_close,
     .stamp = op_stamp,
@@ -399,26 +467,7 @@ static const struct backend_ops cuda_ops = {
     .limits = op_limits,
 };
 
-enum { LEAST_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
 enum { DEFAULT_GRAPHS = 64 };
-
-/* Finds out what device there is. */
-static enum status find_device(cudaDeviceProp *prop, struct err *err) {
-    int count = 0; /* stays as it is where there is no driver */
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(prop, 0);
-    if (error != cudaSuccess || count == 0) {
-        cudaGetLastError(); /* it has been dealt with */
-        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
-                       count == 0 && error == cudaSuccess ? "there is none"
-                                                          : cudaGetErrorString(error));
-    }
-    if (prop->major < LEAST_MAJOR)
-        return err_set(err, STATUS_USAGE, "device",
-                       "--device cuda: %s has compute capability %d.%d; 8.0 is the least",
-                       prop->name, prop->major, prop->minor);
-    return STATUS_OK;
-}
 
 static enum status find_cublas(struct err *err) {
     if (cublas_open()) return STATUS_OK;
@@ -448,16 +497,29 @@ static int graph_rows(const struct backend_config *config) {
     return ours ? config->graph_rows : (int)GEMM_SKINNY_ROWS;
 }
 
+/* The stream and its events. */
+static enum status open_stream(struct cuda *cuda, struct err *err) {
+    enum status status =
+        room_made(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "stream", err);
+    for (cudaEvent_t &event : cuda->fetched)
+        if (!status)
+            status =
+                room_made(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event", err);
+    if (!status) status = step_memory_open(&cuda->step, err);
+    return status;
+}
+
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err) {
     cudaDeviceProp prop;
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
-    if (!status) status = find_device(&prop, err);
+    if (!status) status = device_find(&prop, err);
     if (!status && config->free_order) status = find_cublas(err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
+    cuda_failure_open();
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
@@ -467,13 +529,16 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head = {&cuda_ops, "cuda", cuda->architecture, host->n_threads, false, MAX_IN_FLIGHT};
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
-    cuda_must(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "opening a stream");
-    for (cudaEvent_t &event : cuda->fetched)
-        cuda_must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
-    products_open(&cuda->products, cuda->act, config->max_rows, config->max_k, cuda->stream);
-    step_memory_open(&cuda->step);
     graphs_open(&cuda->graphs, graph_rows(config),
                 config->graphs ? config->graphs : DEFAULT_GRAPHS);
+    status = open_stream(cuda, err);
+    if (!status)
+        status = products_open(&cuda->products, cuda->act, config->max_rows, config->max_k,
+                               cuda->stream, err);
+    if (status) {
+        op_close(&cuda->head);
+        return status;
+    }
     staging_open(&cuda->staging, host, cuda->stream);
     *out = &cuda->head;
     return STATUS_OK;

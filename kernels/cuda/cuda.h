@@ -10,7 +10,10 @@
  *   graph.cu          decode steps as CUDA graphs
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
  *   kv.cu             the cache and its blocks      kv_layout.cuh where a key stands in it
+ *   swap.cu           blocks in the host's memory
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it
+ *   find.cu           which device there is
+ *   room.cu           memory that is taken at the start, and the sentence where there is none
  *   sample.cu         a token for each row of logits, with sample_math.cuh and sample_select.cuh
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.

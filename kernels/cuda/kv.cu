@@ -3,9 +3,11 @@
 #include "kernels/cuda/kv.cuh"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/kv_layout.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/room.cuh"
 
 enum { MOVE_THREADS = 128 };
 
@@ -14,11 +16,17 @@ enum { MOVE_THREADS = 128 };
 /* Where piece (i, key or value, layer) of a list of blocks stands: in the cache when there is a
  * list, else in a stage. */
 struct pieces {
-    uint8_t *keys, *values; /* of the cache; `keys` is the stage where `block` is NULL */
-    const int32_t *block;
+    uint8_t *keys, *values; /* of the cache; `keys` is the stage where there is no list */
+    const int32_t *block;   /* device memory; or NULL, and then the list is the launch's own */
+    bool listed;
     size_t layer_bytes;
     float *key_scale, *value_scale; /* of the cache */
     int n_blocks;
+};
+
+/* A list that goes with a launch, so that it needs no memory that somebody could overwrite. */
+struct launch_list {
+    int32_t block[KV_LIST];
 };
 
 /* The sizes of what is moved. */
@@ -33,14 +41,15 @@ struct piece {
     float *scales;
 };
 
-__device__ __forceinline__ piece piece_at(const pieces &p, const piece_sizes &sizes, int i,
-                                          bool is_value, int layer) {
-    if (!p.block) {
+__device__ __forceinline__ piece piece_at(const pieces &p, const launch_list &list,
+                                          const piece_sizes &sizes, int i, bool is_value,
+                                          int layer) {
+    if (!p.block && !p.listed) {
         const size_t number = ((size_t)i * 2 + is_value) * sizes.L + layer;
         uint8_t *at = p.keys + number * sizes.piece_bytes;
         return {at, reinterpret_cast<float *>(at + sizes.block_bytes)};
     }
-    const size_t block = p.block[i];
+    const size_t block = p.listed ? list.block[i] : p.block[i];
     uint8_t *elements = (is_value ? p.values : p.keys) + (size_t)layer * p.layer_bytes;
     float *scales = is_value ? p.value_scale : p.key_scale;
     return {elements + block * sizes.block_bytes,
@@ -49,13 +58,14 @@ __device__ __forceinline__ piece piece_at(const pieces &p, const piece_sizes &si
 
 template <int N>
 __global__ void __launch_bounds__(MOVE_THREADS)
-    move_kernel(const pieces to, const pieces from, const piece_sizes sizes) {
+    move_kernel(const pieces to, const pieces from, const piece_sizes sizes,
+                const launch_list list) {
     grid_begin();
     const int y = blockIdx.y;
     const bool is_value = y >= sizes.L;
     const int layer = y % sizes.L;
-    const piece into = piece_at(to, sizes, blockIdx.x, is_value, layer);
-    const piece source = piece_at(from, sizes, blockIdx.x, is_value, layer);
+    const piece into = piece_at(to, list, sizes, blockIdx.x, is_value, layer);
+    const piece source = piece_at(from, list, sizes, blockIdx.x, is_value, layer);
     for (size_t i = threadIdx.x * N; i < sizes.block_bytes; i += MOVE_THREADS * N)
         store_vec<N>(into.elements + i, load_vec<N>(source.elements + i));
     for (int g = threadIdx.x; g < sizes.n_scales; g += MOVE_THREADS)
@@ -63,12 +73,13 @@ __global__ void __launch_bounds__(MOVE_THREADS)
 }
 
 static pieces in_cache(const struct kv_cache *cache, const int32_t *block) {
-    return {cache->keys,        cache->values,         block, cache->layer_bytes, cache->key_scale,
+    return {cache->keys,        cache->values,         block,
+            block == nullptr,   cache->layer_bytes,    cache->key_scale,
             cache->value_scale, cache->config.n_blocks};
 }
 
 static pieces in_stage(void *stage) {
-    return {(uint8_t *)stage, nullptr, nullptr, 0, nullptr, nullptr, 0};
+    return {(uint8_t *)stage, nullptr, nullptr, false, 0, nullptr, nullptr, 0};
 }
 
 static int scales_of(const struct kv_cache *cache) {
@@ -76,28 +87,45 @@ static int scales_of(const struct kv_cache *cache) {
 }
 
 static void move(const struct kv_cache *cache, const pieces &to, const pieces &from, int n,
-                 cudaStream_t stream) {
+                 const launch_list &list, cudaStream_t stream) {
     const int L = cache->config.L;
     const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
     auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
                   : cache->block_bytes % 4 == 0 ? move_kernel<4>
                                                 : move_kernel<2>;
-    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes);
+    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
 
 void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
              cudaStream_t stream) {
-    move(cache, in_cache(cache, to), in_cache(cache, from), n, stream);
+    move(cache, in_cache(cache, to), in_cache(cache, from), n, {}, stream);
 }
 
 void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
                cudaStream_t stream) {
-    move(cache, in_stage(stage), in_cache(cache, block), n, stream);
+    move(cache, in_stage(stage), in_cache(cache, block), n, {}, stream);
 }
 
 void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
                 cudaStream_t stream) {
-    move(cache, in_cache(cache, block), in_stage((void *)stage), n, stream);
+    move(cache, in_cache(cache, block), in_stage((void *)stage), n, {}, stream);
+}
+
+static launch_list list_of(const int32_t *block, int n) {
+    launch_list list = {};
+    assert(n >= 0 && n <= KV_LIST);
+    memcpy(list.block, block, (size_t)n * sizeof *block);
+    return list;
+}
+
+void kv_gather_listed(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
+                      cudaStream_t stream) {
+    move(cache, in_stage(stage), in_cache(cache, nullptr), n, list_of(block, n), stream);
+}
+
+void kv_scatter_listed(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
+                       cudaStream_t stream) {
+    move(cache, in_cache(cache, nullptr), in_stage((void *)stage), n, list_of(block, n), stream);
 }
 
 /* Where there are scales, pieces are a multiple of 16 bytes, as blocks are then. */
@@ -142,15 +170,13 @@ static bool plan(struct kv_cache *cache) {
 
 /* The memory is zeroed: a part of a block that was never written holds numbers. */
 static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
-    void *memory = nullptr;
-    cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error == cudaSuccess) error = cudaMemset(memory, 0, bytes);
+    static const struct room keys_or_values = {
+        "keys or values", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
+    void *memory;
+    const enum status status = room_device(&memory, bytes, &keys_or_values, err);
+    if (!status) cuda_must(cudaMemset(memory, 0, bytes), "clearing the cache");
     *out = (uint8_t *)memory;
-    if (error == cudaSuccess) return STATUS_OK;
-    cudaGetLastError(); /* it has been dealt with */
-    return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "the GPU has no room for %zu MiB of keys or values: %s", bytes >> 20,
-                   cudaGetErrorString(error));
+    return status;
 }
 
 static enum status check(const struct kv_config *c, struct err *err) {
@@ -182,6 +208,16 @@ static enum status take_all(struct kv_cache *cache, struct err *err) {
     cache->key_scale = (float *)scales;
     cache->value_scale = cache->key_scale + n;
     return STATUS_OK;
+}
+
+size_t kv_cache_bytes(const struct kv_config *config) {
+    struct kv_cache sizes = {};
+    sizes.config = *config;
+    if (!plan(&sizes)) return SIZE_MAX;
+    const size_t L = (size_t)config->L;
+    const size_t scales =
+        config->dtype == DTYPE_E4M3 ? (size_t)config->n_blocks * (size_t)config->G : 0;
+    return 2 * L * (sizes.layer_bytes + scales * sizeof(float));
 }
 
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {

@@ -9,6 +9,9 @@
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err);
 void kv_cache_free(struct kv_cache *cache);
 
+/* The bytes that it takes; SIZE_MAX when that is no size. */
+size_t kv_cache_bytes(const struct kv_config *config);
+
 /* Copies blocks from[i] to to[i] in all layers, all at once: no block is both source and target,
  * and none is target twice. The lists are device memory. */
 void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
@@ -22,6 +25,12 @@ void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, 
                cudaStream_t stream);
 void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
                 cudaStream_t stream);
+/* The same with a list of at most KV_LIST blocks in the host's memory, which is read at once. */
+enum { KV_LIST = 256 };
+void kv_gather_listed(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
+                      cudaStream_t stream);
+void kv_scatter_listed(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
+                       cudaStream_t stream);
 /* Bytes of a stage of n blocks. */
 size_t kv_stage_bytes(const struct kv_cache *cache, int n);
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/quantise.cuh"
 #include "kernels/cuda/random.cuh"
+#include "kernels/cuda/room.cuh"
 
 constexpr int TILE_ROWS = 16; /* parts are whole tiles */
 
@@ -52,13 +53,15 @@ static const uint8_t *bring(struct staging *staging, const struct origin *origin
 
 /* Rows of 8 bytes at least, as far as the staging goes: so that a scale a row, and codes of half a
  * row's bytes, have room behind as many rows. */
-static void pack_parts(const struct gemm_weights *w, struct staging *staging, enum dtype type,
-                       const struct origin *origin, bool fp8) {
+static enum status pack_parts(const struct gemm_weights *w, struct staging *staging,
+                              enum dtype type, const struct origin *origin, bool fp8,
+                              struct err *err) {
     const size_t row_bytes = dtype_bytes(type, (size_t)w->K), room = row_bytes < 8 ? 8 : row_bytes;
     const size_t tile_bytes = TILE_ROWS * room, all_bytes = (size_t)w->tiles * tile_bytes;
     const size_t wanted = all_bytes < staging->part_bytes ? all_bytes : staging->part_bytes;
     const size_t half = wanted > tile_bytes ? wanted : tile_bytes;
-    staging_reserve(staging, (half + 255) / 256 * 256);
+    const enum status status = staging_reserve(staging, (half + 255) / 256 * 256, err);
+    if (status) return status;
     const size_t at_once = staging->half_bytes / tile_bytes * TILE_ROWS;
     for (size_t first = 0; first < (size_t)w->N; first += at_once) {
         const size_t left = (size_t)w->N - first;
@@ -70,11 +73,15 @@ static void pack_parts(const struct gemm_weights *w, struct staging *staging, en
         if (fp8) source = quantised(staging, &source, w->K, count);
         gemm_pack(w, &source, (int)first, count, staging->stream);
     }
+    return STATUS_OK;
 }
 
 static enum status make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
                         enum dtype type, int N, int K, const struct origin *origin,
                         enum matrix_form form, struct err *err) {
+    static const struct room weights = {
+        "the next of the weights", "model",
+        "give a smaller model, or --quantization fp8 where the file has floats"};
     enum status status = check_shape(act, type, N, K, form, err);
     if (status) return status;
     struct matrix made = {};
@@ -85,15 +92,14 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     source.scale_rows = 1;
     source.scale_columns = K;
     made.bytes = gemm_plan(&made.packed, act, &source, N, K);
-    cudaError_t error = cudaMalloc(&made.memory, made.bytes);
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it has been dealt with */
-        return err_set(err, STATUS_USAGE, "device",
-                       "the GPU has no room for the weights: %zu MiB more are needed",
-                       made.bytes >> 20);
-    }
+    status = room_device(&made.memory, made.bytes, &weights, err);
+    if (status) return status;
     gemm_place(&made.packed, made.memory);
-    pack_parts(&made.packed, staging, type, origin, source.fp8);
+    status = pack_parts(&made.packed, staging, type, origin, source.fp8, err);
+    if (status) {
+        cuda_must(cudaFree(made.memory), "freeing weights");
+        return status;
+    }
     *out = (struct matrix *)mem_alloc(sizeof made);
     **out = made;
     return STATUS_OK;

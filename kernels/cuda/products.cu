@@ -2,21 +2,26 @@
  * product, and a gate with what it gates is one product where they are of one format. */
 #include "kernels/cuda/products.cuh"
 
+#include "kernels/cuda/room.cuh"
 #include "kernels/cuda/rows.cuh"
 
 enum { WORK_ALIGNMENT = 256 };
 
-void products_open(struct products *p, enum dtype act, int max_rows, int max_k,
-                   cudaStream_t stream) {
+enum status products_open(struct products *p, enum dtype act, int max_rows, int max_k,
+                          cudaStream_t stream, struct err *err) {
+    static const struct room room = {"what products work in", "max-num-batched-tokens",
+                                     "lower --max-num-batched-tokens"};
     const size_t wanted = (size_t)max_rows * (size_t)max_k * (act == DTYPE_F32 ? 4 : 2);
     const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
     *p = {};
     p->act = act;
     p->stream = stream;
-    cuda_must(cudaMalloc(&p->memory, 3 * bytes), "taking memory for products");
+    const enum status status = room_device(&p->memory, 3 * bytes, &room, err);
+    if (status) return status;
     p->normed = p->memory;
     p->gate = (char *)p->memory + bytes;
     p->up = (char *)p->memory + 2 * bytes;
+    return STATUS_OK;
 }
 
 void products_close(struct products *p) {

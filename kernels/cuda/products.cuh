@@ -13,8 +13,9 @@ struct products {
     void *normed, *gate, *up;
 };
 
-void products_open(struct products *p, enum dtype act, int max_rows, int max_k,
-                   cudaStream_t stream);
+/* Takes the memory; fails as room_device does. Closing what was not opened does nothing. */
+enum status products_open(struct products *p, enum dtype act, int max_rows, int max_k,
+                          cudaStream_t stream, struct err *err);
 void products_close(struct products *p);
 
 /* As matmul, matmul_add, gated_mlp and logits of the op table. */

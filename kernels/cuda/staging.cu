@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "kernels/cuda/room.cuh"
+
 constexpr size_t PART_BYTES = 8 << 20;
 
 void staging_open(struct staging *staging, struct backend *host, cudaStream_t stream) {
@@ -19,17 +21,23 @@ void staging_open(struct staging *staging, struct backend *host, cudaStream_t st
     staging->part_bytes = PART_BYTES;
 }
 
-void staging_reserve(struct staging *staging, size_t half_bytes) {
-    if (half_bytes <= staging->half_bytes) return;
+enum status staging_reserve(struct staging *staging, size_t half_bytes, struct err *err) {
+    static const struct room loading = {"what weights pass through", "model",
+                                        "give a smaller model, or free memory of the GPU"};
+    if (half_bytes <= staging->half_bytes) return STATUS_OK;
     staging_release(staging);
-    void *pinned, *device;
-    cuda_must(cudaMallocHost(&pinned, 2 * half_bytes), "taking pinned memory for loading");
-    cuda_must(cudaMalloc(&device, 2 * half_bytes), "taking memory for loading");
+    void *pinned, *device = nullptr;
+    enum status status = room_pinned(&pinned, 2 * half_bytes, &loading, err);
+    if (!status) status = room_device(&device, 2 * half_bytes, &loading, err);
+    for (cudaEvent_t &sent : staging->sent)
+        if (!status)
+            status =
+                room_made(cudaEventCreateWithFlags(&sent, cudaEventDisableTiming), "event", err);
     staging->pinned = (uint8_t *)pinned;
     staging->device = (uint8_t *)device;
     staging->half_bytes = half_bytes;
-    for (cudaEvent_t &sent : staging->sent)
-        cuda_must(cudaEventCreateWithFlags(&sent, cudaEventDisableTiming), "an event");
+    if (status) staging_release(staging);
+    return status;
 }
 
 /* ---- copying on the host -------------------------------------------------------------------- */
@@ -73,7 +81,10 @@ const uint8_t *staging_send(struct staging *staging, const void *from, size_t by
 void staging_release(struct staging *staging) {
     if (!staging->half_bytes) return;
     cuda_must(cudaStreamSynchronize(staging->stream), "waiting for the stream");
-    for (cudaEvent_t sent : staging->sent) cuda_must(cudaEventDestroy(sent), "freeing an event");
+    for (cudaEvent_t &sent : staging->sent) {
+        if (sent) cuda_must(cudaEventDestroy(sent), "freeing an event");
+        sent = nullptr;
+    }
     cuda_must(cudaFreeHost(staging->pinned), "freeing pinned memory");
     cuda_must(cudaFree(staging->device), "freeing memory");
     staging->half_bytes = 0;

@@ -19,8 +19,9 @@ struct staging {
 
 void staging_open(struct staging *staging, struct backend *host, cudaStream_t stream);
 
-/* Has halves of at least so many bytes. */
-void staging_reserve(struct staging *staging, size_t half_bytes);
+/* Has halves of at least so many bytes. Fails with STATUS_USAGE, and has none, where there is no
+ * room. */
+enum status staging_reserve(struct staging *staging, size_t half_bytes, struct err *err);
 
 /* Sends up to half_bytes to the device. Returns where they lie, for what is queued on the stream
  * before the next send; the caller's memory is free again at once. */

@@ -20,22 +20,32 @@
 
 #include <string.h>
 
-void step_memory_open(struct step_memory *memory) {
+#include "kernels/cuda/room.cuh"
+
+enum status step_memory_open(struct step_memory *memory, struct err *err) {
     *memory = step_memory{};
+    enum status status = STATUS_OK;
     for (cudaEvent_t &copied : memory->copied)
-        cuda_must(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "an event");
+        if (!status)
+            status =
+                room_made(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "event", err);
+    return status;
 }
 
-static void free_memory(struct step_memory *memory) {
-    for (int32_t *host : memory->host)
+static void drop(struct step_memory *memory) {
+    for (int32_t *&host : memory->host) {
         cuda_must(cudaFreeHost(host), "freeing a step's host memory");
+        host = nullptr;
+    }
     cuda_must(cudaFree(memory->device), "freeing a step's memory");
+    memory->device = nullptr;
+    memory->capacity = 0;
 }
 
 void step_memory_close(struct step_memory *memory) {
-    free_memory(memory);
+    drop(memory);
     for (cudaEvent_t copied : memory->copied)
-        cuda_must(cudaEventDestroy(copied), "freeing an event");
+        if (copied) cuda_must(cudaEventDestroy(copied), "freeing an event");
 }
 
 enum { ITEM_NUMBERS = sizeof(struct attention_item) / sizeof(int32_t) };
@@ -46,25 +56,39 @@ static size_t line_of(int last, int B) {
     return (size_t)last / (size_t)B + 1;
 }
 
-void step_memory_reserve(struct step_memory *memory, const struct attention_work *work, int B,
-                         cudaStream_t stream) {
+/* The numbers of the largest step. */
+static size_t largest(const struct attention_work *work, int B) {
     const struct step_limits *most = &work->limits;
     const size_t M = (size_t)most->max_rows, S = (size_t)most->max_seqs;
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->most_items * ITEM_NUMBERS;
-    const size_t n = 5 * M + (S + 1) + entries + 2 * S + items; /* in the order of step_upload */
-    if (n <= memory->capacity) return;
+    return 5 * M + (S + 1) + entries + 2 * S + items; /* in the order of step_upload */
+}
+
+size_t step_memory_bytes(const struct attention_work *work, int B) {
+    return largest(work, B) * sizeof(int32_t);
+}
+
+enum status step_memory_reserve(struct step_memory *memory, const struct attention_work *work,
+                                int B, cudaStream_t stream, struct err *err) {
+    static const struct room steps = {
+        "a step's arrays", "max-num-batched-tokens",
+        "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"};
+    const size_t n = largest(work, B), bytes = n * sizeof(int32_t);
+    if (n <= memory->capacity) return STATUS_OK;
     cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
-    free_memory(memory);
-    memory->capacity = n;
-    const size_t bytes = n * sizeof(int32_t);
-    void *host, *device;
+    drop(memory);
+    void *host = nullptr, *device = nullptr;
+    enum status status = STATUS_OK;
     for (int32_t *&piece : memory->host) {
-        cuda_must(cudaMallocHost(&host, bytes), "taking pinned memory for steps");
-        piece = (int32_t *)host;
+        if (!status) status = room_pinned(&host, bytes, &steps, err);
+        piece = status ? nullptr : (int32_t *)host;
     }
-    cuda_must(cudaMalloc(&device, bytes), "taking memory for steps");
+    if (!status) status = room_device(&device, bytes, &steps, err);
+    if (status) return status;
     memory->device = (int32_t *)device;
+    memory->capacity = n;
+    return STATUS_OK;
 }
 
 /* ---- laying a step out ---------------------------------------------------------------------- */

@@ -14,13 +14,17 @@ struct step_memory {
     struct device_step at; /* the step that was copied last */
 };
 
-void step_memory_open(struct step_memory *memory);
+/* Takes nothing but an event. May be closed even where it has failed. */
+enum status step_memory_open(struct step_memory *memory, struct err *err);
 void step_memory_close(struct step_memory *memory);
 
 /* Makes room for all steps within the limits, over a cache with blocks of B and a plan of `work`;
- * waits for the stream. */
-void step_memory_reserve(struct step_memory *memory, const struct attention_work *work, int B,
-                         cudaStream_t stream);
+ * waits for the stream. Fails with STATUS_USAGE where there is none. */
+enum status step_memory_reserve(struct step_memory *memory, const struct attention_work *work,
+                                int B, cudaStream_t stream, struct err *err);
+
+/* The bytes of the device, and twice as many pinned ones, that it takes. */
+size_t step_memory_bytes(const struct attention_work *work, int B);
 
 /* Plans the step's attention and queues the copy of its arrays. Waits for nothing but the copy of
  * the step before the last one.

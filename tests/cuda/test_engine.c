@@ -109,6 +109,8 @@ static void run_mixed(const struct request_set *set, int first, const struct set
     ck_assert_msg(run->tally.differences == 0, "%d rows, %d blocks of %d: %s", setting->max_rows,
                   setting->n_blocks, setting->block_size, run->first_difference);
     tally->preemptions += run->tally.preemptions;
+    tally->swapped_out += run->tally.swapped_out;
+    tally->swapped_in += run->tally.swapped_in;
     tally->tokens += run->tally.tokens;
     free(run);
 }
@@ -135,10 +137,11 @@ static int blocks_for_largest(const struct request_set *set, int first, int bloc
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way; with one step in
- * flight and with two; and, in 16 bits, prompts whole and side by side, some 100 rows, which in
- * float32 go the same way as few. In e4m3 a block's first vector sets its scale, so that the size
- * of blocks is a part of the model there: it is the one that the requests were learnt with. */
+/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way, and are computed
+ * again or swapped to the host's memory and back; with one step in flight and with two; and, in 16
+ * bits, prompts whole and side by side, some 100 rows, which in float32 go the same way as few. In
+ * e4m3 a block's first vector sets its scale, so that the size of blocks is a part of the model
+ * there: it is the one that the requests were learnt with. */
 static void check_same_bytes(const struct request_set *set) {
     const bool e4m3 = set->kv.dtype == DTYPE_E4M3;
     const int few_size = e4m3 ? LEARNT_BLOCK : 4, few = blocks_for_largest(set, 1, few_size);
@@ -146,10 +149,13 @@ static void check_same_bytes(const struct request_set *set) {
         {"plain", 1, 7, 8, 8, e4m3 ? LEARNT_BLOCK : 5, 300, true, 2},
         {"plain", 1, 33, 8, 8, few_size, few, false, 1},
         {"plain", 1, 29, 8, 8, few_size, few, true, 2},
+        {"plain", 1, 31, 8, 8, few_size, few, true, 2, 100},
+        {"plain", 1, 32, 8, 8, few_size, few, false, 1, 9},
         {"plain", 1, 150, 8, 8, 16, 100, false, 2},
     };
     struct tally tally = {0};
-    for (int i = 0; i < (set->model.float32 ? 3 : 4); i++) run_mixed(set, 1, &settings[i], &tally);
+    for (int i = 0; i < (set->model.float32 ? 5 : 6); i++) run_mixed(set, 1, &settings[i], &tally);
+    ck_assert(tally.swapped_out > tally.swapped_in && tally.swapped_in > 0);
     run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
@@ -196,7 +202,7 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
     } wrong[] = {
         {"bfloat16", NULL, "cpu", "dtype", false},
         {"float16", NULL, NULL, "dtype", false},
-        {"auto", "fp8", "auto", "quantization", false},
+        {"auto", "fp8", "cpu", "quantization", false},
         {"float32", "fp8", "cuda", "quantization", true},
     };
     char *file = model_file(&exact[0], 0);

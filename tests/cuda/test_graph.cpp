@@ -53,8 +53,8 @@ struct world {
         struct err err;
         early_grids_find();
         ck_assert_int_eq(attention_work_new(&work, DTYPE_BF16, &limits, &kv, &err), STATUS_OK);
-        step_memory_open(&memory);
-        step_memory_reserve(&memory, &work, B, test_stream());
+        ck_assert_int_eq(step_memory_open(&memory, &err), STATUS_OK);
+        ck_assert_int_eq(step_memory_reserve(&memory, &work, B, test_stream(), &err), STATUS_OK);
     }
     ~world() {
         finish();

@@ -1,8 +1,10 @@
 /* The CUDA runtime's calls on devices and memory. As all of the emulation they are for one host
  * thread at a time. */
+#include <map>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "include/emu_memory.h"
 #include "internal.h"
 
 using namespace emu;
@@ -19,6 +21,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
         return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
@@ -29,17 +33,23 @@ const char *cudaGetErrorName(cudaError_t error) {
 }
 
 const char *cudaGetErrorString(cudaError_t error) {
-    return cudaGetErrorName(error);
+    return error == cudaErrorLaunchFailure ? "unspecified launch failure" : cudaGetErrorName(error);
 }
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-enum : size_t { DEVICE_BYTES = (size_t)16 << 30 };
+static size_t device_bytes = (size_t)16 << 30;
 enum { MULTIPROCESSORS = 4, L2_BYTES = 4 << 20, BLOCKS_AT_ONCE = 2 };
 
+static bool present = true;
+
+void emu_present(bool there) {
+    present = there;
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
-    return cudaSuccess;
+    *count = present;
+    return present ? cudaSuccess : set_error(cudaErrorNoDevice);
 }
 
 cudaError_t cudaGetDevice(int *device) {
@@ -55,7 +65,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
     if (device != 0) return set_error(cudaErrorInvalidDevice);
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "emulated");
-    prop->totalGlobalMem = DEVICE_BYTES;
+    prop->totalGlobalMem = device_bytes;
     prop->major = architecture() / 10;
     prop->minor = architecture() % 10;
     prop->multiProcessorCount = MULTIPROCESSORS;
@@ -91,8 +101,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
-    *total_bytes = DEVICE_BYTES;
-    *free_bytes = DEVICE_BYTES - device_bytes_used();
+    *total_bytes = device_bytes;
+    *free_bytes = device_bytes - device_bytes_used();
     return cudaSuccess;
 }
 
@@ -103,9 +113,33 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static std::map<void *, size_t> pinned; /* bytes of each piece of pinned memory */
+static int n_allocations, fails_at;     /* since they were set; 0: none fails */
+
+void emu_memory_set(size_t bytes) {
+    device_bytes = bytes;
+}
+
+size_t emu_memory_used() {
+    size_t bytes = device_bytes_used();
+    for (const auto &piece : pinned) bytes += piece.second;
+    return bytes;
+}
+
+void emu_fail_at(int n) {
+    n_allocations = 0;
+    fails_at = n;
+}
+
+int emu_allocations() {
+    return n_allocations;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
     if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
-    if (bytes > DEVICE_BYTES - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
+    if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
+    if (bytes > device_bytes - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
     return set_error(device_malloc(memory, bytes));
 }
 
@@ -118,8 +152,12 @@ cudaError_t cudaFree(void *memory) {
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     if (refuse_in_capture("cudaMallocHost")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
+    if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
     *memory = malloc(bytes ? bytes : 1);
-    return *memory ? cudaSuccess : set_error(cudaErrorMemoryAllocation);
+    if (!*memory) return set_error(cudaErrorMemoryAllocation);
+    pinned[*memory] = bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
@@ -129,12 +167,17 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void *memory) {
     if (memory && refuse_in_capture("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
+    if (memory && pinned.erase(memory) == 0) {
+        report("cudaFreeHost", "what cudaMallocHost never gave, or was freed");
+        return set_error(cudaErrorInvalidValue);
+    }
     free(memory);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
@@ -146,6 +189,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 

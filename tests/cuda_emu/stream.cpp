@@ -4,7 +4,7 @@
  * stream, for an event in it, for the device. So a host that reads without waiting reads what was
  * there before. Work in the legacy default stream waits for all others. An event is done when its
  * place in a queue has been passed; a stream that waits for one runs the other queue that far and
- * on.
+ * no further, for what comes behind may wait for this one.
  *
  * Under capture, work is written down instead and belongs to the graph; a launch of the graph
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
@@ -56,12 +56,13 @@ static CUstream_st *stream_of(cudaStream_t stream) {
     return stream ? stream : &default_stream;
 }
 
-/* Work may wait for another stream, and that one for this; whoever runs already goes on alone. */
-static void run(CUstream_st *stream) {
+/* Runs a stream until the event has been recorded `number` times, or to its end. Work may wait for
+ * another stream, and that one for this; whoever runs already goes on alone. */
+static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t number = 0) {
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
-    while (!stream->queue.empty()) {
+    while (!stream->queue.empty() && !(until && until->done >= number)) {
         work next = std::move(stream->queue.front());
         stream->queue.pop_front();
         next();
@@ -71,6 +72,10 @@ static void run(CUstream_st *stream) {
 
 void run_all_streams() {
     for (CUstream_st *stream : streams) run(stream);
+}
+
+void drop_all_streams() {
+    for (CUstream_st *stream : streams) stream->queue.clear();
 }
 
 cudaError_t enqueue(cudaStream_t handle, work what) {
@@ -123,6 +128,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (stream_of(stream)->capturing) {
         refuse_in_capture("cudaStreamSynchronize");
         return cudaErrorStreamCaptureUnsupported;
@@ -136,6 +142,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (refuse_in_capture("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     return last_error;
@@ -169,6 +176,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_RECORD)) return error;
     event->stream = stream_of(stream);
     event->captured = event->stream->capturing;
     if (event->captured) return cudaSuccess;
@@ -182,14 +190,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (event->captured && refuse_in_capture("an event of it in another stream"))
         return cudaErrorStreamCaptureUnsupported;
     return enqueue(stream, [event, number] {
-        if (event->done < number) run(event->stream);
+        if (event->done < number) run(event->stream, event, number);
     });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured && refuse_in_capture("waiting for an event of it"))
         return cudaErrorStreamCaptureUnsupported;
-    if (event->done < event->recorded) run(event->stream);
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
+    if (event->done < event->recorded) run(event->stream, event, event->recorded);
     return last_error;
 }
 
@@ -235,6 +244,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     for (const work &node : exec->nodes) {
         cudaError_t error = enqueue(stream, node);
         if (error != cudaSuccess) return error;
@@ -258,7 +268,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-    if (exec->ended < exec->launched) {
+    if (exec->ended < exec->launched && !device_is_broken()) {
         report("graph", "it is destroyed while a launch of it is still to run");
         run_all_streams();
     }

@@ -77,6 +77,13 @@ static void check_shape(const struct fake_engine *engine, const struct step *ste
     }
 }
 
+/* Neither reads nor writes of a step may meet what has not arrived. */
+static void check_arrived(const struct fake_engine *engine, const struct step *step, int s) {
+    const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
+    int last = step->position[step->row_start[s + 1] - 1];
+    for (int i = 0; i <= last / engine->block_size; i++) assert(engine->comes_from[table[i]] < 0);
+}
+
 /* Rows of one sequence stand in order and go to the slots that its table says. */
 static void check_rows(struct fake_engine *engine, const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
@@ -173,6 +180,7 @@ static void launch(struct fake_engine *engine, struct fake_pass *pass) {
     if (step->S > engine->most_seqs) engine->most_seqs = step->S;
     check_shape(engine, step);
     copy_blocks(engine, step);
+    for (int s = 0; s < step->S; s++) check_arrived(engine, step, s);
     for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
     for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
     for (int m = 0; m < step->M; m++) late += step->token[m] < 0;
@@ -203,15 +211,80 @@ static void sample_on_host(struct fake_engine *engine, const struct fake_pass *p
     set_ids(engine, pass);
 }
 
-static void fake_wait(void *self, struct sample_job *jobs, int n) {
+static bool fake_wait(void *self, struct sample_job *jobs, int n) {
     struct fake_engine *engine = self;
     const struct fake_pass *pass = &engine->pass[engine->first];
-    assert(engine->n_passes > 0 && pass->launched && pass->jobs == jobs && pass->n_jobs == n);
+    bool failed = engine->fails_at > 0 && ++engine->n_waits >= engine->fails_at;
+    assert(engine->n_passes > 0 && pass->jobs == jobs && pass->n_jobs == n);
+    assert(pass->launched || failed);
+    if (failed) {
+        engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+        engine->n_passes--;
+        return false;
+    }
     for (int i = 0; i < n; i++) engine->n_dropped += jobs[i].dropped;
     if (!engine->device) sample_on_host(engine, pass);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     struct fake_pass *next = &engine->pass[engine->first];
     if (--engine->n_passes > 0 && !next->launched) launch(engine, next);
+    return true;
+}
+
+static void fake_why(void *self, struct err *err) {
+    (void)self;
+    err_set(err, STATUS_SERVER_ERROR, NULL, "The fake device has failed.");
+}
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+static bool fake_swap_reserve(void *self, int n) {
+    struct fake_engine *engine = self;
+    assert(n > engine->n_reserved && n <= engine->n_slots);
+    if (n > engine->n_host) return false;
+    engine->n_reserved = n;
+    return true;
+}
+
+/* Steps that were submitted before have been launched. */
+static void check_launched(const struct fake_engine *engine) {
+    for (int i = 0; i < engine->n_passes; i++)
+        assert(engine->pass[(engine->first + i) % MAX_IN_FLIGHT].launched);
+}
+
+static void fake_swap_out(void *self, const int32_t *block, const int32_t *slot, int n) {
+    struct fake_engine *engine = self;
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
+    check_launched(engine);
+    for (int i = 0; i < n; i++) {
+        assert(slot[i] >= 0 && slot[i] < engine->n_reserved && engine->comes_from[block[i]] < 0);
+        memcpy(engine->slot + (size_t)slot[i] * size, engine->word + (size_t)block[i] * size,
+               bytes);
+    }
+    engine->n_out += (uint64_t)n;
+}
+
+static void fake_swap_in(void *self, const int32_t *slot, const int32_t *block, int n) {
+    struct fake_engine *engine = self;
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
+    check_launched(engine);
+    for (int i = 0; i < n; i++) {
+        assert(slot[i] >= 0 && slot[i] < engine->n_reserved && engine->comes_from[block[i]] < 0);
+        engine->comes_from[block[i]] = slot[i];
+        memcpy(engine->comes + (size_t)block[i] * size, engine->slot + (size_t)slot[i] * size,
+               bytes);
+        memset(engine->word + (size_t)block[i] * size, 0xee, bytes);
+    }
+    engine->n_in += (uint64_t)n;
+}
+
+static void fake_swap_arrive(void *self) {
+    struct fake_engine *engine = self;
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
+    for (size_t b = 0; b < (size_t)engine->n_blocks; b++) {
+        if (engine->comes_from[b] < 0) continue;
+        memcpy(engine->word + b * size, engine->comes + b * size, bytes);
+        engine->comes_from[b] = -1;
+    }
 }
 
 static void fake_close(void *self) {
@@ -219,11 +292,19 @@ static void fake_close(void *self) {
 }
 
 struct engine_port fake_engine_port(struct fake_engine *engine) {
+    size_t words = (size_t)engine->n_slots * (size_t)engine->block_size;
+    engine->slot = mem_calloc(words, sizeof *engine->slot);
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
                                 .in_flight = engine->in_flight,
                                 .submit = fake_submit,
                                 .wait = fake_wait,
+                                .why = fake_why,
+                                .n_slots = engine->n_slots,
+                                .swap_reserve = fake_swap_reserve,
+                                .swap_out = fake_swap_out,
+                                .swap_in = fake_swap_in,
+                                .swap_arrive = fake_swap_arrive,
                                 .close = fake_close};
 }
 
@@ -239,6 +320,9 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
+    engine->comes = mem_calloc(blocks * size, sizeof *engine->comes);
+    engine->comes_from = mem_calloc(blocks, sizeof *engine->comes_from);
+    for (size_t b = 0; b < blocks; b++) engine->comes_from[b] = -1;
     engine->in_flight = 1;
     for (int i = 0; i < MAX_IN_FLIGHT; i++)
         engine->pass[i].logits = mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
@@ -250,6 +334,9 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine->written_in);
     free(engine->writer);
     free(engine->id);
+    free(engine->slot);
+    free(engine->comes);
+    free(engine->comes_from);
     for (int i = 0; i < MAX_IN_FLIGHT; i++) free(engine->pass[i].logits);
     free(engine);
 }

@@ -7,6 +7,9 @@
  * content of the sequence's slots, and what a request must give is a pure function of the
  * request: any wrong block, copy, position or share comes out as a wrong token.
  *
+ * Blocks that are swapped go to slots of words at once. What comes back is rubbish in its blocks
+ * until swap_arrive, and no step may touch them before.
+ *
  * With two steps in flight it is one of two: a host, which launches the second step as late as it
  * may, when the first one's results are there; or a device, which runs and samples each step as
  * soon as it is submitted and takes no id from the host.
@@ -40,6 +43,15 @@ struct fake_engine {
     int first, n_passes;
     uint64_t n_late, n_dropped; /* rows, jobs */
     int32_t *id;                /* [max_logit_rows] what was sampled last, or -1 */
+    int fails_at;               /* number of the wait, from 1, that finds the device failed; or 0 */
+    int n_waits;
+    int n_slots; /* of swap space; 0, or the test's to set */
+    int n_host;  /* slots that the host has memory for, the others cannot be had */
+    int n_reserved;
+    uint64_t *slot;       /* [n_slots * block_size] */
+    int32_t *comes_from;  /* [n_blocks] -1, or the slot whose words a block gets */
+    uint64_t *comes;      /* [n_blocks * block_size] those words */
+    uint64_t n_out, n_in; /* blocks */
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);

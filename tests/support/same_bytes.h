@@ -47,9 +47,10 @@ struct setting {
     int threads, max_rows, max_seqs, max_logit_rows;
     int block_size, n_blocks;
     bool caching;
-    int in_flight; /* steps; 0: as suits the backend */
-    bool eager;    /* no graphs */
-    int graphs;    /* that are kept; 0: as many as suit */
+    int in_flight;  /* steps; 0: as suits the backend */
+    int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
+    bool eager;     /* no graphs */
+    int graphs;     /* that are kept; 0: as many as suit */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -104,7 +105,8 @@ struct client {
 };
 
 struct tally {
-    uint64_t tokens, scores; /* compared */
+    uint64_t tokens, scores;          /* compared */
+    uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
     uint64_t differences;
 };

@@ -148,6 +148,7 @@ static struct engine *open_engine(const struct run *run) {
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
     config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
+    config.swap_space = (int64_t)kv_token_bytes(&kv) * s->block_size * s->swap_slots;
     struct engine *engine;
     struct err err = {0};
     if (engine_open(&engine, &config, &err) != STATUS_OK) {
@@ -174,6 +175,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .block_size = setting->block_size,
                                       .max_logit_rows = setting->max_logit_rows,
                                       .prefix_caching = setting->caching,
+                                      .swap_from = 1,
                                       .on_events = on_events,
                                       .arg = run};
     run->scheduler = scheduler_new(&config, run->engine);
@@ -184,6 +186,9 @@ static void take_stats(struct run *run) {
     scheduler_stats(run->scheduler, &stats);
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     run->tally.preemptions = stats.preemptions;
+    assert(stats.swapped == 0 && stats.slots_used == 0);
+    run->tally.swapped_out = stats.swapped_out;
+    run->tally.swapped_in = stats.swapped_in;
     run->tally.prefix_hits = stats.prefix_hits;
     run->tally.steps = stats.steps;
 }

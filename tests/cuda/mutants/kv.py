@@ -1,5 +1,6 @@
 """Mutants of moving blocks of the cache; tests/cuda_mutate.py says what the names mean."""
 UNITS = ["kv"]
+PROGRAMS = ["kv", "swap"]
 
 MUTANTS = [
     ("kv.cu", "const bool is_value = y >= sizes.L;", "const bool is_value = y > sizes.L;"),
@@ -12,4 +13,9 @@ MUTANTS = [
     ("kv.cu", "is_value ? p.value_scale : p.key_scale", "p.key_scale"),
     ("kv.cu", "((size_t)layer * p.n_blocks + block) * sizes.n_scales", "block * sizes.n_scales"),
     ("kv.cu", "at + sizes.block_bytes)};", "at)};"),
+    ("kv.cu", "p.listed ? list.block[i] : p.block[i]", "p.listed ? list.block[0] : p.block[i]"),
+    ("kv.cu", "memcpy(list.block, block, (size_t)n * sizeof *block);",
+     "memcpy(list.block, block, (size_t)(n - 1) * sizeof *block);"),
+    ("kv.cu", "move(cache, in_stage(stage), in_cache(cache, nullptr), n, list_of(block, n), stream);",
+     "move(cache, in_stage(stage), in_cache(cache, nullptr), n - 1, list_of(block, n), stream);"),
 ]

@@ -1,0 +1,161 @@
+/* The memory of a GPU. What --gpu-memory-utilization gives is shared out: first what a model takes
+ * whatever the cache is, then a part that is kept for what comes later, and the rest is the cache
+ * with what steps over it work in. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "engine/memory_plan.h"
+
+#define MIB ((int64_t)1 << 20)
+#define MOST_KEPT (512 * MIB)
+#define KEPT_SHARE 32 /* at most this part of the device's memory is kept */
+/* More blocks than this many times what all sequences can fill would only hold what few ask for
+ * again. */
+#define MOST_POOLS 4
+/* A swapped token's keys and values pass the host's link twice, beside the steps; a recomputed one
+ * takes 2 operations a parameter of a step. 20 GB/s each way, and 200 TFLOP/s of a prefill. */
+#define WORTH_SWAPPING 20000 /* operations a byte from which swapping is the cheaper */
+#define SWAP_SHARE 4         /* of the host's free memory, unless asked for */
+#define DEFAULT_SWAP (4096 * MIB)
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static double mib(int64_t bytes) {
+    return (double)bytes / MIB;
+}
+
+static int64_t chain_of(const struct engine_memory *plan) {
+    return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+}
+
+/* All that the process may take. */
+static int64_t budget(const struct engine_memory *plan) {
+    int64_t share = (int64_t)((double)plan->device.total * plan->share);
+    return least(share, (int64_t)plan->device.free) - plan->kept;
+}
+
+static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
+    int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
+    return least(most, INT32_MAX / plan->block_size);
+}
+
+void memory_device_begin(struct engine_memory *plan, const struct engine_config *config,
+                         const struct device_memory *device) {
+    int64_t total = (int64_t)device->total;
+    plan->device = *device;
+    plan->share =
+        config->gpu_memory_utilization > 0 ? config->gpu_memory_utilization : DEFAULT_UTILIZATION;
+    plan->kept = least(total / KEPT_SHARE, MOST_KEPT);
+}
+
+void memory_device_estimate(struct engine_memory *plan, const struct model_info *info,
+                            const struct engine_config *config) {
+    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
+    int64_t block = plan->kv_bytes_per_token * plan->block_size;
+    /* attention's parts: for each of 256 positions and each head, D numbers and two more */
+    int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
+    work /= 256;
+    plan->sampling = (int64_t)sizeof(int32_t) * info->V * least(R, config->max_num_seqs);
+    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
+    int64_t blocks = config->kv_memory > 0 ? config->kv_memory / block : left / (block + work);
+    if (config->kv_memory == 0) blocks = least(blocks, most_blocks(plan, config));
+    if (blocks < chain_of(plan)) blocks = chain_of(plan);
+    plan->n_blocks = (int)least(blocks, INT32_MAX / plan->block_size);
+    plan->kv_cache = plan->n_blocks * block;
+    plan->steps = plan->n_blocks * work;
+}
+
+/* ---- what is really left -------------------------------------------------------------------- */
+
+/* The most blocks, up to `most`, that fit; 0 when none does. */
+static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most) {
+    int64_t low = 0, high = most;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (cost->bytes(cost->arg, (int)middle) <= left)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static enum status refuse_sequence(const struct engine_memory *plan, int64_t need, int64_t left,
+                                   int64_t blocks, struct err *err) {
+    char way_out[64];
+    int64_t length = blocks * plan->block_size;
+    if (length > 0)
+        snprintf(way_out, sizeof way_out, "--max-model-len %" PRId64 " or less", length);
+    else
+        snprintf(way_out, sizeof way_out, "a smaller model or fewer --max-num-seqs");
+    return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
+                   "the KV cache of one sequence of %d tokens takes %.1f MiB of the GPU, and of "
+                   "its %.1f MiB --gpu-memory-utilization %.2f leaves %.1f beside weights (%.1f), "
+                   "activations (%.1f) and sampling (%.1f); raise it, or give %s",
+                   plan->max_model_len, mib(need), mib((int64_t)plan->device.total), plan->share,
+                   mib(left > 0 ? left : 0), mib(plan->weights), mib(plan->scratch),
+                   mib(plan->sampling), way_out);
+}
+
+static enum status refuse_given(const struct engine_config *config, int64_t need, int64_t left,
+                                int64_t blocks, const struct engine_memory *plan, struct err *err) {
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with what attention "
+                   "works in, and %.1f are free beside weights (%.1f), activations (%.1f) and "
+                   "sampling (%.1f); %.1f MiB would do",
+                   mib(config->kv_memory), mib(need), mib(left), mib(plan->weights),
+                   mib(plan->scratch), mib(plan->sampling),
+                   mib(blocks * plan->block_size * plan->kv_bytes_per_token));
+}
+
+enum status memory_device_pool(struct engine_memory *plan, const struct engine_config *config,
+                               const struct device_memory *now, const struct pool_cost *cost,
+                               struct err *err) {
+    int64_t block = plan->kv_bytes_per_token * plan->block_size, chain = chain_of(plan);
+    int64_t used = (int64_t)plan->device.free - (int64_t)now->free;
+    int64_t left = budget(plan) - used, blocks, most = most_blocks(plan, config);
+    if (config->kv_memory > 0) {
+        int64_t asked = least(config->kv_memory / block, INT32_MAX / plan->block_size);
+        left = (int64_t)now->free;
+        blocks = fitting(cost, left, asked);
+        if (blocks < asked)
+            return refuse_given(config, cost->bytes(cost->arg, (int)asked), left, blocks, plan,
+                                err);
+    } else {
+        blocks = fitting(cost, left, most > chain ? most : chain);
+        if (blocks < chain)
+            return refuse_sequence(plan, cost->bytes(cost->arg, (int)chain), left, blocks, err);
+    }
+    assert(blocks >= chain);
+    plan->n_blocks = (int)blocks;
+    plan->kv_cache = blocks * block;
+    plan->steps = cost->bytes(cost->arg, (int)blocks) - plan->kv_cache;
+    if (plan->steps < 0) plan->steps = 0; /* a token's bytes are rounded up */
+    return STATUS_OK;
+}
+
+/* ---- the host's part ------------------------------------------------------------------------ */
+
+enum status memory_plan_swap(struct engine_memory *plan, const struct model_info *info,
+                             const struct engine_config *config,
+                             const struct machine_memory *machine, bool on_cuda, struct err *err) {
+    bool asked = config->swap_space > 0;
+    if (asked && !on_cuda)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space is for --device cuda, whose keys and values can go to the "
+                       "host's memory; on the CPU they are there already: give more "
+                       "--kv-cache-memory");
+    if (asked && config->swap_space > machine->available)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",
+                       mib(config->swap_space), mib(machine->available));
+    int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* a byte */
+    bool worth = on_cuda && config->swap_space < 0 && operations >= WORTH_SWAPPING;
+    plan->swap = asked   ? config->swap_space
+                 : worth ? least(DEFAULT_SWAP, machine->available / SWAP_SHARE)
+                         : 0;
+    return STATUS_OK;
+}

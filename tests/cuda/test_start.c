@@ -1,0 +1,219 @@
+/* The start on a device: what the pool comes to, and that what cannot be had ends in one sentence,
+ * with nothing left behind: every allocation of a start fails once. And which device "auto" is. */
+#include <check.h>
+#include <emu_memory.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "scheduler/scheduler.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+#define MIB ((size_t)1 << 20)
+
+static char *file;
+
+static void make_file(void) {
+    const struct tiny_model tiny = {.V = 300,
+                                    .K = 32,
+                                    .F = 40,
+                                    .L = 2,
+                                    .H = 4,
+                                    .G = 2,
+                                    .D = 16,
+                                    .context_length = 512,
+                                    .dtype = DTYPE_F32,
+                                    .seed = 3};
+    file = tiny_model_temporary(&tiny);
+}
+
+static void drop_file(void) {
+    unlink(file);
+    free(file);
+    emu_memory_set((size_t)16 << 30);
+    emu_present(true);
+    emu_fail_at(0);
+}
+
+static struct engine_config usual(void) {
+    return (struct engine_config){.model = file,
+                                  .threads = 1,
+                                  .device = "cuda",
+                                  .max_num_seqs = 4,
+                                  .max_num_batched_tokens = 32,
+                                  .block_size = 16};
+}
+
+static struct engine *open_one(const struct engine_config *config) {
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_msg(engine_open(&engine, config, &err) == STATUS_OK, "%s", err.message);
+    return engine;
+}
+
+/* What must be said where there is no room: what for, how much, what is there, what to do. */
+static void check_sentence(const struct err *err) {
+    const char *m = err->message;
+    ck_assert_int_eq(err->status, STATUS_USAGE);
+    ck_assert_msg(strstr(m, "GPU") || strstr(m, "host"), "%s", m);
+    ck_assert_msg(strstr(m, "MiB"), "%s", m);
+    ck_assert_msg(strstr(m, "--") || strstr(m, "give a smaller model"), "%s", m);
+    ck_assert_uint_lt(strlen(m), sizeof err->message - 1);
+}
+
+static void check_refused(const struct engine_config *config, const char *words) {
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_int_ne(engine_open(&engine, config, &err), STATUS_OK);
+    ck_assert_ptr_null(engine);
+    check_sentence(&err);
+    ck_assert_msg(strstr(err.message, words), "\"%s\" lacks \"%s\"", err.message, words);
+    ck_assert_uint_eq(emu_memory_used(), 0);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* Types of cache and weights that take what the others do not. */
+static const struct {
+    const char *kv_dtype, *quantization;
+    bool host_samples;
+} kinds[] = {{"float16", NULL, false}, {"fp8", "fp8", false}, {"auto", NULL, true}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+START_TEST(each_allocation_that_fails_ends_in_a_sentence) {
+    struct engine_config config = usual();
+    config.kv_dtype = kinds[_i].kv_dtype;
+    config.quantization = kinds[_i].quantization;
+    config.host_samples = kinds[_i].host_samples;
+    config.swap_space = (int64_t)MIB;
+    emu_fail_at(0);
+    engine_close(open_one(&config));
+    int n = emu_allocations();
+    ck_assert_int_gt(n, 30);
+    ck_assert_uint_eq(emu_memory_used(), 0);
+    for (int i = 1; i <= n; i++) {
+        emu_fail_at(i);
+        check_refused(&config, "");
+    }
+    emu_fail_at(n + 1);
+    engine_close(open_one(&config));
+}
+END_TEST
+
+START_TEST(weights_that_do_not_fit_are_refused) {
+    struct engine_config config = usual();
+    emu_memory_set(20000);
+    check_refused(&config, "the weights");
+    check_refused(&config, "smaller model");
+}
+END_TEST
+
+START_TEST(a_sequence_that_does_not_fit_is_refused) {
+    struct engine_config config = usual();
+    struct engine *engine = open_one(&config);
+    int64_t cache = 512 * engine_memory(engine)->kv_bytes_per_token;
+    size_t rest = emu_memory_used() - (size_t)engine_memory(engine)->kv_cache;
+    engine_close(engine);
+    emu_memory_set(rest + (size_t)cache);
+    check_refused(&config, "--gpu-memory-utilization 0.90 leaves");
+    check_refused(&config, "KV cache of one sequence of 512 tokens");
+    config.kv_memory = cache;
+    check_refused(&config, "--kv-cache-memory of");
+    config = usual();
+    config.gpu_memory_utilization = 1.5;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "gpu-memory-utilization");
+}
+END_TEST
+
+/* ---- what the pool comes to ----------------------------------------------------------------- */
+
+/* The device's bytes, without what is pinned, stay within the share that was given. */
+START_TEST(the_share_decides_the_pool) {
+    struct engine_config config = usual();
+    config.max_num_seqs = 200; /* so that sequences do not bound it */
+    int64_t before = 0;
+    emu_memory_set(12 * MIB);
+    for (int percent = 50; percent <= 100; percent += 10) {
+        config.gpu_memory_utilization = percent / 100.0;
+        struct engine *engine = open_one(&config);
+        const struct engine_memory *m = engine_memory(engine);
+        int64_t budget = (int64_t)(12 * MIB) * percent / 100 - m->kept;
+        int64_t taken = m->weights + m->scratch + m->sampling + m->steps + m->kv_cache;
+        ck_assert_int_le(taken, budget);
+        ck_assert_int_gt(taken, budget - (int64_t)MIB / 2); /* what was loading is let go */
+        ck_assert_int_gt(m->kv_cache, before);
+        ck_assert_uint_eq(m->device.total, 12 * MIB);
+        ck_assert_int_ge(m->sampling, 4 * 300 * 200);
+        before = m->kv_cache;
+        engine_close(engine);
+    }
+}
+END_TEST
+
+START_TEST(the_pool_is_no_more_than_sequences_can_use) {
+    struct engine_config config = usual();
+    struct engine *engine = open_one(&config);
+    ck_assert_int_eq(engine_memory(engine)->n_blocks, 4 * 4 * 512 / 16);
+    engine_close(engine);
+    config.kv_memory = 100 * 16 * 256;
+    engine = open_one(&config);
+    ck_assert_int_eq(engine_memory(engine)->n_blocks, 100);
+    engine_close(engine);
+    ck_assert_uint_eq(emu_memory_used(), 0);
+}
+END_TEST
+
+/* ---- the device ----------------------------------------------------------------------------- */
+
+START_TEST(auto_is_a_gpu_where_there_is_one) {
+    struct engine_config config = usual();
+    config.device = "auto";
+    struct engine *engine = open_one(&config);
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cuda sm_90"));
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "(--device auto: emulated)"));
+    engine_close(engine);
+    emu_present(false);
+    engine = open_one(&config);
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cpu "));
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "no GPU that can be used"));
+    ck_assert_uint_eq(engine_memory(engine)->device.total, 0);
+    engine_close(engine);
+    config.device = "cuda";
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "no usable GPU was found"));
+}
+END_TEST
+
+START_TEST(inspect_shows_the_gpu_s_memory) {
+    struct engine_config config = usual();
+    struct err err = {0};
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    ck_assert_int_eq(engine_inspect(&config, out, &err), STATUS_OK);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "steps, attention"));
+    ck_assert_ptr_nonnull(strstr(text, "of which 0.90 may be taken"));
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_start");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_checked_fixture(core, make_file, drop_file);
+    tcase_add_loop_test(core, each_allocation_that_fails_ends_in_a_sentence, 0, N_KINDS);
+    tcase_add_test(core, weights_that_do_not_fit_are_refused);
+    tcase_add_test(core, a_sequence_that_does_not_fit_is_refused);
+    tcase_add_test(core, the_share_decides_the_pool);
+    tcase_add_test(core, the_pool_is_no_more_than_sequences_can_use);
+    tcase_add_test(core, auto_is_a_gpu_where_there_is_one);
+    tcase_add_test(core, inspect_shows_the_gpu_s_memory);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

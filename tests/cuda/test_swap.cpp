@@ -1,0 +1,184 @@
+/* Blocks to the host's memory and back: byte for byte, whatever is queued around them, in lists
+ * longer than a stage and a launch, over several slabs, while slots and blocks go to others at
+ * once. */
+#include <string.h>
+
+#include "kernels/cuda/swap.cuh"
+#include "tests/cuda/support.h"
+
+enum { L = 2 };
+
+/* A cache on `test_stream`, its swap space, and what each block and slot must hold: a number, of
+ * which all its bytes are made. */
+struct world {
+    struct kv_cache *cache = nullptr;
+    struct kv_swap *swap = nullptr;
+    int n_slots = 0;
+    std::vector<uint32_t> block, slot;
+    uint32_t next = 1;
+
+    world(const struct kv_config &config, int64_t bytes,
+          const struct swap_sizes &sizes = SWAP_SIZES)
+        : block((size_t)config.n_blocks), slot((size_t)1 << 12) {
+        struct err err = {};
+        ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
+        ck_assert_int_eq(kv_swap_new(&swap, cache, &sizes, bytes, &n_slots, test_stream(), &err),
+                         STATUS_OK);
+        for (int32_t b = 0; b < config.n_blocks; b++) write(b);
+    }
+    ~world() {
+        kv_swap_free(nullptr, swap);
+        kv_cache_free(cache);
+    }
+    world(const world &) = delete;
+    world &operator=(const world &) = delete;
+
+    /* The parts of a block: where and how long. */
+    std::vector<std::pair<uint8_t *, size_t>> parts(int32_t b) const {
+        std::vector<std::pair<uint8_t *, size_t>> all;
+        const size_t G = (size_t)cache->config.G, n_blocks = (size_t)cache->config.n_blocks;
+        for (size_t l = 0; l < L; l++) {
+            const size_t at = l * cache->layer_bytes + (size_t)b * cache->block_bytes;
+            all.push_back({cache->keys + at, cache->block_bytes});
+            all.push_back({cache->values + at, cache->block_bytes});
+            if (!cache->key_scale) continue;
+            const size_t scale = (l * n_blocks + (size_t)b) * G;
+            all.push_back({(uint8_t *)(cache->key_scale + scale), G * sizeof(float)});
+            all.push_back({(uint8_t *)(cache->value_scale + scale), G * sizeof(float)});
+        }
+        return all;
+    }
+
+    /* A step writes a block: on the stream, as late as that is. */
+    void write(int32_t b) {
+        block[(size_t)b] = next++;
+        int i = 0;
+        for (auto &[at, bytes] : parts(b))
+            CUDA_OK(cudaMemsetAsync(at, byte_of(block[(size_t)b], i++), bytes, test_stream()));
+    }
+    static uint8_t byte_of(uint32_t number, int part) {
+        return (uint8_t)(number * 37 + (uint32_t)part * 11);
+    }
+    void check(const char *what) {
+        finish();
+        for (int32_t b = 0; b < cache->config.n_blocks; b++) {
+            int i = 0;
+            for (auto &[at, bytes] : parts(b)) {
+                std::vector<uint8_t> found(bytes);
+                CUDA_OK(cudaMemcpy(found.data(), at, bytes, cudaMemcpyDeviceToHost));
+                const uint8_t want = byte_of(block[(size_t)b], i++);
+                for (uint8_t byte : found)
+                    ck_assert_msg(byte == want, "%s: block %d, part %d", what, (int)b, i - 1);
+            }
+        }
+    }
+    void out(const std::vector<int32_t> &from, const std::vector<int32_t> &to) {
+        for (size_t i = 0; i < to.size(); i++) {
+            ck_assert(kv_swap_reserve(nullptr, swap, to[i] + 1));
+            slot[(size_t)to[i]] = block[(size_t)from[i]];
+        }
+        kv_swap_out(nullptr, swap, from.data(), to.data(), (int)to.size());
+    }
+    void in(const std::vector<int32_t> &from, const std::vector<int32_t> &to) {
+        for (size_t i = 0; i < to.size(); i++) block[(size_t)to[i]] = slot[(size_t)from[i]];
+        kv_swap_in(nullptr, swap, from.data(), to.data(), (int)to.size());
+    }
+};
+
+static const struct kv_config configs[] = {
+    {L, 2, 64, 11, 16, DTYPE_F16},
+    {L, 1, 3, 11, 1, DTYPE_F16}, /* blocks of 6 bytes */
+    {L, 3, 16, 11, 5, DTYPE_E4M3},
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+START_TEST(blocks_come_back_as_they_were) {
+    world w(configs[_i], 1 << 20);
+    w.out({4, 0, 7}, {2, 3, 0});
+    w.write(4), w.write(0), w.write(7); /* others have them at once */
+    w.check("out");
+    w.in({3, 2, 0}, {0, 1, 9});
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("in");
+    w.out({}, {});
+    w.in({}, {});
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("nothing");
+}
+END_TEST
+
+/* Slots and blocks change hands while copies are under way: what was in a slot goes to a block, the
+ * slot to another block, the first block to a third slot. */
+START_TEST(all_is_in_the_order_of_the_calls) {
+    world w(configs[_i], 1 << 20);
+    w.write(5);
+    w.out({5}, {0});
+    w.write(5);
+    w.in({0}, {1});
+    w.out({5}, {0}); /* the slot is free since it was asked to bring its block */
+    kv_swap_arrive(nullptr, w.swap);
+    w.out({1}, {1});
+    w.write(1);
+    w.in({0, 1}, {2, 3});
+    w.write(5);
+    kv_swap_arrive(nullptr, w.swap);
+    w.write(2);
+    w.check("one after the other");
+}
+END_TEST
+
+/* A block that was written by a step before is brought back over what that step has written. */
+START_TEST(what_comes_waits_for_the_steps_before) {
+    world w(configs[_i], 1 << 20);
+    w.out({5}, {0});
+    finish();
+    w.write(6);
+    w.in({0}, {6});
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("after the step");
+}
+END_TEST
+
+/* More blocks than a launch's list has; three stages, of which two are filled in turn. */
+START_TEST(lists_may_be_longer_than_a_stage) {
+    const struct kv_config config = {L, 1, 8, 700, 1, DTYPE_F16};
+    world w(config, 1 << 20);
+    std::vector<int32_t> blocks, slots, back;
+    for (int32_t i = 0; i < 690; i++) {
+        blocks.push_back((i * 7) % 690);
+        slots.push_back(i < 300 ? 299 - i : i);
+        back.push_back(10 + (i * 11) % 690);
+    }
+    w.out(blocks, slots);
+    for (int32_t b : blocks) w.write(b);
+    w.in(slots, back);
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("a long list");
+}
+END_TEST
+
+/* Slabs of two blocks, stages of one. */
+START_TEST(slabs_are_taken_as_they_are_wanted) {
+    const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 512 bytes a block */
+    world w(config, 5 * 512 + 100, {1200, 600});
+    ck_assert_int_eq(w.n_slots, 5);
+    w.out({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4});
+    for (int32_t b = 0; b < 5; b++) w.write(b);
+    w.in({4, 2, 3, 1}, {6, 5, 0, 2});
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("slabs");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_swap");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_loop_test(core, blocks_come_back_as_they_were, 0, N_CONFIGS);
+    tcase_add_loop_test(core, all_is_in_the_order_of_the_calls, 0, N_CONFIGS);
+    tcase_add_loop_test(core, what_comes_waits_for_the_steps_before, 0, N_CONFIGS);
+    tcase_add_test(core, lists_may_be_longer_than_a_stage);
+    tcase_add_test(core, slabs_are_taken_as_they_are_wanted);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
