@@ -23,6 +23,10 @@
  * host by engine_sampled, after which the device has nothing else to do, or the device itself,
  * behind the pass of an engine_submit_samples. That is launched at once, whatever it needs, and
  * brings back what came of its samples instead of logits.
+ *
+ * A device may fail while passes are in flight. It is asked after each wait: what it has brought
+ * before is lost too, since nobody could tell which of it is whole. Passes are counted on as if
+ * they ran, so that whoever has submitted them can wait for all of them.
  */
 #include "engine/engine.h"
 
@@ -56,6 +60,7 @@ struct engine {
     struct ranks *ranks; /* the others; NULL: there is one rank */
     struct engine_swap swap;
     char backend_name[256];
+    bool lacks_memory; /* of the host, which a pass would have needed */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
@@ -320,6 +325,17 @@ static void finish_memory(struct engine *engine) {
         scratch + activations_bytes(&engine->model, a->max_rows, a->max_logit_rows);
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    struct backend *b = engine->backend;
+    bool failed = b->ops->failed && b->ops->failed(b, err);
+    if (!failed && !engine->lacks_memory) return false;
+    if (!failed)
+        err_set(err, STATUS_SERVER_ERROR, NULL,
+                "The host has no memory to pin for the logits of a step.");
+    if (err) snprintf(err->code, sizeof err->code, "device_failed");
+    return true;
+}
+
 static enum status load_weights(struct engine *engine, const struct gguf *gguf,
                                 const struct engine_config *config, struct err *err) {
     uint64_t began = now_ns();
@@ -353,6 +369,7 @@ static enum status open_from(struct engine *engine, const struct gguf *gguf,
     if (!status) status = open_cache(engine, config, err);
     if (!status)
         status = swap_open(&engine->swap, engine->backend, engine->cache, &engine->memory, err);
+    if (engine->backend && engine_failed(engine, err)) status = STATUS_SERVER_ERROR;
     enum status text_status = end_text(&text, err); /* what is wrong there is told first */
     return text_status ? text_status : status;
 }
@@ -464,7 +481,7 @@ static void launch(struct engine *engine, int i) {
     else
         forward(engine, &pass->step);
     ranks_end(engine->ranks, NULL);
-    if (!b->host_memory && !pass->sampled)
+    if (!b->host_memory && !pass->sampled && engine->host_logits)
         b->ops->fetch(b, i, engine->host_logits, engine->model.act.logits,
                       logits_bytes(engine, pass->step.R));
     pass->launched = true;
@@ -488,19 +505,18 @@ static int add_pass(struct engine *engine, const struct step *step, bool sampled
 }
 
 /* Few ask for logits, so their memory is taken when somebody does; by then the engine is in use,
- * and there is nothing to fall back to. */
+ * and there is nothing to fall back to: engine_failed tells. */
 static void take_host_logits(struct engine *engine) {
     struct backend *b = engine->backend;
     size_t bytes = logits_bytes(engine, engine->model.act.max_logit_rows);
     engine->host_logits = b->ops->host_new(b, bytes);
-    if (engine->host_logits) return;
-    log_line(LOG_ERROR, "the host has no memory to pin for logits: %zu bytes", bytes);
-    exit(1);
+    engine->lacks_memory = !engine->host_logits;
 }
 
 void engine_submit(struct engine *engine, const struct step *step) {
     struct backend *b = engine->backend;
-    if (!b->host_memory && !engine->host_logits) take_host_logits(engine);
+    bool wanted = !b->host_memory && !engine->host_logits;
+    if (wanted && !engine_failed(engine, NULL)) take_host_logits(engine);
     int before = engine->first, i = add_pass(engine, step, false);
     if (i == before || may_follow(engine, &engine->passes[before].step, step)) launch(engine, i);
 }
@@ -527,17 +543,20 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     engine->backend->ops->await(engine->backend, i);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return engine->host_results + i * max_samples(engine);
 }
 
 float *engine_wait(struct engine *engine) {
     struct backend *b = engine->backend;
     const struct pass *pass = &engine->passes[engine->first];
-    assert(engine->n_passes > 0 && pass->launched && !pass->sampled);
+    assert(engine->n_passes > 0 && !pass->sampled);
+    assert(pass->launched || engine_failed(engine, NULL)); /* then engine_sampled never came */
     if (!b->host_memory) b->ops->await(b, engine->first);
     engine->waited_rows = pass->step.R;
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    if (engine_failed(engine, NULL)) return NULL;
     return b->host_memory ? engine->model.act.logits : engine->host_logits;
 }
 

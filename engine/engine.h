@@ -131,18 +131,23 @@ void engine_submit_samples(struct engine *engine, const struct step *step,
                            const struct sample *samples, int n);
 
 /* Waits for the oldest pass in flight and returns what came of its samples, [n]: valid until the
- * next but one is submitted. */
+ * next but one is submitted. NULL where the device has failed. */
 const struct sampled *engine_wait_samples(struct engine *engine);
 
 /* Waits for the oldest pass in flight and returns the logits [R][V] of its logit rows: host memory
  * of the engine's that the caller may change, valid until the next engine_submit or
- * engine_sampled. */
+ * engine_sampled. NULL where the device has failed. */
 float *engine_wait(struct engine *engine);
 
 /* Says what was sampled from the logits that engine_wait has returned last, id[R], and launches the
  * pass behind it. Rows of which no late token is may have any id. Only needed where another pass
  * may be in flight. */
 void engine_sampled(struct engine *engine, const int32_t *id);
+
+/* Has the device failed? Then `err`, unless it is NULL, gets a sentence that says which call did,
+ * with the code "device_failed". Nothing comes of any pass from then on: it may be submitted, and
+ * has to be waited for, but does nothing. For the thread that submits. */
+bool engine_failed(const struct engine *engine, struct err *err);
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 

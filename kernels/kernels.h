@@ -189,8 +189,9 @@ enum status no_room(struct err *err, const char *param, const char *what, size_t
 /* The ops. Pointers x, y, q, k, v are device memory from buffer_new, row-major, without padding, of
  * the backend's type of activations: float32 on the CPU, and no wider than that elsewhere. Gains,
  * frequencies and logits are float32 everywhere. All ops of a CPU backend have ended when they
- * return; those of a CUDA backend are queued, and download waits for them. None of them fails: what
- * can be wrong is checked when a matrix or a cache is made. y may not overlap x unless said. */
+ * return; those of a CUDA backend are queued, and download waits for them. None of them reports a
+ * failure: what can be wrong is checked when a matrix or a cache is made, and that a device breaks
+ * is found by asking (`failed`). y may not overlap x unless said. */
 struct backend_ops {
     /* What the device has; NULL where buffers are the host's memory. */
     void (*memory)(struct backend *b, struct device_memory *out);
@@ -303,6 +304,10 @@ struct backend_ops {
     void (*fetch)(struct backend *b, int mark, void *host, const void *device, size_t bytes);
     /* Waits until all that was queued before the mark was set last has ended, and no longer. */
     void (*await)(struct backend *b, int mark);
+    /* Has the device failed? Then it says in `err`, unless that is NULL, which call did, and from
+     * that call on ops have done nothing: what they were to fill is as it was. Ask after `await`.
+     * It stays so. NULL on the CPU. */
+    bool (*failed)(struct backend *b, struct err *err);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads and returns when all are done; for
      * the host's own row work such as sampling. fn may run on any thread, in any order. */
     void (*parallel)(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n);

@@ -1,6 +1,7 @@
 /* commit: takes in what a step has computed. Blocks that were filled become known, what was sampled
  * becomes tokens, prompts whose end was reached fork into their choices, tokens become events. What
- * belongs to sequences that have ended while the step was in flight is thrown away. */
+ * belongs to sequences that have ended while the step was in flight is thrown away. Where the
+ * device has failed there is nothing to take in, and everything ends. */
 #include <string.h>
 
 #include "scheduler/internal.h"
@@ -153,7 +154,11 @@ static void end_prompts(struct scheduler *s, const struct flight *flight) {
 
 void commit_step(struct scheduler *s, struct flight *flight) {
     flight_drop_ended(flight);
-    s->port.wait(s->port.self, flight->jobs, flight->n_jobs);
+    if (!s->port.wait(s->port.self, flight->jobs, flight->n_jobs)) {
+        scheduler_fail(s);
+        flight_land(flight);
+        return;
+    }
     for (int i = 0; i < flight->n_rows; i++) settle(s, &flight->rows[i]);
     take_jobs(s, flight);
     end_prompts(s, flight);

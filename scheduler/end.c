@@ -86,14 +86,15 @@ static struct sequence *swap_with_follower(struct scheduler *s, struct sequence 
     return &request->sequence[i];
 }
 
-static void cancel_sequence(struct scheduler *s, struct sequence *sequence) {
+static void end_choice(struct scheduler *s, struct sequence *sequence, enum finish finish) {
     struct sequence *ending = swap_with_follower(s, sequence);
-    sequence_end(s, ending, FINISH_CANCELLED, event_add(s, ending, EVENT_END));
+    sequence_end(s, ending, finish, event_add(s, ending, EVENT_END));
 }
 
-/* Cancels the choices of a request that `all` or its flags say. A swap brings another choice to
- * the leader's place, so the leader is looked at again; each round ends one. */
-static void cancel_flagged(struct scheduler *s, struct request *request, bool all) {
+/* Ends the choices of a request that `all` or its flags say. A swap brings another choice to the
+ * leader's place, so the leader is looked at again; each round ends one. */
+static void end_flagged(struct scheduler *s, struct request *request, bool all,
+                        enum finish finish) {
     const struct generation *generation = request->generation;
     all = all || atomic_load_explicit(&generation->cancelled, memory_order_relaxed);
     int left = request->n_live;
@@ -106,7 +107,7 @@ static void cancel_flagged(struct scheduler *s, struct request *request, bool al
             continue;
         }
         left--;
-        cancel_sequence(s, sequence);
+        end_choice(s, sequence, finish);
     }
 }
 
@@ -127,11 +128,23 @@ void cancel_wanted(struct scheduler *s) {
     if (!atomic_exchange(&s->inbox.cancels, false) && !any_running_flagged(s)) return;
     queue_each_removable(node, &s->requests) {
         struct request *request = queue_entry(node, struct request, node);
-        if (any_flag(request->generation)) cancel_flagged(s, request, false);
+        if (any_flag(request->generation)) end_flagged(s, request, false, FINISH_CANCELLED);
     }
 }
 
-void cancel_everything(struct scheduler *s) {
+void end_everything(struct scheduler *s, enum finish finish) {
     queue_each_removable(node, &s->requests)
-        cancel_flagged(s, queue_entry(node, struct request, node), true);
+        end_flagged(s, queue_entry(node, struct request, node), true, finish);
+}
+
+/* ---- a device that has failed --------------------------------------------------------------- */
+
+/* Who submits is refused before the inbox is taken, so nothing is left in there. */
+void scheduler_fail(struct scheduler *s) {
+    if (!inbox_fail(s)) return;
+    struct err err = {0};
+    s->port.why(s->port.self, &err);
+    if (s->config.on_failure) s->config.on_failure(s->config.arg, &err);
+    inbox_take(s);
+    end_everything(s, FINISH_ERROR);
 }

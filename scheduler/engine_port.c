@@ -70,9 +70,15 @@ static void device_submit(void *self, const struct step *step, struct sample_job
     engine_submit_samples(port->engine, step, port->samples, n);
 }
 
-static void device_wait(void *self, struct sample_job *jobs, int n) {
+static bool device_wait(void *self, struct sample_job *jobs, int n) {
     const struct sampled *sampled = engine_wait_samples(((struct port *)self)->engine);
+    if (!sampled) return false;
     for (int i = 0; i < n; i++) jobs[i].out = sampled[i];
+    return true;
+}
+
+static void port_why(void *self, struct err *err) {
+    engine_failed(((struct port *)self)->engine, err);
 }
 
 /* ---- on the host ---------------------------------------------------------------------------- */
@@ -111,9 +117,10 @@ static void set_ids(struct port *port) {
     }
 }
 
-static void port_wait(void *self, struct sample_job *jobs, int n) {
+static bool port_wait(void *self, struct sample_job *jobs, int n) {
     struct port *port = self;
     port->logits = engine_wait(port->engine);
+    if (!port->logits) return false;
     port->jobs = jobs;
     port->n_jobs = n;
     atomic_store(&port->next_job, 0);
@@ -121,6 +128,7 @@ static void port_wait(void *self, struct sample_job *jobs, int n) {
     if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
     set_ids(port);
     engine_sampled(port->engine, port->id);
+    return true;
 }
 
 static void port_close(void *self) {
@@ -190,6 +198,7 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
                                .in_flight = engine_in_flight(engine),
                                .submit = device ? device_submit : port_submit,
                                .wait = device ? device_wait : port_wait,
+                               .why = port_why,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

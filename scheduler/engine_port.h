@@ -33,8 +33,11 @@ struct engine_port {
      * or, where another step is in flight, before the wait for that one has returned. The jobs stay
      * where they are until their own wait. */
     void (*submit)(void *self, const struct step *step, struct sample_job *jobs, int n);
-    /* Waits for the oldest step and fills in what has come of its jobs. */
-    void (*wait)(void *self, struct sample_job *jobs, int n);
+    /* Waits for the oldest step and fills in what has come of its jobs. False where the device has
+     * failed: nothing has come, and nothing will come of any step. */
+    bool (*wait)(void *self, struct sample_job *jobs, int n);
+    /* After that: which call of the device did. NULL where no step fails. */
+    void (*why)(void *self, struct err *err);
     /* Slots of the host's memory that blocks can be swapped to, or 0, and then these are NULL: the
      * functions of engine.h. All is in the order of the calls: a step that was submitted before has
      * been launched by then, as there is no other in flight. */

@@ -77,6 +77,8 @@ static enum status refuse_full(const struct scheduler *s, struct err *err) {
 static enum status put(struct scheduler *s, struct request *request, struct err *err) {
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
+    if (inbox->failed)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
     if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
@@ -165,6 +167,14 @@ bool inbox_wait(struct scheduler *s, bool idle) {
     bool go_on = !inbox->stopping;
     pthread_mutex_unlock(&inbox->mutex);
     return go_on;
+}
+
+bool inbox_fail(struct scheduler *s) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    bool first = !s->inbox.failed;
+    s->inbox.failed = true;
+    pthread_mutex_unlock(&s->inbox.mutex);
+    return first;
 }
 
 void inbox_stop(struct scheduler *s) {

@@ -24,6 +24,7 @@ struct inbox {
     struct queue arrived; /* of requests */
     uint64_t n_arrivals;
     bool stopping;
+    bool failed; /* the device has */
     struct scheduler_stats published;
     uint64_t busy_since_ns;      /* now_ns() when work last came where there was none */
     _Atomic bool cancels;        /* a flag was set since the engine thread last looked */
@@ -71,6 +72,9 @@ void inbox_publish(struct scheduler *scheduler);
 bool inbox_wait(struct scheduler *scheduler, bool idle);
 void inbox_stop(struct scheduler *scheduler);
 
+/* Refuses what comes from now on, since the device has failed; false when that was known. */
+bool inbox_fail(struct scheduler *scheduler);
+
 /* apply.c: moves what the plan says. */
 void plan_apply(struct scheduler *scheduler);
 
@@ -88,9 +92,12 @@ void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequenc
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
 
-/* Ends the choices whose flags are set; ends all. */
+/* Ends the choices whose flags are set; ends all, cancelled or with an error. */
 void cancel_wanted(struct scheduler *scheduler);
-void cancel_everything(struct scheduler *scheduler);
+void end_everything(struct scheduler *scheduler, enum finish finish);
+
+/* The device has failed: tells, takes nothing any more, and ends all that lives. Again: nothing. */
+void scheduler_fail(struct scheduler *scheduler);
 
 /* The request runs for the first time, or ends before it did: it counts as queued no more. */
 void request_unqueue(struct scheduler *scheduler, struct request *request);

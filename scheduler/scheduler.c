@@ -15,6 +15,9 @@
  * draws who owns what). What a sequence could not know when it was planned ahead, that it would
  * end, is found at the commit, and the row too many is thrown away there. With one in flight, plan,
  * submit and commit follow one another, and nothing is speculated.
+ *
+ * When the device has failed, which a commit finds out, all requests end, steps that are in flight
+ * are waited for and thrown away, and the thread sleeps until it is told to stop.
  */
 #include <stdlib.h>
 
@@ -147,7 +150,7 @@ void scheduler_start(struct scheduler *s) {
  * been joined. */
 static void end_all(struct scheduler *s) {
     inbox_take(s);
-    cancel_everything(s);
+    end_everything(s, FINISH_CANCELLED);
     while (s->n_flights > 0) commit_oldest(s);
     events_deliver(s);
     assert(s->requests.n == 0 && s->running.n == 0 && s->waiting.n == 0);

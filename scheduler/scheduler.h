@@ -49,7 +49,7 @@ enum finish {
     FINISH_STOP,      /* a stop id: `token` is it */
     FINISH_LENGTH,    /* max_tokens, or the model's length */
     FINISH_CANCELLED, /* asked for, or the server is stopping */
-    FINISH_ERROR,     /* a bug: the request ends alone */
+    FINISH_ERROR,     /* a bug: the request ends alone; or the device has failed, with all */
 };
 
 enum event_kind {
@@ -89,6 +89,10 @@ struct scheduler_config {
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);
+    /* Called once on the engine thread when the device has failed, with a sentence that says how;
+     * the events that end all requests with FINISH_ERROR follow. Nothing is taken any more. May be
+     * NULL. */
+    void (*on_failure)(void *arg, const struct err *err);
     void *arg;
 };
 
@@ -107,7 +111,7 @@ bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n
 /* Hands over a generation. Any thread. Fails at once, and nothing is kept, with
  * STATUS_INVALID_REQUEST when it can never fit (code context_length_exceeded, or the KV memory is
  * too small: both numbers in the message), STATUS_OVERLOADED when the queue is full,
- * STATUS_UNAVAILABLE when the scheduler is stopping. */
+ * STATUS_UNAVAILABLE when the scheduler is stopping, or the device has failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 

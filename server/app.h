@@ -45,13 +45,15 @@ struct app {
     struct job *jobs;         /* list of all, through job->next */
     bool draining, aborted;   /* the first signal came; the time for finishing is over */
     bool http_closed;         /* drained, and no connection is left */
+    struct err failure;       /* how the device has failed; STATUS_OK: it has not */
 
     uv_loop_t loop;
     uv_async_t wake;        /* the engine thread has events */
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
     uv_timer_t drain_timer;
-    pthread_mutex_t mutex; /* guards `arrived` */
+    pthread_mutex_t mutex; /* guards the next two */
     struct event_vector arrived;
+    struct err arrived_failure;
     struct event_vector taken; /* the loop's */
 };
 
@@ -120,12 +122,19 @@ void bridge_close(struct app *app);
 /* The scheduler's on_events. Engine thread. */
 void bridge_on_events(void *app, const struct event *events, int n);
 
+/* The scheduler's on_failure. Engine thread. The loop hears of it before the events that follow. */
+void bridge_on_failure(void *app, const struct err *err);
+
 /* ---- lifecycle.c: signals and the orderly end ----------------------------------------------- */
 
 /* First SIGTERM or SIGINT: no new connections, running requests finish within --drain-timeout.
  * Second: they are cut off. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* closes its handles once the loop has stopped */
+
+/* The device has failed, app->failure says how: all requests are ending, and so does the
+ * process. */
+void lifecycle_fail(struct app *app);
 
 /* A job has ended: perhaps the last that a drain waited for. */
 void lifecycle_job_ended(struct app *app);

@@ -4,7 +4,8 @@
  * The loop swaps the vector with its own empty one, so the mutex is held for a swap or a copy only,
  * hands each event to its job, and then flushes the HTTP side once: all chunks of a step leave
  * together. Events of one choice stay in their order. Vectors grow to the largest step seen and are
- * then reused.
+ * then reused. That the device has failed comes the same way, before the events that follow from
+ * it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +30,30 @@ void bridge_on_events(void *arg, const struct event *events, int n) {
     uv_async_send(&app->wake);
 }
 
+void bridge_on_failure(void *arg, const struct err *err) {
+    struct app *app = arg;
+    pthread_mutex_lock(&app->mutex);
+    app->arrived_failure = *err;
+    pthread_mutex_unlock(&app->mutex);
+    uv_async_send(&app->wake);
+}
+
+static void take_failure(struct app *app, const struct err *err) {
+    if (app->failure.status || !err->status) return;
+    app->failure = *err;
+    lifecycle_fail(app);
+}
+
 static void on_wake(uv_async_t *wake) {
     struct app *app = wake->data;
     struct event_vector taken;
     pthread_mutex_lock(&app->mutex);
+    struct err failure = app->arrived_failure;
     taken = app->arrived;
     app->arrived = app->taken;
     app->arrived.n = 0;
     pthread_mutex_unlock(&app->mutex);
+    take_failure(app, &failure);
     for (int i = 0; i < taken.n; i++) {
         struct job_prompt *prompt = taken.events[i].generation->owner;
         job_event(prompt->job, prompt, &taken.events[i]);

@@ -174,6 +174,11 @@ int command_bench(const struct options *options) {
         bench_device(engine, options, prompts, n_prompts, batches, n_batches);
     else if (code == 0)
         bench(engine, options, prompts, n_prompts, batches, n_batches);
+    struct err err;
+    if (code == 0 && engine_failed(engine, &err)) {
+        print_error(&err);
+        code = EXIT_DEVICE_FAILED;
+    }
     engine_close(engine);
     return code;
 }

@@ -25,6 +25,7 @@ struct printer {
     struct buf text;
     bool ended;
     int n_tokens;
+    struct err failure; /* of the device; STATUS_OK: it works */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -50,6 +51,13 @@ static void on_events(void *arg, const struct event *events, int n) {
         }
     }
     pthread_cond_signal(&printer->arrived);
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+static void on_failure(void *arg, const struct err *err) {
+    struct printer *printer = arg;
+    pthread_mutex_lock(&printer->mutex);
+    printer->failure = *err;
     pthread_mutex_unlock(&printer->mutex);
 }
 
@@ -120,6 +128,10 @@ static int answer(struct session *session, int32_t *ids, int n, struct buf *text
         code = print_error(&err);
     else
         print_answer(printer, session->scheduler, &g, text);
+    if (printer->failure.status) {
+        print_error(&printer->failure);
+        code = EXIT_DEVICE_FAILED;
+    }
     free(ids);
     return code;
 }
@@ -220,6 +232,7 @@ int command_run(const struct options *options) {
     sigaction(SIGINT, &action, NULL);
     struct scheduler_config config = scheduler_config_from(options, session.engine);
     config.on_events = on_events;
+    config.on_failure = on_failure;
     config.arg = &session.printer;
     session.scheduler = scheduler_new(&config, session.engine);
     scheduler_start(session.scheduler);

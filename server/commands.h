@@ -2,12 +2,14 @@
  *
  * Each gets the parsed options, does its work to the end, prints errors on standard error, and
  * returns the exit code: 0 done, 1 a file, port or model that cannot be used, 2 options that cannot
- * be right.
+ * be right, 3 a device that has failed at work.
  */
 #ifndef PENSTOCK_SERVER_COMMANDS_H
 #define PENSTOCK_SERVER_COMMANDS_H
 
 #include "scheduler/scheduler.h"
+
+enum { EXIT_DEVICE_FAILED = 3 };
 
 int command_serve(const struct options *options);
 int command_run(const struct options *options);

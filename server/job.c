@@ -161,6 +161,7 @@ void job_event(struct job *job, struct job_prompt *prompt, const struct event *e
     if (wanted && event->finish == FINISH_ERROR) {
         struct err err;
         err_set(&err, STATUS_SERVER_ERROR, NULL, "The engine failed on this request.");
+        if (job->app->failure.status) err = job->app->failure;
         job->app->metrics.finished_error++;
         fail(job, &err);
     } else if (wanted && event->kind == EVENT_PROMPT_TOKEN) {

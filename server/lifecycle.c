@@ -5,11 +5,19 @@
  * is stopped; exit code 0. After
  * --drain-timeout, or at a second signal, what still runs ends with an error of status 503 (a
  * stream gets it as its last event), and connections that do not take it within a second are cut.
+ *
+ * When the device has failed, nothing can be served any more, and only a new process may have a
+ * working device. All requests end with an error. For half a second the port stays open, so that
+ * readiness checks and clients get their 503; then the process drains what is left as at a second
+ * signal, and ends with an exit code of its own, for a supervisor to start it again.
  */
 #include "server/app.h"
 
 /* How long an aborted answer may take to leave. */
 #define ABORT_GRACE_MS 1000
+
+/* How long the port stays open after the device has failed. */
+#define FAILED_OPEN_MS 500
 
 /* Stops the loop once nothing is left that could still answer somebody. */
 static void end_if_finished(struct app *app) {
@@ -34,7 +42,7 @@ static void on_grace_over(uv_timer_t *timer) {
 static void abort_all(struct app *app, const char *why) {
     if (app->aborted) return;
     app->aborted = true;
-    log_line(LOG_WARNING, "%s: %d requests are cut off", why, app->n_jobs);
+    if (app->n_jobs > 0) log_line(LOG_WARNING, "%s: %d requests are cut off", why, app->n_jobs);
     uv_timer_start(&app->drain_timer, on_grace_over, ABORT_GRACE_MS, 0);
     jobs_abort(app);
 }
@@ -43,12 +51,26 @@ static void on_drain_timeout(uv_timer_t *timer) {
     abort_all(timer->data, "--drain-timeout is over");
 }
 
+static void on_failure_told(uv_timer_t *timer) {
+    struct app *app = timer->data;
+    app->draining = true;
+    http_server_drain(app->http, on_http_closed);
+    abort_all(app, "the device has failed");
+}
+
 static void drain(struct app *app, int signal) {
     app->draining = true;
     log_line(LOG_INFO, "signal %d: draining, %d requests under way", signal, app->n_jobs);
     uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
     uv_timer_start(&app->drain_timer, on_drain_timeout, timeout_ms, 0);
     http_server_drain(app->http, on_http_closed);
+}
+
+/* Whoever drains already goes on with that: no request is left that would hold it up. */
+void lifecycle_fail(struct app *app) {
+    log_line(LOG_ERROR, "%s %d requests end with an error, and then the server.",
+             app->failure.message, app->n_jobs);
+    if (!app->draining) uv_timer_start(&app->drain_timer, on_failure_told, FAILED_OPEN_MS, 0);
 }
 
 static void on_signal(uv_signal_t *handle, int signal) {

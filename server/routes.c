@@ -112,6 +112,9 @@ static enum status refuse_generation(struct app *app, struct err *err) {
     if (app->draining) {
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     }
+    if (app->failure.status) {
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "%s", app->failure.message);
+    }
     if (scheduler_has_room(app->scheduler, app->n_preparing + 1, 0)) return STATUS_OK;
     app->metrics.refused_overload++;
     return err_set(err, STATUS_OVERLOADED, NULL,

@@ -124,6 +124,7 @@ static enum status open_http(struct app *app, struct err *err) {
 static void open_scheduler(struct app *app) {
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
     config.on_events = bridge_on_events;
+    config.on_failure = bridge_on_failure;
     config.arg = app;
     app->scheduler = scheduler_new(&config, app->engine);
     scheduler_start(app->scheduler);
@@ -155,6 +156,7 @@ static int serve(struct app *app, uint64_t started_ns) {
         report(app, (double)(now_ns() - started_ns) * 1e-9);
         uv_run(&app->loop, UV_RUN_DEFAULT);
         log_line(LOG_INFO, "stopped");
+        if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
     close_all(app);
     return code;

@@ -57,6 +57,11 @@ const struct sampled *engine_wait_samples(struct engine *engine) {
     return NULL;
 }
 
+bool engine_failed(const struct engine *engine, struct err *err) {
+    (void)engine, (void)err;
+    return false;
+}
+
 struct engine_swap *engine_swap(struct engine *engine) {
     (void)engine;
     return NULL;

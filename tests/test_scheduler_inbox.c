@@ -200,11 +200,12 @@ static void submit_nothing(void *self, const struct step *step, struct sample_jo
     (void)self, (void)step, (void)jobs, (void)n;
 }
 
-static void sample_badly(void *self, struct sample_job *jobs, int n) {
+static bool sample_badly(void *self, struct sample_job *jobs, int n) {
     (void)self;
     for (int i = 0; i < n; i++) {
         jobs[i].out = (struct sampled){.id = jobs[i].n_prompt == 5 ? FAKE_V : 1};
     }
+    return true;
 }
 
 START_TEST(a_token_out_of_range_ends_its_request_alone) {

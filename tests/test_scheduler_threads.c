@@ -26,13 +26,17 @@ struct world {
     pthread_mutex_t mutex;
     pthread_cond_t ended;
     _Atomic int n_ended, n_cancelled_ends, n_submitted;
+    _Atomic int n_failures; /* that were told */
 };
 
 static void on_events(void *arg, const struct event *events, int n) {
     struct world *world = arg;
     for (int i = 0; i < n; i++) {
         struct order *order = events[i].generation->owner;
-        fake_client_take(&order->client, &events[i]);
+        if (events[i].finish == FINISH_ERROR)
+            ck_assert_int_eq(atomic_load(&world->n_failures), 1); /* that was told first */
+        else
+            fake_client_take(&order->client, &events[i]);
         if (events[i].finish == FINISH_CANCELLED) atomic_fetch_add(&world->n_cancelled_ends, 1);
         if (!events[i].last) continue;
         pthread_mutex_lock(&world->mutex);
@@ -41,6 +45,12 @@ static void on_events(void *arg, const struct event *events, int n) {
         pthread_cond_broadcast(&world->ended);
         pthread_mutex_unlock(&world->mutex);
     }
+}
+
+static void on_failure(void *arg, const struct err *err) {
+    struct world *world = arg;
+    ck_assert_int_eq(err->status, STATUS_SERVER_ERROR);
+    atomic_fetch_add(&world->n_failures, 1);
 }
 
 static void world_begin(struct world *world, int max_queued, int in_flight) {
@@ -55,6 +65,7 @@ static void world_begin(struct world *world, int max_queued, int in_flight) {
                                       .max_logit_rows = 16,
                                       .prefix_caching = true,
                                       .on_events = on_events,
+                                      .on_failure = on_failure,
                                       .arg = world};
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->ended, NULL);
@@ -213,6 +224,56 @@ START_TEST(stopping_ends_all_that_lives) {
 }
 END_TEST
 
+enum { MOST_ACCEPTED = 400 };
+
+/* Submits until nothing is taken any more; all that was taken ends. */
+static void *submit_until_refused(void *arg) {
+    struct submitter *self = arg;
+    struct order *orders[MOST_ACCEPTED];
+    int n = 0;
+    enum status status = STATUS_OK;
+    while (status != STATUS_UNAVAILABLE) {
+        ck_assert_int_lt(n, MOST_ACCEPTED);
+        struct order *order = draw_order(&self->random);
+        struct err err;
+        while ((status = scheduler_submit(self->world->scheduler, &order->client.generation,
+                                          &err)) == STATUS_OVERLOADED)
+            usleep(100);
+        if (status == STATUS_OK)
+            orders[n++] = order;
+        else
+            free(order);
+    }
+    for (int i = 0; i < n; i++) {
+        wait_for(self->world, orders[i]);
+        free(orders[i]);
+    }
+    atomic_fetch_add(&self->world->n_submitted, n);
+    return NULL;
+}
+
+START_TEST(a_device_that_fails_ends_all) {
+    for (int round = 0; round < 12; round++) {
+        struct world world;
+        struct submitter submitters[2];
+        pthread_t threads[2];
+        world_begin(&world, 10, 1 + round % 2);
+        world.engine->device = round % 3 == 0;
+        world.engine->fails_at = 1 + round * round;
+        scheduler_start(world.scheduler);
+        for (int i = 0; i < 2; i++) {
+            submitters[i] = (struct submitter){&world, (uint64_t)(2 * round + i)};
+            ck_assert_int_eq(
+                pthread_create(&threads[i], NULL, submit_until_refused, &submitters[i]), 0);
+        }
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        ck_assert_int_eq(atomic_load(&world.n_failures), 1);
+        ck_assert_int_eq(atomic_load(&world.n_ended), atomic_load(&world.n_submitted));
+        world_end(&world);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_threads");
     TCase *core = tcase_create("core");
@@ -220,6 +281,7 @@ int main(void) {
     tcase_add_loop_test(core, threads_get_what_they_asked_for, 1, MAX_IN_FLIGHT + 1);
     tcase_add_test(core, an_idle_scheduler_sleeps);
     tcase_add_test(core, stopping_ends_all_that_lives);
+    tcase_add_test(core, a_device_that_fails_ends_all);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

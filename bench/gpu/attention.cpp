@@ -27,7 +27,7 @@ static const cache_kind kinds[] = {
 /* One layer of a pool of blocks. */
 struct pool {
     int n_blocks;
-    std::unique_ptr<device_memory> keys, values, key_scale, value_scale;
+    std::unique_ptr<timed_memory> keys, values, key_scale, value_scale;
 };
 
 static size_t block_bytes(const model &m, const cache_kind &kind) {
@@ -44,11 +44,11 @@ static std::shared_ptr<pool> make_pool(const model &m, const cache_kind &kind, b
     auto made = std::make_shared<pool>();
     made->n_blocks = pool_blocks(m, kind, tiny);
     const size_t n = (size_t)made->n_blocks, bytes = n * block_bytes(m, kind);
-    made->keys = std::make_unique<device_memory>(bytes, kind.numbers);
-    made->values = std::make_unique<device_memory>(bytes, kind.numbers);
+    made->keys = std::make_unique<timed_memory>(bytes, kind.numbers);
+    made->values = std::make_unique<timed_memory>(bytes, kind.numbers);
     const std::vector<float> scales(n * (size_t)m.G, 0x1p-7f);
-    made->key_scale = std::make_unique<device_memory>(scales);
-    made->value_scale = std::make_unique<device_memory>(scales);
+    made->key_scale = std::make_unique<timed_memory>(scales);
+    made->value_scale = std::make_unique<timed_memory>(scales);
     return made;
 }
 
@@ -110,7 +110,7 @@ struct job {
     attention_plan plan;
     int n_tables;
     size_t table_numbers;
-    std::unique_ptr<device_memory> tables, position, items, parts, counters, q, y;
+    std::unique_ptr<timed_memory> tables, position, items, parts, counters, q, y;
     attention_args args;
 };
 
@@ -148,15 +148,15 @@ static std::shared_ptr<job> make_job(const std::shared_ptr<pool> &cache, const m
     std::vector<int32_t> tables;
     for (size_t i = 0; i < (size_t)n_tables * w.table_numbers; i++)
         tables.push_back(place_of((int64_t)i, cache->n_blocks));
-    j->tables = std::make_unique<device_memory>(tables);
-    j->position = std::make_unique<device_memory>(w.position);
-    j->items = std::make_unique<device_memory>(w.items);
-    j->parts = std::make_unique<device_memory>(attention_parts_bytes(&w.plan, m.G, m.D));
+    j->tables = std::make_unique<timed_memory>(tables);
+    j->position = std::make_unique<timed_memory>(w.position);
+    j->items = std::make_unique<timed_memory>(w.items);
+    j->parts = std::make_unique<timed_memory>(attention_parts_bytes(&w.plan, m.G, m.D));
     const std::vector<uint8_t> zeros(attention_counters_bytes(&w.plan, m.G) + 4, 0);
-    j->counters = std::make_unique<device_memory>(zeros);
+    j->counters = std::make_unique<timed_memory>(zeros);
     const size_t bytes = (size_t)w.step.M * (size_t)m.H * (size_t)m.D * 2;
-    j->q = std::make_unique<device_memory>(bytes, kind.act == DTYPE_F16 ? F16_LARGE : BF16_LARGE);
-    j->y = std::make_unique<device_memory>(bytes);
+    j->q = std::make_unique<timed_memory>(bytes, kind.act == DTYPE_F16 ? F16_LARGE : BF16_LARGE);
+    j->y = std::make_unique<timed_memory>(bytes);
     fill_args(j.get(), m, kind, w);
     return j;
 }

@@ -6,8 +6,8 @@
 
 static point copying(size_t bytes) {
     return {fields("kernel", "copy"), 2.0 * (double)bytes, 0, 1, [=]() -> call {
-                auto from = std::make_shared<device_memory>(bytes, ANY);
-                auto to = std::make_shared<device_memory>(bytes);
+                auto from = std::make_shared<timed_memory>(bytes, ANY);
+                auto to = std::make_shared<timed_memory>(bytes);
                 return [=](int) {
                     cuda_must(cudaMemcpyAsync(to->data, from->data, bytes, cudaMemcpyDeviceToDevice,
                                               the_stream()),
@@ -20,16 +20,16 @@ static point large_product(int n) {
     const size_t bytes = 2 * (size_t)n * (size_t)n;
     return {fields("kernel", "large product", "n", n), 3.0 * (double)bytes, 2.0 * n * n * n, 1,
             [=]() -> call {
-                auto x = std::make_shared<device_memory>(bytes, BF16_SMALL);
-                auto w = std::make_shared<device_memory>(bytes, BF16_SMALL);
-                auto y = std::make_shared<device_memory>(bytes);
+                auto x = std::make_shared<timed_memory>(bytes, BF16_SMALL);
+                auto w = std::make_shared<timed_memory>(bytes, BF16_SMALL);
+                auto y = std::make_shared<timed_memory>(bytes);
                 return [=](int) { cublas_run(y->data, x->data, w->data, n, n, n, false); };
             }};
 }
 
 static point smallest() {
     return {fields("kernel", "smallest"), 0, 0, 1, []() -> call {
-                auto x = std::make_shared<device_memory>(256, BF16_SMALL);
+                auto x = std::make_shared<timed_memory>(256, BF16_SMALL);
                 return [=](int) {
                     rows_bias(DTYPE_BF16, x->data, (float *)x->data + 32, 1, 8, the_stream());
                 };

@@ -25,12 +25,12 @@ std::vector<uint16_t> random_words(size_t n, const pattern &random) {
     return words;
 }
 
-device_memory::device_memory(size_t size) : data(nullptr), bytes(size) {
+timed_memory::timed_memory(size_t size) : data(nullptr), bytes(size) {
     cuda_must(cudaMalloc((void **)&data, std::max(bytes, (size_t)256)), "taking device memory");
 }
 
 /* The same for all memory of a pattern: drawing numbers takes longer than most of what is timed. */
-device_memory::device_memory(size_t size, const pattern &random) : device_memory(size) {
+timed_memory::timed_memory(size_t size, const pattern &random) : timed_memory(size) {
     static std::map<std::pair<uint16_t, uint16_t>, std::vector<uint16_t>> drawn;
     std::vector<uint16_t> &words = drawn[{random.keep, random.set}];
     if (words.empty()) words = random_words((size_t)1 << 20, random);
@@ -39,17 +39,17 @@ device_memory::device_memory(size_t size, const pattern &random) : device_memory
     repeat(n);
 }
 
-device_memory::~device_memory() {
+timed_memory::~timed_memory() {
     cuda_must(cudaStreamSynchronize(the_stream()), "waiting for the device");
     cuda_must(cudaFree(data), "giving device memory back");
 }
 
-void device_memory::put(const void *host, size_t n) {
+void timed_memory::put(const void *host, size_t n) {
     cuda_must(cudaMemcpyAsync(data, host, n, cudaMemcpyHostToDevice, the_stream()), "filling");
     cuda_must(cudaStreamSynchronize(the_stream()), "filling");
 }
 
-void device_memory::repeat(size_t n) {
+void timed_memory::repeat(size_t n) {
     while (n > 0 && n < bytes) {
         const size_t more = std::min(n, bytes - n);
         cuda_must(cudaMemcpyAsync(data + n, data, more, cudaMemcpyDeviceToDevice, the_stream()),

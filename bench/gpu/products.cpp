@@ -70,7 +70,7 @@ struct weights {
     gemm_weights w;
     size_t bytes; /* of a copy, without what is between two */
     size_t stride;
-    std::unique_ptr<device_memory> memory;
+    std::unique_ptr<timed_memory> memory;
     gemm_weights copy(int i) const {
         gemm_weights mine = w;
         gemm_place(&mine, memory->data + (size_t)i * stride);
@@ -102,13 +102,13 @@ static std::shared_ptr<weights> make_weights(const format &f, const shape &s) {
     gemm_source source = source_of(f);
     made->bytes = gemm_plan(&made->w, f.act, &source, s.N, s.K, s.ending == GATED);
     made->stride = up_to_256(made->bytes);
-    made->memory = std::make_unique<device_memory>(made->stride * (size_t)copies_of(f, s));
+    made->memory = std::make_unique<timed_memory>(made->stride * (size_t)copies_of(f, s));
     const size_t row = f.fp8 ? (size_t)s.K : dtype_bytes(f.type, (size_t)s.K);
     const std::vector<uint16_t> some = random_rows(f, row * 64);
-    device_memory rows(row * (size_t)std::max(s.N, 64));
+    timed_memory rows(row * (size_t)std::max(s.N, 64));
     rows.put(some.data(), some.size() * 2);
     rows.repeat(some.size() * 2);
-    device_memory scales(std::vector<float>((size_t)s.N, 0x1p-8f));
+    timed_memory scales(std::vector<float>((size_t)s.N, 0x1p-8f));
     source.rows[0] = source.rows[1] = rows.data;
     source.scales[0] = source.scales[1] = scales.as<float>();
     const gemm_weights first = made->copy(0);
@@ -132,12 +132,12 @@ static pattern activations(enum dtype act) {
 static call product_call(const std::shared_ptr<weights> &w, const format &f, const shape &s, int M,
                          int copies) {
     const size_t size = activation_bytes(f.act);
-    auto x = std::make_shared<device_memory>((size_t)M * (size_t)s.K * size, activations(f.act));
+    auto x = std::make_shared<timed_memory>((size_t)M * (size_t)s.K * size, activations(f.act));
     auto y =
-        std::make_shared<device_memory>((size_t)M * (size_t)s.N * (s.ending == FLOATS ? 4 : size));
-    auto bias = std::make_shared<device_memory>((size_t)s.rows() * 4, BF16_SMALL);
+        std::make_shared<timed_memory>((size_t)M * (size_t)s.N * (s.ending == FLOATS ? 4 : size));
+    auto bias = std::make_shared<timed_memory>((size_t)s.rows() * 4, BF16_SMALL);
     auto residual =
-        std::make_shared<device_memory>((size_t)M * (size_t)s.N * size, activations(f.act));
+        std::make_shared<timed_memory>((size_t)M * (size_t)s.N * size, activations(f.act));
     return [=](int i) {
         gemm_epilogue end = {};
         end.bias = s.ending == BIAS ? bias->as<float>() : nullptr;
@@ -166,7 +166,7 @@ static point product_point(const std::shared_ptr<shared<weights>> &w, const mode
 }
 
 /* cuBLAS's product of bfloat16, without what comes after it. */
-static point cublas_point(const std::shared_ptr<shared<device_memory>> &w, const model &m,
+static point cublas_point(const std::shared_ptr<shared<timed_memory>> &w, const model &m,
                           const shape &s, int M) {
     const size_t N = (size_t)s.rows(), K = (size_t)s.K, rows = (size_t)M;
     const size_t stride = up_to_256(2 * N * K), y_bytes = rows * N * (s.ending == FLOATS ? 4 : 2);
@@ -175,8 +175,8 @@ static point cublas_point(const std::shared_ptr<shared<device_memory>> &w, const
                    "format", "bf16", "rows", M),
             (double)(2 * N * K + 2 * rows * K + y_bytes), 2.0 * M * s.rows() * s.K, copies,
             [=]() -> call {
-                auto x = std::make_shared<device_memory>(2 * rows * K, BF16_SMALL);
-                auto y = std::make_shared<device_memory>(y_bytes);
+                auto x = std::make_shared<timed_memory>(2 * rows * K, BF16_SMALL);
+                auto y = std::make_shared<timed_memory>(y_bytes);
                 auto memory = w->get();
                 return [=](int i) {
                     cublas_run(y->data, x->data, memory->data + (size_t)(i % copies) * stride, M,
@@ -199,8 +199,8 @@ static bool is_wanted(const format &f, const model &m, const shape &s, int M, bo
 static void list_matrix(std::vector<point> *points, const model &m, const shape &s, bool tiny) {
     if (!tiny && cublas_ready()) {
         const size_t bytes = 2 * (size_t)s.rows() * (size_t)s.K;
-        auto w = share<device_memory>([=] {
-            return std::make_shared<device_memory>(
+        auto w = share<timed_memory>([=] {
+            return std::make_shared<timed_memory>(
                 up_to_256(bytes) * (size_t)cold_copies(bytes, 512), BF16_SMALL);
         });
         for (int M : row_counts(tiny)) points->push_back(cublas_point(w, m, s, M));

@@ -16,16 +16,16 @@ constexpr int BLOCK = 16;
 constexpr enum dtype ACT = DTYPE_BF16;
 constexpr size_t SIZE = 2;
 
-using memory = std::shared_ptr<device_memory>;
+using memory = std::shared_ptr<timed_memory>;
 
 static memory activations(int M, int K) {
-    return std::make_shared<device_memory>((size_t)M * (size_t)K * SIZE, BF16_SMALL);
+    return std::make_shared<timed_memory>((size_t)M * (size_t)K * SIZE, BF16_SMALL);
 }
 static memory floats(size_t n) {
-    return std::make_shared<device_memory>(n * 4, BF16_SMALL);
+    return std::make_shared<timed_memory>(n * 4, BF16_SMALL);
 }
 static memory numbers(const std::vector<int32_t> &of) {
-    return std::make_shared<device_memory>(of);
+    return std::make_shared<timed_memory>(of);
 }
 
 static std::string named(const char *kernel, const model &m, int M) {
@@ -94,7 +94,7 @@ static point embed_point(const model &m, int M, enum dtype type) {
     const std::string name = std::string("embed ") + dtype_name(type);
     return {named(name.c_str(), m, M), (double)M * (double)(row + (size_t)m.K * SIZE), 0, 1,
             [=]() -> call {
-                memory rows = std::make_shared<device_memory>(bytes, BF16_SMALL);
+                memory rows = std::make_shared<timed_memory>(bytes, BF16_SMALL);
                 memory y = activations(M, m.K), token = numbers(spread(M, m.V));
                 return [=](int) {
                     struct gemm_weights embedding = planned;
@@ -164,8 +164,8 @@ static point write_e4m3_point(const model &m, int M) {
     return {named("kv write e4m3", m, M), 2.0 * M * m.G * m.D * (SIZE + 1), 0, 1, [=]() -> call {
                 const size_t heads = (size_t)M * (size_t)m.G;
                 const size_t bytes = heads * BLOCK * (size_t)m.D;
-                auto keys = std::make_shared<device_memory>(bytes, E4M3_ORDINARY);
-                auto values = std::make_shared<device_memory>(bytes, E4M3_ORDINARY);
+                auto keys = std::make_shared<timed_memory>(bytes, E4M3_ORDINARY);
+                auto values = std::make_shared<timed_memory>(bytes, E4M3_ORDINARY);
                 memory key_scale = floats(heads), value_scale = floats(heads);
                 memory k = activations(M, m.G * m.D), v = activations(M, m.G * m.D);
                 memory slot = numbers(slots_of(M, M));
@@ -195,7 +195,7 @@ static point move_point(const model &m, enum move move, int n) {
                 std::vector<int32_t> first, second;
                 for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
                 memory from = numbers(first), to = numbers(second);
-                auto stage = std::make_shared<device_memory>(kv_stage_bytes(cache.get(), n), ANY);
+                auto stage = std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), n), ANY);
                 return [=](int) {
                     if (move == COPY)
                         kv_copy(cache.get(), from->as<int32_t>(), to->as<int32_t>(), n,

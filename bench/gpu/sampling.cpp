@@ -62,7 +62,7 @@ static std::vector<float> random_logits(int R, int V) {
 
 static call sample_call(const kind &how, int R, int V) {
     const std::vector<float> some = random_logits(R, V);
-    auto logits = std::make_shared<device_memory>((size_t)R * (size_t)V * 4);
+    auto logits = std::make_shared<timed_memory>((size_t)R * (size_t)V * 4);
     logits->put(some.data(), some.size() * 4);
     logits->repeat(some.size() * 4);
     std::vector<struct sample_row> host((size_t)R, how.row);
@@ -70,13 +70,13 @@ static call sample_call(const kind &how, int R, int V) {
         host[(size_t)i].seed = 42 + (uint64_t)i;
         if (how.row.slot >= 0) host[(size_t)i].slot = i;
     }
-    auto rows = std::make_shared<device_memory>(host);
+    auto rows = std::make_shared<timed_memory>(host);
     const bool counted = how.row.slot >= 0;
     const size_t n_counts = counted ? (size_t)R * (size_t)V : 64;
-    auto counts = std::make_shared<device_memory>(n_counts * 4, pattern{0x0001, 0});
-    auto ids = std::make_shared<device_memory>((size_t)R * 4);
-    auto results = std::make_shared<device_memory>((size_t)R * sizeof(struct sample_result));
-    auto lists = std::make_shared<device_memory>(256); /* no bias, no ban */
+    auto counts = std::make_shared<timed_memory>(n_counts * 4, pattern{0x0001, 0});
+    auto ids = std::make_shared<timed_memory>((size_t)R * 4);
+    auto results = std::make_shared<timed_memory>((size_t)R * sizeof(struct sample_result));
+    auto lists = std::make_shared<timed_memory>(256); /* no bias, no ban */
     return [=](int) {
         struct sample_batch batch = {};
         batch.R = R, batch.V = V;

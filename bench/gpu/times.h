@@ -94,18 +94,18 @@ constexpr pattern BF16_SMALL = {0x80ff, 0x3d00}, BF16_LARGE = {0x80ff, 0x3f00};
 constexpr pattern F16_SMALL = {0x87ff, 0x2800}, F16_LARGE = {0x87ff, 0x3800};
 constexpr pattern E4M3_ORDINARY = {0xf7f7, 0}; /* no NaN */
 
-struct device_memory {
+struct timed_memory {
     uint8_t *data;
     size_t bytes;
-    explicit device_memory(size_t bytes); /* as it comes */
-    device_memory(size_t bytes, const pattern &random);
+    explicit timed_memory(size_t bytes); /* as it comes */
+    timed_memory(size_t bytes, const pattern &random);
     template <class T>
-    explicit device_memory(const std::vector<T> &host) : device_memory(host.size() * sizeof(T)) {
+    explicit timed_memory(const std::vector<T> &host) : timed_memory(host.size() * sizeof(T)) {
         put(host.data(), bytes);
     }
-    device_memory(const device_memory &) = delete;
-    device_memory &operator=(const device_memory &) = delete;
-    ~device_memory();
+    timed_memory(const timed_memory &) = delete;
+    timed_memory &operator=(const timed_memory &) = delete;
+    ~timed_memory();
     void put(const void *host, size_t n); /* into the first n bytes */
     void repeat(size_t n);                /* these over and over */
     template <class T> T *as() const {

@@ -8,6 +8,8 @@
  * float32; gains, frequencies and logits are float32. What the host does itself beside the device,
  * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
+ * After a call of CUDA has failed, ops do nothing and `failed` tells (error.cu).
+ *
  * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
  * table, since a model has one list of frequencies, and another list makes it anew.
  */
@@ -76,18 +78,9 @@ static void op_memory(struct backend *b, struct device_memory *out) {
     *out = room_left();
 }
 
-/* NULL when a call for memory has failed, which the caller deals with. */
-static void *taken(cudaError_t error, void *memory) {
-    if (error == cudaSuccess) return memory;
-    cudaGetLastError();
-    return nullptr;
-}
-
 static void *op_buffer_new(struct backend *b, size_t bytes) {
-    void *memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, bytes);
-    memory = taken(error, memory);
-    if (!memory) return nullptr;
+    void *memory;
+    if (!cuda_took(cudaMalloc(&memory, bytes))) return nullptr;
     cuda_must(cudaMemsetAsync(memory, 0, bytes, cuda_of(b)->stream), "zeroing memory");
     return memory;
 }
@@ -99,12 +92,14 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 }
 
 static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
+    if (cuda_failed()) return;
     cuda_must(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda_of(b)->stream),
               "copying to the device");
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
 }
 
 static void op_download(struct backend *b, void *host, const void *device, size_t bytes) {
+    if (cuda_failed()) return;
     cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda_of(b)->stream),
               "copying from the device");
     cuda_must(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
@@ -112,10 +107,8 @@ static void op_download(struct backend *b, void *host, const void *device, size_
 
 static void *op_host_new(struct backend *b, size_t bytes) {
     (void)b;
-    void *memory = nullptr;
-    const cudaError_t error = cudaMallocHost(&memory, bytes);
-    memory = taken(error, memory);
-    return memory ? memset(memory, 0, bytes) : nullptr;
+    void *memory;
+    return cuda_took(cudaMallocHost(&memory, bytes)) ? memset(memory, 0, bytes) : nullptr;
 }
 
 static void op_host_free(struct backend *b, void *host, size_t bytes) {
@@ -127,6 +120,7 @@ static void op_host_free(struct backend *b, void *host, size_t bytes) {
 static void op_fetch(struct backend *b, int mark, void *host, const void *device, size_t bytes) {
     struct cuda *cuda = cuda_of(b);
     assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (cuda_failed()) return;
     if (bytes > 0)
         cuda_must(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda->stream),
                   "copying results");
@@ -135,7 +129,13 @@ static void op_fetch(struct backend *b, int mark, void *host, const void *device
 
 static void op_await(struct backend *b, int mark) {
     assert(mark >= 0 && mark < MAX_IN_FLIGHT);
+    if (cuda_failed()) return;
     cuda_must(cudaEventSynchronize(cuda_of(b)->fetched[mark]), "waiting for results");
+}
+
+static bool op_failed(struct backend *b, struct err *err) {
+    (void)b;
+    return cuda_failure(err);
 }
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
@@ -255,6 +255,7 @@ static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_ca
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     cuda->angles.inv_freq = NULL;
+    if (cuda_failed()) return;
     if (cuda->laid_out) return;
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
     copy_blocks(cuda, step, cache);
@@ -275,6 +276,7 @@ static void queue_forward(void *arg) {
 static void op_run(struct backend *b, const struct step *step, struct kv_cache *cache,
                    void (*forward)(void *arg, const struct step *step), void *arg) {
     struct cuda *cuda = cuda_of(b);
+    if (cuda_failed()) return;
     const int rows = graphs_rows(&cuda->graphs, step);
     if (rows == 0) {
         forward(arg, step);
@@ -420,6 +422,7 @@ static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
 
 static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
                       const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+    if (cuda_failed()) return;
     device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
 }
 
@@ -476,6 +479,7 @@ static void op_close(struct backend *b) {
     all_reduce_close(&cuda->all_reduce);
     if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
+    cuda_failure_close();
     free(cuda);
 }
 
@@ -517,6 +521,7 @@ static const struct backend_ops cuda_ops = {
     .host_free = op_host_free,
     .fetch = op_fetch,
     .await = op_await,
+    .failed = op_failed,
     .parallel = op_parallel,
     .close = op_close,
     .stamp = op_stamp,
@@ -562,6 +567,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     if (!status) status = device_find(&prop, config->rank, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
+    cuda_failure_open();
     cuda_must(cudaSetDevice(config->rank), "choosing a device"); /* of this thread */
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;

@@ -21,10 +21,29 @@
 constexpr int WARP = 32, DEFAULT_SMEM = 48 << 10;
 constexpr unsigned FULL_MASK = 0xffffffffu;
 
-/* ---- launching ------------------------------------------------------------------------------ */
+/* ---- failures: error.cu --------------------------------------------------------------------- */
 
-/* Ends the process with a sentence when a call has failed: no op of a backend may. */
+/* Notes the call when it has failed, and with it all that comes: see cuda_failed. `what` is what
+ * failed, "copying a step"; it must live for ever. */
 void cuda_must(cudaError_t error, const char *what);
+/* The same, where the caller cannot go on without it: was it a success? */
+bool cuda_did(cudaError_t error, const char *what);
+
+/* Of a call for memory: was there any? If not, the caller deals with it; what failed for another
+ * reason is noted. */
+bool cuda_took(cudaError_t error);
+
+/* Has a call failed? Then nothing is launched any more, and what was to be computed is not
+ * there. */
+bool cuda_failed();
+/* The same, and says which call it was. */
+bool cuda_failure(struct err *err);
+
+/* A backend opens and has closed: with the last one a failure is forgotten. */
+void cuda_failure_open();
+void cuda_failure_close();
+
+/* ---- launching ------------------------------------------------------------------------------ */
 
 /* Whether a grid may begin while the one in front of it in its stream runs; grid_wait in ptx.cuh
  * is where it waits for it. Off until early_grids_find has found that the device can do that, and
@@ -44,7 +63,7 @@ inline cudaLaunchAttribute early_attribute() {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream,
             A &&...args) {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda_failed()) return;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;

@@ -1,15 +1,89 @@
-/* What every launch asks: whether grids may begin early; and the end of the process after a CUDA
- * call that must not fail. */
-#include <stdio.h>
-#include <stdlib.h>
+/* DESIGN: what every launch asks: has a CUDA call failed, and may grids begin early?
+ *
+ * A failed call is no reason to end the process on the spot: clients wait for words. But an op
+ * returns nothing, and a kernel's fault comes to light in some later call. So the first failure is
+ * noted here, with CUDA's words. From then on nothing is launched and the ops of the table that do
+ * more than launch return at once, so that nothing runs on what never arrived; what waits for
+ * results asks whether there are any (`failed` of the op table). Calls that free go on, and what
+ * they return is not looked at.
+ *
+ * The note is the process's, as its CUDA context is: after a fault every call of every backend
+ * fails. It is forgotten with the last backend.
+ */
+#include <atomic>
+#include <pthread.h>
 
 #include "kernels/cuda/device.cuh"
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the rest but `failed` */
+static std::atomic<bool> failed;
+static struct {
+    cudaError_t error;
+    const char *what; /* "a kernel's launch" */
+    bool told;
+} first;
+static int n_backends;
+
+static void note(cudaError_t error, const char *what) {
+    pthread_mutex_lock(&mutex);
+    if (!failed) first = {error, what, false};
+    failed = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+bool cuda_did(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return true;
+    note(error, what);
+    return false;
+}
+
 void cuda_must(cudaError_t error, const char *what) {
-    if (error == cudaSuccess) return;
-    fprintf(stderr, "penstock: CUDA: %s failed: %s (%s)\n", what, cudaGetErrorString(error),
-            cudaGetErrorName(error));
-    abort();
+    if (error != cudaSuccess) note(error, what);
+}
+
+bool cuda_took(cudaError_t error) {
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorMemoryAllocation) note(error, "taking memory");
+    cudaGetLastError(); /* it has been dealt with */
+    return false;
+}
+
+bool cuda_failed() {
+    return failed.load(std::memory_order_relaxed);
+}
+
+static void describe(struct err *err) {
+    err_set(err, STATUS_SERVER_ERROR, NULL, "The GPU has failed: %s: %s (%s).", first.what,
+            cudaGetErrorString(first.error), cudaGetErrorName(first.error));
+}
+
+bool cuda_failure(struct err *err) {
+    pthread_mutex_lock(&mutex);
+    const bool is = failed;
+    if (is) describe(err);
+    if (is && err) first.told = true;
+    pthread_mutex_unlock(&mutex);
+    return is;
+}
+
+void cuda_failure_open() {
+    pthread_mutex_lock(&mutex);
+    n_backends++;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* What nobody has asked for is at least in the log. */
+void cuda_failure_close() {
+    struct err err;
+    pthread_mutex_lock(&mutex);
+    assert(n_backends > 0);
+    if (failed && !first.told) {
+        describe(&err);
+        log_line(LOG_ERROR, "%s", err.message);
+        first.told = true;
+    }
+    if (--n_backends == 0) failed = false;
+    pthread_mutex_unlock(&mutex);
 }
 
 bool early_grids;

@@ -8,18 +8,18 @@ struct device_memory room_left() {
 
 enum status room_device(void **out, size_t bytes, const struct room *room, struct err *err) {
     *out = nullptr;
-    if (bytes == 0 || cudaMalloc(out, bytes) == cudaSuccess) return STATUS_OK;
-    cudaGetLastError(); /* it has been dealt with */
+    if (bytes == 0 || cuda_took(cudaMalloc(out, bytes))) return STATUS_OK;
     *out = nullptr;
+    if (cuda_failure(err)) return STATUS_SERVER_ERROR;
     const struct device_memory left = room_left();
     return no_room(err, room->param, room->what, bytes, &left, room->way_out);
 }
 
 enum status room_pinned(void **out, size_t bytes, const struct room *room, struct err *err) {
     *out = nullptr;
-    if (bytes == 0 || cudaMallocHost(out, bytes) == cudaSuccess) return STATUS_OK;
-    cudaGetLastError(); /* it has been dealt with */
+    if (bytes == 0 || cuda_took(cudaMallocHost(out, bytes))) return STATUS_OK;
     *out = nullptr;
+    if (cuda_failure(err)) return STATUS_SERVER_ERROR;
     return err_set(err, STATUS_USAGE, room->param,
                    "the host has no memory to pin for %s: %.1f MiB are needed; %s", room->what,
                    (double)bytes / (1 << 20), room->way_out);

@@ -55,10 +55,7 @@ struct device_sampler *device_sampler_new(int V, int sequences, int most) {
     assert(V > 0 && V <= SAMPLE_MOST_V && sequences > 0 && most > 0);
     void *counts;
     const size_t bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
-    if (cudaMalloc(&counts, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* the caller deals with it */
-        return nullptr;
-    }
+    if (!cuda_took(cudaMalloc(&counts, bytes))) return nullptr;
     struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
     s->V = V;
     s->n_slots = sequences;
@@ -73,15 +70,17 @@ struct device_sampler *device_sampler_new(int V, int sequences, int most) {
     return s;
 }
 
-static void drop_memory(const struct passage *p) {
+static void drop_memory(struct passage *p) {
     cuda_must(cudaFreeHost(p->host), "freeing pinned memory for samples");
     cuda_must(cudaFree(p->device), "freeing memory for samples");
+    p->host = p->device = nullptr;
+    p->capacity = 0;
 }
 
 void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     if (!s) return;
     cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
-    for (const struct passage &p : s->passages) {
+    for (struct passage &p : s->passages) {
         drop_memory(&p);
         cuda_must(cudaEventDestroy(p.copied), "freeing an event");
     }
@@ -93,18 +92,20 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     free(s);
 }
 
-/* Makes a passage ready to be filled with so many bytes. */
-static void prepare(struct passage *p, size_t bytes, cudaStream_t stream) {
-    cuda_must(cudaEventSynchronize(p->copied), "waiting for a copy");
-    if (bytes <= p->capacity) return;
-    cuda_must(cudaStreamSynchronize(stream), "waiting for the stream");
+/* Makes a passage ready to be filled with so many bytes; false where the device has failed. */
+static bool prepare(struct passage *p, size_t bytes, cudaStream_t stream) {
+    if (!cuda_did(cudaEventSynchronize(p->copied), "waiting for a copy")) return false;
+    if (bytes <= p->capacity) return true;
+    if (!cuda_did(cudaStreamSynchronize(stream), "waiting for the stream")) return false;
     drop_memory(p);
-    void *host, *device;
+    void *memory;
+    if (!cuda_did(cudaMallocHost(&memory, 2 * bytes), "taking pinned memory for samples"))
+        return false;
+    p->host = (uint8_t *)memory;
+    if (!cuda_did(cudaMalloc(&memory, 2 * bytes), "taking memory for samples")) return false;
+    p->device = (uint8_t *)memory;
     p->capacity = 2 * bytes;
-    cuda_must(cudaMallocHost(&host, p->capacity), "taking pinned memory for samples");
-    cuda_must(cudaMalloc(&device, p->capacity), "taking memory for samples");
-    p->host = (uint8_t *)host;
-    p->device = (uint8_t *)device;
+    return true;
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */
@@ -315,7 +316,7 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     lend_slots(s, samples, n);
     const int waves = find_waves(s, samples, n);
     struct layout at = plan_layout(s, samples, n);
-    prepare(p, at.end, stream);
+    if (!prepare(p, at.end, stream)) return;
     int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {

@@ -131,10 +131,8 @@ bool kv_swap_reserve(struct backend *, struct kv_swap *s, int n) {
     for (int i = 0; i * s->slab_slots < n; i++) {
         void *memory;
         if (s->slab[i]) continue;
-        if (cudaMallocHost(&memory, (size_t)s->slab_slots * s->block_bytes) != cudaSuccess) {
-            cudaGetLastError(); /* blocks are then computed again */
-            return false;
-        }
+        if (!cuda_took(cudaMallocHost(&memory, (size_t)s->slab_slots * s->block_bytes)))
+            return false; /* blocks are then computed again */
         s->slab[i] = (uint8_t *)memory;
     }
     return true;
@@ -176,6 +174,7 @@ static void wait_for(cudaStream_t stream, cudaEvent_t event) {
 
 void kv_swap_out(struct backend *, struct kv_swap *s, const int32_t *block, const int32_t *slot,
                  int n) {
+    if (cuda_failed()) return;
     for (int i = 0, count; i < n; i += count) {
         const int stage = s->turn;
         s->turn = (s->turn + 1) % OUT_STAGES;
@@ -191,6 +190,7 @@ void kv_swap_out(struct backend *, struct kv_swap *s, const int32_t *block, cons
 
 void kv_swap_in(struct backend *, struct kv_swap *s, const int32_t *slot, const int32_t *block,
                 int n) {
+    if (cuda_failed()) return;
     record(s->begun, s->steps);
     wait_for(s->copies, s->begun);
     for (int i = 0, count; i < n; i += count) {
@@ -202,5 +202,6 @@ void kv_swap_in(struct backend *, struct kv_swap *s, const int32_t *slot, const 
 }
 
 void kv_swap_arrive(struct backend *, struct kv_swap *s) {
+    if (cuda_failed()) return;
     wait_for(s->steps, s->arrived);
 }

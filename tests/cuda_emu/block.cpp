@@ -335,6 +335,7 @@ static void prepare_threads(const dim3 &size) {
 
 bool block_run(const dim3 &size, const uint3 &index, const body &body, bool begins_early) {
     running_body = &body;
+    host = {}; /* whichever thread that is now */
     grid_begins_early = begins_early;
     blockIdx = index;
     prepare_threads(size);

@@ -59,12 +59,15 @@ void __tsan_write_range(void *p, long n) {
     emu::checker_access(p, (size_t)n, true, false, CALLER);
 }
 
-/* Host code in the same files: counts of shared pointers, guards of local statics. */
+/* Host code in the same files: counts of shared pointers, guards of local statics, flags. */
 int __tsan_atomic32_fetch_add(volatile void *p, int value, int) {
     return __atomic_fetch_add(static_cast<volatile int *>(p), value, __ATOMIC_SEQ_CST);
 }
 char __tsan_atomic8_load(const volatile void *p, int) {
     return __atomic_load_n(static_cast<const volatile char *>(p), __ATOMIC_ACQUIRE);
+}
+void __tsan_atomic8_store(volatile void *p, char value, int) {
+    __atomic_store_n(static_cast<volatile char *>(p), value, __ATOMIC_RELEASE);
 }
 
 void __tsan_init() {}

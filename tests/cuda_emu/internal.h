@@ -5,6 +5,7 @@
  *   block.cpp      the threads of a block          stream.cpp   streams, events, graphs
  *   warp.cpp       what lanes do together          launch.cpp   checking and running a grid
  *   runtime.cpp    the rest of the CUDA runtime    report.cpp   errors
+ *   failure.cpp    calls that fail because a test wants it
  *   checker*.cpp   races, bounds, initialisation; checker_absent.cpp stands in for it
  *
  * Settings, from the environment:
@@ -14,6 +15,7 @@
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow
  *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
+ *   CUDA_EMU_BREAK   which call fails (failure.cpp)
  */
 #ifndef CUDA_EMU_INTERNAL_H
 #define CUDA_EMU_INTERNAL_H
@@ -25,6 +27,7 @@
 #include <string>
 
 #include "include/emu.h"
+#include "include/emu_failure.h"
 
 namespace emu {
 
@@ -134,6 +137,16 @@ void run_all_streams();
 /* For calls that a stream under capture forbids. */
 bool refuse_in_capture(const char *what);
 cudaError_t set_error(cudaError_t error);
+/* What was queued will not run. */
+void drop_all_streams();
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* What a call of the kind is to return at once, because the device is broken or this is the call
+ * that a test wants to fail; or cudaSuccess. */
+cudaError_t call_fails(enum emu_call kind);
+/* What was queued before is lost, and will never run. */
+bool device_is_broken();
 
 /* ---- the checker ---------------------------------------------------------------------------- */
 

@@ -101,6 +101,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
         report("launch", "programmatic serialization is of sm_90 and later");
         return set_error(cudaErrorInvalidValue);
     }
+    if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     return enqueue(config.stream,
                    [config, kernel, body, early] { run_grid(config, kernel, body, early); });
 }

@@ -20,6 +20,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
         return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
@@ -30,7 +32,7 @@ const char *cudaGetErrorName(cudaError_t error) {
 }
 
 const char *cudaGetErrorString(cudaError_t error) {
-    return cudaGetErrorName(error);
+    return error == cudaErrorLaunchFailure ? "unspecified launch failure" : cudaGetErrorName(error);
 }
 
 /* ---- the device ----------------------------------------------------------------------------- */
@@ -144,6 +146,7 @@ int emu_allocations() {
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
     turn mine;
     if (refuse_in_capture("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
     if (bytes > device_bytes - device_bytes_used()) return set_error(cudaErrorMemoryAllocation);
     return set_error(device_malloc(memory, bytes));
@@ -159,6 +162,7 @@ cudaError_t cudaFree(void *memory) {
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     turn mine;
     if (refuse_in_capture("cudaMallocHost")) return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_ALLOCATE)) return error;
     if (++n_allocations == fails_at) return set_error(cudaErrorMemoryAllocation);
     *memory = malloc(bytes ? bytes : 1);
     if (!*memory) return set_error(cudaErrorMemoryAllocation);
@@ -184,6 +188,7 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
@@ -195,6 +200,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_COPY)) return error;
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 

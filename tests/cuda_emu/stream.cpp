@@ -76,6 +76,10 @@ void run_all_streams() {
     for (CUstream_st *stream : streams) run(stream);
 }
 
+void drop_all_streams() {
+    for (CUstream_st *stream : streams) stream->queue.clear();
+}
+
 cudaError_t enqueue(cudaStream_t handle, work what) {
     turn mine;
     CUstream_st *stream = stream_of(handle);
@@ -129,6 +133,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (stream_of(stream)->capturing) {
         refuse_in_capture("cudaStreamSynchronize");
         return cudaErrorStreamCaptureUnsupported;
@@ -142,6 +147,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (refuse_in_capture("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     run_all_streams();
     return last_error;
@@ -175,6 +181,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_RECORD)) return error;
     event->stream = stream_of(stream);
     event->captured = event->stream->capturing;
     if (event->captured) return cudaSuccess;
@@ -195,6 +202,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured && refuse_in_capture("waiting for an event of it"))
         return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (event->done < event->recorded) run(event->stream, event, event->recorded);
     return last_error;
 }
@@ -241,6 +249,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     for (const work &node : exec->nodes) {
         cudaError_t error = enqueue(stream, node);
         if (error != cudaSuccess) return error;
@@ -264,7 +273,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-    if (exec->ended < exec->launched) {
+    if (exec->ended < exec->launched && !device_is_broken()) {
         report("graph", "it is destroyed while a launch of it is still to run");
         run_all_streams();
     }

@@ -1,6 +1,7 @@
 """Starts the built server for the tests, and shows its log where a test fails.
 
-PENSTOCK_BINARY and PENSTOCK_MODEL name another program or model than those of the tree.
+PENSTOCK_BINARY and PENSTOCK_MODEL name another program or model than those of the tree, PENSTOCK_EMULATED the program that
+has an emulated GPU (tests/cuda).
 """
 import contextlib
 import os
@@ -18,6 +19,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))
 MODEL = os.environ.get("PENSTOCK_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+EMULATED = pathlib.Path(os.environ.get("PENSTOCK_EMULATED", ROOT / "build/tests/cuda/penstock_emulated"))
 NAME = "smol"  # what the servers of the tests call their model
 START_SECONDS = 60
 LOG_TAIL_BYTES = 6000
@@ -39,12 +41,13 @@ def environment():
 class Server:
     """One running `penstock serve`."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, binary=BINARY, model=MODEL, env=None):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
-        command = [BINARY, "serve", "--model", MODEL, "--served-model-name", NAME, "--port", str(self.port)]
-        self.process = subprocess.Popen([*command, *flags], stdout=self.log, stderr=self.log, env=environment())
+        command = [binary, "serve", "--model", model, "--served-model-name", NAME, "--port", str(self.port)]
+        self.process = subprocess.Popen([*command, *flags], stdout=self.log, stderr=self.log,
+                                        env={**environment(), **(env or {})})
         running.append(self)
         self.http = httpx.Client(base_url=self.url, timeout=120)
 
@@ -136,6 +139,33 @@ def start():
     yield begin
     for one in own:
         one.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """A model that the emulated device can run: two layers, 32 wide."""
+    if not EMULATED.exists():
+        pytest.skip("the emulated device was not built: there was no C++ compiler")
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    subprocess.run([EMULATED.parent / "make_tiny_model", path], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def emulated(tiny_model):
+    """emulated(flags...) gives a module a server on the emulated GPU; the same flags, the same server."""
+    own = {}
+
+    def begin(*flags):
+        if flags not in own:
+            own[flags] = Server("--device", "cuda", *flags, binary=EMULATED, model=tiny_model)
+        return own[flags].wait_until_ready()
+
+    yield begin
+    for one in own.values():
+        assert one.process.poll() is None, f"the server ended by itself: {one.process.poll()}\n{one.log_tail()}"
+        one.stop()
+        assert one.process.returncode == 0, one.process.returncode
 
 
 @pytest.hookimpl(hookwrapper=True)

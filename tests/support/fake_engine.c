@@ -211,15 +211,28 @@ static void sample_on_host(struct fake_engine *engine, const struct fake_pass *p
     set_ids(engine, pass);
 }
 
-static void fake_wait(void *self, struct sample_job *jobs, int n) {
+static bool fake_wait(void *self, struct sample_job *jobs, int n) {
     struct fake_engine *engine = self;
     const struct fake_pass *pass = &engine->pass[engine->first];
-    assert(engine->n_passes > 0 && pass->launched && pass->jobs == jobs && pass->n_jobs == n);
+    bool failed = engine->fails_at > 0 && ++engine->n_waits >= engine->fails_at;
+    assert(engine->n_passes > 0 && pass->jobs == jobs && pass->n_jobs == n);
+    assert(pass->launched || failed);
+    if (failed) {
+        engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+        engine->n_passes--;
+        return false;
+    }
     for (int i = 0; i < n; i++) engine->n_dropped += jobs[i].dropped;
     if (!engine->device) sample_on_host(engine, pass);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     struct fake_pass *next = &engine->pass[engine->first];
     if (--engine->n_passes > 0 && !next->launched) launch(engine, next);
+    return true;
+}
+
+static void fake_why(void *self, struct err *err) {
+    (void)self;
+    err_set(err, STATUS_SERVER_ERROR, NULL, "The fake device has failed.");
 }
 
 /* ---- swapping ------------------------------------------------------------------------------- */
@@ -286,6 +299,7 @@ struct engine_port fake_engine_port(struct fake_engine *engine) {
                                 .in_flight = engine->in_flight,
                                 .submit = fake_submit,
                                 .wait = fake_wait,
+                                .why = fake_why,
                                 .n_slots = engine->n_slots,
                                 .swap_reserve = fake_swap_reserve,
                                 .swap_out = fake_swap_out,

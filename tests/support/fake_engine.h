@@ -43,8 +43,10 @@ struct fake_engine {
     int first, n_passes;
     uint64_t n_late, n_dropped; /* rows, jobs */
     int32_t *id;                /* [max_logit_rows] what was sampled last, or -1 */
-    int n_slots;                /* of swap space; 0, or the test's to set */
-    int n_host;                 /* slots that the host has memory for, the others cannot be had */
+    int fails_at;               /* number of the wait, from 1, that finds the device failed; or 0 */
+    int n_waits;
+    int n_slots; /* of swap space; 0, or the test's to set */
+    int n_host;  /* slots that the host has memory for, the others cannot be had */
     int n_reserved;
     uint64_t *slot;       /* [n_slots * block_size] */
     int32_t *comes_from;  /* [n_blocks] -1, or the slot whose words a block gets */

@@ -1,0 +1,155 @@
+"""A GPU that fails while it serves (the emulated one, which fails when a test says so): everybody is told, nobody hangs, and
+the server ends by itself so that a supervisor can start it again."""
+import concurrent.futures
+import contextlib
+import signal
+import socket
+import subprocess
+import time
+
+import httpx
+import pytest
+
+from conftest import EMULATED, NAME, Server, environment
+from sse import events
+
+COMPLETIONS = "/v1/completions"
+EXIT_DEVICE_FAILED = 3
+LONG = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": True, "temperature": 0.5, "seed": 1}
+
+
+def begin(model, failure, *flags):
+    return Server("--device", "cuda", "--max-num-seqs", "4", *flags, binary=EMULATED, model=model,
+                  env={"CUDA_EMU_BREAK": failure}).wait_until_ready()
+
+
+def read_stream(server):
+    """The events of a stream, of which there are some before the error."""
+    with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True, "n": 2}, timeout=30) as response:
+        return response.status_code, response.read()
+
+
+def read_whole(server):
+    answer = httpx.post(server.url + COMPLETIONS, json={**LONG, "frequency_penalty": 1}, timeout=30)
+    return answer.status_code, answer.json()
+
+
+def check_error(error, call):
+    assert error["type"] == "server_error" and error["code"] == "device_failed" and error["param"] is None
+    assert "The GPU has failed" in error["message"] and call in error["message"], error
+
+
+def wait_until_told(server):
+    """Until readiness says no, which a request's error may be ahead of by the blink of an eye."""
+    end = time.monotonic() + 5
+    while (answer := server.http.get("/health")).status_code == 200:
+        assert time.monotonic() < end
+    assert answer.status_code == 503 and "The GPU has failed" in answer.json()["error"]["message"]
+
+
+def check_log(server, call):
+    lines = [line for line in server.log_tail().splitlines() if " ERROR " in line]
+    assert len(lines) == 1 and call in lines[0], server.log_tail()
+    assert "cuda_emu" not in server.log_tail() and "Sanitizer" not in server.log_tail()
+
+
+def check_all_are_told(server, call):
+    """Two streams of two choices run and two requests wait, until the device fails."""
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(read_stream, server) for _ in range(2)]
+        while server.metric("vllm:num_requests_running") < 4:
+            time.sleep(0.01)
+        begun = server.metric("vllm:generation_tokens_total")
+        while server.metric("vllm:generation_tokens_total") < begun + 12:
+            time.sleep(0.01)
+        others = [pool.submit(read_whole, server) for _ in range(2)]
+        while server.metric("vllm:num_requests_waiting") < 2:
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGUSR1)
+        for one in streams:
+            status, raw = one.result(20)
+            chunks = events(raw)
+            assert status == 200 and all("choices" in chunk for chunk in chunks[:-1])
+            check_error(chunks[-1]["error"], call)
+        for one in others:
+            status, body = one.result(20)
+            assert status == 500
+            check_error(body["error"], call)
+
+
+def check_end(server):
+    began = time.monotonic()
+    assert server.process.wait(10) == EXIT_DEVICE_FAILED
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("failure, steps, call", [
+    ("launch:1", 2, "launch"), ("launch:40", 1, "launch"), ("launch:9:once", 2, "launch"),
+    ("copy:1", 1, "cop"), ("copy:5", 2, "cop"), ("copy:2:once", 2, "cop"),
+    ("wait:1", 2, "waiting for"), ("wait:4", 1, "waiting for"), ("record:2", 2, "recording"),
+])
+def test_everybody_is_told(tiny_model, failure, steps, call):
+    server = begin(tiny_model, failure + ":signal", "--steps-in-flight", str(steps))
+    check_all_are_told(server, call)
+    wait_until_told(server)
+    answer = server.post(COMPLETIONS, LONG)
+    assert answer.status_code == 503 and answer.json()["error"]["type"] == "unavailable_error"
+    assert "retry-after" in answer.headers
+    check_end(server)
+    check_log(server, call)
+    server.stop()
+
+
+def test_without_clients_it_is_told_too(tiny_model):
+    """The only client left before the device failed."""
+    server = begin(tiny_model, "wait:1:signal")
+    with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True}) as response:
+        next(response.iter_raw())
+        server.process.send_signal(signal.SIGUSR1)
+    check_end(server)
+    server.stop()
+
+
+def test_while_it_drains(tiny_model):
+    server = begin(tiny_model, "wait:2:signal")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        one = pool.submit(read_stream, server)
+        while server.metric("vllm:generation_tokens_total") < 4:
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        server.process.send_signal(signal.SIGUSR1)
+        check_error(events(one.result(20)[1])[-1]["error"], "waiting for")
+    check_end(server)
+    server.stop()
+
+
+def test_clients_that_do_not_read_hold_nothing_up(tiny_model):
+    """A request whose body never comes to its end, and a stream that nobody reads."""
+    server = begin(tiny_model, "launch:30:signal")
+    with contextlib.ExitStack() as stack:
+        slow = stack.enter_context(httpx.Client(base_url=server.url))
+        request = slow.build_request("POST", COMPLETIONS, json={**LONG, "stream": True})
+        stack.callback(slow.send(request, stream=True).close)
+        half = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: 50\r\n\r\n{")
+        server.process.send_signal(signal.SIGUSR1)
+        check_end(server)
+    server.stop()
+
+
+def test_failures_at_the_start(tiny_model):
+    """One sentence, and no server."""
+    for failure in ("launch:1", "copy:1", "copy:9", "wait:2", "record:1"):
+        done = subprocess.run([EMULATED, "serve", "--model", tiny_model, "--device", "cuda", "--port", "0"], text=True,
+                              capture_output=True, timeout=30, env={**environment(), "CUDA_EMU_BREAK": failure})
+        assert done.returncode == 1, (failure, done)
+        assert len(done.stderr.strip().splitlines()) == 1 and "The GPU has failed" in done.stderr, (failure, done.stderr)
+
+
+def test_run_says_it_too(tiny_model):
+    done = subprocess.run([EMULATED, "run", "--model", tiny_model, "--device", "cuda", "--max-tokens", "200", "hello"], text=True,
+                          capture_output=True, timeout=30, errors="replace",
+                          env={**environment(), "CUDA_EMU_BREAK": "wait:60"})
+    assert done.returncode == EXIT_DEVICE_FAILED and "The GPU has failed: waiting for" in done.stderr, done
