@@ -41,7 +41,7 @@ MAX_FUNCTION, USUAL_FUNCTION, USUAL_SHARE = 70, 45, 0.9
 MAX_FILE, MAX_TEST_FILE, MAX_WIDTH = 500, 800, 100
 
 # Files that may be longer or wider, each with its reason. An entry that is not needed any more is a finding itself.
-LONG_FILES = {}
+LONG_FILES = {"kernels/kernels.h": "the folder's one public header: a table of contents"}
 WIDE_FILES = {}
 
 EMULATED_HEADERS = "tests/cuda_emu/include/"

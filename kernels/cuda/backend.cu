@@ -9,15 +9,13 @@
  * such as sampling, runs on the threads of a CPU backend that is opened for it.
  *
  * After a call of CUDA has failed, ops do nothing and `failed` tells (error.cu).
- *
- * Angles of RoPE are made at their first use in a step and serve all its layers; there is one
- * table, since a model has one list of frequencies, and another list makes it anew.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/all_reduce.cuh"
+#include "kernels/cuda/angles.cuh"
 #include "kernels/cuda/attention_work.cuh"
 #include "kernels/cuda/cublas.cuh"
 #include "kernels/cuda/embed.cuh"
@@ -33,13 +31,6 @@
 #include "kernels/cuda/stamps.cuh"
 #include "kernels/cuda/step.cuh"
 #include "kernels/cuda/swap.cuh"
-
-struct angle_table {
-    const float *inv_freq; /* NULL: not made in this step */
-    int pairs;
-    float *cosine, *sine; /* [max_rows][pairs] */
-    int most_pairs;       /* that there is room for */
-};
 
 struct cuda {
     struct backend head;
@@ -155,28 +146,6 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
 }
 
-/* Cosines and sines of so many pairs for the largest step. */
-static size_t angles_bytes(const struct cuda *cuda, int pairs) {
-    return 2 * (size_t)cuda->limits.max_rows * (size_t)pairs * sizeof(float);
-}
-
-static enum status take_angles(struct cuda *cuda, int pairs, struct err *err) {
-    static const struct room room = {"the angles of positions", "max-num-batched-tokens",
-                                     "lower --max-num-batched-tokens"};
-    struct angle_table *table = &cuda->angles;
-    if (pairs <= table->most_pairs) return STATUS_OK;
-    cuda_must(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
-    cuda_must(cudaFree(table->cosine), "freeing angles");
-    *table = angle_table{};
-    void *memory;
-    enum status status = room_device(&memory, angles_bytes(cuda, pairs), &room, err);
-    if (status) return status;
-    table->cosine = (float *)memory;
-    table->sine = table->cosine + (size_t)cuda->limits.max_rows * (size_t)pairs;
-    table->most_pairs = pairs;
-    return STATUS_OK;
-}
-
 static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
     struct cuda *cuda = cuda_of(b);
     struct attention_work work;
@@ -184,7 +153,7 @@ static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
     if (cache > SIZE_MAX / 4) return SIZE_MAX;
     const size_t attention = attention_work_bytes(&work, cuda->act, &cuda->limits, config);
     return cache + attention + step_memory_bytes(&work, config->block_size) +
-           angles_bytes(cuda, config->D / 2);
+           angles_bytes(cuda->limits.max_rows, config->D / 2);
 }
 
 /* What steps over such a cache work in. */
@@ -197,7 +166,9 @@ static enum status take_work(struct cuda *cuda, const struct kv_config *config, 
     if (!status)
         status = step_memory_reserve(&cuda->step, &cuda->attention, config->block_size,
                                      cuda->stream, err);
-    if (!status) status = take_angles(cuda, config->D / 2, err);
+    if (!status)
+        status =
+            angles_take(&cuda->angles, cuda->limits.max_rows, config->D / 2, cuda->stream, err);
     return status;
 }
 
@@ -231,30 +202,13 @@ static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct k
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-/* Does one copy of the list read or write what another one writes? */
-static bool copies_meet(const struct step *step) {
-    for (int i = 0; i < step->n_copies; i++)
-        for (int j = 0; j < step->n_copies; j++)
-            if (i != j && (step->copy_to[i] == step->copy_from[j] ||
-                           (i < j && step->copy_to[i] == step->copy_to[j])))
-                return true;
-    return false;
-}
-
-static void copy_blocks(struct cuda *cuda, const struct step *step, struct kv_cache *cache) {
-    const struct device_step *at = &cuda->step.at;
-    const int at_once = copies_meet(step) ? 1 : step->n_copies;
-    for (int i = 0; i < step->n_copies; i += at_once)
-        kv_copy(cache, at->copy_from + i, at->copy_to + i, at_once, cuda->stream);
-}
-
 static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     cuda->angles.inv_freq = NULL;
     if (cuda_failed()) return;
     if (cuda->laid_out) return;
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
-    copy_blocks(cuda, step, cache);
+    step_copy_blocks(&cuda->step.at, step, cache, cuda->stream);
 }
 
 /* A pass that a graph may stand for. */
@@ -304,17 +258,6 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-static const struct angle_table *angles(struct cuda *cuda, const float *inv_freq, int pairs) {
-    struct angle_table *table = &cuda->angles;
-    if (table->inv_freq == inv_freq && table->pairs == pairs) return table;
-    assert(pairs <= table->most_pairs); /* a head's, for which there is room since kv_new */
-    table->inv_freq = inv_freq;
-    table->pairs = pairs;
-    heads_angles(table->cosine, table->sine, cuda->step.at.position, inv_freq, cuda->step.at.M,
-                 pairs, cuda->stream);
-    return table;
-}
-
 static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
                           const struct rope *rope, int H, float *q, float *k, const float *v) {
     struct cuda *cuda = cuda_of(b);
@@ -328,9 +271,9 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     args.D_rope = rope->D_rope;
     args.layout = rope->layout;
     if (rope->D_rope > 0) {
-        const struct angle_table *table = angles(cuda, rope->inv_freq, rope->D_rope / 2);
-        args.cosine = table->cosine;
-        args.sine = table->sine;
+        angles_make(&cuda->angles, &cuda->step.at, rope->inv_freq, rope->D_rope / 2, cuda->stream);
+        args.cosine = cuda->angles.cosine;
+        args.sine = cuda->angles.sine;
     }
     args.cache = cache;
     args.layer = layer;
@@ -421,7 +364,7 @@ static void op_close(struct backend *b) {
     attention_work_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched)
         if (event) cuda_must(cudaEventDestroy(event), "freeing an event");
-    cuda_must(cudaFree(cuda->angles.cosine), "freeing angles");
+    angles_free(&cuda->angles);
     products_close(&cuda->products);
     all_reduce_close(&cuda->all_reduce);
     if (cuda->stream) cuda_must(cudaStreamDestroy(cuda->stream), "closing a stream");

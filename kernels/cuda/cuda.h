@@ -9,6 +9,7 @@
  *   products.cu       the ops that they serve
  *   graph.cu          decode steps as CUDA graphs
  *   rows.cu           norms, gates, bias, gather    heads.cu   RoPE and what stands around it
+ *   angles.cu         the table of RoPE's angles
  *   kv.cu             the cache and its blocks      kv_layout.cuh where a key stands in it
  *   swap.cu           blocks in the host's memory
  *   attention.cuh     attention and its plan; attention_work.cu is what the backend has for it

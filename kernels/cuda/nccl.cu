@@ -38,7 +38,8 @@ static bool load() {
     return library.init_all && library.all_gather && library.destroy && library.error_text;
 }
 
-/* A rank that leaves a collective would have the others wait for ever, so there is no going on. */
+/* A rank that leaves a collective has the others wait for ever, so there is no going on: neither
+ * here nor after any call of CUDA that has failed. */
 static void must(int result, const char *what) {
     if (result == NCCL_SUCCESS) return;
     fprintf(stderr, "penstock: NCCL: %s failed: %s\n", what, library.error_text(result));
@@ -47,6 +48,11 @@ static void must(int result, const char *what) {
 
 void nccl_gather(const struct cuda_group *group, int rank, const void *send, void *received,
                  size_t bytes, cudaStream_t stream) {
+    struct err err;
+    if (cuda_failure(&err)) {
+        fprintf(stderr, "penstock: rank %d: %s\n", rank, err.message);
+        abort();
+    }
     must(library.all_gather(send, received, bytes, NCCL_UINT8, group->comm[rank], stream),
          "gathering the ranks' rows");
 }

@@ -20,6 +20,8 @@
 
 #include <string.h>
 
+#include "kernels/cuda/kv.cuh"
+
 #include "kernels/cuda/room.cuh"
 
 enum status step_memory_open(struct step_memory *memory, struct err *err) {
@@ -207,4 +209,21 @@ void step_upload(struct step_memory *memory, const struct step *step, int rows,
                               cudaMemcpyHostToDevice, stream),
               "copying a step");
     cuda_must(cudaEventRecord(memory->copied[turn], stream), "recording an event");
+}
+
+/* Does one copy of the list read or write what another one writes? */
+static bool copies_meet(const struct step *step) {
+    for (int i = 0; i < step->n_copies; i++)
+        for (int j = 0; j < step->n_copies; j++)
+            if (i != j && (step->copy_to[i] == step->copy_from[j] ||
+                           (i < j && step->copy_to[i] == step->copy_to[j])))
+                return true;
+    return false;
+}
+
+void step_copy_blocks(const struct device_step *at, const struct step *step, struct kv_cache *cache,
+                      cudaStream_t stream) {
+    const int at_once = copies_meet(step) ? 1 : step->n_copies;
+    for (int i = 0; i < step->n_copies; i += at_once)
+        kv_copy(cache, at->copy_from + i, at->copy_to + i, at_once, stream);
 }

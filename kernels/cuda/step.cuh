@@ -35,4 +35,9 @@ size_t step_memory_bytes(const struct attention_work *work, int B);
 void step_upload(struct step_memory *memory, const struct step *step, int rows,
                  struct attention_work *work, int B, cudaStream_t stream);
 
+/* The step's copies of blocks: all at once, or one by one where one reads or writes what another
+ * one writes. */
+void step_copy_blocks(const struct device_step *at, const struct step *step, struct kv_cache *cache,
+                      cudaStream_t stream);
+
 #endif

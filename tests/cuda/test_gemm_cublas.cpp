@@ -167,7 +167,7 @@ static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M)
     b->ops->upload(b, rows, x.data(), x.size());
     const struct norm norm = {gain, 1e-5f};
     products = 0;
-    b->ops->gated_mlp(b, rows, &norm, w[0], w[1], w[2], M);
+    b->ops->gated_mlp(b, rows, rows, &norm, w[0], w[1], w[2], M);
     float *other = static_cast<float *>(b->ops->buffer_new(b, x.size()));
     b->ops->matmul(b, &other, rows, &norm, &w[3], 1, M);
     b->ops->matmul_add(b, rows, other, w[3], M);
