@@ -141,8 +141,11 @@ static int blocks_for_largest(const struct request_set *set, int first, int bloc
  * again or swapped to the host's memory and back; with one step in flight and with two; and, in 16
  * bits, prompts whole and side by side, some 100 rows, which in float32 go the same way as few. In
  * e4m3 a block's first vector sets its scale, so that the size of blocks is a part of the model
- * there: it is the one that the requests were learnt with. */
-static void check_same_bytes(const struct request_set *set) {
+ * there: it is the one that the requests were learnt with.
+ *
+ * Every second of these, from the first or the second on, as emulation is slow: in each half some
+ * give way and some are swapped. */
+static void check_same_bytes(const struct request_set *set, int half) {
     const bool e4m3 = set->kv.dtype == DTYPE_E4M3;
     const int few_size = e4m3 ? LEARNT_BLOCK : 4, few = blocks_for_largest(set, 1, few_size);
     const struct setting settings[] = {
@@ -154,7 +157,8 @@ static void check_same_bytes(const struct request_set *set) {
         {"plain", 1, 150, 8, 8, 16, 100, false, 2},
     };
     struct tally tally = {0};
-    for (int i = 0; i < (set->model.float32 ? 5 : 6); i++) run_mixed(set, 1, &settings[i], &tally);
+    const int n = set->model.float32 ? 5 : 6;
+    for (int i = half; i < n; i += 2) run_mixed(set, 1, &settings[i], &tally);
     ck_assert(tally.swapped_out > tally.swapped_in && tally.swapped_in > 0);
     run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
@@ -178,7 +182,7 @@ START_TEST(tokens_are_the_cpu_s) {
     struct request_set *cpu = learn(v, file, _i, "cpu", true);
     struct request_set *cuda = learn(v, file, _i, "cuda", true);
     check_same_tokens(cpu, cuda);
-    check_same_bytes(cuda);
+    check_same_bytes(cuda, _i % 2);
     drop(cpu), drop(cuda);
     unlink(file), free(file);
 }
@@ -188,7 +192,7 @@ START_TEST(bytes_are_the_same_in_any_company) {
     const struct variety *v = &narrow[_i];
     char *file = model_file(v, _i);
     struct request_set *set = learn(v, file, 1, "cuda", false);
-    check_same_bytes(set);
+    check_same_bytes(set, _i % 2);
     if (v->long_prompt > 256) check_long(set);
     drop(set);
     unlink(file), free(file);
