@@ -159,7 +159,7 @@ static void check_same_bytes(const struct request_set *set, int half) {
     struct tally tally = {0};
     const int n = set->model.float32 ? 5 : 6;
     for (int i = half; i < n; i += 2) run_mixed(set, 1, &settings[i], &tally);
-    ck_assert(tally.swapped_out > tally.swapped_in && tally.swapped_in > 0);
+    ck_assert(tally.swapped_out >= tally.swapped_in && tally.swapped_in > 0);
     run_long(set, &settings[0]);
     ck_assert_int_gt((int)tally.tokens, 20);
     ck_assert_int_gt((int)tally.preemptions, 0);
