@@ -85,6 +85,7 @@ static void do_in_capture(const char *name, const given &g) {
     if (strcmp(name, "capture_takes_pinned") == 0) cudaMallocHost(&memory, 16);
     if (strcmp(name, "capture_default_stream") == 0)
         cudaMemsetAsync(g.args.out, 0, sizeof(float), nullptr);
+    cudaEventDestroy(event);
 }
 
 /* A graph that is launched twice, over what is there at the time of each launch. */
