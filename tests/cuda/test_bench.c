@@ -1,4 +1,5 @@
-/* `penstock bench` where a device computes: what it prints, and that timing changes nothing. */
+/* `penstock bench` where a device computes: what it prints, and that timing changes nothing.
+ * ctest label: slow */
 #include <check.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * is launched by itself, they give in any company where steps are replayed, in sizes that go
  * through the buckets and back, with one step in flight and with two, where sequences give way and
  * where they are cancelled, with so few graphs that they take each other's place, and where the
- * device refuses to record. */
+ * device refuses to record. ctest label: slow */
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>

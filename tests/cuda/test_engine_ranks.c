@@ -1,7 +1,7 @@
 /* Tiny models on two ranks of the CUDA backend, each with an emulated device, and a stand-in for
  * NCCL: in float32 tokens are those of one rank on the CPU; and a request gives the same bytes
  * whatever else runs, with preemption, and with two steps in flight, whose late tokens only rank
- * 0's device knows. */
+ * 0's device knows. ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
