@@ -4,7 +4,8 @@
  * in batches of few rows and of many, which other kernels multiply, in chunks, with copies of
  * shared blocks, after a preemption, across the ends of attention's splits; logprobs too, in
  * float32, and in bfloat16 and float16 with every kind of weights and of cache that they have. What
- * each request gives is learnt by running it alone. */
+ * each request gives is learnt by running it alone.
+ * ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
