@@ -61,6 +61,8 @@ void check_strings(const char *file, int line, const char *text, bool right, con
                       check_b);                                                                    \
     } while (0)
 #define ck_assert_ptr_null(p) ck_assert((p) == NULL)
+#define ck_assert_ptr_nonnull(p) ck_assert((p) != NULL)
+#define ck_assert_ptr_eq(a, b) ck_assert((a) == (b))
 #define ck_assert_int_eq(a, b) CHECK_NUMBERS(a, ==, b)
 #define ck_assert_int_ne(a, b) CHECK_NUMBERS(a, !=, b)
 #define ck_assert_int_ge(a, b) CHECK_NUMBERS(a, >=, b)
