@@ -145,7 +145,7 @@ def start():
 def tiny_model(tmp_path_factory):
     """A model that the emulated device can run: two layers, 32 wide."""
     if not EMULATED.exists():
-        pytest.skip("the emulated device was not built: there was no C++ compiler")
+        pytest.fail("the emulated device was not built: there was no C++ compiler, which docker/setup.sh test installs")
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     subprocess.run([EMULATED.parent / "make_tiny_model", path], check=True)
     return path
