@@ -28,6 +28,8 @@ struct event_vector {
     int n, capacity;
 };
 
+#define APP_SIGNALS 3
+
 struct app {
     const struct options *options;
     const char *model_name; /* the name that clients use */
@@ -49,7 +51,7 @@ struct app {
 
     uv_loop_t loop;
     uv_async_t wake;        /* the engine thread has events */
-    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t drain_timer;
     pthread_mutex_t mutex; /* guards the next two */
     struct event_vector arrived;
@@ -127,8 +129,8 @@ void bridge_on_failure(void *app, const struct err *err);
 
 /* ---- lifecycle.c: signals and the orderly end ----------------------------------------------- */
 
-/* First SIGTERM or SIGINT: no new connections, running requests finish within --drain-timeout.
- * Second: they are cut off. */
+/* First SIGTERM, SIGINT or SIGHUP: no new connections, running requests finish within
+ * --drain-timeout. Second: they are cut off. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* closes its handles once the loop has stopped */
 
