@@ -233,9 +233,11 @@ def test_more_prompts_than_the_queue_holds(start):
 
 def test_a_key_file(start, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("first\nsecond\n")
+    long = "k" * 3000
+    keys.write_text(f"first\nsecond\n{'#' * 2000}tail\n{long}\n")
     server = start("--api-key-file", str(keys))
-    for key, code in (("first", 200), ("second", 200), ("third", 401)):
+    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line is one key, or none
+    for key, code in [("first", 200), ("second", 200), ("third", 401), *parts]:
         answer = server.http.get("/v1/models", headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == code
 
