@@ -28,7 +28,7 @@ static enum status out_of_range(struct parse *parse, const struct field *field, 
     bool open_above = field->type == FIELD_INT ? field->max >= INT32_MAX : field->max >= FLT_MAX;
     snprintf(low, sizeof low, field->above_min ? "greater than %.10g" : "at least %.10g",
              field->min);
-    if (!open_above) snprintf(high, sizeof high, " and at most %.10g", field->max);
+    if (!open_above || value > field->max) snprintf(high, sizeof high, " and at most %.10g", field->max);
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be %s%s, but it is %.10g.",
                    name, low, high, value);
 }
