@@ -112,10 +112,13 @@ def test_wrong_methods(server, method, path, allowed):
 
 
 def test_media_type(server):
-    def post(kind):
-        headers = {"content-type": kind} if kind else {}
+    def post(kind, **more):
+        headers = {**({"content-type": kind} if kind else {}), **more}
         return server.http.post("/v1/completions", content=json.dumps(PLAIN).encode(), headers=headers)
     check_error(post("text/plain"), 415, "invalid_request_error")
+    answer = post("application/json", **{"content-encoding": "gzip"})
+    assert "Content-Encoding" in check_error(answer, 415, "invalid_request_error")["message"]
+    assert post("application/json", **{"content-encoding": "identity"}).status_code == 200
     for kind in ("application/json", "application/json; charset=utf-8", None):
         assert post(kind).status_code == 200
 
