@@ -32,7 +32,8 @@ struct event_vector {
 
 struct app {
     const struct options *options;
-    const char *model_name; /* the name that clients use */
+    char name[256];
+    const char *model_name; /* the name that clients use: `name` */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
     struct scheduler *scheduler;
@@ -50,7 +51,7 @@ struct app {
     struct err failure;       /* how the device has failed; STATUS_OK: it has not */
 
     uv_loop_t loop;
-    uv_async_t wake;        /* the engine thread has events */
+    uv_async_t wake;                  /* the engine thread has events */
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t drain_timer;
     pthread_mutex_t mutex; /* guards the next two */
@@ -58,6 +59,11 @@ struct app {
     struct err arrived_failure;
     struct event_vector taken; /* the loop's */
 };
+
+/* ---- limits.c ------------------------------------------------------------------------------- */
+
+/* Fills the model's name and the limits of a request, from the options and the opened engine. */
+void app_describe(struct app *app);
 
 /* ---- routes.c: which path does what --------------------------------------------------------- */
 
@@ -117,6 +123,8 @@ int job_log_fields(const struct http_request *http, struct log_field *fields);
 void jobs_abort(struct app *app);
 
 /* ---- bridge.c: events from the engine thread to the loop ------------------------------------ */
+
+void events_append(struct event_vector *vector, const struct event *events, int n);
 
 void bridge_init(struct app *app);
 void bridge_close(struct app *app);

@@ -95,9 +95,7 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
     return STATUS_OK;
 }
 
-void job_prepare(struct job *job, const char *body, size_t length) {
-    if (api_request_parse(&job->request, job->kind, body, length, &job->app->limits, &job->err))
-        return;
+static void prepare_prompts(struct job *job) {
     const struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     job->n_prompts = job->kind == API_CHAT ? 1 : request->n_prompts;
@@ -107,4 +105,15 @@ void job_prepare(struct job *job, const char *body, size_t length) {
         job->prompt_tokens += job->prompts[i].n_ids;
     }
     job->n_open = job->n_prompts * request->n;
+}
+
+void job_prepare(struct job *job, const char *body, size_t length) {
+    const struct api_limits *limits = &job->app->limits;
+    if (api_request_parse(&job->request, job->kind, body, length, limits, &job->err)) return;
+    prepare_prompts(job);
+}
+
+void job_prepare_tree(struct job *job, struct cJSON *body) {
+    if (api_request_take(&job->request, job->kind, body, &job->app->limits, &job->err)) return;
+    prepare_prompts(job);
 }
