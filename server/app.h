@@ -33,7 +33,7 @@ struct event_vector {
 struct app {
     const struct options *options;
     char name[256];
-    const char *model_name; /* the name that clients use: `name` */
+    const char *model_name; /* the name that clients use: `name`, or what suits a command */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
     struct scheduler *scheduler;
@@ -62,8 +62,19 @@ struct app {
 
 /* ---- limits.c ------------------------------------------------------------------------------- */
 
-/* Fills the model's name and the limits of a request, from the options and the opened engine. */
-void app_describe(struct app *app);
+/* Takes the model's name from the options: --served-model-name, or its file's. */
+void app_set_name(struct app *app);
+
+/* Fills the limits of a request, from the options, the name and the opened engine. */
+void app_set_limits(struct app *app);
+
+/* ---- serve.c: the parts of a server --------------------------------------------------------- */
+
+/* Puts scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
+ * uv_run of its loop then serves until lifecycle.c stops it. Where that fails, as where it does
+ * not, app_close is due. The engine stays the caller's. */
+enum status app_open(struct app *app, struct err *err);
+void app_close(struct app *app);
 
 /* ---- routes.c: which path does what --------------------------------------------------------- */
 

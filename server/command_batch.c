@@ -408,7 +408,8 @@ static int open_all(struct batch *batch) {
     }
     int code = open_engine(&batch->app.engine, options);
     if (code) return code;
-    app_describe(&batch->app);
+    app_set_name(&batch->app);
+    app_set_limits(&batch->app);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds what waits */
     config.max_queued_tokens = 1 << 30;

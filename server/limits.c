@@ -15,8 +15,7 @@ static uint64_t system_seed(void) {
     return seed;
 }
 
-/* The name that clients use: --served-model-name, or the file's name without its ending. */
-static void name_model(struct app *app) {
+void app_set_name(struct app *app) {
     const char *served = app->options->served_model_name;
     const char *path = app->options->model, *slash = strrchr(path, '/');
     char *name = app->name;
@@ -26,8 +25,7 @@ static void name_model(struct app *app) {
     app->model_name = name;
 }
 
-void app_describe(struct app *app) {
-    name_model(app);
+void app_set_limits(struct app *app) {
     const struct options *options = app->options;
     int queue = options->max_queued_requests;
     app->limits = (struct api_limits){

@@ -98,14 +98,22 @@ static void open_scheduler(struct app *app) {
     scheduler_start(app->scheduler);
 }
 
-static void close_all(struct app *app) {
+enum status app_open(struct app *app, struct err *err) {
+    app_set_limits(app);
+    uv_loop_init(&app->loop);
+    bridge_init(app);
+    lifecycle_init(app);
+    open_scheduler(app);
+    return open_http(app, err);
+}
+
+void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     scheduler_free(app->scheduler);
     lifecycle_close(app);
     bridge_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
-    engine_close(app->engine);
     buf_free(&app->keys);
 }
 
@@ -113,12 +121,8 @@ static void close_all(struct app *app) {
 
 static int serve(struct app *app, uint64_t started_ns) {
     struct err err;
-    uv_loop_init(&app->loop);
-    bridge_init(app);
-    lifecycle_init(app);
-    open_scheduler(app);
     int code = 0;
-    if (open_http(app, &err)) {
+    if (app_open(app, &err)) {
         code = print_error(&err);
     } else {
         report(app, (double)(now_ns() - started_ns) * 1e-9);
@@ -126,7 +130,8 @@ static int serve(struct app *app, uint64_t started_ns) {
         log_line(LOG_INFO, "stopped");
         if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
-    close_all(app);
+    app_close(app);
+    engine_close(app->engine);
     return code;
 }
 
@@ -139,7 +144,7 @@ int command_serve(const struct options *options) {
     app->started_s = (int64_t)time(NULL);
     int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
     if (code == 0) {
-        app_describe(app);
+        app_set_name(app);
         code = serve(app, started_ns);
     }
     free(app);
