@@ -79,6 +79,9 @@ enum status api_request_parse(struct api_request **out, enum api_kind kind, cons
 /* The same from a body that is a tree already, which is taken over or deleted. */
 enum status api_request_take(struct api_request **out, enum api_kind kind, struct cJSON *json,
                              const struct api_limits *limits, struct err *err);
+/* Frees what is needed until the prompts are token ids: messages, texts, template variables. A
+ * tree may take 40 times the room of its text, and a request may wait for long. */
+void api_request_drop_tree(struct api_request *request);
 void api_request_free(struct api_request *request);
 
 /* /tokenize and /detokenize. */

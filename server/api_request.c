@@ -230,6 +230,16 @@ enum status api_request_parse(struct api_request **out, enum api_kind kind, cons
     return status == STATUS_OK ? api_request_take(out, kind, json, limits, err) : status;
 }
 
+void api_request_drop_tree(struct api_request *request) {
+    cJSON_Delete(request->json);
+    request->json = NULL;
+    request->messages = request->template_kwargs = NULL;
+    for (int i = 0; i < request->n_prompts; i++) {
+        request->prompts[i].text = "";
+        request->prompts[i].length = 0;
+    }
+}
+
 void api_request_free(struct api_request *request) {
     if (!request) return;
     cJSON *json = request->json;

@@ -26,7 +26,9 @@ static enum status add_stop(struct parse *parse, const char *name, const cJSON *
                        "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
                        length);
     }
-    request->stops[request->n_stops].text = value->valuestring;
+    const char *copy = arena_strndup(parse->arena, value->valuestring, length);
+    if (!copy) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    request->stops[request->n_stops].text = copy;
     request->stops[request->n_stops++].length = length;
     return STATUS_OK;
 }

@@ -47,14 +47,14 @@ static void start(struct choice *choice, const struct job_prompt *prompt) {
     const struct api_request *request = prompt->job->request;
     choice->started = true;
     if (!request->echo) return;
-    buf_add(&choice->text, prompt->text, prompt->text_length);
+    buf_add(&choice->text, prompt->text.data, prompt->text.length);
     if (prompt->prompt_logprobs) {
         for (int i = 0; i < prompt->n_ids; i++) {
             const struct api_logprob *logprob = &prompt->prompt_logprobs[i];
             add_logprob(choice, &logprob->sampled, logprob->text_offset, logprob->has_logprob);
         }
     }
-    choice->offset = utf8_count(prompt->text, prompt->text_length);
+    choice->offset = utf8_count(prompt->text.data, prompt->text.length);
 }
 
 /* Is the token an end of the model's own (and so no stop_reason)? Under ignore_eos it has none. */

@@ -20,7 +20,7 @@ struct http_server;
 struct http_request {
     const char *method; /* "GET", "POST", ... */
     const char *path;   /* without the query, percent-decoded */
-    /* whole, NUL-terminated; "" without one. Valid until the request is released */
+    /* whole, NUL-terminated; "" without one. Valid until it is dropped or the request released */
     const char *body;
     size_t body_length;
     uint64_t received_ns; /* now_ns() when the headers were in */
@@ -33,6 +33,7 @@ struct http_config {
     int port;                /* 0: any free one */
     size_t max_header_bytes; /* 431 above */
     size_t max_body_bytes;   /* 413 above */
+    size_t max_bodies_bytes; /* of all requests together: 503 above */
     int request_timeout_ms;  /* headers and body whole within it, or 408 */
     int keep_alive_ms;       /* idle connections are closed after it */
     int max_connections;     /* 503 above */
@@ -100,6 +101,9 @@ void http_flush(struct http_server *server);
  * on_headers has seen is released exactly once, after it was answered or its client had gone; it
  * may be inside on_request. */
 void http_release(struct http_request *request);
+
+/* Frees the request's body: a request may wait for its answer for long. */
+void http_drop_body(struct http_request *request);
 
 /* Is the client gone? */
 bool http_is_gone(const struct http_request *request);

@@ -45,11 +45,19 @@ static struct exchange *exchange_make(struct connection *connection, const char 
     return exchange;
 }
 
+static void drop_body(struct exchange *exchange) {
+    assert(exchange->server->bodies_bytes >= exchange->body.length);
+    exchange->server->bodies_bytes -= exchange->body.length;
+    buf_free(&exchange->body);
+    exchange->request.body = "";
+    exchange->request.body_length = 0;
+}
+
 static void free_unheld(struct exchange *exchange) {
     if (exchange->connection || !exchange->released) return;
     assert(link_alone(&exchange->ready) && link_alone(&exchange->silence.link));
     if (exchange->response) MHD_destroy_response(exchange->response);
-    buf_free(&exchange->body);
+    drop_body(exchange);
     buf_free(&exchange->refusal);
     buf_free(&exchange->out);
     free(exchange->text);
@@ -63,6 +71,10 @@ void http_release(struct http_request *request) {
     assert(exchange->answer != ANSWER_STREAM || exchange->ended || exchange->gone);
     exchange->released = true;
     free_unheld(exchange);
+}
+
+void http_drop_body(struct http_request *request) {
+    drop_body((struct exchange *)request);
 }
 
 bool http_is_gone(const struct http_request *request) {
@@ -118,6 +130,7 @@ void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) 
 }
 
 static void refuse(struct exchange *exchange, const struct err *err) {
+    drop_body(exchange);
     http_connection_refuse(exchange->connection, err->status, err->code[0] ? err->code : NULL,
                            err->message);
 }
@@ -163,8 +176,15 @@ static enum MHD_Result take_part(struct exchange *exchange, const char *data, si
         struct err err;
         err_set(&err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes", limit);
         refuse(exchange, &err);
+    } else if (n > connection->server->config.max_bodies_bytes - connection->server->bodies_bytes) {
+        struct err err;
+        err_set(&err, STATUS_UNAVAILABLE, NULL,
+                "the bodies of all requests together are too large; try again later");
+        strcpy(err.code, "too_many_bodies");
+        refuse(exchange, &err);
     } else {
         buf_add(&exchange->body, data, n);
+        connection->server->bodies_bytes += n;
     }
     return MHD_YES;
 }

@@ -166,6 +166,7 @@ static void on_prepared(uv_work_t *work, int status) {
     assert(status == 0); /* only uv_cancel gives another, which is not used */
     (void)status;
     job->preparing = false;
+    http_drop_body(job->http);
     app->n_preparing--;
     if (job->gone)
         release_http(job);

@@ -39,9 +39,7 @@ struct job_prompt {
     struct generation generation; /* the scheduler's between submit and its last event */
     int32_t *ids;                 /* [n_ids] */
     int n_ids;
-    const char *text; /* for echo: as the client sent it, or decoded */
-    size_t text_length;
-    struct buf decoded_text;
+    struct buf text;                     /* for echo: as the client sent it, or decoded */
     struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs */
     int n_cached;
     struct choice *choices; /* [n] */

@@ -10,7 +10,7 @@ static void free_prompt(struct job *job, struct job_prompt *prompt) {
     free(prompt->choices);
     free(prompt->prompt_logprobs);
     free(prompt->ids);
-    buf_free(&prompt->decoded_text);
+    buf_free(&prompt->text);
 }
 
 void job_clear(struct job *job) {

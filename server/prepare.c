@@ -37,13 +37,10 @@ static enum status check_echo(const struct job *job, const struct job_prompt *pr
 static void prepare_echo(struct job *job, struct job_prompt *prompt,
                          const struct api_prompt *asked) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
-    prompt->text = asked->text;
-    prompt->text_length = asked->length;
-    if (asked->ids) {
-        detokenize(tokenizer, prompt->ids, prompt->n_ids, false, &prompt->decoded_text);
-        prompt->text = prompt->decoded_text.data ? prompt->decoded_text.data : "";
-        prompt->text_length = prompt->decoded_text.length;
-    }
+    if (asked->ids)
+        detokenize(tokenizer, prompt->ids, prompt->n_ids, false, &prompt->text);
+    else
+        buf_add(&prompt->text, asked->text, asked->length);
     if (job->request->sampling.n_logprobs < 0) return;
     prompt->prompt_logprobs = mem_calloc((size_t)prompt->n_ids, sizeof *prompt->prompt_logprobs);
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
@@ -113,15 +110,16 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
 }
 
 static void prepare_prompts(struct job *job) {
-    const struct api_request *request = job->request;
+    struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     job->n_prompts = job->kind == API_CHAT ? 1 : request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
     for (int i = 0; i < job->n_prompts; i++) {
-        if (prepare_prompt(job, i, &job->err)) return;
+        if (prepare_prompt(job, i, &job->err)) break;
         job->prompt_tokens += job->prompts[i].n_ids;
     }
     job->n_open = job->n_prompts * request->n;
+    api_request_drop_tree(request);
 }
 
 void job_prepare(struct job *job, const char *body, size_t length) {

@@ -18,6 +18,7 @@
 #define MAX_HEADER_BYTES (64 << 10)
 #define MAX_STREAM_BACKLOG (1 << 20)
 #define SILENCE_MS 15000
+#define BODIES 16 /* of the largest size that may be on their way at a time */
 
 /* ---- start-up report ------------------------------------------------------------------------ */
 
@@ -75,6 +76,7 @@ static enum status open_http(struct app *app, struct err *err) {
         .port = options->port,
         .max_header_bytes = MAX_HEADER_BYTES,
         .max_body_bytes = (size_t)options->max_body_size,
+        .max_bodies_bytes = BODIES * (size_t)options->max_body_size,
         .request_timeout_ms = options->request_timeout_s * 1000,
         .keep_alive_ms = IDLE_CONNECTION_MS,
         .max_connections = options->max_connections,

@@ -94,6 +94,34 @@ START_TEST(test_length_above_the_limit) {
 }
 END_TEST
 
+/* Four bodies of the largest size are the most that the fixture allows at a time. */
+START_TEST(test_bodies_that_are_too_many) {
+    struct peer others[4], last;
+    char *body = mem_calloc(1, 1 << 20);
+    for (int i = 0; i < 4; i++) {
+        peer_open(&others[i], &fixture);
+        peer_say(&others[i], &fixture, "POST /later HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n");
+        peer_send(&others[i], &fixture, body, 1 << 20);
+    }
+    UNTIL(&fixture, fixture.n_held == 4);
+    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+    expect_refusal(&peer, "503", "unavailable_error");
+    ck_assert(peer_has(&peer, "too_many_bodies"));
+    http_drop_body(fixture.held[2]);
+    ck_assert_uint_eq(fixture.held[2]->body_length, 0);
+    peer_open(&last, &fixture);
+    peer_say(&last, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+    UNTIL(&fixture, peer_has(&last, "hello"));
+    peer_close(&last);
+    while (fixture.n_held > 0) fixture_answer(&fixture);
+    for (int i = 0; i < 4; i++) {
+        UNTIL(&fixture, peer_has(&others[i], "later"));
+        peer_close(&others[i]);
+    }
+    free(body);
+}
+END_TEST
+
 START_TEST(test_length_that_is_absurd) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 999999999999999999\r\n\r\n");
     expect_refusal(&peer, "413", "request_too_large");
@@ -338,15 +366,25 @@ START_TEST(test_connection_limit_and_recovery) {
 }
 END_TEST
 
+static uint64_t accepted_and_refused(void) {
+    struct http_stats stats;
+    http_stats(fixture.server, &stats);
+    return stats.accepted + stats.refused;
+}
+
+static int count_told(struct peer *crowd, int n) {
+    int told = 0;
+    for (int i = 0; i < n; i++) told += peer_has(&crowd[i], "HTTP/1.1 503") ? 1 : 0;
+    return told;
+}
+
 START_TEST(test_far_above_the_limit) {
     enum { N = 200 };
     static struct peer crowd[N];
     struct http_stats stats;
-    int refused = 0;
     for (int i = 0; i < N; i++) peer_open(&crowd[i], &fixture);
-    fixture_run(&fixture, 50);
-    for (int i = 0; i < N; i++) refused += peer_has(&crowd[i], "HTTP/1.1 503") ? 1 : 0;
-    ck_assert_int_gt(refused, 100);
+    UNTIL(&fixture, accepted_and_refused() == N + 1);
+    UNTIL(&fixture, count_told(crowd, N) > 100);
     http_stats(fixture.server, &stats);
     ck_assert_uint_eq(stats.accepted, 4);
     ck_assert_uint_eq(stats.refused, N + 1 - 4);
@@ -391,6 +429,7 @@ static void add_sizes(Suite *suite) {
     tcase_add_test(sizes, test_headers_without_an_end);
     tcase_add_test(sizes, test_headers_above_what_the_parser_holds);
     tcase_add_test(sizes, test_length_above_the_limit);
+    tcase_add_test(sizes, test_bodies_that_are_too_many);
     tcase_add_test(sizes, test_length_that_is_absurd);
     tcase_add_test(sizes, test_length_above_the_limit_before_continue);
     tcase_add_test(sizes, test_chunks_above_the_limit);

@@ -132,6 +132,27 @@ def test_large_documents(server):
     check_alive(server)
 
 
+def resident_bytes(server):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def test_documents_are_not_kept_while_their_requests_wait(server):
+    """A million values take 2 MB as text and 80 as a tree; both are needed until the prompt is tokens."""
+    before = resident_bytes(server)
+    body = json.dumps(LONG)[:-1].encode() + b', "metadata": [' + b"1," * 1_000_000 + b"1]}"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    clients = [connect(server) for _ in range(12)]
+    for client in clients:
+        client.sendall(head % len(body) + body)
+    for client in clients:
+        read_until(client, b"data: ")
+    assert resident_bytes(server) - before < 600 << 20  # 12 trees are 960 MB; 4 workers make one each
+    for client in clients:
+        client.close()
+    server.wait_until_idle()
+
+
 def leave_in_mid_stream(server):
     with connect(server) as client:
         client.sendall(request_bytes(LONG))

@@ -107,6 +107,7 @@ struct http_config fixture_config(void) {
     return (struct http_config){.host = "127.0.0.1",
                                 .max_header_bytes = 8192,
                                 .max_body_bytes = 1 << 20,
+                                .max_bodies_bytes = 4 << 20,
                                 .request_timeout_ms = 10000,
                                 .keep_alive_ms = 10000,
                                 .max_connections = 600,
