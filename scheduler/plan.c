@@ -192,6 +192,7 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
     if (!view->pool->caching) return 0;
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
+    if (n == 0) return 0; /* a sequence so short may have no hash */
     return prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
                               plan->hit);
 }
