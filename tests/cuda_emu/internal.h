@@ -134,6 +134,8 @@ range dynamic_window(); /* that, and what a larger request would get */
 using work = std::function<void()>;
 cudaError_t enqueue(cudaStream_t stream, work what);
 void run_all_streams();
+/* Is what the stream gets written down? */
+bool in_capture(cudaStream_t stream);
 /* For calls that a stream under capture forbids. */
 bool refuse_in_capture(const char *what);
 cudaError_t set_error(cudaError_t error);

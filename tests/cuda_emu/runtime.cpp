@@ -1,7 +1,9 @@
 /* The CUDA runtime's calls on devices and memory. Host threads take turns. */
 #include <map>
+#include <memory>
 #include <stdio.h>
 #include <stdlib.h>
+#include <vector>
 
 #include "include/emu_memory.h"
 #include "internal.h"
@@ -26,6 +28,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
         return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorUnknown:
+        return "cudaErrorUnknown";
     default:
         return "a CUDA error";
     }
@@ -192,11 +196,25 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
+static bool is_pinned(const void *p) {
+    for (const auto &piece : pinned)
+        if (p >= piece.first && p < (const char *)piece.first + piece.second) return true;
+    return false;
+}
+
+/* To the host it waits until all is there. To the device it may return when ordinary memory has
+ * been read, and the device has nothing yet. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+    turn mine;
     if (refuse_in_capture("cudaMemcpy")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
-    device_copy(to, from, bytes);
-    return cudaSuccess;
+    if (is_device_memory(to) && !is_device_memory(from) && !is_pinned(from)) {
+        const char *read = static_cast<const char *>(from);
+        const auto taken = std::make_shared<std::vector<char>>(read, read + bytes);
+        return enqueue(nullptr, [=] { device_copy(to, taken->data(), bytes); });
+    }
+    enqueue(nullptr, [=] { device_copy(to, from, bytes); });
+    return is_device_memory(to) && is_device_memory(from) ? cudaSuccess
+                                                          : cudaStreamSynchronize(nullptr);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
@@ -204,9 +222,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 
+/* Nobody waits for it. */
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
     if (refuse_in_capture("cudaMemset")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
-    device_fill(to, value, bytes);
-    return cudaSuccess;
+    return enqueue(nullptr, [=] { device_fill(to, value, bytes); });
 }
