@@ -28,7 +28,7 @@ import serving
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD, LOGS = "build/kernels", os.path.join(ROOT, "build/gpu-logs")
 MOST_S, BUILD_SHARE, CORRECTNESS_SHARE, RESERVE_S = 540, 0.5, 0.45, 8
-AT_ONCE = 4  # suites are mostly the CPU's work, and so is the sanitizer
+AT_ONCE = max(4, min(8, (os.cpu_count() or 1) // 2))  # suites are mostly the CPU's work, and so is the sanitizer
 SUITE_S, LEAST_S = 90, 5  # a suite's time; what is worth starting the sanitizer for
 PARTS = {"limits": 0.05, "products": 0.5, "attention": 0.2, "rows": 0.15, "sampling": 0.1}  # of the time for kernels
 TAIL = 1500
