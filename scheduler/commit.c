@@ -152,9 +152,20 @@ static void end_prompts(struct scheduler *s, const struct flight *flight) {
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+/* Where the host samples, the wait is for that too. */
+static void end_wait(struct scheduler *s) {
+    step_part_ends(s, PART_FORWARD);
+    if (!s->port.sampling_ns) return;
+    uint64_t ns = s->port.sampling_ns(s->port.self) - s->stats.part_ns[PART_SAMPLE];
+    s->stats.part_ns[PART_SAMPLE] += ns;
+    s->stats.part_ns[PART_FORWARD] -= ns;
+}
+
 void commit_step(struct scheduler *s, struct flight *flight) {
     flight_drop_ended(flight);
-    if (!s->port.wait(s->port.self, flight->jobs, flight->n_jobs)) {
+    bool came = s->port.wait(s->port.self, flight->jobs, flight->n_jobs);
+    end_wait(s);
+    if (!came) {
         scheduler_fail(s);
         flight_land(flight);
         return;
