@@ -132,12 +132,6 @@ def architecture():
     return f"{capability}-real" if capability.isdigit() else "90-real"
 
 
-def small_code():
-    """The programs are to be carried, so their code is packed as well as the toolkit can."""
-    known = "--compress-mode" in text_of([tool("nvcc") or "nvcc", "--help"])
-    return ["-DCMAKE_CUDA_FLAGS=--compress-mode=size"] if known else []
-
-
 def has_libraries():
     """Whether the whole program can be built, of which one suite needs the engine."""
     names = ["check", "libmicrohttpd", "libuv", "libcjson", "libpcre2-8", "libutf8proc", "libxxhash", "yaml-0.1"]
@@ -163,8 +157,7 @@ def build(seconds):
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
                          "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
-                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}",
-                         *small_code(), *compiler], seconds, log)
+                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
         command = ["cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", str(os.cpu_count())), "--target"]
