@@ -105,7 +105,7 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
         return cudaErrorStreamCaptureUnsupported;
     if (!stream->alone) run_others(stream);
     stream->queue.push_back(std::move(what));
-    if (!streams_are_lazy()) run(stream);
+    if (stream_runs_now()) run(stream);
     return cudaSuccess;
 }
 
