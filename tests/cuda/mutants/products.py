@@ -15,7 +15,7 @@ MUTANTS = [
     ("products.cu", "p->gate = (char *)p->memory + bytes;", "p->gate = p->memory;"),
     ("products.cu", "(act == DTYPE_F32 ? 4 : 2);", "2;"),
     ("gemm.cu", "return w->act != DTYPE_F32 && M <= GEMM_SKINNY_ROWS", "return M <= GEMM_SKINNY_ROWS"),
-    ("gemm_pack.cu", "source->cublas && K % SLAB == 0 && cublas_open()", "source->cublas && cublas_open()"),
+    ("gemm_pack.cu", "source->cublas && K % SLAB == 0 && cublas_open()", "source->cublas && K % TILE == 0 && cublas_open()"),
     ("cublas.cu", "if (M == 0 || cuda_failed()) return;", "if (M == 0) return;"),
     ("cublas.cu", "return &library.handle[device];", "return &library.handle[0];"),
     ("cublas.cu", "return cuda_did(cause == cudaSuccess ? cudaErrorUnknown : cause, what);", "return cuda_did(cause, what);"),
