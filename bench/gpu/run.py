@@ -18,6 +18,7 @@ import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -173,7 +174,10 @@ def build(seconds):
 
 
 def libraries(programs):
-    paths = [os.path.join(programs, "lib"), os.environ.get("LD_LIBRARY_PATH", ""), "/usr/local/cuda/lib64"]
+    """Where cuBLAS may be: in this Python's packages, which want their own, or with the toolkit."""
+    packages = sorted(glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "*", "lib")))
+    toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"]
+    paths = [os.path.join(programs, "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *packages, *toolkit]
     return {"LD_LIBRARY_PATH": ":".join(p for p in paths if p), "CK_FORK": "no"}
 
 
