@@ -172,6 +172,17 @@ def test_the_same_bytes_after_giving_way(emulated, gpu):
     server.wait_until_idle()
 
 
+def test_the_same_bytes_after_swapping(emulated, gpu):
+    """Of three that run at once one has to give way, to the host's memory, and comes back."""
+    server = emulated(*FLOAT32, "--max-model-len", "128", "--kv-cache-memory", "136KiB", "--swap-space", "1MiB")
+    asked = [{"model": NAME, "prompt": f"{word} " + "hello hello " * 16, "max_tokens": 34, "ignore_eos": True, "seed": 4,
+              "temperature": 0.8, "return_token_ids": True, "presence_penalty": 0.5} for word in ("in", "the", "ring")]
+    assert answers(server, asked, 3) == answers(gpu, asked, 3)
+    moved = [server.metrics()[f'penstock_swapped_blocks_total{{direction="{way}"}}'] for way in ("out", "in")]
+    assert moved[0] >= moved[1] > 0
+    server.wait_until_idle()
+
+
 def test_the_same_bytes_in_16_bits(emulated):
     server = emulated("--max-num-seqs", "8", "--kv-cache-dtype", "fp8", "--kv-cache-memory", "1MiB", *FEW_ROWS)
     asked = bodies(8)
