@@ -85,8 +85,9 @@ static void on_signal(uv_signal_t *handle, int signal) {
         drain(app, signal);
 }
 
+static const int numbers[2] = {SIGTERM, SIGINT};
+
 void lifecycle_init(struct app *app) {
-    static const int numbers[2] = {SIGTERM, SIGINT};
     for (int i = 0; i < 2; i++) {
         uv_signal_init(&app->loop, &app->signals[i]);
         app->signals[i].data = app;
@@ -96,7 +97,11 @@ void lifecycle_init(struct app *app) {
     app->drain_timer.data = app;
 }
 
+/* What is asked for now is being done: one signal more must not cost the exit code. */
 void lifecycle_close(struct app *app) {
-    for (int i = 0; i < 2; i++) uv_close((uv_handle_t *)&app->signals[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        uv_close((uv_handle_t *)&app->signals[i], NULL);
+        signal(numbers[i], SIG_IGN);
+    }
     uv_close((uv_handle_t *)&app->drain_timer, NULL);
 }

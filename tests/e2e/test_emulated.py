@@ -254,6 +254,15 @@ def test_sigterm_lets_streams_finish(tiny_model):
     server.stop()
 
 
+def test_signals_to_the_last_change_no_exit_code(tiny_model):
+    server = Server("--device", "cuda", *FLOAT32, binary=EMULATED, model=tiny_model).wait_until_ready()
+    while server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.0005)
+    assert server.process.returncode == 0
+    server.stop()
+
+
 def test_run_from_the_command_line(tiny_model):
     said = [subprocess.run([EMULATED, "run", "--model", tiny_model, "--device", device, "--dtype", "float32", "--max-tokens",
                             "12", "--temperature", "0", "hello"], capture_output=True, timeout=60, check=True).stdout
