@@ -39,8 +39,8 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
 
 /* Shares the blocks that the plan found: the same look-up, for nothing was forgotten in between. */
 static void share_hits(struct scheduler *s, struct sequence *sequence, int hits) {
-    int found = prefix_cache_match(&s->pool.known, sequence->request->generation->cache_salt,
-                                   sequence->tokens, sequence->hashes, hits, sequence->table);
+    int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0), sequence->hashes,
+                                   hits, sequence->table);
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;

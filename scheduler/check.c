@@ -43,10 +43,8 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
         assert(!prefix_cache_knows(cache, sequence->table[i]));
         return;
     }
-    struct block_key key = {.hash = sequence->hashes[i],
-                            .salt = sequence->request->generation->cache_salt,
-                            .tokens = sequence->tokens + i * size,
-                            .parent = i > 0 ? sequence->table[i - 1] : -1};
+    int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+    struct block_key key = sequence_key(sequence, i, prefix_cache_id(cache, parent));
     assert(prefix_cache_find(cache, &key) == sequence->table[i]);
 }
 
@@ -157,25 +155,46 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     free(seen);
 }
 
-/* The index: every known block is found in its bucket, its parent is known and not younger in the
- * cached list's sense (a parent without references has no child with some). */
-static void check_index(const struct scheduler *s) {
-    const struct prefix_cache *cache = &s->pool.known;
-    int n_known = 0, n_children = 0, n_counted = 0;
+/* Where a block with this id stands in places[n], or is to stand. */
+static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
+                       uint64_t id) {
+    size_t i = id % n;
+    while (places[i] >= 0 && cache->block[places[i]].id != id) i = (i + 1) % n;
+    return i;
+}
+
+/* Each known block is in its bucket, and has an id of its own; they are put in places[n] by it. */
+static void check_buckets(const struct prefix_cache *cache, int32_t *places, size_t n) {
+    int n_known = 0;
+    memset(places, 0xff, n * sizeof *places);
     for (uint64_t i = 0; i <= cache->bucket_mask; i++) {
         for (int32_t b = cache->bucket[i]; b >= 0; b = cache->block[b].next) {
             const struct known_block *known = &cache->block[b];
             assert(known->known && (known->hash.low & cache->hash_mask & cache->bucket_mask) == i);
             assert(++n_known <= cache->n_known);
-            n_counted += known->n_children;
-            if (known->parent < 0) continue;
-            n_children++;
-            assert(cache->block[known->parent].known);
-            assert(block_pool_references(&s->pool, known->parent) >=
-                   block_pool_references(&s->pool, b));
+            size_t place = place_of(cache, places, n, known->id);
+            assert(places[place] < 0 && known->id > 0);
+            places[place] = b;
         }
     }
-    assert(n_known == cache->n_known && n_children == n_counted);
+    assert(n_known == cache->n_known);
+}
+
+/* A known block's parent is known too, and not younger in the cached list's sense (one without
+ * references has no child with some). */
+static void check_index(const struct scheduler *s) {
+    const struct prefix_cache *cache = &s->pool.known;
+    size_t n = 2 * (size_t)cache->n_blocks;
+    int32_t *places = mem_alloc(n * sizeof *places);
+    check_buckets(cache, places, n);
+    for (int32_t b = 0; b < cache->n_blocks; b++) {
+        uint64_t parent = cache->block[b].parent;
+        if (!cache->block[b].known || parent == 0) continue;
+        int32_t block = places[place_of(cache, places, n, parent)];
+        assert(block >= 0);
+        assert(block_pool_references(&s->pool, block) >= block_pool_references(&s->pool, b));
+    }
+    free(places);
 }
 
 static void check_requests(const struct scheduler *s) {

@@ -10,11 +10,9 @@
 
 void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
-    struct block_key key = {.salt = sequence->request->generation->cache_salt};
     for (int i = from / size; i < sequence->n_settled / size; i++) {
-        key.hash = sequence->hashes[i];
-        key.tokens = sequence->tokens + i * size;
-        key.parent = i > 0 ? sequence->table[i - 1] : -1;
+        int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+        struct block_key key = sequence_key(sequence, i, prefix_cache_id(&s->pool.known, parent));
         sequence->table[i] = block_pool_register(&s->pool, sequence->table[i], &key);
     }
 }
@@ -152,9 +150,20 @@ static void end_prompts(struct scheduler *s, const struct flight *flight) {
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+/* Where the host samples, the wait is for that too. */
+static void end_wait(struct scheduler *s) {
+    step_part_ends(s, PART_FORWARD);
+    if (!s->port.sampling_ns) return;
+    uint64_t ns = s->port.sampling_ns(s->port.self) - s->stats.part_ns[PART_SAMPLE];
+    s->stats.part_ns[PART_SAMPLE] += ns;
+    s->stats.part_ns[PART_FORWARD] -= ns;
+}
+
 void commit_step(struct scheduler *s, struct flight *flight) {
     flight_drop_ended(flight);
-    if (!s->port.wait(s->port.self, flight->jobs, flight->n_jobs)) {
+    bool came = s->port.wait(s->port.self, flight->jobs, flight->n_jobs);
+    end_wait(s);
+    if (!came) {
         scheduler_fail(s);
         flight_land(flight);
         return;

@@ -26,6 +26,7 @@ struct port {
     float *logits;           /* [R][V] of the step that was waited for */
     struct sample_job *jobs; /* and its jobs */
     int n_jobs;
+    uint64_t sampling_ns;   /* of all waits */
     int32_t *id;            /* [max_logit_rows] what was sampled from its rows */
     struct sample *samples; /* [max_logit_rows + MAX_EXTRA_SAMPLES] jobs for the device, or NULL */
     _Atomic int next_job;
@@ -123,14 +124,20 @@ static bool port_wait(void *self, struct sample_job *jobs, int n) {
     struct port *port = self;
     port->logits = engine_wait(port->engine);
     if (!port->logits) return false;
+    uint64_t began = now_ns();
     port->jobs = jobs;
     port->n_jobs = n;
     atomic_store(&port->next_job, 0);
     int tasks = n < port->n_samplers ? n : port->n_samplers;
     if (tasks > 0) engine_parallel(port->engine, run_jobs, port, tasks);
     set_ids(port);
+    port->sampling_ns += now_ns() - began;
     engine_sampled(port->engine, port->id);
     return true;
+}
+
+static uint64_t port_sampling_ns(void *self) {
+    return ((struct port *)self)->sampling_ns;
 }
 
 static void port_close(void *self) {
@@ -201,6 +208,7 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
                                .submit = device ? device_submit : port_submit,
                                .wait = device ? device_wait : port_wait,
                                .why = port_why,
+                               .sampling_ns = device ? NULL : port_sampling_ns,
                                .close = port_close};
     return scheduler_new_on(config, &made);
 }

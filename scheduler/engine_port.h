@@ -38,6 +38,8 @@ struct engine_port {
     bool (*wait)(void *self, struct sample_job *jobs, int n);
     /* After that: which call of the device did. NULL where no step fails. */
     void (*why)(void *self, struct err *err);
+    /* How long tokens have been chosen, within all waits together. NULL where the device does. */
+    uint64_t (*sampling_ns)(void *self);
     /* Slots of the host's memory that blocks can be swapped to, or 0, and then these are NULL: the
      * functions of engine.h. All is in the order of the calls: a step that was submitted before has
      * been launched by then, as there is no other in flight. */

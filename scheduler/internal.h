@@ -49,6 +49,7 @@ struct scheduler {
     struct event *events; /* [max_events] not yet handed over */
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, as they grow */
+    uint64_t part_began_ns;       /* of the step's part that is going on */
     struct inbox inbox;
     pthread_t thread;
     bool started;
@@ -62,6 +63,9 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
  * oldest where there is none. With one in flight that is: a step, or the news of the inbox. Returns
  * whether anything is left to do. */
 bool scheduler_step(struct scheduler *scheduler);
+
+/* Ends the part of a step that has been going on: its time counts as `part`'s. The next begins. */
+void step_part_ends(struct scheduler *scheduler, enum step_part part);
 
 /* inbox.c: takes over what has arrived and publishes the numbers; waits for something to do,
  * false when stopping. */

@@ -192,8 +192,8 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
     if (!view->pool->caching) return 0;
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
-    return prefix_cache_match(&view->pool->known, sequence->request->generation->cache_salt,
-                              sequence->tokens, sequence->hashes, n, plan->hit);
+    return prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
+                              plan->hit);
 }
 
 /* Hits that no one holds: sharing them takes them from what is available. */

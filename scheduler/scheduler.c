@@ -65,6 +65,12 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
+void step_part_ends(struct scheduler *s, enum step_part part) {
+    uint64_t now = now_ns();
+    s->stats.part_ns[part] += now - s->part_began_ns;
+    s->part_began_ns = now;
+}
+
 static int mixed_rows(const struct scheduler_config *config) {
     int rows = config->max_mixed_prefill_tokens;
     return rows > 0 ? rows : config->max_num_batched_tokens;
@@ -96,7 +102,9 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     struct flight *flight = flight_at(s, s->n_flights++);
     const struct step *step = batch_fill(&s->batch, flight);
     flight->began_ns = now;
+    step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step, flight->jobs, flight->n_jobs);
+    step_part_ends(s, PART_FORWARD);
     return true;
 }
 
@@ -119,11 +127,13 @@ static void run_step(struct scheduler *s, uint64_t now) {
 
 bool scheduler_step(struct scheduler *s) {
     atomic_store(&s->inbox.stepping, true);
+    s->part_began_ns = now_ns();
     inbox_take(s);
     cancel_wanted(s);
-    run_step(s, now_ns());
+    run_step(s, s->part_began_ns);
     inbox_publish(s);
     events_deliver(s);
+    step_part_ends(s, PART_COMMIT);
     atomic_store(&s->inbox.stepping, false);
     return s->requests.n > 0 || s->n_flights > 0;
 }

@@ -118,6 +118,15 @@ enum status scheduler_submit(struct scheduler *scheduler, struct generation *gen
 /* Wakes the engine thread to look at the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
 
+/* What the time of a step goes to. */
+enum step_part {
+    PART_PLAN,    /* taking in what has come, choosing rows, filling the step's arrays */
+    PART_FORWARD, /* the model: computing on a CPU, waiting for it on a device */
+    PART_SAMPLE,  /* choosing tokens; nothing where the device does */
+    PART_COMMIT,  /* taking in tokens, handing over their events */
+    N_STEP_PARTS
+};
+
 /* Numbers for /metrics and the health checks. Counters only grow. */
 struct scheduler_stats {
     /* sequences that run; that wait (inbox included); that wait in the host's memory */
@@ -132,6 +141,7 @@ struct scheduler_stats {
     uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was
                                              later, when work came after there was none */
     uint64_t step_ns;                     /* total time of all steps */
+    uint64_t part_ns[N_STEP_PARTS];       /* and of their parts */
     bool stepping;                        /* a step is running now */
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */

@@ -198,6 +198,7 @@ struct metrics {
     uint64_t finished_stop, finished_length, finished_abort, finished_error;
     uint64_t http_requests[6]; /* by status class, index status / 100 */
     uint64_t refused_overload;
+    uint64_t answer_ns; /* the loop's time in making tokens text and sending it */
 };
 void histogram_add(struct histogram *histogram, double seconds);
 

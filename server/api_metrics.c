@@ -139,6 +139,9 @@ static void write_http(struct writer *writer, const struct metrics *metrics, int
     }
     counter(writer, "penstock_refused_overload_total",
             "Requests refused because the queue was full.", (double)metrics->refused_overload);
+    counter(writer, "penstock_answer_seconds_total",
+            "The loop's time in making tokens text and sending it.",
+            (double)metrics->answer_ns * 1e-9);
 }
 
 static void write_scheduler(struct writer *writer, const struct scheduler_stats *stats) {
@@ -156,6 +159,12 @@ static void write_scheduler(struct writer *writer, const struct scheduler_stats 
     counter(writer, "penstock_steps_total", "Forward passes.", (double)stats->steps);
     counter(writer, "penstock_step_seconds_total", "Time in forward passes.",
             (double)stats->step_ns * 1e-9);
+    name = "penstock_step_part_seconds_total";
+    head(writer, name, "counter", "The parts of that time: which of them bounds the speed.");
+    sample(writer, name, "part=\"plan\"", (double)stats->part_ns[PART_PLAN] * 1e-9);
+    sample(writer, name, "part=\"forward\"", (double)stats->part_ns[PART_FORWARD] * 1e-9);
+    sample(writer, name, "part=\"sample\"", (double)stats->part_ns[PART_SAMPLE] * 1e-9);
+    sample(writer, name, "part=\"commit\"", (double)stats->part_ns[PART_COMMIT] * 1e-9);
 }
 
 static void write_build(struct writer *writer) {

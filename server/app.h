@@ -57,6 +57,14 @@ struct app {
     struct event_vector taken; /* the loop's */
 };
 
+/* ---- serve.c: the parts of a server --------------------------------------------------------- */
+
+/* Puts scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
+ * uv_run of its loop then serves until lifecycle.c stops it. Where that fails, as where it does
+ * not, app_close is due. The engine stays the caller's. */
+enum status app_open(struct app *app, struct err *err);
+void app_close(struct app *app);
+
 /* ---- routes.c: which path does what --------------------------------------------------------- */
 
 /* The callbacks of http_config; `app` is the struct app. */

@@ -47,6 +47,7 @@ static void take_failure(struct app *app, const struct err *err) {
 static void on_wake(uv_async_t *wake) {
     struct app *app = wake->data;
     struct event_vector taken;
+    uint64_t began = now_ns();
     pthread_mutex_lock(&app->mutex);
     struct err failure = app->arrived_failure;
     taken = app->arrived;
@@ -60,6 +61,7 @@ static void on_wake(uv_async_t *wake) {
     }
     app->taken = taken;
     if (taken.n > 0) http_flush(app->http);
+    app->metrics.answer_ns += now_ns() - began;
 }
 
 void bridge_init(struct app *app) {

@@ -1,6 +1,7 @@
 /* `penstock bench`: speed of prefill and decode over batch sizes, and what share of the machine's
  * memory bandwidth decoding makes use of. The engine is driven directly, without scheduler and
  * HTTP: this is what the model can do. Where a device samples, bench_device.c has its own tables.
+ * At last the same batches are served over HTTP, and what that adds to a step is shown.
  *
  * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side
  * by side, each from its own context of 16 tokens. Each figure is the median of --bench-repeats
@@ -15,6 +16,7 @@
 #include "server/bench_device.h"
 #include "server/bench_driver.h"
 #include "server/bench_machine.h"
+#include "server/bench_served.h"
 #include "server/commands.h"
 
 #define MAX_LIST 32
@@ -167,6 +169,7 @@ int command_bench(const struct options *options) {
         return 2;
     }
     struct engine *engine;
+    struct err err;
     int code = open_engine(&engine, options);
     if (code) return code;
     code = check_fits(engine, options, largest(prompts, n_prompts), largest(batches, n_batches));
@@ -174,8 +177,10 @@ int command_bench(const struct options *options) {
         bench_device(engine, options, prompts, n_prompts, batches, n_batches);
     else if (code == 0)
         bench(engine, options, prompts, n_prompts, batches, n_batches);
-    struct err err;
-    if (code == 0 && engine_failed(engine, &err)) {
+    fflush(stdout);
+    if (code == 0 && !engine_failed(engine, &err))
+        code = bench_served(engine, options, batches, n_batches);
+    if (code != 2 && engine_failed(engine, &err)) {
         print_error(&err);
         code = EXIT_DEVICE_FAILED;
     }

@@ -130,14 +130,22 @@ static void open_scheduler(struct app *app) {
     scheduler_start(app->scheduler);
 }
 
-static void close_all(struct app *app) {
+enum status app_open(struct app *app, struct err *err) {
+    set_limits(app);
+    uv_loop_init(&app->loop);
+    bridge_init(app);
+    lifecycle_init(app);
+    open_scheduler(app);
+    return open_http(app, err);
+}
+
+void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     scheduler_free(app->scheduler);
     lifecycle_close(app);
     bridge_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
-    engine_close(app->engine);
     buf_free(&app->keys);
 }
 
@@ -145,12 +153,8 @@ static void close_all(struct app *app) {
 
 static int serve(struct app *app, uint64_t started_ns) {
     struct err err;
-    uv_loop_init(&app->loop);
-    bridge_init(app);
-    lifecycle_init(app);
-    open_scheduler(app);
     int code = 0;
-    if (open_http(app, &err)) {
+    if (app_open(app, &err)) {
         code = print_error(&err);
     } else {
         report(app, (double)(now_ns() - started_ns) * 1e-9);
@@ -158,7 +162,8 @@ static int serve(struct app *app, uint64_t started_ns) {
         log_line(LOG_INFO, "stopped");
         if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
-    close_all(app);
+    app_close(app);
+    engine_close(app->engine);
     return code;
 }
 
@@ -173,7 +178,6 @@ int command_serve(const struct options *options) {
     if (code == 0) {
         char name[256];
         name_model(app, name, sizeof name);
-        set_limits(app);
         code = serve(app, started_ns);
     }
     free(app);

@@ -39,8 +39,7 @@
 #define REAL_MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TINY_LENGTH 640 /* two chunks of attention and a half */
 
-/* ---- the models
- * -------------------------------------------------------------------------------- */
+/* ---- the models ----------------------------------------------------------------------------- */
 
 /* Every kind of product that a path has, every cache type, groups of one and of several query
  * heads, a head whose size is no whole vector. */
@@ -107,8 +106,7 @@ static void free_sets(void) {
     }
 }
 
-/* ---- a case
- * ------------------------------------------------------------------------------------ */
+/* ---- a case --------------------------------------------------------------------------------- */
 
 struct scenario {
     uint64_t seed, random;
@@ -238,8 +236,7 @@ static void run_case(struct scenario *scenario, struct run *run) {
     if (run->tally.differences > 0) tell(scenario, run);
 }
 
-/* ---- the cases
- * --------------------------------------------------------------------------------- */
+/* ---- the cases ------------------------------------------------------------------------------ */
 
 static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->tokens += tally->tokens;
@@ -294,8 +291,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
 }
 END_TEST
 
-/* ---- the real model
- * ---------------------------------------------------------------------------- */
+/* ---- the real model ------------------------------------------------------------------------- */
 
 #define TEXT "README.md"
 #define REAL_LENGTH 768

@@ -103,6 +103,48 @@ START_TEST(work_that_comes_restarts_the_clock_of_steps) {
 }
 END_TEST
 
+/* Every wait takes two milliseconds, of which the port says that one was for choosing tokens. */
+enum { MS = 1000000 };
+static bool (*quick_wait)(void *self, struct sample_job *jobs, int n);
+static uint64_t n_slow_waits;
+
+static bool slow_wait(void *self, struct sample_job *jobs, int n) {
+    n_slow_waits++;
+    uint64_t until = now_ns() + 2 * MS;
+    while (now_ns() < until) {
+    }
+    return quick_wait(self, jobs, n);
+}
+
+static uint64_t half_of_it(void *self) {
+    (void)self;
+    return n_slow_waits * MS;
+}
+
+START_TEST(the_time_of_steps_has_parts) {
+    struct err err;
+    struct scheduler_stats stats;
+    quick_wait = scheduler->port.wait;
+    scheduler->port.wait = slow_wait;
+    scheduler->port.sampling_ns = half_of_it;
+    ck_assert_int_eq(put(ask(0, 5, 4, 1), &err), STATUS_OK);
+    uint64_t began = now_ns();
+    while (scheduler_step(scheduler)) {
+    }
+    uint64_t took = now_ns() - began;
+    scheduler_stats(scheduler, &stats);
+    ck_assert_uint_eq(n_slow_waits, stats.steps);
+    ck_assert_uint_eq(stats.part_ns[PART_SAMPLE], n_slow_waits * MS);
+    ck_assert_uint_ge(stats.part_ns[PART_FORWARD], n_slow_waits * MS);
+    ck_assert_uint_gt(stats.part_ns[PART_PLAN], 0);
+    ck_assert_uint_gt(stats.part_ns[PART_COMMIT], 0);
+    uint64_t sum = 0;
+    for (int part = 0; part < N_STEP_PARTS; part++) sum += stats.part_ns[part];
+    ck_assert_uint_le(sum, took);
+    end();
+}
+END_TEST
+
 START_TEST(a_stopping_scheduler_takes_nothing) {
     struct err err;
     inbox_stop(scheduler);
@@ -231,6 +273,7 @@ int main(void) {
     tcase_add_test(core, too_long_is_refused_with_both_numbers);
     tcase_add_test(core, the_queue_is_bounded);
     tcase_add_test(core, work_that_comes_restarts_the_clock_of_steps);
+    tcase_add_test(core, the_time_of_steps_has_parts);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);
     tcase_add_test(core, no_tokens_wanted_ends_each_choice_once);
     tcase_add_test(core, choices_share_one_prompt_in_the_numbers);

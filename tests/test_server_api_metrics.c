@@ -19,6 +19,8 @@ static struct buf written(const struct metrics *metrics, const char *model) {
     stats.swapped_in = 7;
     stats.prompt_tokens = 12345678901234;
     stats.prefix_hits = 5;
+    stats.part_ns[PART_FORWARD] = 2500000000;
+    stats.part_ns[PART_SAMPLE] = 125000000;
     metrics_write(&out, metrics, &stats, model, 6);
     return out;
 }
@@ -28,8 +30,10 @@ static void check_holds(const struct buf *out, const char *line) {
 }
 
 START_TEST(names_and_values) {
-    struct metrics metrics = {
-        .finished_stop = 7, .http_requests = {0, 0, 9}, .refused_overload = 2};
+    struct metrics metrics = {.finished_stop = 7,
+                              .http_requests = {0, 0, 9},
+                              .refused_overload = 2,
+                              .answer_ns = 500000000};
     struct buf out = written(&metrics, "m");
     check_holds(&out, "\nvllm:num_requests_running{model_name=\"m\"} 3\n");
     check_holds(&out, "\nvllm:num_requests_waiting{model_name=\"m\"} 4\n");
@@ -48,6 +52,11 @@ START_TEST(names_and_values) {
     check_holds(&out, "\npenstock_http_requests_total{class=\"2xx\"} 9\n");
     check_holds(&out, "\npenstock_refused_overload_total 2\n");
     check_holds(&out, "\npenstock_http_connections 6\n");
+    check_holds(&out, "\npenstock_answer_seconds_total 0.5\n");
+    check_holds(&out, "\npenstock_step_part_seconds_total{part=\"plan\"} 0\n");
+    check_holds(&out, "\npenstock_step_part_seconds_total{part=\"forward\"} 2.5\n");
+    check_holds(&out, "\npenstock_step_part_seconds_total{part=\"sample\"} 0.125\n");
+    check_holds(&out, "\npenstock_step_part_seconds_total{part=\"commit\"} 0\n");
     check_holds(&out, "\npenstock_kv_blocks{state=\"total\"} 8\n");
     check_holds(&out, "\n# TYPE vllm:time_to_first_token_seconds histogram\n");
     check_holds(&out, "\n# TYPE vllm:inter_token_latency_seconds histogram\n");
@@ -106,7 +115,7 @@ START_TEST(each_name_is_declared_once) {
         ck_assert_ptr_nonnull(strstr(out.data, line));
         declared++;
     }
-    ck_assert_int_eq(declared, 24);
+    ck_assert_int_eq(declared, 26);
     buf_free(&out);
 }
 END_TEST

@@ -17,6 +17,9 @@
  *           a pool between two ops answers in well under a microsecond and an idle pool takes no
  *           processor time. The caller spins for pieces still running and then sleeps as well, so
  *           it cannot starve a worker of its core.
+ * Crowds    where other processes want the cores too, a worker may be on the caller's core, which
+ *           it takes from it each time it is woken, to spin there in vain. So sleepers are woken
+ *           once in WAKE_GAP_NS; until then the caller does the pieces of those that sleep.
  * Left out  nested jobs, several callers, priorities. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,6 +43,7 @@ struct pool {
     _Alignas(64) _Atomic uint32_t posted; /* the futex word of workers: the job's number */
     _Atomic uint32_t sleepers;
     _Atomic bool stop;
+    uint64_t woken_ns; /* when sleepers were last woken; the caller's */
     /* the job */
     void (*_Atomic fn)(void *arg, int i, int thread);
     void *_Atomic arg;
@@ -50,7 +54,7 @@ struct pool {
 
 /* ---- claims --------------------------------------------------------------------------------- */
 
-enum { PIECE_BITS = 18, MOST_PIECES = 1 << PIECE_BITS };
+enum { PIECE_BITS = 18, MOST_PIECES = 1 << PIECE_BITS, WAKE_GAP_NS = 1000000 };
 
 static uint64_t share_of(uint32_t job, uint32_t from, uint32_t to) {
     return (uint64_t)job << (2 * PIECE_BITS) | (uint64_t)from << PIECE_BITS | to;
@@ -146,10 +150,22 @@ static void wait_for_ended(struct pool *pool, uint32_t n) {
     atomic_store(&pool->caller_sleeps, 0);
 }
 
-/* Posts the number that workers look at, and wakes those that sleep. */
+/* Posts the number that workers look at. */
 static void post(struct pool *pool, uint32_t job) {
     atomic_store(&pool->posted, job);
-    if (atomic_load(&pool->sleepers) > 0) futex_wake(&pool->posted, pool->n_threads - 1);
+}
+
+static void wake(struct pool *pool) {
+    futex_wake(&pool->posted, pool->n_threads - 1);
+}
+
+/* Wakes the workers that sleep, unless that was done just now. */
+static void wake_now_and_then(struct pool *pool) {
+    if (atomic_load(&pool->sleepers) == 0) return;
+    uint64_t now = now_ns();
+    if (now - pool->woken_ns < WAKE_GAP_NS) return;
+    pool->woken_ns = now;
+    wake(pool);
 }
 
 /* Gives each thread its share of the job's n pieces. */
@@ -174,6 +190,7 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void 
     atomic_store_explicit(&pool->ended, 0, memory_order_relaxed);
     share_out(pool, job, n);
     post(pool, job);
+    wake_now_and_then(pool);
     atomic_fetch_add(&pool->ended, work(pool, job, 0));
     wait_for_ended(pool, (uint32_t)n);
 }
@@ -201,6 +218,7 @@ int pool_threads(const struct pool *pool) {
 void pool_free(struct pool *pool) {
     atomic_store(&pool->stop, true);
     post(pool, atomic_load(&pool->posted) + 1);
+    wake(pool);
     for (int i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i].thread, NULL);
     mem_large_free(pool, pool->bytes);
 }

@@ -54,6 +54,9 @@ START_TEST(every_class_has_its_line) {
                                  "| tg 3 | attention |",
                                  "| tg 3 | sampling |",
                                  "| pp 10 | head |",
+                                 "over HTTP:",
+                                 "\n| 1     |",
+                                 "\n| 3     |",
                                  "limit: "};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         ck_assert_msg(strstr(text, lines[i]) != NULL, "%s is missing in:\n%s", lines[i], text);

@@ -1,0 +1,30 @@
+"""`penstock bench`: its tables hold what they say, and the served part ends with the process."""
+import re
+import subprocess
+
+from conftest import BINARY, MODEL, environment
+
+
+def rows(text, head):
+    """Numbers of the rows of the table that begins with this line."""
+    lines = text[text.index(head):].splitlines()[2:]
+    table = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        table.append([float(cell) for cell in re.findall(r"[\d.]+", line)])
+    return table
+
+
+def test_each_batch_is_served_and_its_steps_have_parts():
+    command = [BINARY, "bench", "--bench-prompt", "16", "--bench-batch", "1,3", "--bench-repeats", "1",
+               "--bench-generate", "12", MODEL]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\| tg 3 .* mlp [\d.]+ ms", done.stdout, re.M), done.stdout
+    served = rows(done.stdout, "| batch |    tok/s |")
+    assert [row[0] for row in served] == [1, 3]
+    for _, rate, step, plan, forward, sample, commit, answers in served:
+        assert rate > 0 and forward > 0 and sample > 0 and answers > 0, done.stdout
+        assert plan + forward + sample + commit <= step * 1.01, done.stdout
+    assert "request client" not in done.stderr
