@@ -88,6 +88,18 @@ def test_logprobs_are_near_the_cpu_s(gpu, cpu):
     assert found[0]["token_logprobs"][1:] == pytest.approx(found[1]["token_logprobs"][1:], abs=1e-3)
 
 
+def test_two_ranks_of_the_cpu_say_what_one_says(cpu, tiny_model):
+    two = Server("--device", "cpu", *FLOAT32, "--tensor-parallel-size", "2", "--threads", "2", "--kv-cache-memory", "8MiB",
+                 binary=EMULATED, model=tiny_model).wait_until_ready()
+    assert "2 ranks" in two.http.get("/version").text
+    asked = [{"model": NAME, "prompt": prompt, "max_tokens": 16, "ignore_eos": True, "temperature": 0.7 * (i % 2), "seed": i,
+              "n": 1 + i % 2, "return_token_ids": True} for i, prompt in enumerate(PROMPTS)]
+    assert answers(two, asked, 8) == answers(cpu, asked, 1)
+    two.wait_until_idle()
+    two.stop()
+    assert two.process.returncode == 0
+
+
 # ---- streams ----------------------------------------------------------------------------------------
 
 
