@@ -51,7 +51,7 @@ const struct option option_table[] = {
      "share of a GPU's memory for weights, activations and keys and values together"},
     {"swap-space", "SIZE", OPTION_SIZE, AT(swap_space), "auto", -1, 64 * TIB, NULL,
      GENERATE | COMMAND_INSPECT, "Machine",
-     "host memory for a GPU's preempted sequences; 0: computed again"},
+     "host memory for what a GPU has no room for; 0: computed again"},
     {"kv-cache-dtype", NULL, OPTION_CHOICE, AT(kv_cache_dtype), "auto", 0, 0,
      "auto|int16|q8_0|float16|float32|bfloat16|fp8|fp8_e4m3", ENGINE, "Machine",
      "how keys and values are stored; q8_0 (CPU) and fp8 (GPU) take half the memory"},

@@ -10,7 +10,8 @@
  * When the device has failed, nothing can be served any more, and only a new process may have a
  * working device. All requests end with an error. For half a second the port stays open, so that
  * readiness checks and clients get their 503; then the process drains what is left as at a second
- * signal, and ends with an exit code of its own, for a supervisor to start it again.
+ * signal, and ends with an exit code of its own, for a supervisor to start it again. A signal in
+ * that time changes nothing, and a drain that is under way when the device fails ends as soon.
  */
 #include <signal.h>
 
@@ -54,35 +55,40 @@ static void on_drain_timeout(uv_timer_t *timer) {
     abort_all(timer->data, "--drain-timeout is over");
 }
 
-static void on_failure_told(uv_timer_t *timer) {
-    struct app *app = timer->data;
+static void begin_drain(struct app *app) {
+    if (app->draining) return;
     app->draining = true;
     http_server_drain(app->http, on_http_closed);
-    abort_all(app, "the device has failed");
+}
+
+static void on_failure_told(uv_timer_t *timer) {
+    begin_drain(timer->data);
+    abort_all(timer->data, "the device has failed");
 }
 
 static void drain(struct app *app, int signal) {
-    app->draining = true;
     log_line(LOG_INFO, "signal %d: draining, %d requests under way", signal, app->n_jobs);
     uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
     uv_timer_start(&app->drain_timer, on_drain_timeout, timeout_ms, 0);
-    http_server_drain(app->http, on_http_closed);
+    begin_drain(app);
 }
 
-/* Whoever drains already goes on with that: no request is left that would hold it up. */
+/* Whoever was aborted has that timer already. */
 void lifecycle_fail(struct app *app) {
     log_line(LOG_ERROR, "%s %d requests end with an error, and then the server.",
              app->failure.message, app->n_jobs);
-    if (!app->draining) uv_timer_start(&app->drain_timer, on_failure_told, FAILED_OPEN_MS, 0);
+    if (!app->aborted) uv_timer_start(&app->drain_timer, on_failure_told, FAILED_OPEN_MS, 0);
 }
 
 static void on_signal(uv_signal_t *handle, int signal) {
     struct app *app = handle->data;
     if (app->draining)
         abort_all(app, "second signal");
-    else
+    else if (!app->failure.status)
         drain(app, signal);
 }
+
+static const int numbers[APP_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
 
 static bool is_ignored(int signal) {
     struct sigaction action;
@@ -90,7 +96,6 @@ static bool is_ignored(int signal) {
 }
 
 void lifecycle_init(struct app *app) {
-    static const int numbers[APP_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
     for (int i = 0; i < APP_SIGNALS; i++) {
         uv_signal_init(&app->loop, &app->signals[i]);
         app->signals[i].data = app;
@@ -101,7 +106,11 @@ void lifecycle_init(struct app *app) {
     app->drain_timer.data = app;
 }
 
+/* What is asked for now is being done: one signal more must not cost the exit code. */
 void lifecycle_close(struct app *app) {
-    for (int i = 0; i < APP_SIGNALS; i++) uv_close((uv_handle_t *)&app->signals[i], NULL);
+    for (int i = 0; i < APP_SIGNALS; i++) {
+        uv_close((uv_handle_t *)&app->signals[i], NULL);
+        signal(numbers[i], SIG_IGN);
+    }
     uv_close((uv_handle_t *)&app->drain_timer, NULL);
 }

@@ -49,6 +49,7 @@ struct setting {
     int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
     bool eager;     /* no graphs */
     int graphs;     /* that are kept; 0: as many as suit */
+    int mixed_rows; /* of prompts, in a step that decodes; 0: any number */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */

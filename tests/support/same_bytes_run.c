@@ -166,6 +166,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
     run->engine = open_engine(run);
     struct scheduler_config config = {.max_num_seqs = setting->max_seqs,
                                       .max_num_batched_tokens = setting->max_rows,
+                                      .max_mixed_prefill_tokens = setting->mixed_rows,
                                       .max_model_len = set->model.max_model_len,
                                       .max_queued_requests = MOST_CLIENTS,
                                       .max_queued_tokens = 1 << 20,
