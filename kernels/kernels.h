@@ -394,9 +394,9 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                              struct err *err);
 void backend_close(struct backend *b);
 
-/* Opens the CUDA backend on the first device; `threads` are for the host's own work, and `path` is
- * not looked at. Fails with STATUS_USAGE where there is no device that it can use, or where the
- * program was built without the CUDA toolkit, and says so. */
+/* Opens the CUDA backend on the device of config->rank; `threads` are for the host's own work, and
+ * `path` is not looked at. Fails with STATUS_USAGE where there is no device that it can use, or
+ * where the program was built without the CUDA toolkit, and says so. */
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err);
 

@@ -98,17 +98,35 @@ static void check_waiting(const struct scheduler *s, struct tally *tally,
     assert(sequence->n_computed == 0);
 }
 
-/* Each slot that was ever used is free or owned; the list of the free ones holds each once. */
+/* What is kept is no sequence's, and in the list by age once. Returns how many slots that are. */
+static int check_kept(const struct cold_cache *cold, const struct tally *tally) {
+    int n = 0;
+    if (!cold->on) return 0;
+    assert(cold->n_found == 0 && cold->n_forgotten == 0);
+    int32_t before = cold->n_slots;
+    for (int32_t slot = cold->link[before].next; slot != cold->n_slots; n++) {
+        assert(cold->link[slot].prev == before && cold->known.block[slot].known);
+        assert(!tally->owned[slot]);
+        before = slot;
+        slot = cold->link[slot].next;
+    }
+    assert(n == cold_kept(cold));
+    return n;
+}
+
+/* Each slot that was ever used is free, owned or kept; the list of the free ones holds each
+ * once. */
 static void check_slots(const struct scheduler *s, const struct tally *tally) {
     const struct swap_space *swap = &s->swap;
-    int n_free = 0, n_owned = 0;
+    int n_free = 0, n_owned = 0, n_kept = check_kept(&swap->cold, tally);
     assert(swap->n_taken <= swap->n_slots && swap->n_slots <= swap->max_slots);
     for (int32_t slot = swap->first_free; n_free < swap->n_free; slot = swap->next[slot]) {
         assert(slot >= 0 && slot < swap->n_taken && !tally->owned[slot]);
+        assert(!swap->cold.on || !swap->cold.known.block[slot].known);
         n_free++;
     }
     for (int i = 0; i < swap->n_taken; i++) n_owned += tally->owned[i];
-    assert(n_owned + n_free == swap->n_taken && n_owned == swap_used(swap));
+    assert(n_owned + n_kept + n_free == swap->n_taken && n_owned == swap_used(swap));
     assert(tally->n_swapped == swap->n_swapped);
 }
 

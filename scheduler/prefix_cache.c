@@ -56,10 +56,6 @@ static int32_t *bucket_of(const struct prefix_cache *cache, struct block_hash ha
     return &cache->bucket[hash.low & cache->hash_mask & cache->bucket_mask];
 }
 
-static int32_t *tokens_of(const struct prefix_cache *cache, int32_t block) {
-    return cache->tokens + (size_t)block * (size_t)cache->block_size;
-}
-
 static bool same_hash(const struct prefix_cache *cache, struct block_hash a, struct block_hash b) {
     return (((a.low ^ b.low) | (a.high ^ b.high)) & cache->hash_mask) == 0;
 }
@@ -70,7 +66,7 @@ static bool same_block(const struct prefix_cache *cache, int32_t block,
     const struct known_block *known = &cache->block[block];
     if (known->parent != key->parent) return false;
     if (known->salt[0] != key->salt[0] || known->salt[1] != key->salt[1]) return false;
-    return memcmp(tokens_of(cache, block), key->tokens,
+    return memcmp(prefix_cache_tokens(cache, block), key->tokens,
                   (size_t)cache->block_size * sizeof *cache->tokens) == 0;
 }
 
@@ -107,7 +103,8 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
                                   .next = *bucket,
                                   .known = true};
     *bucket = block;
-    memcpy(tokens_of(cache, block), key->tokens, (size_t)cache->block_size * sizeof *cache->tokens);
+    memcpy(cache->tokens + (size_t)block * (size_t)cache->block_size, key->tokens,
+           (size_t)cache->block_size * sizeof *cache->tokens);
     cache->n_known++;
 }
 
@@ -122,13 +119,4 @@ void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
     *place = known->next;
     known->known = false;
     cache->n_known--;
-}
-
-struct block_key prefix_cache_key(const struct prefix_cache *cache, int32_t block) {
-    const struct known_block *known = &cache->block[block];
-    assert(known->known);
-    return (struct block_key){.hash = known->hash,
-                              .salt = known->salt,
-                              .tokens = tokens_of(cache, block),
-                              .parent = known->parent};
 }

@@ -77,8 +77,10 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
 /* Forgets a block. */
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
 
-/* The key of a known block, for as long as it is known. */
-struct block_key prefix_cache_key(const struct prefix_cache *cache, int32_t block);
+/* The tokens of what a block was last known as. */
+static inline const int32_t *prefix_cache_tokens(const struct prefix_cache *cache, int32_t block) {
+    return cache->tokens + (size_t)block * (size_t)cache->block_size;
+}
 
 /* A known block's id; 0 for no block (-1). */
 static inline uint64_t prefix_cache_id(const struct prefix_cache *cache, int32_t block) {

@@ -1,10 +1,11 @@
 /* DESIGN: the orderly end.
  *
- * The first SIGTERM or SIGINT drains: the port is closed, readiness says no, idle connections go,
- * running requests finish. When the last connection is closed and the last job is freed, the loop
- * is stopped; exit code 0. After
- * --drain-timeout, or at a second signal, what still runs ends with an error of status 503 (a
- * stream gets it as its last event), and connections that do not take it within a second are cut.
+ * The first SIGTERM, SIGINT or SIGHUP drains: the port is closed, readiness says no, idle
+ * connections go, running requests finish. When the last connection is closed and the last job is
+ * freed, the loop is stopped; exit code 0. After --drain-timeout, or at a second signal, what still
+ * runs ends with an error of status 503 (a stream gets it as its last event), and connections that
+ * do not take it within a second are cut. A terminal that closes sends SIGHUP; whoever started the
+ * server with nohup does not want it to end by that, so it is left ignored where it is.
  *
  * When the device has failed, nothing can be served any more, and only a new process may have a
  * working device. All requests end with an error. For half a second the port stays open, so that
@@ -12,6 +13,8 @@
  * signal, and ends with an exit code of its own, for a supervisor to start it again. A signal in
  * that time changes nothing, and a drain that is under way when the device fails ends as soon.
  */
+#include <signal.h>
+
 #include "server/app.h"
 
 /* How long an aborted answer may take to leave. */
@@ -85,12 +88,18 @@ static void on_signal(uv_signal_t *handle, int signal) {
         drain(app, signal);
 }
 
-static const int numbers[2] = {SIGTERM, SIGINT};
+static const int numbers[APP_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+
+static bool is_ignored(int signal) {
+    struct sigaction action;
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 void lifecycle_init(struct app *app) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < APP_SIGNALS; i++) {
         uv_signal_init(&app->loop, &app->signals[i]);
         app->signals[i].data = app;
+        if (numbers[i] == SIGHUP && is_ignored(SIGHUP)) continue;
         uv_signal_start(&app->signals[i], on_signal, numbers[i]);
     }
     uv_timer_init(&app->loop, &app->drain_timer);
@@ -99,7 +108,7 @@ void lifecycle_init(struct app *app) {
 
 /* What is asked for now is being done: one signal more must not cost the exit code. */
 void lifecycle_close(struct app *app) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < APP_SIGNALS; i++) {
         uv_close((uv_handle_t *)&app->signals[i], NULL);
         signal(numbers[i], SIG_IGN);
     }

@@ -88,6 +88,14 @@ static figure measure(const point &p, const call &run, double seconds, bool tiny
     return {us[us.size() / 2], us.front(), us.back(), calls, repeats};
 }
 
+/* After a failed call nothing is launched any more, and what takes no time is no figure. */
+static void end_where_failed() {
+    struct err err;
+    if (!cuda_failure(&err)) return;
+    fprintf(stderr, "gpu_times: %s\n", err.message);
+    exit(1);
+}
+
 /* Returns how many were left out. */
 static int time_points(const char *part, std::vector<point> points, FILE *out, double seconds,
                        bool tiny) {
@@ -103,6 +111,7 @@ static int time_points(const char *part, std::vector<point> points, FILE *out, d
         } else {
             const double spend = std::min(std::max(share - overhead_s, 0.0), MOST_S);
             const figure f = measure(points[i], points[i].open(), spend, tiny);
+            end_where_failed();
             fprintf(out, "{%s, %s}\n", head.c_str(),
                     fields("us", f.median_us, "least_us", f.least_us, "most_us", f.most_us, "calls",
                            f.calls, "repeats", f.repeats, "copies", points[i].copies, "bytes",

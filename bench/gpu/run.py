@@ -18,6 +18,7 @@ import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -28,7 +29,7 @@ import serving
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD, LOGS = "build/kernels", os.path.join(ROOT, "build/gpu-logs")
 MOST_S, BUILD_SHARE, CORRECTNESS_SHARE, RESERVE_S = 540, 0.5, 0.45, 8
-AT_ONCE = 4  # suites are mostly the CPU's work, and so is the sanitizer
+AT_ONCE = max(4, min(8, (os.cpu_count() or 1) // 2))  # suites are mostly the CPU's work, and so is the sanitizer
 SUITE_S, LEAST_S = 90, 5  # a suite's time; what is worth starting the sanitizer for
 PARTS = {"limits": 0.05, "products": 0.5, "attention": 0.2, "rows": 0.15, "sampling": 0.1}  # of the time for kernels
 TAIL = 1500
@@ -132,12 +133,6 @@ def architecture():
     return f"{capability}-real" if capability.isdigit() else "90-real"
 
 
-def small_code():
-    """The programs are to be carried, so their code is packed as well as the toolkit can."""
-    known = "--compress-mode" in text_of([tool("nvcc") or "nvcc", "--help"])
-    return ["-DCMAKE_CUDA_FLAGS=--compress-mode=size"] if known else []
-
-
 def has_libraries():
     """Whether the whole program can be built, of which one suite needs the engine."""
     names = ["check", "libmicrohttpd", "libuv", "libcjson", "libpcre2-8", "libutf8proc", "libxxhash", "yaml-0.1"]
@@ -163,8 +158,7 @@ def build(seconds):
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
                          "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
-                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}",
-                         *small_code(), *compiler], seconds, log)
+                         f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
         command = ["cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", str(os.cpu_count())), "--target"]
@@ -180,7 +174,10 @@ def build(seconds):
 
 
 def libraries(programs):
-    paths = [os.path.join(programs, "lib"), os.environ.get("LD_LIBRARY_PATH", ""), "/usr/local/cuda/lib64"]
+    """Where cuBLAS may be: in this Python's packages, which want their own, or with the toolkit."""
+    packages = sorted(glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "*", "lib")))
+    toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"]
+    paths = [os.path.join(programs, "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *packages, *toolkit]
     return {"LD_LIBRARY_PATH": ":".join(p for p in paths if p), "CK_FORK": "no"}
 
 
@@ -188,7 +185,7 @@ def libraries(programs):
 
 def tests_of(programs):
     """The suites, the quick ones first, so that the sanitizer gets to most of them."""
-    slow = ["engine", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
+    slow = ["engine", "engine_graphs", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
     found = [p for p in glob.glob(os.path.join(programs, "gpu_*"))
              if os.access(p, os.X_OK) and not p.endswith(("gpu_times", "gpu_serve", "gpu_peer"))]
     rank = {f"gpu_{name}": i for i, name in enumerate(reversed(slow), 1)}
@@ -248,7 +245,7 @@ def correctness(report, programs, seconds):
         report["steps"].append({"name": "compute-sanitizer", "result": "not installed", "seconds": 0.0})
         return
     # An engine's run has nothing that its kernels' suites have not, and takes minutes here.
-    tests = [p for p in tests if not p.endswith(("gpu_engine", "gpu_engine_sampling", "gpu_gemm_cublas"))]
+    tests = [p for p in tests if not re.search("gpu_(engine.*|gemm_cublas)$", p)]
     begun = time.monotonic()
     last = started + seconds
     kinds = (("memcheck", begun + (last - begun) / 2), ("racecheck", last))
@@ -392,6 +389,20 @@ PROGRAMS = {
 }
 
 
+def lacking_checks():
+    """What the suites for a device ask of Check that its stand-in has not; no other test builds them."""
+    def read(*path):
+        with open(os.path.join(ROOT, "tests", *path), encoding="utf-8") as file:
+            return file.read()
+    not_there = re.findall(r'EXCLUDE REGEX "test_\(?([a-z_|]+)\)?"', read("cuda", "device", "CMakeLists.txt"))
+    suites = [name for name in os.listdir(os.path.join(ROOT, "tests/cuda"))
+              if re.match(r"test_\w+\.(c|cpp)$", name) and not re.match(f"test_({'|'.join(not_there)})", name)]
+    asked = set(re.findall(r"\b((?:tcase|suite|srunner|ck)_\w+)\(", "".join(read("cuda", name) for name in suites)))
+    there = set(re.findall(r"\w+", read("cuda", "device", "check.h") + read("support", "suite_main.h")))
+    assert len(suites) > 15 and len(asked) > 10, (suites, asked)
+    return sorted(asked - there)
+
+
 def test_serving(folder, out):
     serving.PEER = [os.path.join(folder, "gpu_peer")]
     report = measure("serve", folder, out, time.monotonic(), 30)
@@ -407,6 +418,7 @@ def test_serving(folder, out):
 
 def self_test():
     global SUITE_S, LEAST_S, LOGS
+    assert not lacking_checks(), lacking_checks()
     for code, said, wanted in SANITIZED:
         assert judge_sanitizer(code, said) == wanted, (said, judge_sanitizer(code, said))
     assert ClockWatch.parse(["1980", "3201", "210.5", "40"])["watts"] == 210.5

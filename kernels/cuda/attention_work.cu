@@ -27,10 +27,7 @@ static enum status take_zeros(void **out, size_t bytes, struct err *err) {
     static const struct room work = {
         "what attention works in", "max-num-seqs",
         "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization"};
-    bytes = bytes ? bytes : sizeof(float);
-    const enum status status = room_device(out, bytes, &work, err);
-    if (!status) cuda_must(cudaMemset(*out, 0, bytes), "clearing attention's memory");
-    return status;
+    return room_zeros(out, bytes ? bytes : sizeof(float), &work, err);
 }
 
 static enum status check_heads(enum dtype act, const struct step_limits *limits,

@@ -472,7 +472,6 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_failure_open();
-    cuda_must(cudaSetDevice(config->rank), "choosing a device"); /* of this thread */
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;

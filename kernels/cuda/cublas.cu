@@ -5,10 +5,10 @@
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <pthread.h>
 
-/* The functions that are used; their types are spelled out because the header overloads one. */
+/* The functions that are used; their types are spelled out because the header overloads one. A
+ * handle belongs to a device, of which each rank has its own. */
 static struct {
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
@@ -16,9 +16,10 @@ static struct {
                               const void *, const void *, cudaDataType, int, const void *,
                               cudaDataType, int, const void *, void *, cudaDataType, int,
                               cublasComputeType_t, cublasGemmAlgo_t);
-    cublasHandle_t handle;
     bool tried;
+    cublasHandle_t handle[MAX_RANKS]; /* by device; NULL: not made yet */
 } library;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* ranks open it at the same time */
 
 /* The library of the toolkit that this was built with, or the newest that is installed. */
 static void *find_in_library(const char *name) {
@@ -40,23 +41,40 @@ template <class Function> static void resolve(Function **function, const char *n
     *function = reinterpret_cast<Function *>(find_function(name));
 }
 
-bool cublas_open() {
+/* Of the device that the calling thread has chosen. */
+static cublasHandle_t *own_handle() {
+    int device = 0;
+    cuda_must(cudaGetDevice(&device), "asking which device is chosen");
+    assert(device >= 0 && device < MAX_RANKS);
+    return &library.handle[device];
+}
+
+static bool load() {
     if (!library.tried) {
-        library.tried = true;
         resolve(&library.create, "cublasCreate_v2");
         resolve(&library.set_stream, "cublasSetStream_v2");
         resolve(&library.product, "cublasGemmEx");
-        bool found = library.create && library.set_stream && library.product;
-        if (found && library.create(&library.handle) != CUBLAS_STATUS_SUCCESS)
-            library.handle = nullptr;
     }
-    return library.handle != nullptr;
+    library.tried = true;
+    return library.create && library.set_stream && library.product;
 }
 
-static void must(cublasStatus_t status, const char *what) {
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    fprintf(stderr, "penstock: cuBLAS: %s failed with status %d\n", what, (int)status);
-    abort();
+bool cublas_open() {
+    pthread_mutex_lock(&mutex);
+    cublasHandle_t *handle = own_handle();
+    if (load() && !*handle && library.create(handle) != CUBLAS_STATUS_SUCCESS) *handle = nullptr;
+    const bool is_open = *handle != nullptr;
+    pthread_mutex_unlock(&mutex);
+    return is_open;
+}
+
+/* cuBLAS fails where a kernel does: that is noted as a failure of the device, by the error that
+ * CUDA has for it, if any. */
+static bool did(cublasStatus_t status, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    const cudaError_t cause = cudaPeekAtLastError();
+    log_line(LOG_ERROR, "cuBLAS: %s failed with status %d", what, (int)status);
+    return cuda_did(cause == cudaSuccess ? cudaErrorUnknown : cause, what);
 }
 
 static cudaDataType type_of(enum dtype act) {
@@ -65,16 +83,17 @@ static cudaDataType type_of(enum dtype act) {
 
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
                     bool float_out, bool add, cudaStream_t stream) {
-    assert(library.handle);
-    if (M == 0) return;
+    if (M == 0 || cuda_failed()) return;
+    const cublasHandle_t handle = *own_handle();
+    assert(handle);
     const float one = 1.0f, before = add ? 1.0f : 0.0f;
     const cudaDataType type = type_of(act);
-    must(library.set_stream(library.handle, stream), "choosing a stream");
+    if (!did(library.set_stream(handle, stream), "choosing cuBLAS's stream")) return;
     /* cuBLAS counts by columns: to it w is [K][N] to be transposed, x is [K][M] and y is [N][M]. */
-    must(library.product(library.handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x,
-                         type, K, &before, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
-                         CUBLAS_GEMM_DEFAULT),
-         "a product");
+    did(library.product(handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x, type, K,
+                        &before, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
+                        CUBLAS_GEMM_DEFAULT),
+        "a product of cuBLAS");
 }
 
 #else

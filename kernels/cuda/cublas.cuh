@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Loads the library and opens it for this process's device, once; false where that cannot be. Call
- * it before a graph is captured: it takes memory. */
+/* Loads the library once, and opens it for the device of the calling thread; false where that
+ * cannot be. Call it before a graph is captured: it takes memory. */
 bool cublas_open();
 
 /* Has functions come from `find` (a name's address, or NULL) in place of the library: for tests.
@@ -15,7 +15,8 @@ void cublas_find_with(void *(*find)(const char *name));
 
 /* y[M][N] = x[M][K] times w[N][K]^T, all of `act` and row-major, y float32 with `float_out`; with
  * `add` y grows by it. Summed in float32 in an order that cuBLAS chooses by M, N and K, so a row's
- * bits do depend on the batch. After cublas_open() was true. */
+ * bits do depend on the batch. After cublas_open() was true for this device. A failure is noted
+ * (cuda_failed), as one of a kernel would be. */
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
                     bool float_out, bool add, cudaStream_t stream);
 

@@ -75,7 +75,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream
     cuda_must(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "a kernel's launch");
 }
 
-/* Lets a kernel have more than 48 KiB of dynamic shared memory. Once a process is enough. */
+/* Lets a kernel have more than 48 KiB of dynamic shared memory: on the calling thread's device. It
+ * is asked for as much each time, so that no launch of which a graph was recorded loses what it
+ * was allowed. */
 template <class... P> void allow_smem(void (*kernel)(P...), size_t bytes) {
     cuda_must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
               "asking for shared memory");

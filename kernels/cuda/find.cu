@@ -11,6 +11,7 @@ enum status device_find(cudaDeviceProp *prop, int device, struct err *err) {
     int count = 0; /* stays as it is where there is no driver */
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > device) error = cudaGetDeviceProperties(prop, device);
+    if (error == cudaSuccess && count > device) error = cudaSetDevice(device);
     if (error != cudaSuccess || count <= device) {
         cudaGetLastError(); /* it has been dealt with */
         return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",

@@ -10,10 +10,10 @@ static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStre
     cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end && end->float_out, adds, stream);
 }
 
-/* Rows of whole slabs can be read by the kernel for few rows, too. */
+/* cuBLAS's rows can be read by the kernel for few rows, too. */
 static bool has_mma_kernel(const struct gemm_weights *w, int M) {
     if (w->format != GEMM_ROWS) return w->format != GEMM_FLOAT;
-    return w->act != DTYPE_F32 && M <= GEMM_SKINNY_ROWS && w->K % SLAB == 0;
+    return w->act != DTYPE_F32 && M <= GEMM_SKINNY_ROWS;
 }
 
 bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M) {

@@ -20,7 +20,8 @@
 /* How weights lie on the device. */
 enum gemm_format {
     GEMM_FLOAT, /* float32 rows, for float32 activations */
-    GEMM_ROWS,  /* rows of the activations' type, for cuBLAS, and for few rows of x our kernel */
+    GEMM_ROWS,  /* rows of the activations' type, whole slabs each, for cuBLAS, and for few rows of
+                   x our kernel */
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
     GEMM_Q8_0,
@@ -53,8 +54,8 @@ struct gemm_source {
      * 64, or at least K */
     const float *scales;
     int scale_rows, scale_columns;
-    /* Products of many rows are to be cuBLAS's, if it can be loaded. They have no bias, the
-     * residual is y, and a row's bits depend on the batch. */
+    /* Products of many rows are to be cuBLAS's, if it can be loaded and rows are whole slabs. They
+     * have no bias, the residual is y, and a row's bits depend on the batch. */
     bool cublas;
 };
 

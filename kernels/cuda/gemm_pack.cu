@@ -207,8 +207,8 @@ template <class T> __global__ void __launch_bounds__(PACK_THREADS) pack_rows_ker
 
 /* ---- planning, launching -------------------------------------------------------------------- */
 
-static enum gemm_format format_for(enum dtype act, const struct gemm_source *source) {
-    if (source->cublas && cublas_open()) return GEMM_ROWS;
+static enum gemm_format format_for(enum dtype act, const struct gemm_source *source, int K) {
+    if (source->cublas && K % SLAB == 0 && cublas_open()) return GEMM_ROWS;
     if (act == DTYPE_F32) return GEMM_FLOAT;
     if (source->fp8) return GEMM_FP8;
     switch (source->type) {
@@ -261,7 +261,7 @@ size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_sourc
                  int K) {
     assert(N > 0 && K > 0);
     *w = {};
-    w->format = format_for(act, source);
+    w->format = format_for(act, source, K);
     w->act = act;
     w->N = N;
     w->K = K;

@@ -207,6 +207,12 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
+/* The most shared memory of a launch; a row's padding is what K lacks to a slab, and half of
+ * one. */
+constexpr size_t SKINNY_SMEM = MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) +
+                               GEMM_NORM_BYTES + GEMM_SKINNY_ROWS * (SLAB + SLAB / 2) * 2;
+static_assert(SKINNY_SMEM <= 99 << 10, "what the smallest of the devices has");
+
 template <class F, class T, int C> static void skinny(const Products<T> &all, cudaStream_t stream) {
     int warps = 0;
     for (const Product<T> &p : all.of) warps = warps_of(p) > warps ? warps_of(p) : warps;
@@ -220,7 +226,8 @@ template <class F, class T, int C> static void skinny(const Products<T> &all, cu
         kernel = skinny_kernel<F, T, C, true, true>;
         smem += sizeof(T) * p.M * normed_wide(p.w.slabs);
     }
-    if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
+    assert(smem <= SKINNY_SMEM);
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, SKINNY_SMEM); /* the same always: see allow_smem */
     launch(kernel, dim3(all.first[GEMM_MOST_JOBS]), dim3(warps * WARP), smem, stream, all);
 }
 
@@ -242,11 +249,6 @@ static void skinny_of(const struct gemm_job *jobs, int n, const void *x, const s
         for_format(jobs->w->format, run);
 }
 
-/* A row's padding is what K lacks to a slab, and half of one. */
-static_assert(MOST_WARPS * 2 * GROUP * SUMS_WIDE * sizeof(float) + GEMM_NORM_BYTES +
-                      GEMM_SKINNY_ROWS * (SLAB + SLAB / 2) * 2 <=
-                  99 << 10,
-              "what the smallest of the devices has");
 static_assert(NORM_WARPS <= SUMS_WIDE, "the parts of a row's squares have room among the sums");
 
 void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,

@@ -173,8 +173,7 @@ static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
     static const struct room keys_or_values = {
         "keys or values", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
     void *memory;
-    const enum status status = room_device(&memory, bytes, &keys_or_values, err);
-    if (!status) cuda_must(cudaMemset(memory, 0, bytes), "clearing the cache");
+    const enum status status = room_zeros(&memory, bytes, &keys_or_values, err);
     *out = (uint8_t *)memory;
     return status;
 }

@@ -15,6 +15,14 @@ enum status room_device(void **out, size_t bytes, const struct room *room, struc
     return no_room(err, room->param, room->what, bytes, &left, room->way_out);
 }
 
+enum status room_zeros(void **out, size_t bytes, const struct room *room, struct err *err) {
+    const enum status status = room_device(out, bytes, room, err);
+    if (status || bytes == 0) return status;
+    cuda_must(cudaMemset(*out, 0, bytes), "clearing memory");
+    cuda_must(cudaStreamSynchronize(nullptr), "waiting for memory to be cleared");
+    return STATUS_OK;
+}
+
 enum status room_pinned(void **out, size_t bytes, const struct room *room, struct err *err) {
     *out = nullptr;
     if (bytes == 0 || cuda_took(cudaMallocHost(out, bytes))) return STATUS_OK;

@@ -15,6 +15,9 @@ struct room {
  * STATUS_USAGE, with *out NULL. */
 enum status room_device(void **out, size_t bytes, const struct room *room, struct err *err);
 enum status room_pinned(void **out, size_t bytes, const struct room *room, struct err *err);
+/* Memory of the device that holds zeros for every stream: a stream of ours would not wait for a
+ * cudaMemset, so this does. */
+enum status room_zeros(void **out, size_t bytes, const struct room *room, struct err *err);
 
 /* A stream or an event that could not be made at the start. */
 enum status room_made(cudaError_t error, const char *what, struct err *err);

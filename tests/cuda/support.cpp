@@ -30,8 +30,8 @@ void buffer::poison() {
 }
 
 void buffer::fill_from(const void *host) {
+    CUDA_OK(cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, test_stream()));
     finish();
-    CUDA_OK(cudaMemcpy(data, host, bytes, cudaMemcpyHostToDevice));
 }
 
 void buffer::copy_to(void *host) const {
@@ -49,7 +49,17 @@ cudaStream_t test_stream() {
     return stream;
 }
 
+/* The test ends with the words of a launch that was refused. The note of it goes, so that the next
+ * test launches again. */
 void finish() {
+    struct err err;
+    const bool failed = cuda_failure(&err);
+    if (failed) {
+        cuda_failure_open();
+        cuda_failure_close();
+        cudaGetLastError();
+    }
+    ck_assert_msg(!failed, "%s", err.message);
     CUDA_OK(cudaStreamSynchronize(test_stream()));
 }
 

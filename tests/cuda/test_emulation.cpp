@@ -20,7 +20,8 @@ struct given {
     float host[BROKEN_N];
 };
 
-static given prepare() {
+/* What is filled in the default stream is not there for the test's until somebody waits. */
+static given prepare(const char *name) {
     given g = {};
     for (int i = 0; i < BROKEN_N; i++) g.host[i] = (float)(i + 1);
     cudaMalloc((void **)&g.args.out, sizeof g.host);
@@ -29,6 +30,7 @@ static given prepare() {
     cudaMalloc((void **)&g.args.counter, sizeof(int));
     cudaMemcpy(g.args.in, g.host, sizeof g.host, cudaMemcpyHostToDevice);
     cudaMemset(g.args.counter, 0, sizeof(int));
+    if (strcmp(name, "host_fills_elsewhere") != 0) cudaDeviceSynchronize();
     return g;
 }
 
@@ -39,17 +41,18 @@ static void say_result(const float *out) {
 }
 
 static void run_kernel(const char *name) {
-    given g = prepare();
+    given g = prepare(name);
     static float heap[BROKEN_N];
     g.args.host = heap;
     broken_launch(name, g.args, test_stream());
+    cudaStreamSynchronize(test_stream());
     cudaMemcpy(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost);
     say_result(g.host);
 }
 
 /* What the host does wrong, and its right ways. */
 static void run_host(const char *name) {
-    given g = prepare();
+    given g = prepare(name);
     cudaStream_t other;
     cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
     float out[BROKEN_N] = {};
@@ -66,8 +69,15 @@ static void run_host(const char *name) {
     }
     size_t bytes = strcmp(name, "host_copies_too_much") == 0 ? sizeof out + 4 : sizeof out;
     static float large[2 * BROKEN_N];
-    cudaMemcpyAsync(large, g.args.out, bytes, cudaMemcpyDeviceToHost, waits);
-    if (strcmp(name, "host_does_not_wait") != 0) cudaStreamSynchronize(waits);
+    void *pinned;
+    cudaMallocHost(&pinned, sizeof out - 4);
+    if (strcmp(name, "host_fills_too_much") == 0)
+        cudaMemcpyAsync(pinned, g.args.out, bytes, cudaMemcpyDeviceToHost, waits);
+    if (strcmp(name, "host_reads_elsewhere") == 0)
+        cudaMemcpy(large, g.args.out, bytes, cudaMemcpyDeviceToHost);
+    else
+        cudaMemcpyAsync(large, g.args.out, bytes, cudaMemcpyDeviceToHost, waits);
+    if (!strstr("host_does_not_wait host_reads_elsewhere", name)) cudaStreamSynchronize(waits);
     say_result(large);
     cudaStreamSynchronize(test_stream());
     cudaStreamDestroy(other);
@@ -90,7 +100,7 @@ static void do_in_capture(const char *name, const given &g) {
 
 /* A graph that is launched twice, over what is there at the time of each launch. */
 static void run_graph(const char *name) {
-    given g = prepare();
+    given g = prepare(name);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec;
     cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal);
@@ -181,8 +191,11 @@ static const wrong kernels[] = {
 static const wrong hosts[] = {
     {"host_touches_device", ANY, "host touches device memory: "},
     {"host_copies_too_much", ANY, "cudaMemcpy: "},
+    {"host_fills_too_much", ANY, "508 pinned ones"},
     {"host_does_not_wait", ANY, NULL},
     {"host_other_stream", ANY, NULL},
+    {"host_fills_elsewhere", ANY, NULL},
+    {"host_reads_elsewhere", ANY, NULL},
     {"host_frees_early", ANY, "freed allocation"},
 };
 static const wrong graphs[] = {

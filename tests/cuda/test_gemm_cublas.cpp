@@ -1,6 +1,6 @@
 /* Products by cuBLAS, with functions of our own in the place of the library's: that it is loaded
- * when asked for and not before, that it is told the right shapes, and what happens where it is
- * not. */
+ * when asked for and not before, that it is told the right shapes, that each device has a handle of
+ * its own, and what happens where it is not there, or fails. */
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,15 +12,23 @@
 
 /* ---- the stand-in --------------------------------------------------------------------------- */
 
-static int looked_up, products;
+static int looked_up, products, fails_at; /* the product that fails; 0: none */
 static bool is_missing, is_broken;
 static cudaStream_t chosen, expected; /* NULL: one that the test does not know */
 
+/* A handle says which device it is for. */
+static int devices[MAX_RANKS];
 static cublasStatus_t create(cublasHandle_t *handle) {
-    *handle = reinterpret_cast<cublasHandle_t>(&looked_up);
+    int device;
+    CUDA_OK(cudaGetDevice(&device));
+    devices[device] = device;
+    *handle = reinterpret_cast<cublasHandle_t>(&devices[device]);
     return is_broken ? CUBLAS_STATUS_NOT_INITIALIZED : CUBLAS_STATUS_SUCCESS;
 }
-static cublasStatus_t set_stream(cublasHandle_t, cudaStream_t stream) {
+static cublasStatus_t set_stream(cublasHandle_t handle, cudaStream_t stream) {
+    int device;
+    CUDA_OK(cudaGetDevice(&device));
+    ck_assert_int_eq(*reinterpret_cast<int *>(handle), device);
     chosen = stream;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -40,7 +48,7 @@ static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperat
                               int lda, const void *b, cudaDataType b_type, int ldb,
                               const void *beta, void *c, cudaDataType c_type, int ldc,
                               cublasComputeType_t compute, cublasGemmAlgo_t) {
-    products++;
+    if (++products == fails_at) return CUBLAS_STATUS_NOT_INITIALIZED;
     ck_assert(chosen && (!expected || chosen == expected));
     ck_assert(ta == CUBLAS_OP_T && tb == CUBLAS_OP_N && compute == CUBLAS_COMPUTE_32F);
     const float before = *static_cast<const float *>(beta);
@@ -54,7 +62,8 @@ static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperat
             for (int l = 0; l < k; l++)
                 C[(size_t)(j * ldc + i)] += A[(size_t)(i * lda + l)] * B[(size_t)(j * ldb + l)];
     auto bytes = packed(dtype_of(c_type), C);
-    CUDA_OK(cudaMemcpy(c, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpyAsync(c, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, chosen));
+    CUDA_OK(cudaStreamSynchronize(chosen));
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -68,7 +77,7 @@ static void *find(const char *name) {
 }
 
 static void start(bool missing, bool broken) {
-    looked_up = products = 0;
+    looked_up = products = fails_at = 0;
     is_missing = missing, is_broken = broken;
     expected = test_stream();
     cublas_find_with(find);
@@ -77,8 +86,9 @@ static void start(bool missing, bool broken) {
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 /* A product of random float32 weights, against our own. */
-static void check(enum dtype act, int M, bool asked, bool float_out, enum gemm_format format) {
-    int N = 19, K = 33;
+static void check(enum dtype act, int M, int K, bool asked, bool float_out,
+                  enum gemm_format format) {
+    const int N = 19;
     uint64_t state = 4;
     buffer rows(random_vector(&state, (size_t)(N * K)));
     buffer x(packed(act, random_vector(&state, (size_t)(M * K))));
@@ -105,18 +115,19 @@ static void check(enum dtype act, int M, bool asked, bool float_out, enum gemm_f
 START_TEST(it_is_used_when_asked_for) {
     for (enum dtype act : activation_types) {
         start(false, false);
-        check(act, 3, true, false, GEMM_ROWS);
-        check(act, 20, true, true, GEMM_ROWS);
-        ck_assert_int_eq(products, 2);
-        ck_assert_int_eq(looked_up, 3); /* once for each function */
+        check(act, 3, 64, true, false, GEMM_ROWS);
+        check(act, 20, 128, true, true, GEMM_ROWS);
+        ck_assert_int_eq(products, act == DTYPE_F32 ? 2 : 1); /* 3 rows are for a kernel of ours */
+        ck_assert_int_eq(looked_up, 3);                       /* once for each function */
     }
 }
 END_TEST
 
 START_TEST(it_is_not_touched_unless_asked_for) {
     start(false, false);
-    check(DTYPE_BF16, 3, false, false, GEMM_16);
-    check(DTYPE_F32, 3, false, false, GEMM_FLOAT);
+    check(DTYPE_BF16, 3, 64, false, false, GEMM_16);
+    check(DTYPE_F32, 3, 64, false, false, GEMM_FLOAT);
+    check(DTYPE_BF16, 20, 33, true, false, GEMM_16); /* no whole slabs */
     ck_assert_int_eq(looked_up, 0);
 }
 END_TEST
@@ -124,10 +135,29 @@ END_TEST
 START_TEST(without_it_products_are_ours) {
     for (bool broken : {false, true}) {
         start(!broken, broken);
-        check(DTYPE_BF16, 3, true, false, GEMM_16);
-        check(DTYPE_F32, 3, true, false, GEMM_FLOAT);
+        check(DTYPE_BF16, 3, 64, true, false, GEMM_16);
+        check(DTYPE_F32, 3, 64, true, false, GEMM_FLOAT);
         ck_assert_int_eq(products, 0);
     }
+}
+END_TEST
+
+START_TEST(each_device_has_its_own) {
+    setenv("CUDA_EMU_DEVICES", "2", 1);
+    int n = 0;
+    CUDA_OK(cudaGetDeviceCount(&n));
+    start(false, false);
+    ck_assert(cublas_open());
+    for (int device = n > 1 ? 1 : 0; device >= 0; device--) {
+        CUDA_OK(cudaSetDevice(device));
+        ck_assert(cublas_open());
+        uint64_t state = 4;
+        buffer x(packed(DTYPE_BF16, random_vector(&state, 64))), y(4);
+        cublas_product(DTYPE_BF16, y.data, x.data, x.data, 1, 1, 64, true, false, test_stream());
+        finish();
+    }
+    ck_assert_int_eq(products, n > 1 ? 2 : 1);
+    unsetenv("CUDA_EMU_DEVICES");
 }
 END_TEST
 
@@ -190,8 +220,8 @@ static floats run_cuda(bool free_order, enum dtype act, enum dtype type, int M, 
     return y;
 }
 
-/* Of few rows our kernel reads the library's rows, where they are whole slabs: 128 are, 48 are not.
- * Of many the library multiplies. What comes out is near. */
+/* The library multiplies many rows by matrices whose rows are whole slabs: 128 are, 48 are not. Of
+ * few rows our kernel reads the library's rows. What comes out is near. */
 static void check_ops(enum dtype act, enum dtype type, int M, int expected_products) {
     start(false, false);
     expected = nullptr;
@@ -212,17 +242,44 @@ static void check_ops(enum dtype act, enum dtype type, int M, int expected_produ
 
 START_TEST(a_backend_uses_it_for_floats) {
     for (enum dtype act : {DTYPE_F16, DTYPE_BF16}) {
-        check_ops(act, DTYPE_F32, 5, 1);
-        check_ops(act, DTYPE_BF16, 16, 1);
-        check_ops(act, DTYPE_F16, 17, 5);
-        check_ops(act, DTYPE_F32, B_ROWS, 5);
+        check_ops(act, DTYPE_F32, 5, 0);
+        check_ops(act, DTYPE_BF16, 16, 0);
+        check_ops(act, DTYPE_F16, 17, 4);
+        check_ops(act, DTYPE_F32, B_ROWS, 4);
     }
 }
 END_TEST
 
 START_TEST(a_backend_does_not_use_it_for_others) {
-    check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 1);   /* the one of 48 columns is kept in float32 */
+    check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 0);
     check_ops(DTYPE_F32, DTYPE_F32, B_ROWS, 0); /* as much memory between ops as there is */
+}
+END_TEST
+
+/* What fails is the device, for all that the host can tell: it is noted, nothing is multiplied any
+ * more, and the process lives to tell. */
+START_TEST(a_failure_is_the_device_s) {
+    struct backend *b;
+    struct err err;
+    start(false, false);
+    expected = nullptr;
+    ck_assert_int_eq(open_backend_of(&b, DTYPE_BF16, true, &err), STATUS_OK);
+    float *rows = static_cast<float *>(b->ops->buffer_new(b, B_ROWS * B_K * 2));
+    struct matrix *w;
+    const floats zeros(B_K * B_K, 0.0f);
+    ck_assert_int_eq(
+        b->ops->matrix_new(b, &w, DTYPE_F32, B_K, B_K, zeros.data(), MATRIX_AS_FILED, &err),
+        STATUS_OK);
+    fails_at = 2;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(b->ops->failed(b, &err), i > 1);
+        b->ops->matmul_add(b, rows, rows, w, B_ROWS);
+    }
+    ck_assert_ptr_nonnull(strstr(err.message, "The GPU has failed: a product of cuBLAS"));
+    ck_assert_int_eq(products, 2);
+    b->ops->matrix_free(b, w);
+    b->ops->buffer_free(b, rows, B_ROWS * B_K * 2);
+    backend_close(b);
 }
 END_TEST
 
@@ -247,8 +304,10 @@ int main() {
     tcase_add_test(cases, it_is_used_when_asked_for);
     tcase_add_test(cases, it_is_not_touched_unless_asked_for);
     tcase_add_test(cases, without_it_products_are_ours);
+    tcase_add_test(cases, each_device_has_its_own);
     tcase_add_test(cases, a_backend_uses_it_for_floats);
     tcase_add_test(cases, a_backend_does_not_use_it_for_others);
+    tcase_add_test(cases, a_failure_is_the_device_s);
     tcase_add_test(cases, a_backend_says_that_it_is_not_there);
     suite_add_tcase(suite, cases);
     return suite_main(suite);

@@ -149,6 +149,30 @@ START_TEST(products_that_are_joined_share_a_norm) {
 }
 END_TEST
 
+/* A launch with less shared memory comes between a recording and its replay. */
+START_TEST(a_recorded_norm_keeps_its_memory) {
+    const int K = 4096, N = 16, M = 8;
+    matrix_on_device w(kinds[2], DTYPE_BF16, make_rows(kinds[2], N, K, 1));
+    uint64_t state = 9;
+    buffer gain(random_vector(&state, K)), x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K)));
+    buffer y((size_t)(M * N) * 2);
+    const struct norm norm = {gain.as<float>(), EPSILON};
+    const struct gemm_job job = {&w.w, y.data};
+    const auto want = multiplied(&job, x, &norm, M);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_OK(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
+    gemm_many(&job, 1, x.data, &norm, M, test_stream());
+    CUDA_OK(cudaStreamEndCapture(test_stream(), &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    multiplied(&job, x, &norm, M - 1);
+    CUDA_OK(cudaGraphLaunch(exec, test_stream()));
+    ck_assert(y.read<uint8_t>() == want);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+}
+END_TEST
+
 /* One request's NaN is not another's. */
 START_TEST(a_nan_stays_in_its_row) {
     const int K = 128, N = 20, M = 6;
@@ -191,6 +215,7 @@ int main() {
     tcase_add_test(pairs, only_matrices_that_are_alike_are_a_pair);
     tcase_add_loop_test(norms, a_norm_has_the_bits_of_its_own_kernel, 0, N_FORMATS);
     tcase_add_test(norms, products_that_are_joined_share_a_norm);
+    tcase_add_test(norms, a_recorded_norm_keeps_its_memory);
     tcase_add_test(norms, a_nan_stays_in_its_row);
     tcase_add_test(norms, a_norm_is_taken_as_far_as_it_fits);
     for (TCase *cases : {pairs, norms}) {

@@ -101,29 +101,37 @@ START_TEST(arguments_depend_on_bucket_and_class_alone) {
 }
 END_TEST
 
-/* Room is for whole classes, and at most twice what is wanted. */
+/* Room is for whole classes, and at most twice what is wanted. Returns it. */
+static int check_class(world *w, const decode_step &d) {
+    const int rows = d.step.M;
+    w->upload(d, 0);
+    const int wanted = w->work.plan.n_items;
+    w->upload(d, rows);
+    const int room = w->work.plan.n_items;
+    ck_assert(room >= wanted && room <= w->work.most_items);
+    ck_assert(room == rows || room < 2 * wanted || room == w->work.most_items);
+    ck_assert(room % rows == 0 || room == w->work.most_items);
+    const auto items =
+        numbers((const int32_t *)w->work.items, room * (int)sizeof *w->work.items / 4);
+    for (int i = 0; i < room; i++) {
+        struct attention_item item;
+        memcpy(&item, items.data() + (size_t)i * sizeof item / 4, sizeof item);
+        ck_assert(i < wanted ? item.rows == 1 : item.rows == 0);
+    }
+    return room;
+}
+
 START_TEST(classes_hold_their_plans) {
     world w;
     uint64_t state = 2;
+    decode_step d;
     for (const int rows : {1, 2, 4, 8, 16})
         for (int last = 0; last < CONTEXT; last += 511) {
-            decode_step d;
             draw(&d, rows, last, CONTEXT / B, &state);
-            w.upload(d, 0);
-            const int wanted = w.work.plan.n_items;
-            w.upload(d, rows);
-            const int room = w.work.plan.n_items;
-            ck_assert(room >= wanted && room <= w.work.most_items);
-            ck_assert(room == rows || room < 2 * wanted || room == w.work.most_items);
-            ck_assert(room % rows == 0 || room == w.work.most_items);
-            const auto items =
-                numbers((const int32_t *)w.work.items, room * (int)sizeof *w.work.items / 4);
-            for (int i = 0; i < room; i++) {
-                struct attention_item item;
-                memcpy(&item, items.data() + (size_t)i * sizeof item / 4, sizeof item);
-                ck_assert(i < wanted ? item.rows == 1 : item.rows == 0);
-            }
+            check_class(&w, d);
         }
+    for (int32_t &position : d.position) position = CONTEXT - 1;
+    ck_assert_int_eq(check_class(&w, d), w.work.most_items); /* the class would have more */
 }
 END_TEST
 
@@ -320,6 +328,51 @@ START_TEST(a_refusal_ends_recording) {
 }
 END_TEST
 
+/* ---- the backend ---------------------------------------------------------------------------- */
+
+struct backend_world {
+    struct backend *b;
+    struct kv_cache *cache;
+    int calls = 0;
+    backend_world() {
+        struct backend_config config = {1, nullptr, MOST_SEQS, 16, DTYPE_BF16};
+        config.max_seqs = config.graph_rows = MOST_SEQS;
+        config.max_context = CONTEXT;
+        config.heads = H;
+        const struct kv_config kv = {1, G, D, 6000, B, DTYPE_BF16};
+        struct err err;
+        ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
+        ck_assert_msg(b->ops->kv_new(b, &cache, &kv, &err) == STATUS_OK, "%s", err.message);
+    }
+    ~backend_world() {
+        b->ops->kv_free(b, cache);
+        backend_close(b);
+    }
+    static void pass(void *arg, const struct step *step) {
+        auto *w = static_cast<backend_world *>(arg);
+        w->calls++;
+        w->b->ops->step_begin(w->b, step, w->cache);
+    }
+    /* Runs steps of so many rows up to a position, and returns how often the pass was queued. */
+    int run(int rows, int last, uint64_t *state) {
+        decode_step d;
+        draw(&d, rows, last, CONTEXT / B, state);
+        const int before = calls;
+        b->ops->run(b, &d.step, cache, pass, this);
+        return calls - before;
+    }
+};
+
+/* Contexts of one class share a graph, those of another have their own. */
+START_TEST(a_longer_context_is_another_graph) {
+    backend_world w;
+    uint64_t state = 5;
+    for (const int last : {500, CONTEXT - 1})
+        for (int i = 0; i < 4; i++) ck_assert_int_eq(w.run(1, last - i, &state), i < 2);
+    ck_assert_int_eq(w.run(1, 300, &state), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_graph");
     TCase *steps = tcase_create("steps"), *kept = tcase_create("graphs");
@@ -334,6 +387,7 @@ int main(void) {
     tcase_add_test(kept, the_graph_used_longest_ago_goes);
     tcase_add_test(kept, a_launch_without_memory_is_plain);
     tcase_add_test(kept, a_refusal_ends_recording);
+    tcase_add_test(kept, a_longer_context_is_another_graph);
     suite_add_tcase(suite, kept);
     return suite_main(suite);
 }

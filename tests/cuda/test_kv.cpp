@@ -26,7 +26,8 @@ struct mirrored {
         device = static_cast<uint8_t *>(memory);
         now.resize(n);
         for (uint8_t &byte : now) byte = (uint8_t)random_u32(state);
-        CUDA_OK(cudaMemcpy(device, now.data(), n, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaMemcpyAsync(device, now.data(), n, cudaMemcpyHostToDevice, test_stream()));
+        finish();
     }
     void check(const char *what) const {
         bytes found(now.size());

@@ -1,6 +1,7 @@
 /* Blocks to the host's memory and back: byte for byte, whatever is queued around them, in lists
  * longer than a stage and a launch, over several slabs, while slots and blocks go to others at
  * once. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/swap.cuh"
@@ -92,8 +93,8 @@ static const struct kv_config configs[] = {
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
-START_TEST(blocks_come_back_as_they_were) {
-    world w(configs[_i], 1 << 20);
+static void check_that_blocks_come_back(const struct kv_config &config) {
+    world w(config, 1 << 20);
     w.out({4, 0, 7}, {2, 3, 0});
     w.write(4), w.write(0), w.write(7); /* others have them at once */
     w.check("out");
@@ -105,12 +106,16 @@ START_TEST(blocks_come_back_as_they_were) {
     kv_swap_arrive(nullptr, w.swap);
     w.check("nothing");
 }
+
+START_TEST(blocks_come_back_as_they_were) {
+    check_that_blocks_come_back(configs[_i]);
+}
 END_TEST
 
 /* Slots and blocks change hands while copies are under way: what was in a slot goes to a block, the
  * slot to another block, the first block to a third slot. */
-START_TEST(all_is_in_the_order_of_the_calls) {
-    world w(configs[_i], 1 << 20);
+static void check_the_order_of_calls(const struct kv_config &config) {
+    world w(config, 1 << 20);
     w.write(5);
     w.out({5}, {0});
     w.write(5);
@@ -125,17 +130,38 @@ START_TEST(all_is_in_the_order_of_the_calls) {
     w.write(2);
     w.check("one after the other");
 }
+
+START_TEST(all_is_in_the_order_of_the_calls) {
+    check_the_order_of_calls(configs[_i]);
+}
 END_TEST
 
 /* A block that was written by a step before is brought back over what that step has written. */
-START_TEST(what_comes_waits_for_the_steps_before) {
-    world w(configs[_i], 1 << 20);
+static void check_that_what_comes_waits(const struct kv_config &config) {
+    world w(config, 1 << 20);
     w.out({5}, {0});
     finish();
     w.write(6);
     w.in({0}, {6});
     kv_swap_arrive(nullptr, w.swap);
     w.check("after the step");
+}
+
+START_TEST(what_comes_waits_for_the_steps_before) {
+    check_that_what_comes_waits(configs[_i]);
+}
+END_TEST
+
+/* The emulation's streams run as late as they may, or now and then at once, copies before the steps
+ * and after them. */
+START_TEST(neither_stream_need_be_the_slower_one) {
+    setenv("CUDA_EMU_LAZY", "random", 1);
+    for (int i = 0; i < 2; i++) {
+        check_that_blocks_come_back(configs[0]);
+        check_the_order_of_calls(configs[0]);
+        check_that_what_comes_waits(configs[0]);
+    }
+    unsetenv("CUDA_EMU_LAZY");
 }
 END_TEST
 
@@ -157,10 +183,10 @@ START_TEST(lists_may_be_longer_than_a_stage) {
 }
 END_TEST
 
-/* Slabs of two blocks, stages of one. */
+/* Slabs of two blocks, stages of one and of four. */
 START_TEST(slabs_are_taken_as_they_are_wanted) {
     const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 512 bytes a block */
-    world w(config, 5 * 512 + 100, {1200, 600});
+    world w(config, 5 * 512 + 100, {1200, _i ? 2100u : 600u});
     ck_assert_int_eq(w.n_slots, 5);
     w.out({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4});
     for (int32_t b = 0; b < 5; b++) w.write(b);
@@ -177,8 +203,9 @@ int main(void) {
     tcase_add_loop_test(core, blocks_come_back_as_they_were, 0, N_CONFIGS);
     tcase_add_loop_test(core, all_is_in_the_order_of_the_calls, 0, N_CONFIGS);
     tcase_add_loop_test(core, what_comes_waits_for_the_steps_before, 0, N_CONFIGS);
+    tcase_add_test(core, neither_stream_need_be_the_slower_one);
     tcase_add_test(core, lists_may_be_longer_than_a_stage);
-    tcase_add_test(core, slabs_are_taken_as_they_are_wanted);
+    tcase_add_loop_test(core, slabs_are_taken_as_they_are_wanted, 0, 2);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -12,8 +12,8 @@
  *   CUDA_EMU_ORDER   fifo, lifo or random (the default): which thread and block runs next
  *   CUDA_EMU_SEED    of the random order; 1 unless given
  *   CUDA_EMU_DEVICES how many there are, which share their memory; 1 unless given
- *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow
- *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
+ *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow; random: one or the
+ * other CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
  *   CUDA_EMU_BREAK   which call fails (failure.cpp)
  */
@@ -52,7 +52,7 @@ struct turn {
 
 enum class order { FIFO, LIFO, RANDOM };
 order running_order();
-bool streams_are_lazy();
+bool stream_runs_now(); /* when it gets something to do */
 unsigned random_below(unsigned n);
 int architecture();
 /* Of the calls that know how to fail. */
@@ -134,6 +134,8 @@ range dynamic_window(); /* that, and what a larger request would get */
 using work = std::function<void()>;
 cudaError_t enqueue(cudaStream_t stream, work what);
 void run_all_streams();
+/* Is what the stream gets written down? */
+bool in_capture(cudaStream_t stream);
 /* For calls that a stream under capture forbids. */
 bool refuse_in_capture(const char *what);
 cudaError_t set_error(cudaError_t error);

@@ -106,8 +106,12 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
         return set_error(cudaErrorInvalidValue);
     }
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
-    return enqueue(config.stream,
-                   [config, kernel, body, early] { run_grid(config, kernel, body, early); });
+    const bool recorded = in_capture(config.stream);
+    return enqueue(config.stream, [config, kernel, body, early, recorded] {
+        if (recorded && config.dynamicSmemBytes > shared_limit(kernel))
+            report("graph", "a kernel was recorded with more shared memory than it is allowed now");
+        run_grid(config, kernel, body, early);
+    });
 }
 
 } // namespace emu

@@ -68,9 +68,9 @@ order running_order() {
     return chosen;
 }
 
-bool streams_are_lazy() {
-    static const bool lazy = atoi(setting("CUDA_EMU_LAZY", "1"));
-    return lazy;
+bool stream_runs_now() {
+    const char *lazy = setting("CUDA_EMU_LAZY", "1");
+    return strcmp(lazy, "random") == 0 ? random_below(2) == 0 : atoi(lazy) == 0;
 }
 
 int architecture() {

@@ -1,7 +1,10 @@
 /* The CUDA runtime's calls on devices and memory. Host threads take turns. */
+#include <iterator>
 #include <map>
+#include <memory>
 #include <stdio.h>
 #include <stdlib.h>
+#include <vector>
 
 #include "include/emu_memory.h"
 #include "internal.h"
@@ -26,6 +29,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
         return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorUnknown:
+        return "cudaErrorUnknown";
     default:
         return "a CUDA error";
     }
@@ -186,17 +191,45 @@ cudaError_t cudaFreeHost(void *memory) {
     return cudaSuccess;
 }
 
+/* The piece of pinned memory that an address is in, or nothing. */
+static range pinned_at(const void *p) {
+    turn mine;
+    auto after = pinned.upper_bound(const_cast<void *>(p));
+    if (after == pinned.begin()) return {};
+    const auto &[start, bytes] = *std::prev(after);
+    const range piece{static_cast<char *>(start), static_cast<char *>(start) + bytes};
+    return piece.has(p) ? piece : range{};
+}
+
+static bool pinned_has_all(const void *p, size_t bytes) {
+    const range piece = pinned_at(p);
+    if (!piece.start || piece.has_all(p, bytes)) return true;
+    report("cudaMemcpy", "%zu bytes at offset %td of %td pinned ones", bytes,
+           static_cast<const char *>(p) - piece.start, piece.end - piece.start);
+    return false;
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
     if (cudaError_t error = call_fails(EMU_COPY)) return error;
+    if (!pinned_has_all(to, bytes) || !pinned_has_all(from, bytes))
+        return set_error(cudaErrorInvalidValue);
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
+/* To the host it waits until all is there. To the device it may return when ordinary memory has
+ * been read, and the device has nothing yet. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+    turn mine;
     if (refuse_in_capture("cudaMemcpy")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
-    device_copy(to, from, bytes);
-    return cudaSuccess;
+    if (is_device_memory(to) && !is_device_memory(from) && !pinned_at(from).start) {
+        const char *read = static_cast<const char *>(from);
+        const auto taken = std::make_shared<std::vector<char>>(read, read + bytes);
+        return enqueue(nullptr, [=] { device_copy(to, taken->data(), bytes); });
+    }
+    enqueue(nullptr, [=] { device_copy(to, from, bytes); });
+    return is_device_memory(to) && is_device_memory(from) ? cudaSuccess
+                                                          : cudaStreamSynchronize(nullptr);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
@@ -204,9 +237,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 
+/* Nobody waits for it. */
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
     if (refuse_in_capture("cudaMemset")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
-    device_fill(to, value, bytes);
-    return cudaSuccess;
+    return enqueue(nullptr, [=] { device_fill(to, value, bytes); });
 }

@@ -2,9 +2,10 @@
  *
  * A stream is a queue of work that nobody has done yet. It is done when the host waits: for the
  * stream, for an event in it, for the device. So a host that reads without waiting reads what was
- * there before. Work in the legacy default stream waits for all others. An event is done when its
- * place in a queue has been passed; a stream that waits for one runs the other queue that far and
- * no further, for what comes behind may wait for this one.
+ * there before. The legacy default stream, in which cudaMemset and cudaMemcpy work, and all streams
+ * that were not made non-blocking wait for one another; a non-blocking one knows nothing of it. An
+ * event is done when its place in a queue has been passed; a stream that waits for one runs the
+ * other queue that far and no further, for what comes behind may wait for this one.
  *
  * Under capture, work is written down instead and belongs to the graph; a launch of the graph
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
@@ -22,6 +23,7 @@ using namespace emu;
 struct CUstream_st {
     std::deque<work> queue;
     bool running = false, capturing = false;
+    bool alone = false;   /* non-blocking */
     bool invalid = false; /* the capture was: it did what it may not */
     std::vector<work> recorded;
 };
@@ -71,6 +73,17 @@ static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t
     stream->running = false;
 }
 
+/* Those that wait for one another with this one, which is not non-blocking. */
+static void run_others(const CUstream_st *stream) {
+    for (CUstream_st *other : streams)
+        if (stream == &default_stream ? other != stream && !other->alone : other == &default_stream)
+            run(other);
+}
+
+bool in_capture(cudaStream_t stream) {
+    return stream_of(stream)->capturing;
+}
+
 void run_all_streams() {
     turn mine;
     for (CUstream_st *stream : streams) run(stream);
@@ -88,13 +101,11 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
         stream->recorded.push_back(std::move(what));
         return cudaSuccess;
     }
-    if (stream == &default_stream) {
-        if (refuse_in_capture("work in the default stream"))
-            return cudaErrorStreamCaptureUnsupported;
-        run_all_streams();
-    }
+    if (stream == &default_stream && refuse_in_capture("work in the default stream"))
+        return cudaErrorStreamCaptureUnsupported;
+    if (!stream->alone) run_others(stream);
     stream->queue.push_back(std::move(what));
-    if (!streams_are_lazy()) run(stream);
+    if (stream_runs_now()) run(stream);
     return cudaSuccess;
 }
 
@@ -113,9 +124,10 @@ bool refuse_in_capture(const char *what) {
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     turn mine;
     *out = new CUstream_st;
+    (*out)->alone = flags & cudaStreamNonBlocking;
     streams.insert(*out);
     return cudaSuccess;
 }

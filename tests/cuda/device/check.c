@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST_TESTS = 256 };
+enum { MOST_TESTS = 256, MOST_FIXTURES = 4 };
 
 /* One suite is all that a program has. */
 struct test {
@@ -17,6 +17,8 @@ struct Suite {
     const char *name;
     struct test tests[MOST_TESTS];
     int n, run, failed;
+    void (*setup[MOST_FIXTURES])(void), (*teardown[MOST_FIXTURES])(void);
+    int n_fixtures;
     jmp_buf leave;
 };
 static struct Suite the_suite;
@@ -45,6 +47,13 @@ void suite_add_tcase(Suite *suite, TCase *cases) {
 
 void tcase_set_timeout(TCase *cases, double seconds) {
     (void)cases, (void)seconds;
+}
+
+void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void)) {
+    (void)cases;
+    if (the_suite.n_fixtures == MOST_FIXTURES) abort();
+    the_suite.setup[the_suite.n_fixtures] = setup;
+    the_suite.teardown[the_suite.n_fixtures++] = teardown;
 }
 
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to) {
@@ -82,12 +91,30 @@ static void run_test(Suite *suite, const TTest *test, int i) {
     fflush(stdout);
 }
 
-void srunner_run_all(SRunner *runner, enum print_output output) {
-    (void)output;
-    Suite *suite = runner->suite;
+/* Calls fixtures; false where one fails. */
+static bool call_all(Suite *suite, void (*const *fixtures)(void)) {
+    if (setjmp(suite->leave)) {
+        suite->failed++;
+        return false;
+    }
+    for (int i = 0; i < suite->n_fixtures; i++)
+        if (fixtures[i]) fixtures[i]();
+    return true;
+}
+
+static void run_tests(Suite *suite) {
     for (int t = 0; t < suite->n; t++)
         for (int i = suite->tests[t].from; i < suite->tests[t].to; i++)
             run_test(suite, suite->tests[t].test, i);
+}
+
+void srunner_run_all(SRunner *runner, enum print_output output) {
+    (void)output;
+    Suite *suite = runner->suite;
+    if (call_all(suite, suite->setup)) {
+        run_tests(suite);
+        call_all(suite, suite->teardown);
+    }
     printf("%s: Checks: %d, Failures: %d\n", suite->name, suite->run, suite->failed);
 }
 

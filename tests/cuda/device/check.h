@@ -25,6 +25,8 @@ Suite *suite_create(const char *name);
 TCase *tcase_create(const char *name);
 void suite_add_tcase(Suite *suite, TCase *cases);
 void tcase_set_timeout(TCase *cases, double seconds); /* the caller of the program has one */
+/* The one suite's: before its first test and after its last. */
+void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void));
 void tcase_add_test(TCase *cases, const TTest *test);
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to);
 SRunner *srunner_create(Suite *suite);

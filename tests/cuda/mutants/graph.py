@@ -25,8 +25,7 @@ MUTANTS = [
     ("backend.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
     ("backend.cu", "    cuda->laid_out = false;\n", ""),
     ("backend.cu", "    if (cuda->laid_out) return;\n", ""),
-    ("backend.cu", "{rows, cuda->attention.plan.n_items, step->sampled, cache};", "{rows, 0, step->sampled, cache};",
-     "contexts of the suite of engines are all of the first class, and the other suite makes keys itself"),
+    ("backend.cu", "{rows, cuda->attention.plan.n_items, step->sampled, cache};", "{rows, 0, step->sampled, cache};"),
     # where a step's numbers lie
     ("step.cu", "at->slot = put(to, step->slot, M, M + more, -1);", "at->slot = put(to, step->slot, M, M + more, 0);"),
     ("step.cu", "at->position = put(to, step->position, M, M + more, -1);", "at->position = put(to, step->position, M, M + more, 0);"),
@@ -37,7 +36,7 @@ MUTANTS = [
     ("step.cu", "items[i].sequence *= stride;", "items[i].sequence *= stride > 0;"),
     ("step.cu", "at[m] = s * stride;", "at[m] = s * (stride > 0);"),
     ("step.cu", "at[i] = from++;", "at[i] = from;"),
-    ("step.cu", "    memory->turn = (turn + 1) % MAX_IN_FLIGHT;\n", ""),
+    ("step.cu", "    memory->turn = (turn + 1) % MAX_IN_FLIGHT;\n", "", "one piece is enough, and the host waits"),
     ("step.cu", "cuda_must(cudaEventSynchronize(memory->copied[turn]), \"waiting for a step's copy\");", ";",
      "who submits has waited for the step that had the piece before: what the wait would find is the caller's mistake"),
     ("attention_work.cu", "    for (int i = plan->n_items; i < room; i++) items[i] = {};\n", ""),

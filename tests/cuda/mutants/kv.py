@@ -1,8 +1,9 @@
 """Mutants of moving blocks of the cache; tests/cuda_mutate.py says what the names mean."""
-UNITS = ["kv"]
+UNITS = ["kv", "room"]
 PROGRAMS = ["kv", "swap"]
 
 MUTANTS = [
+    ("room.cu", 'cuda_must(cudaStreamSynchronize(nullptr), "waiting for memory to be cleared");', ";"),
     ("kv.cu", "const bool is_value = y >= sizes.L;", "const bool is_value = y > sizes.L;"),
     ("kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i + N < sizes.block_bytes; i += MOVE_THREADS * N"),
     ("kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i <= sizes.block_bytes; i += MOVE_THREADS * N"),
