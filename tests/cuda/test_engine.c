@@ -14,7 +14,7 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-enum { LENGTH = 640, ASKED = 4, LEARNT_BLOCK = 16 };
+enum { LENGTH = 640, ASKED = 4, CLIENTS = 8, LEARNT_BLOCK = 16 };
 
 struct variety {
     enum dtype dtype;
@@ -97,12 +97,12 @@ static void check_same_tokens(const struct request_set *cpu, const struct reques
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* The requests from `first` on at once, several times. The long one is number 0. */
+/* The requests from `first` on at once, some several times. The long one is number 0. */
 static void run_mixed(const struct request_set *set, int first, const struct setting *setting,
                       struct tally *tally) {
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
-    for (int i = 0; i < MOST_CLIENTS; i++)
+    for (int i = 0; i < CLIENTS; i++)
         run_add(run, &set->asked[first + i % (set->n_asked - first)]);
     run_stepped(run);
     run_close(run);

@@ -87,7 +87,7 @@ unsigned random_below(unsigned n) {
     state ^= state >> 12;
     state ^= state << 25;
     state ^= state >> 27;
-    return (unsigned)(state * 0x2545f4914f6cdd1dull >> 33) % n;
+    return (unsigned)((state * 0x2545f4914f6cdd1dull >> 32) * n >> 32);
 }
 
 } // namespace emu
