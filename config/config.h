@@ -211,10 +211,12 @@ struct options {
     const char *log_level;  /* debug | info | warning | error */
     const char *log_format; /* text | json */
     const char *config;     /* YAML file */
-    /* run, bench, tokenize */
+    /* run, batch, bench */
     bool chat;                /* run: a conversation from the terminal */
     int max_tokens;           /* run */
     double temperature;       /* run */
+    const char *input_file;   /* batch: requests, one a line */
+    const char *output_file;  /* batch: their answers */
     const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */
     const char *bench_batch;  /* bench: batch sizes, e.g. "1,2,4,8,16" */
     int bench_generate;       /* bench: tokens decoded by each sequence */

@@ -45,16 +45,9 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
                    parse->command->name, shown, name, parse->command->name);
 }
 
-/* Takes argv[*at], a flag, and its value, which may be the next argument. */
-static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
-    const char *name = argv[*at] + 2;
-    size_t length = strcspn(name, "=");
-    const char *value = name[length] ? name + length + 1 : NULL;
-    bool negated;
-    int index = option_find(name, length, &negated);
-    if (index < 0 || !(option_table[index].commands & parse->command->bit)) {
-        return unknown_flag(parse, name, length);
-    }
+/* Takes an option's value, which may be the next argument. */
+static enum status read_value(struct parse *parse, int index, bool negated, const char *value,
+                              int argc, char **argv, int *at) {
     const struct option *option = &option_table[index];
     if (negated && value) {
         return err_set(parse->err, STATUS_USAGE, option->name,
@@ -69,6 +62,28 @@ static enum status read_flag(struct parse *parse, int argc, char **argv, int *at
                        option->metavar ? option->metavar : option->choices, option->name);
     }
     return keep(parse, index, SOURCE_FLAG, value, negated);
+}
+
+/* Takes argv[*at], a flag, and its value. */
+static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
+    const char *name = argv[*at] + 2;
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] ? name + length + 1 : NULL;
+    bool negated;
+    int index = option_find(name, length, &negated);
+    if (index < 0 || !(option_table[index].commands & parse->command->bit)) {
+        return unknown_flag(parse, name, length);
+    }
+    return read_value(parse, index, negated, value, argc, argv, at);
+}
+
+/* Takes argv[*at], a dash and a letter, and its value. */
+static enum status read_letter(struct parse *parse, int argc, char **argv, int *at) {
+    const char *flag = argv[*at];
+    int index = flag[2] ? -1 : option_find_letter(flag[1], parse->command->bit);
+    if (index >= 0) return read_value(parse, index, false, NULL, argc, argv, at);
+    return err_set(parse->err, STATUS_USAGE, NULL,
+                   "%s is no flag: flags begin with two dashes, and -- ends them", flag);
 }
 
 static enum status add_argument(struct parse *parse, const char *text) {
@@ -102,9 +117,7 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
         } else if (flags && strncmp(argv[i], "--", 2) == 0) {
             status = read_flag(parse, argc, argv, &i);
         } else if (flags && argv[i][0] == '-' && argv[i][1]) {
-            status =
-                err_set(parse->err, STATUS_USAGE, NULL,
-                        "%s is no flag: flags begin with two dashes, and -- ends them", argv[i]);
+            status = read_letter(parse, argc, argv, &i);
         } else {
             status = add_argument(parse, argv[i]);
         }
@@ -206,6 +219,10 @@ static enum status check_whole(struct parse *parse) {
                            command->name, options->model, options->arguments[0]);
         }
         options->model = options->arguments[0];
+    }
+    if (command->bit == COMMAND_BATCH && !(options->input_file && options->output_file)) {
+        return err_set(parse->err, STATUS_USAGE, options->input_file ? "output-file" : "input-file",
+                       "batch needs a file of requests and one for their answers: -i FILE -o FILE");
     }
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit == COMMAND_VERSION) return STATUS_OK;

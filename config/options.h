@@ -30,6 +30,7 @@ enum {
     COMMAND_INSPECT = 1 << 3,
     COMMAND_TOKENIZE = 1 << 4,
     COMMAND_VERSION = 1 << 5,
+    COMMAND_BATCH = 1 << 6,
 };
 
 struct command {
@@ -65,6 +66,9 @@ const struct command *command_find(const char *name);
 /* The row of the option that `name[length]` names, '_' counting as '-', or -1. A boolean is also
  * found by "no-" and its name; *negated says so. */
 int option_find(const char *name, size_t length, bool *negated);
+
+/* The row of a command's option that has the letter as its short flag, or -1. */
+int option_find_letter(char letter, unsigned command);
 
 /* Appends the environment variable of an option, e.g. PENSTOCK_MAX_MODEL_LEN. */
 void option_variable(const struct option *option, struct buf *out);

@@ -33,6 +33,20 @@ int option_find(const char *name, size_t length, bool *negated) {
     return -1;
 }
 
+int option_find_letter(char letter, unsigned command) {
+    static const struct {
+        char letter;
+        const char *name;
+    } letters[] = {{'i', "input-file"}, {'o', "output-file"}};
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++) {
+        bool negated;
+        if (letters[i].letter != letter) continue;
+        int index = option_find(letters[i].name, strlen(letters[i].name), &negated);
+        return index >= 0 && option_table[index].commands & command ? index : -1;
+    }
+    return -1;
+}
+
 void option_variable(const struct option *option, struct buf *out) {
     buf_puts(out, "PENSTOCK_");
     for (const char *at = option->name; *at; at++) {

@@ -1,8 +1,10 @@
 #include "config/options.h"
 
-#define ANY (COMMAND_SERVE | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_TOKENIZE)
-#define ENGINE (COMMAND_SERVE | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
+#define GENERATE (COMMAND_SERVE | COMMAND_RUN | COMMAND_BATCH)
+#define ENGINE (GENERATE | COMMAND_BENCH | COMMAND_INSPECT)
+#define ANY (ENGINE | COMMAND_TOKENIZE)
 #define SERVE COMMAND_SERVE
+#define BATCH COMMAND_BATCH
 #define AT(field) offsetof(struct options, field)
 #define KIB ((int64_t)1 << 10)
 #define TIB ((int64_t)1 << 40)
@@ -10,6 +12,7 @@
 const struct command command_table[] = {
     {"serve", COMMAND_SERVE, "[PATH]", 1, true, "serve a model over HTTP"},
     {"run", COMMAND_RUN, "[PROMPT]", 1, false, "complete one prompt, or chat, in the terminal"},
+    {"batch", COMMAND_BATCH, "-i IN -o OUT", 0, false, "answer a file of requests"},
     {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine"},
     {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds"},
     {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids"},
@@ -22,8 +25,8 @@ const int command_count = sizeof command_table / sizeof *command_table;
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
      "a .gguf file, or with --load-format dummy a config.json"},
-    {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL, SERVE,
-     "Model", "the model's name in the API; without it, the name of its file"},
+    {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL,
+     SERVE | BATCH, "Model", "the model's name in the API; without it, the name of its file"},
     {"load-format", NULL, OPTION_CHOICE, AT(load_format), "auto", 0, 0, "auto|dummy", ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
@@ -47,8 +50,8 @@ const struct option option_table[] = {
      ENGINE, "Machine",
      "share of a GPU's memory for weights, activations and keys and values together"},
     {"swap-space", "SIZE", OPTION_SIZE, AT(swap_space), "auto", -1, 64 * TIB, NULL,
-     COMMAND_SERVE | COMMAND_RUN | COMMAND_INSPECT, "Machine",
-     "host memory for a GPU's preempted sequences; 0: computed again"},
+     GENERATE | COMMAND_INSPECT, "Machine",
+     "host memory for what a GPU has no room for; 0: computed again"},
     {"kv-cache-dtype", NULL, OPTION_CHOICE, AT(kv_cache_dtype), "auto", 0, 0,
      "auto|int16|q8_0|float16|float32|bfloat16|fp8|fp8_e4m3", ENGINE, "Machine",
      "how keys and values are stored; q8_0 (CPU) and fp8 (GPU) take half the memory"},
@@ -60,21 +63,20 @@ const struct option option_table[] = {
     {"max-num-batched-tokens", "N", OPTION_INT, AT(max_num_batched_tokens), "512", 1, 1 << 20, NULL,
      ENGINE, "Scheduling", "tokens in one step; longer prompts take several steps"},
     {"max-mixed-prefill-tokens", "N", OPTION_INT, AT(max_mixed_prefill_tokens), "0", 0, 1 << 20,
-     NULL, COMMAND_SERVE | COMMAND_RUN, "Scheduling",
+     NULL, GENERATE, "Scheduling",
      "prompt tokens in a step where others decode; 0: 16 on the CPU, 512 on a GPU"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
-     COMMAND_SERVE | COMMAND_RUN, "Scheduling", "share the KV blocks of equal prompt beginnings"},
+     GENERATE, "Scheduling", "share the KV blocks of equal prompt beginnings"},
     {"max-queued-requests", "N", OPTION_INT, AT(max_queued_requests), "1024", 1, 1 << 24, NULL,
      SERVE, "Scheduling", "requests that may wait; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,
      SERVE, "Scheduling", "prompt tokens that may wait; more are refused with 429"},
-    {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL,
-     COMMAND_SERVE | COMMAND_RUN, "Scheduling",
-     "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
+    {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL, GENERATE,
+     "Scheduling", "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
     {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
      "Scheduling", "on a GPU: launch every kernel by itself, no CUDA graphs"},
-    {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, COMMAND_SERVE | COMMAND_RUN,
-     "Scheduling", "for requests that bring none; -1: a new one for each"},
+    {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
+     "for requests that bring none; -1: a new one for each"},
 
     {"host", "ADDRESS", OPTION_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, SERVE, "HTTP",
      "address to listen on; 0.0.0.0: all of them"},
@@ -84,8 +86,8 @@ const struct option option_table[] = {
      "keys with commas between them, of which clients must send one"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
      "file of such keys, one a line"},
-    {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL, SERVE,
-     "HTTP", "larger request bodies are refused with 413"},
+    {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL,
+     SERVE | BATCH, "HTTP", "larger request bodies, or lines of a batch, are refused"},
     {"max-connections", "N", OPTION_INT, AT(max_connections), "1024", 1, 1 << 20, NULL, SERVE,
      "HTTP", "connections open at a time"},
     {"request-timeout", "SECONDS", OPTION_INT, AT(request_timeout_s), "30", 1, 86400, NULL, SERVE,
@@ -99,6 +101,11 @@ const struct option option_table[] = {
      "tokens to generate at most"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
      "0 takes the likeliest token every time; higher values vary more"},
+
+    {"input-file", "FILE", OPTION_TEXT, AT(input_file), NULL, 0, 0, NULL, BATCH, "Batch",
+     "-i: requests, one a line, in the form of OpenAI's batches"},
+    {"output-file", "FILE", OPTION_TEXT, AT(output_file), NULL, 0, 0, NULL, BATCH, "Batch",
+     "-o: their answers; lines that it has already are not computed again"},
 
     {"bench-prompt", "LIST", OPTION_LIST, AT(bench_prompt), "128,512", 1, 1 << 24, NULL,
      COMMAND_BENCH, "Bench", "prompt lengths to measure, in tokens"},

@@ -160,16 +160,21 @@ static enum status refuse_large_pool(int64_t given, int64_t left, struct err *er
                    given / MIB, left / MIB);
 }
 
-static enum status refuse_small_machine(const struct engine_memory *plan, int64_t left,
+static enum status refuse_small_machine(const struct engine_memory *plan,
+                                        const struct machine_memory *machine, int64_t left,
                                         int64_t need, struct err *err) {
     int64_t length = left / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
-    return err_set(err, STATUS_USAGE, "max-model-len",
-                   "the KV cache of one sequence of %d tokens takes %" PRId64 " MiB, and %" PRId64
-                   " MiB are left beside weights and scratch; "
-                   "%s%" PRId64 "%s",
-                   plan->max_model_len, need / MIB, left / MIB,
-                   length > 0 ? "give --max-model-len " : "not even one block fits (",
-                   length > 0 ? length : plan->block_size, length > 0 ? " or less" : " tokens)");
+    if (length > 0)
+        return err_set(err, STATUS_USAGE, "max-model-len",
+                       "the KV cache of one sequence of %d tokens takes %" PRId64
+                       " MiB, and %" PRId64 " MiB are left beside weights and scratch; give "
+                       "--max-model-len %" PRId64 " or less",
+                       plan->max_model_len, need / MIB, left / MIB, length);
+    return err_set(err, STATUS_USAGE, "max-num-batched-tokens",
+                   "of the %" PRId64 " MiB that are free nothing is left for keys and values "
+                   "beside weights (%" PRId64 " MiB) and scratch (%" PRId64 " MiB); lower "
+                   "--max-num-batched-tokens or --max-num-seqs, or give a smaller model",
+                   machine->available / MIB, plan->weights / MIB, plan->scratch / MIB);
 }
 
 /* The default pool: modest, because nobody asked for it, but enough that every sequence can run to
@@ -194,7 +199,7 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
         if (blocks * block_bytes > left) return refuse_large_pool(config->kv_memory, left, err);
     } else {
         blocks = at_most(default_blocks(plan, config, machine, chain), most_blocks(plan));
-        if (need > left) return refuse_small_machine(plan, left, need, err);
+        if (need > left) return refuse_small_machine(plan, machine, left, need, err);
     }
     assert(blocks >= chain);
     plan->n_blocks = (int)blocks;

@@ -1,6 +1,7 @@
 /* apply: does what a plan says. Preempted blocks come back first, then hits are shared and blocks
  * of a swapped sequence taken, then all others: in this order the pool has what the plan counted,
- * and no block that a sequence is to share is taken from under it. */
+ * and no block that a sequence is to share is taken from under it. What the pool forgot over that
+ * is copied to the host before the step writes to it. */
 #include "scheduler/internal.h"
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
@@ -39,8 +40,8 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
 
 /* Shares the blocks that the plan found: the same look-up, for nothing was forgotten in between. */
 static void share_hits(struct scheduler *s, struct sequence *sequence, int hits) {
-    int found = prefix_cache_match(&s->pool.known, sequence->request->generation->cache_salt,
-                                   sequence->tokens, sequence->hashes, hits, sequence->table);
+    int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0), sequence->hashes,
+                                   hits, sequence->table);
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;
@@ -57,13 +58,18 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     sequence_enqueue(&s->running, sequence);
     batch_seat(&s->batch, sequence);
     if (item->hits > 0) share_hits(s, sequence, item->hits);
-    note_first_time(s, sequence, item->hits);
+    if (item->cold > 0) cold_take(s, sequence, item->cold);
+    note_first_time(s, sequence, item->hits + item->cold);
 }
 
-/* Blocks of a swapped sequence come back, behind those that the prefix cache has had. */
+/* Blocks of a swapped sequence come back, or those that were kept, behind what the prefix cache has
+ * had. */
 static void bring_back(struct scheduler *s, const struct plan_item *item) {
-    if (item->sequence->n_slots == 0) return;
-    swap_sequence_in(s, item->sequence);
+    if (item->sequence->n_slots == 0 && item->cold == 0) return;
+    if (item->cold > 0)
+        cold_bring(s, item->sequence);
+    else
+        swap_sequence_in(s, item->sequence);
     assert(s->swap.arriving || !item->arrives);
     if (item->arrives && item->rows > 0) swap_arrive(s); /* it computes at once */
 }
@@ -100,5 +106,6 @@ void plan_apply(struct scheduler *s) {
     for (int i = plan->n_running; i < plan->n_items; i++) bring_back(s, &plan->item[i]);
     for (int i = 0; i < plan->n_items; i++)
         if (i < plan->n_kept || i >= plan->n_running) take_blocks(s, &plan->item[i]);
+    if (s->swap.cold.n_forgotten > 0) cold_keep(s);
     assert(block_pool_available(&s->pool) == plan->available);
 }

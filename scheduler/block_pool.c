@@ -45,6 +45,7 @@ int32_t block_pool_take(struct block_pool *pool) {
         block = pool->free[--pool->n_free];
     } else {
         block = pool->block[pool->n_blocks].next;
+        if (pool->on_forget) pool->on_forget(pool->arg, block);
         cached_remove(pool, block);
         prefix_cache_remove(&pool->known, block);
     }
@@ -76,11 +77,18 @@ int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct
     assert(pool->caching && pool->block[block].references > 0);
     int32_t known = prefix_cache_find(&pool->known, key);
     if (known < 0) {
-        prefix_cache_add(&pool->known, block, key);
+        prefix_cache_add(&pool->known, block, key, 0);
         return block;
     }
     assert(known != block);
     block_pool_share(pool, known);
     block_pool_release(pool, block);
     return known;
+}
+
+void block_pool_restore(struct block_pool *pool, int32_t block, const struct block_key *key,
+                        uint64_t id) {
+    assert(pool->caching && pool->block[block].references > 0 && id > 0);
+    assert(prefix_cache_find(&pool->known, key) < 0);
+    prefix_cache_add(&pool->known, block, key, id);
 }

@@ -7,7 +7,8 @@
  * The cached ones stand in a list by when they were released, the oldest first to be taken.
  * Sequences release their tables from the end, so of a chain of blocks the last is taken first: a
  * known block's parent is always known. (Whoever holds a block holds its parent; so a parent's
- * last reference never goes before its child's.)
+ * last reference never goes before its child's.) What is forgotten may be kept elsewhere: whoever
+ * wants that is told just before.
  *
  * All memory is taken in block_pool_init. Engine thread only.
  */
@@ -28,6 +29,8 @@ struct block_pool {
     int32_t *free;             /* [n_blocks] stack of n_free */
     struct block *block;       /* [n_blocks + 1], the last is the head of the cached ones */
     struct prefix_cache known; /* its arrays exist even when caching is off */
+    void (*on_forget)(void *arg, int32_t block); /* a known block is about to be taken; or NULL */
+    void *arg;
 };
 
 void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool caching);
@@ -61,5 +64,9 @@ void block_pool_release(struct block_pool *pool, int32_t block);
  * place: the caller's reference then stands on the known one and its own copy, which has the same
  * bytes, is released. Returns the block that the caller now holds. */
 int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct block_key *key);
+
+/* Makes a used block known as what was known by this id before, and is not now. */
+void block_pool_restore(struct block_pool *pool, int32_t block, const struct block_key *key,
+                        uint64_t id);
 
 #endif

@@ -43,10 +43,8 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
         assert(!prefix_cache_knows(cache, sequence->table[i]));
         return;
     }
-    struct block_key key = {.hash = sequence->hashes[i],
-                            .salt = sequence->request->generation->cache_salt,
-                            .tokens = sequence->tokens + i * size,
-                            .parent = i > 0 ? sequence->table[i - 1] : -1};
+    int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+    struct block_key key = sequence_key(sequence, i, prefix_cache_id(cache, parent));
     assert(prefix_cache_find(cache, &key) == sequence->table[i]);
 }
 
@@ -100,17 +98,35 @@ static void check_waiting(const struct scheduler *s, struct tally *tally,
     assert(sequence->n_computed == 0);
 }
 
-/* Each slot that was ever used is free or owned; the list of the free ones holds each once. */
+/* What is kept is no sequence's, and in the list by age once. Returns how many slots that are. */
+static int check_kept(const struct cold_cache *cold, const struct tally *tally) {
+    int n = 0;
+    if (!cold->on) return 0;
+    assert(cold->n_found == 0 && cold->n_forgotten == 0);
+    int32_t before = cold->n_slots;
+    for (int32_t slot = cold->link[before].next; slot != cold->n_slots; n++) {
+        assert(cold->link[slot].prev == before && cold->known.block[slot].known);
+        assert(!tally->owned[slot]);
+        before = slot;
+        slot = cold->link[slot].next;
+    }
+    assert(n == cold_kept(cold));
+    return n;
+}
+
+/* Each slot that was ever used is free, owned or kept; the list of the free ones holds each
+ * once. */
 static void check_slots(const struct scheduler *s, const struct tally *tally) {
     const struct swap_space *swap = &s->swap;
-    int n_free = 0, n_owned = 0;
+    int n_free = 0, n_owned = 0, n_kept = check_kept(&swap->cold, tally);
     assert(swap->n_taken <= swap->n_slots && swap->n_slots <= swap->max_slots);
     for (int32_t slot = swap->first_free; n_free < swap->n_free; slot = swap->next[slot]) {
         assert(slot >= 0 && slot < swap->n_taken && !tally->owned[slot]);
+        assert(!swap->cold.on || !swap->cold.known.block[slot].known);
         n_free++;
     }
     for (int i = 0; i < swap->n_taken; i++) n_owned += tally->owned[i];
-    assert(n_owned + n_free == swap->n_taken && n_owned == swap_used(swap));
+    assert(n_owned + n_kept + n_free == swap->n_taken && n_owned == swap_used(swap));
     assert(tally->n_swapped == swap->n_swapped);
 }
 
@@ -157,25 +173,46 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     free(seen);
 }
 
-/* The index: every known block is found in its bucket, its parent is known and not younger in the
- * cached list's sense (a parent without references has no child with some). */
-static void check_index(const struct scheduler *s) {
-    const struct prefix_cache *cache = &s->pool.known;
-    int n_known = 0, n_children = 0, n_counted = 0;
+/* Where a block with this id stands in places[n], or is to stand. */
+static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
+                       uint64_t id) {
+    size_t i = id % n;
+    while (places[i] >= 0 && cache->block[places[i]].id != id) i = (i + 1) % n;
+    return i;
+}
+
+/* Each known block is in its bucket, and has an id of its own; they are put in places[n] by it. */
+static void check_buckets(const struct prefix_cache *cache, int32_t *places, size_t n) {
+    int n_known = 0;
+    memset(places, 0xff, n * sizeof *places);
     for (uint64_t i = 0; i <= cache->bucket_mask; i++) {
         for (int32_t b = cache->bucket[i]; b >= 0; b = cache->block[b].next) {
             const struct known_block *known = &cache->block[b];
             assert(known->known && (known->hash.low & cache->hash_mask & cache->bucket_mask) == i);
             assert(++n_known <= cache->n_known);
-            n_counted += known->n_children;
-            if (known->parent < 0) continue;
-            n_children++;
-            assert(cache->block[known->parent].known);
-            assert(block_pool_references(&s->pool, known->parent) >=
-                   block_pool_references(&s->pool, b));
+            size_t place = place_of(cache, places, n, known->id);
+            assert(places[place] < 0 && known->id > 0);
+            places[place] = b;
         }
     }
-    assert(n_known == cache->n_known && n_children == n_counted);
+    assert(n_known == cache->n_known);
+}
+
+/* A known block's parent is known too, and not younger in the cached list's sense (one without
+ * references has no child with some). */
+static void check_index(const struct scheduler *s) {
+    const struct prefix_cache *cache = &s->pool.known;
+    size_t n = 2 * (size_t)cache->n_blocks;
+    int32_t *places = mem_alloc(n * sizeof *places);
+    check_buckets(cache, places, n);
+    for (int32_t b = 0; b < cache->n_blocks; b++) {
+        uint64_t parent = cache->block[b].parent;
+        if (!cache->block[b].known || parent == 0) continue;
+        int32_t block = places[place_of(cache, places, n, parent)];
+        assert(block >= 0);
+        assert(block_pool_references(&s->pool, block) >= block_pool_references(&s->pool, b));
+    }
+    free(places);
 }
 
 static void check_requests(const struct scheduler *s) {

@@ -10,11 +10,9 @@
 
 void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
-    struct block_key key = {.salt = sequence->request->generation->cache_salt};
     for (int i = from / size; i < sequence->n_settled / size; i++) {
-        key.hash = sequence->hashes[i];
-        key.tokens = sequence->tokens + i * size;
-        key.parent = i > 0 ? sequence->table[i - 1] : -1;
+        int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+        struct block_key key = sequence_key(sequence, i, prefix_cache_id(&s->pool.known, parent));
         sequence->table[i] = block_pool_register(&s->pool, sequence->table[i], &key);
     }
 }

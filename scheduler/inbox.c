@@ -151,6 +151,7 @@ void inbox_publish(struct scheduler *s) {
     s->stats.swapped = s->swap.n_swapped;
     s->stats.slots_total = s->swap.n_slots;
     s->stats.slots_used = swap_used(&s->swap);
+    s->stats.slots_kept = cold_kept(&s->swap.cold);
     s->stats.blocks_total = s->pool.n_blocks;
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);

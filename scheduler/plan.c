@@ -192,8 +192,21 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
     if (!view->pool->caching) return 0;
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
-    return prefix_cache_match(&view->pool->known, sequence->request->generation->cache_salt,
-                              sequence->tokens, sequence->hashes, n, plan->hit);
+    if (n == 0) return 0; /* a sequence so short may have no hash */
+    return prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
+                              plan->hit);
+}
+
+/* The blocks behind its hits that were kept of a waiting sequence that has none of its own. A few
+ * tokens are computed sooner than they come. */
+static int find_cold(const struct plan *plan, const struct plan_view *view,
+                     const struct sequence *sequence, int hits) {
+    if (!view->cold || sequence->n_slots > 0 || sequence_scoring(sequence)) return 0;
+    int32_t before = hits > 0 ? plan->hit[hits - 1] : -1;
+    int size = view->pool->block_size, n = (sequence->n_tokens - 1) / size - hits;
+    uint64_t parent = prefix_cache_id(&view->pool->known, before);
+    int cold = cold_match(view->cold, sequence, hits, n, parent);
+    return cold * size < view->swap_from ? 0 : cold;
 }
 
 /* Hits that no one holds: sharing them takes them from what is available. */
@@ -227,8 +240,9 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
                             struct sequence *sequence) {
     assert(sequence->n_coming == 0 && sequence->n_settled == sequence->n_computed);
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
-    int cached = item.hits * view->pool->block_size;
-    int from = larger(cached, sequence->n_computed);
+    item.cold = find_cold(plan, view, sequence, item.hits);
+    int size = view->pool->block_size, cached = item.hits * size;
+    int from = larger(cached + item.cold * size, sequence->n_computed);
     int rows = rows_allowed(plan, view, sequence, from);
     int blocks = blocks_ahead(view, sequence, 1) - item.hits;
     item.arrives = from > cached;
@@ -239,8 +253,7 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
         return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
     count_rows(plan, view, &item, from, item.hits, rows);
-    plan->promised +=
-        blocks_ahead(view, sequence, view->pool->block_size) - item.hits - item.blocks;
+    plan->promised += blocks_ahead(view, sequence, size) - item.hits - item.blocks;
     plan->arrives |= item.arrives;
     plan->item[plan->n_items++] = item;
     return ADMITTED;

@@ -18,8 +18,9 @@
  *     running ones still need for what they know and one block more; so what is let in is rarely
  *     thrown out. None is let in while a running one lacks blocks.
  *   - A swapped sequence waits like the others, and its blocks come back when it is let in: one
- * such sequence a step, which sits that step out, so that no other waits for the copies; where
- * there is nothing else to compute it computes at once. What the prefix cache has does not come.
+ *     such sequence a step, which sits that step out, so that no other waits for the copies; where
+ *     there is nothing else to compute it computes at once. What the prefix cache has does not
+ *     come. The same goes for one whose prefix was kept (cold.h).
  *   - A waiting sequence whose next block a running one is computing right now is held back, and
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
@@ -39,8 +40,7 @@
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H
 
-#include "scheduler/block_pool.h"
-#include "scheduler/sequence.h"
+#include "scheduler/cold.h"
 
 /* Extra samples in a step, beyond one for each logit row: the choices of prompts that end in it. */
 #define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
@@ -53,7 +53,9 @@ struct plan_view {
     const struct queue *running, *waiting; /* of sequences, in order */
     const struct block_pool *pool;
     int max_seqs, max_rows, max_logit_rows;
-    int mixed_rows; /* for prompts, in a step that decodes: at least 1 */
+    int mixed_rows;                /* for prompts, in a step that decodes: at least 1 */
+    const struct cold_cache *cold; /* NULL: nothing is kept in the host's memory */
+    int swap_from;                 /* tokens from which it is worth a step's wait */
     uint64_t now_ns;
 };
 
@@ -63,6 +65,7 @@ struct plan_item {
     int logit_rows; /* of them */
     int samples;    /* extra samples of unforked choices */
     int hits;       /* blocks that an admitted one has from the prefix cache */
+    int cold;       /* and behind them from what was kept of it */
     int blocks;     /* to take, the copy's included */
     bool copy;      /* its partial block is shared: it writes to a copy */
     bool arrives;   /* blocks of it come from the host's memory */

@@ -56,10 +56,6 @@ static int32_t *bucket_of(const struct prefix_cache *cache, struct block_hash ha
     return &cache->bucket[hash.low & cache->hash_mask & cache->bucket_mask];
 }
 
-static int32_t *tokens_of(const struct prefix_cache *cache, int32_t block) {
-    return cache->tokens + (size_t)block * (size_t)cache->block_size;
-}
-
 static bool same_hash(const struct prefix_cache *cache, struct block_hash a, struct block_hash b) {
     return (((a.low ^ b.low) | (a.high ^ b.high)) & cache->hash_mask) == 0;
 }
@@ -70,7 +66,7 @@ static bool same_block(const struct prefix_cache *cache, int32_t block,
     const struct known_block *known = &cache->block[block];
     if (known->parent != key->parent) return false;
     if (known->salt[0] != key->salt[0] || known->salt[1] != key->salt[1]) return false;
-    return memcmp(tokens_of(cache, block), key->tokens,
+    return memcmp(prefix_cache_tokens(cache, block), key->tokens,
                   (size_t)cache->block_size * sizeof *cache->tokens) == 0;
 }
 
@@ -83,50 +79,44 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_k
     return -1;
 }
 
-int prefix_cache_match(const struct prefix_cache *cache, const uint64_t *salt,
-                       const int32_t *tokens, const struct block_hash *hashes, int n,
-                       int32_t *blocks) {
-    struct block_key key = {.salt = salt, .tokens = tokens, .parent = -1};
+int prefix_cache_match(const struct prefix_cache *cache, struct block_key key,
+                       const struct block_hash *hashes, int n, int32_t *blocks) {
     for (int i = 0; i < n; i++, key.tokens += cache->block_size) {
         key.hash = hashes[i];
         int32_t block = prefix_cache_find(cache, &key);
         if (block < 0) return i;
-        blocks[i] = key.parent = block;
+        if (blocks) blocks[i] = block;
+        key.parent = cache->block[block].id;
     }
     return n;
 }
 
-void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct block_key *key) {
+void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct block_key *key,
+                      uint64_t id) {
     struct known_block *known = &cache->block[block];
-    assert(!known->known && key->parent != block);
+    assert(!known->known);
     int32_t *bucket = bucket_of(cache, key->hash);
     *known = (struct known_block){.hash = key->hash,
                                   .salt = {key->salt[0], key->salt[1]},
-                                  .next = *bucket,
+                                  .id = id ? id : ++cache->n_ids,
                                   .parent = key->parent,
+                                  .next = *bucket,
                                   .known = true};
     *bucket = block;
-    memcpy(tokens_of(cache, block), key->tokens, (size_t)cache->block_size * sizeof *cache->tokens);
-    if (key->parent >= 0) {
-        assert(cache->block[key->parent].known);
-        cache->block[key->parent].n_children++;
-    }
+    memcpy(cache->tokens + (size_t)block * (size_t)cache->block_size, key->tokens,
+           (size_t)cache->block_size * sizeof *cache->tokens);
     cache->n_known++;
 }
 
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
     struct known_block *known = &cache->block[block];
-    assert(known->known && known->n_children == 0);
+    assert(known->known);
     int32_t *place = bucket_of(cache, known->hash);
     while (*place != block) {
         assert(*place >= 0);
         place = &cache->block[*place].next;
     }
     *place = known->next;
-    if (known->parent >= 0) {
-        assert(cache->block[known->parent].n_children > 0);
-        cache->block[known->parent].n_children--;
-    }
     known->known = false;
     cache->n_known--;
 }

@@ -51,6 +51,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     plan_init(&s->plan, s->max_seqs, config->n_blocks);
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
     swap_init(&s->swap, port->n_slots, stride);
+    cold_init(s, stride);
     batch_init(&s->batch, s->max_seqs, config->max_num_batched_tokens, config->max_logit_rows,
                stride < config->n_blocks ? stride : config->n_blocks, config->block_size);
     int samples = config->max_logit_rows + MAX_EXTRA_SAMPLES;
@@ -84,6 +85,8 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .max_seqs = s->max_seqs,
                              .max_rows = s->config.max_num_batched_tokens,
                              .mixed_rows = mixed_rows(&s->config),
+                             .cold = s->swap.cold.on ? &s->swap.cold : NULL,
+                             .swap_from = s->config.swap_from,
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
     plan_make(&s->plan, &view);
@@ -175,6 +178,7 @@ void scheduler_free(struct scheduler *s) {
     end_all(s);
     s->port.close(s->port.self);
     block_pool_free(&s->pool);
+    cold_free(s);
     swap_free(&s->swap);
     plan_free(&s->plan);
     batch_free(&s->batch);

@@ -135,7 +135,8 @@ struct scheduler_stats {
     /* used: referenced; cached: unreferenced but known by hash */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
-    int slots_total, slots_used;          /* blocks of swap space */
+    /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
+    int slots_total, slots_used, slots_kept;
     uint64_t swapped_out, swapped_in;     /* blocks that were copied */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was

@@ -133,3 +133,11 @@ int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
     int scored = at_least_0((end < last ? end : last) - first);
     return scored + (end == sequence_n_due(sequence) && sequence_samples(sequence));
 }
+
+struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent) {
+    const struct request *request = sequence->request;
+    return (struct block_key){.hash = sequence->hashes[i],
+                              .salt = request->generation->cache_salt,
+                              .tokens = sequence->tokens + i * request->block_size,
+                              .parent = parent};
+}

@@ -121,6 +121,9 @@ static inline int sequence_n_due(const struct sequence *sequence) {
     return ahead ? due : sequence->n_tokens;
 }
 
+/* The key of a sequence's i-th block, behind one with this id. */
+struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent);
+
 /* The logit rows among `rows` rows from position `from`. */
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows);
 

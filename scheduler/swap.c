@@ -20,23 +20,32 @@ void swap_free(struct swap_space *swap) {
 
 /* ---- slots ---------------------------------------------------------------------------------- */
 
-/* Has n more slots to give, with their memory. Where the host has none, there will be no more. */
-static bool has_room(struct scheduler *s, int n) {
+bool swap_has_room(struct scheduler *s, int n) {
     struct swap_space *swap = &s->swap;
-    int fresh = n - swap->n_free;
-    if (fresh <= 0) return true;
-    if (fresh > swap->n_slots - swap->n_taken) return false;
-    if (s->port.swap_reserve(s->port.self, swap->n_taken + fresh)) return true;
-    swap->n_slots = swap->n_taken;
-    return false;
+    int unused = swap->n_slots - swap->n_taken, fresh = n - swap->n_free;
+    if (fresh > unused) fresh = unused;
+    if (fresh > 0 && !s->port.swap_reserve(s->port.self, swap->n_taken + fresh))
+        swap->n_slots = swap->n_taken;
+    if (n > swap->n_slots - swap_used(swap)) return false;
+    while (n > swap->n_free + swap->n_slots - swap->n_taken) cold_drop_oldest(s);
+    return true;
 }
 
-static int32_t take_slot(struct swap_space *swap) {
+int32_t swap_take_slot(struct swap_space *swap) {
     int32_t slot = swap->first_free;
-    if (swap->n_free == 0) return swap->n_taken++;
+    if (swap->n_free == 0) {
+        assert(swap->n_taken < swap->n_slots);
+        return swap->n_taken++;
+    }
     swap->first_free = swap->next[slot];
     swap->n_free--;
     return slot;
+}
+
+void swap_give_slot(struct swap_space *swap, int32_t slot) {
+    swap->next[slot] = swap->first_free;
+    swap->first_free = slot;
+    swap->n_free++;
 }
 
 void swap_drop(struct scheduler *s, struct sequence *sequence) {
@@ -58,8 +67,8 @@ bool swap_sequence_out(struct scheduler *s, struct sequence *sequence) {
     struct swap_space *swap = &s->swap;
     int n = sequence->n_blocks;
     assert(sequence->state == SEQUENCE_RUNNING && sequence->n_slots == 0 && !swap->arriving);
-    if (n == 0 || sequence->n_computed < s->config.swap_from || !has_room(s, n)) return false;
-    for (int i = 0; i < n; i++) swap->slot[i] = take_slot(swap);
+    if (n == 0 || sequence->n_computed < s->config.swap_from || !swap_has_room(s, n)) return false;
+    for (int i = 0; i < n; i++) swap->slot[i] = swap_take_slot(swap);
     for (int i = 0; i < n; i++) swap->next[swap->slot[i]] = i + 1 < n ? swap->slot[i + 1] : -1;
     sequence->first_slot = swap->slot[0];
     sequence->n_slots = n;
@@ -77,23 +86,29 @@ static void register_arriving(struct scheduler *s, struct sequence *sequence, in
         assert(sequence->table[i] == s->swap.block[i - first]); /* none had been known */
 }
 
-void swap_sequence_in(struct scheduler *s, struct sequence *sequence) {
+/* Into the sequence's blocks from the first-th on, which are taken for it. */
+static void bring_rest(struct scheduler *s, struct sequence *sequence, int first) {
     struct swap_space *swap = &s->swap;
-    int n = sequence->n_slots, first = sequence->n_blocks;
+    int n = sequence->n_slots;
     int32_t slot = sequence->first_slot;
-    assert(sequence->state == SEQUENCE_RUNNING && n > 0);
-    for (int i = 0; i < n; i++, slot = swap->next[slot])
-        if (i >= first) swap->slot[i - first] = slot;
-    swap_drop(s, sequence);
-    if (first >= n) return;
     assert(n == block_pool_blocks_for(&s->pool, sequence->n_computed));
-    for (int i = first; i < n; i++)
+    for (int i = 0; i < n; i++, slot = swap->next[slot]) {
+        if (i < first) continue;
+        swap->slot[i - first] = slot;
         sequence->table[i] = swap->block[i - first] = block_pool_take(&s->pool);
+    }
     sequence->n_blocks = n;
-    s->stats.swapped_in += (uint64_t)(n - first);
+    cold_keep(s);
     s->port.swap_in(s->port.self, swap->slot, swap->block, n - first);
     swap->arriving = true;
+    s->stats.swapped_in += (uint64_t)(n - first);
     register_arriving(s, sequence, first);
+}
+
+void swap_sequence_in(struct scheduler *s, struct sequence *sequence) {
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->n_slots > 0);
+    if (sequence->n_blocks < sequence->n_slots) bring_rest(s, sequence, sequence->n_blocks);
+    swap_drop(s, sequence);
 }
 
 void swap_arrive(struct scheduler *s) {

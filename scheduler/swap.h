@@ -4,6 +4,7 @@
  *     free     in the list that begins at first_free
  *     owned    by one swapped sequence, in the list that begins at its first_slot, in the order of
  *              its positions: slot i holds positions i*B .. i*B+B-1 of those that are computed
+ *     kept     for whoever may ask for a prefix again (cold.h); given away when others want slots
  *
  * A sequence owns slots exactly while it is swapped. It owns one for each block that it had, also
  * of those that it shared: the others may end before it comes back.
@@ -18,7 +19,7 @@
 #ifndef PENSTOCK_SWAP_H
 #define PENSTOCK_SWAP_H
 
-#include "scheduler/sequence.h"
+#include "scheduler/cold.h"
 
 struct swap_space {
     int n_slots; /* fewer than at first where the host has no memory for more */
@@ -30,6 +31,7 @@ struct swap_space {
     int max_slots;
     int n_swapped; /* sequences */
     bool arriving; /* blocks come that no step may touch yet */
+    struct cold_cache cold;
 };
 
 /* `stride` is the blocks that one sequence can come to hold. */
@@ -38,10 +40,16 @@ void swap_free(struct swap_space *swap);
 
 /* Slots that are owned. */
 static inline int swap_used(const struct swap_space *swap) {
-    return swap->n_taken - swap->n_free;
+    return swap->n_taken - swap->n_free - cold_kept(&swap->cold);
 }
 
-struct scheduler;
+/* Are there n more slots to give, with their memory? What is kept gives way to that. Where the host
+ * has no memory for them, there will be no more. */
+bool swap_has_room(struct scheduler *s, int n);
+
+/* Takes one of them; gives one back. */
+int32_t swap_take_slot(struct swap_space *swap);
+void swap_give_slot(struct swap_space *swap, int32_t slot);
 
 /* Queues the copy of all blocks of a running sequence that is about to lose them, when that is
  * worth it and there are slots. Returns whether it now owns them. */

@@ -48,7 +48,7 @@ void answer_end_stream(struct job *job) {
     job->answered = true;
 }
 
-void answer_whole(struct job *job) {
+void answer_write(struct job *job) {
     int n = job->request->n, total = job->n_prompts * n;
     struct api_choice *choices = mem_calloc((size_t)total, sizeof *choices);
     for (int i = 0; i < total; i++) {
@@ -58,9 +58,13 @@ void answer_whole(struct job *job) {
     struct api_usage usage = usage_of(job);
     api_write_response(&job->out, job->request, job->app->model_name,
                        engine_tokenizer(job->app->engine), choices, total, &usage);
+    free(choices);
+}
+
+void answer_whole(struct job *job) {
+    answer_write(job);
     struct http_field id = {"X-Request-Id", job->id};
     http_respond(job->http, 200, "application/json", job->out.data, job->out.length, &id, 1);
-    free(choices);
     job->answered = true;
 }
 

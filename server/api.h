@@ -76,6 +76,9 @@ struct api_request {
  * is NULL. `has` fields that are null count as absent; unknown fields are ignored. */
 enum status api_request_parse(struct api_request **out, enum api_kind kind, const char *body,
                               size_t length, const struct api_limits *limits, struct err *err);
+/* The same from a body that is a tree already, which is taken over or deleted. */
+enum status api_request_take(struct api_request **out, enum api_kind kind, struct cJSON *json,
+                             const struct api_limits *limits, struct err *err);
 void api_request_free(struct api_request *request);
 
 /* /tokenize and /detokenize. */
@@ -95,6 +98,41 @@ void api_tokenize_free(struct api_tokenize *request);
 /* ids is malloc'd; the caller frees it. Ids outside the vocabulary are a 400. */
 enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
                                  const struct api_limits *limits, struct err *err);
+
+/* ---- files of requests ---------------------------------------------------------------------- */
+
+/* A line of a batch's input: {"custom_id", "method", "url", "body"}. */
+struct api_batch_line {
+    enum api_kind kind;
+    struct buf custom_id; /* as JSON, with its quotes; empty where the line has none */
+    struct cJSON *body;   /* NULL once it was taken */
+};
+
+/* Reads a line. It fails with STATUS_INVALID_REQUEST, STATUS_NOT_FOUND (url) or
+ * STATUS_METHOD_NOT_ALLOWED; custom_id is known then too, if the line has one. Free the line in any
+ * case. */
+enum status api_batch_parse(struct api_batch_line *line, const char *text, size_t length,
+                            struct err *err);
+void api_batch_free(struct api_batch_line *line);
+
+/* Appends a line of a batch's output: the HTTP status and body that a server would have answered.
+ * `number` counts the input's lines from 1; request_id may be empty. */
+void api_batch_write_response(struct buf *out, int64_t number, const struct buf *custom_id,
+                              int http_status, const char *request_id, const struct buf *body);
+
+/* The same for a line that is no request: without custom_id and response, with the error beside
+ * them. */
+void api_batch_write_error(struct buf *out, int64_t number, const struct err *err);
+
+/* Appends what an input line is known by: its custom_id, or its number where that is empty. */
+void api_batch_key(struct buf *out, int64_t number, const struct buf *custom_id);
+
+/* Appends the key of the input line that an output line answers. False where the text is no line of
+ * a batch's output. */
+bool api_batch_read_key(struct buf *out, const char *text, size_t length);
+
+/* What every output line begins with. */
+#define API_BATCH_START "{\"id\":\"batch_req_"
 
 /* ---- one choice's output -------------------------------------------------------------------- */
 

@@ -25,10 +25,12 @@ enum status field_code(struct parse *parse, const char *code) {
 static enum status out_of_range(struct parse *parse, const struct field *field, const char *name,
                                 double value) {
     char low[64] = "", high[64] = "";
-    bool open_above = field->type == FIELD_INT ? field->max >= INT32_MAX : field->max >= FLT_MAX;
+    double open = field->type == FIELD_INT ? (double)INT32_MAX : (double)FLT_MAX;
     snprintf(low, sizeof low, field->above_min ? "greater than %.10g" : "at least %.10g",
              field->min);
-    if (!open_above) snprintf(high, sizeof high, " and at most %.10g", field->max);
+    if (field->max < open || value > field->max) {
+        snprintf(high, sizeof high, " and at most %.10g", field->max);
+    }
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be %s%s, but it is %.10g.",
                    name, low, high, value);
 }
@@ -158,18 +160,21 @@ enum status fields_parse(struct parse *parse, const cJSON *object) {
 
 #define BODY_ARENA_BYTES ((size_t)32 << 20)
 
-enum status body_parse(struct parse *parse, const char *body, size_t length, cJSON **json) {
-    enum status status = json_parse(json, body, length, parse->err);
-    if (status != STATUS_OK) return status;
-    if (!cJSON_IsObject(*json)) {
-        status = err_set(parse->err, STATUS_INVALID_REQUEST, NULL,
-                         "The body must be a JSON object, but it is %s.", json_type_name(*json));
-        cJSON_Delete(*json);
-        *json = NULL;
+enum status body_take(struct parse *parse, cJSON *json) {
+    if (!cJSON_IsObject(json)) {
+        enum status status =
+            err_set(parse->err, STATUS_INVALID_REQUEST, NULL,
+                    "The body must be a JSON object, but it is %s.", json_type_name(json));
+        cJSON_Delete(json);
         return status;
     }
     parse->arena = arena_new(BODY_ARENA_BYTES);
     return STATUS_OK;
+}
+
+enum status body_parse(struct parse *parse, const char *body, size_t length, cJSON **json) {
+    enum status status = json_parse(json, body, length, parse->err);
+    return status == STATUS_OK ? body_take(parse, *json) : status;
 }
 
 enum status check_model(struct parse *parse, const char *name, const cJSON *value) {

@@ -103,8 +103,11 @@ enum status field_code(struct parse *parse, const char *code);
 enum status field_ids(struct parse *parse, const char *name, const cJSON *array, int most,
                       int32_t **ids, int *n);
 
-/* Reads and checks the outermost object of a body. On success parse->arena and *json are the
- * caller's. */
+/* Checks the outermost value of a body, which must be an object. On success parse->arena is the
+ * caller's; otherwise the tree was deleted. */
+enum status body_take(struct parse *parse, cJSON *json);
+
+/* Reads a body and takes it. On success parse->arena and *json are the caller's. */
 enum status body_parse(struct parse *parse, const char *body, size_t length, cJSON **json);
 
 /* The check of `model`, which every body has. */

@@ -152,6 +152,12 @@ static void write_scheduler(struct writer *writer, const struct scheduler_stats 
     sample(writer, name, "state=\"total\"", stats->blocks_total);
     sample(writer, name, "state=\"used\"", stats->blocks_used);
     sample(writer, name, "state=\"cached\"", stats->blocks_cached);
+    name = "penstock_swap_blocks";
+    head(writer, name, "gauge",
+         "Blocks of swap space: all, of swapped sequences, kept for the prefix cache.");
+    sample(writer, name, "state=\"total\"", stats->slots_total);
+    sample(writer, name, "state=\"used\"", stats->slots_used);
+    sample(writer, name, "state=\"cached\"", stats->slots_kept);
     name = "penstock_swapped_blocks_total";
     head(writer, name, "counter", "KV blocks that went to the host's memory, and came back.");
     sample(writer, name, "direction=\"out\"", (double)stats->swapped_out);

@@ -200,8 +200,8 @@ static enum status keep(struct api_request **out, struct parse *parse, const str
     return STATUS_OK;
 }
 
-enum status api_request_parse(struct api_request **out, enum api_kind kind, const char *body,
-                              size_t length, const struct api_limits *limits, struct err *err) {
+enum status api_request_take(struct api_request **out, enum api_kind kind, cJSON *json,
+                             const struct api_limits *limits, struct err *err) {
     struct draft draft = {.request = {.kind = kind, .created = time(NULL)}};
     struct parse parse = {.fields = fields,
                           .n_fields = sizeof fields / sizeof *fields,
@@ -209,10 +209,9 @@ enum status api_request_parse(struct api_request **out, enum api_kind kind, cons
                           .target = &draft,
                           .limits = limits,
                           .err = err};
-    cJSON *json;
     *out = NULL;
     draft.max_completion_tokens = draft.logprobs = draft.top_logprobs = -1;
-    enum status status = body_parse(&parse, body, length, &json);
+    enum status status = body_take(&parse, json);
     if (status != STATUS_OK) return status;
     status = fields_parse(&parse, json);
     if (status == STATUS_OK) status = settle(&parse, &draft);
@@ -221,6 +220,14 @@ enum status api_request_parse(struct api_request **out, enum api_kind kind, cons
     arena_free(parse.arena);
     cJSON_Delete(json);
     return status;
+}
+
+enum status api_request_parse(struct api_request **out, enum api_kind kind, const char *body,
+                              size_t length, const struct api_limits *limits, struct err *err) {
+    cJSON *json;
+    *out = NULL;
+    enum status status = json_parse(&json, body, length, err);
+    return status == STATUS_OK ? api_request_take(out, kind, json, limits, err) : status;
 }
 
 void api_request_free(struct api_request *request) {

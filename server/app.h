@@ -28,9 +28,12 @@ struct event_vector {
     int n, capacity;
 };
 
+#define APP_SIGNALS 3
+
 struct app {
     const struct options *options;
-    const char *model_name; /* the name that clients use */
+    char name[256];
+    const char *model_name; /* the name that clients use: `name`, or what suits a command */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
     struct scheduler *scheduler;
@@ -48,14 +51,22 @@ struct app {
     struct err failure;       /* how the device has failed; STATUS_OK: it has not */
 
     uv_loop_t loop;
-    uv_async_t wake;        /* the engine thread has events */
-    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_async_t wake;                  /* the engine thread has events */
+    uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t drain_timer;
     pthread_mutex_t mutex; /* guards the next two */
     struct event_vector arrived;
     struct err arrived_failure;
     struct event_vector taken; /* the loop's */
 };
+
+/* ---- limits.c ------------------------------------------------------------------------------- */
+
+/* Takes the model's name from the options: --served-model-name, or its file's. */
+void app_set_name(struct app *app);
+
+/* Fills the limits of a request, from the options, the name and the opened engine. */
+void app_set_limits(struct app *app);
 
 /* ---- serve.c: the parts of a server --------------------------------------------------------- */
 
@@ -124,6 +135,8 @@ void jobs_abort(struct app *app);
 
 /* ---- bridge.c: events from the engine thread to the loop ------------------------------------ */
 
+void events_append(struct event_vector *vector, const struct event *events, int n);
+
 void bridge_init(struct app *app);
 void bridge_close(struct app *app);
 
@@ -135,8 +148,8 @@ void bridge_on_failure(void *app, const struct err *err);
 
 /* ---- lifecycle.c: signals and the orderly end ----------------------------------------------- */
 
-/* First SIGTERM or SIGINT: no new connections, running requests finish within --drain-timeout.
- * Second: they are cut off. */
+/* First SIGTERM, SIGINT or SIGHUP: no new connections, running requests finish within
+ * --drain-timeout. Second: they are cut off. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* closes its handles once the loop has stopped */
 

@@ -2,6 +2,7 @@
  * time. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/app.h"
@@ -28,10 +29,12 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
         return err_set(err, STATUS_BAD_FILE, "api-key-file", "--api-key-file %s cannot be read: %s",
                        path, strerror(errno));
     }
-    char line[1024];
-    while (fgets(line, sizeof line, file)) {
+    char *line = NULL;
+    size_t capacity = 0;
+    for (ssize_t n; (n = getline(&line, &capacity, file)) >= 0;) {
         if (line[0] != '#') add_key(app, line, strlen(line));
     }
+    free(line);
     fclose(file);
     if (app->keys.length > 0) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "api-key-file",

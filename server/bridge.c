@@ -12,7 +12,7 @@
 
 #include "server/job.h"
 
-static void append(struct event_vector *vector, const struct event *events, int n) {
+void events_append(struct event_vector *vector, const struct event *events, int n) {
     if (vector->capacity - vector->n < n) {
         int capacity = vector->capacity * 2 > vector->n + n ? vector->capacity * 2 : vector->n + n;
         vector->events = mem_realloc(vector->events, (size_t)capacity * sizeof *vector->events);
@@ -25,7 +25,7 @@ static void append(struct event_vector *vector, const struct event *events, int 
 void bridge_on_events(void *arg, const struct event *events, int n) {
     struct app *app = arg;
     pthread_mutex_lock(&app->mutex);
-    append(&app->arrived, events, n);
+    events_append(&app->arrived, events, n);
     pthread_mutex_unlock(&app->mutex);
     uv_async_send(&app->wake);
 }

@@ -12,6 +12,7 @@
 enum { EXIT_DEVICE_FAILED = 3 };
 
 int command_serve(const struct options *options);
+int command_batch(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_inspect(const struct options *options);

@@ -24,7 +24,7 @@ static enum status readiness(struct app *app, struct err *err) {
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     if (app->failure.status)
         return err_set(err, STATUS_UNAVAILABLE, NULL, "%s", app->failure.message);
-    bool working = stats.running + stats.waiting > 0;
+    bool working = stats.running + stats.waiting + stats.swapped > 0;
     uint64_t now = now_ns();
     if (working && now > stats.last_step_ns && now - stats.last_step_ns > STUCK_S * 1000000000ull) {
         return err_set(err, STATUS_UNAVAILABLE, NULL,

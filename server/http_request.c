@@ -16,6 +16,13 @@
 
 /* ---- lifetime ------------------------------------------------------------------------------- */
 
+/* The path of a target. One in absolute form, as a proxy sends it, names the server first. */
+static const char *path_of(const char *url) {
+    if (strncasecmp(url, "http://", 7) != 0) return url;
+    const char *path = strchr(url + 7, '/');
+    return path ? path : "/";
+}
+
 static struct exchange *exchange_make(struct connection *connection, const char *method,
                                       const char *path) {
     struct exchange *exchange = mem_calloc(1, sizeof *exchange);
@@ -117,10 +124,10 @@ static void refuse(struct exchange *exchange, const struct err *err) {
 
 /* The headers are in. MHD reads on after this unless an answer was queued. */
 static enum MHD_Result take_headers(struct connection *connection, const char *method,
-                                    const char *path, void **context) {
+                                    const char *url, void **context) {
     if (connection->state == CONNECTION_CUT) return MHD_NO;
     struct http_server *server = connection->server;
-    struct exchange *exchange = *context = exchange_make(connection, method, path);
+    struct exchange *exchange = *context = exchange_make(connection, method, path_of(url));
     struct err err;
     link_remove(&connection->partial);
     connection->state = CONNECTION_BODY;

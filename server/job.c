@@ -13,21 +13,12 @@
  * the job waits for their last events.
  */
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/job.h"
 
 /* ---- life ----------------------------------------------------------------------------------- */
-
-static void free_prompt(struct job *job, struct job_prompt *prompt) {
-    for (int i = 0; prompt->choices && i < job->request->n; i++) choice_free(&prompt->choices[i]);
-    free(prompt->choices);
-    free(prompt->prompt_logprobs);
-    free(prompt->ids);
-    buf_free(&prompt->decoded_text);
-}
 
 static void unref(struct job *job) {
     assert(job->references > 0);
@@ -38,10 +29,7 @@ static void unref(struct job *job) {
     else
         app->jobs = job->next;
     if (job->next) job->next->previous = job->previous;
-    for (int i = 0; i < job->n_prompts; i++) free_prompt(job, &job->prompts[i]);
-    free(job->prompts);
-    api_request_free(job->request);
-    buf_free(&job->out);
+    job_clear(job);
     free(job);
     app->n_jobs--;
     lifecycle_job_ended(app);
@@ -59,18 +47,10 @@ void job_done(struct http_request *http) {
     unref(http->app);
 }
 
-static void cancel_generations(struct job *job) {
-    for (int i = 0; i < job->n_prompts; i++) {
-        struct generation *g = &job->prompts[i].generation;
-        atomic_store(&g->cancelled, true);
-        scheduler_cancel(job->app->scheduler, g);
-    }
-}
-
 /* Ends the job early with an error for the client, if it still listens. */
 static void fail(struct job *job, const struct err *err) {
     job->err = *err;
-    cancel_generations(job);
+    job_cancel(job);
     if (!job->gone && !job->answered) answer_error(job, err);
     release_http(job);
 }
@@ -102,12 +82,6 @@ static void count_finish(struct job *job, const struct choice *choice) {
         metrics->finished_abort++;
 }
 
-/* A stop string has ended a choice that the scheduler still runs. */
-static void stop_choice(struct job *job, struct generation *g, int choice) {
-    atomic_fetch_or(&g->cancelled_choices[choice / 64], (uint64_t)1 << (choice % 64));
-    scheduler_cancel(job->app->scheduler, g);
-}
-
 static void settle(struct job *job) {
     uint64_t received = job->prompts[0].generation.received_ns;
     histogram_add(&job->app->metrics.e2e, (double)(now_ns() - received) * 1e-9);
@@ -121,19 +95,9 @@ static void settle(struct job *job) {
 static void take_token(struct job *job, struct job_prompt *prompt, const struct event *event) {
     struct choice *choice = &prompt->choices[event->choice];
     if (choice->done) return;
-    int before = choice->n_tokens;
-    choice_add(choice, prompt, event);
+    job_take(job, prompt, event);
     if (event->kind == EVENT_TOKEN) note_times(job, choice, event);
-    if (event->n_cached > prompt->n_cached) {
-        job->cached_tokens += event->n_cached - prompt->n_cached;
-        prompt->n_cached = event->n_cached;
-    }
-    job->completion_tokens += choice->n_tokens - before;
-    if (choice->done) {
-        count_finish(job, choice);
-        if (event->finish == FINISH_NONE) stop_choice(job, &prompt->generation, event->choice);
-        job->n_open--;
-    }
+    if (choice->done) count_finish(job, choice);
     if (job->request->stream && choice_has_news(choice)) {
         int index = (int)(prompt - job->prompts) * job->request->n + event->choice;
         answer_chunk(job, prompt, choice, index);
@@ -148,13 +112,6 @@ static void drop_choice(struct job *job, struct choice *choice) {
     job->app->metrics.finished_abort++;
 }
 
-static void take_prompt_token(struct job_prompt *prompt, const struct event *event) {
-    assert(prompt->prompt_logprobs && event->position < prompt->n_ids);
-    struct api_logprob *logprob = &prompt->prompt_logprobs[event->position];
-    logprob->sampled = event->sampled;
-    logprob->has_logprob = true;
-}
-
 void job_event(struct job *job, struct job_prompt *prompt, const struct event *event) {
     bool last = event->last;
     bool wanted = job->http && !job->gone && !job->answered;
@@ -165,7 +122,7 @@ void job_event(struct job *job, struct job_prompt *prompt, const struct event *e
         job->app->metrics.finished_error++;
         fail(job, &err);
     } else if (wanted && event->kind == EVENT_PROMPT_TOKEN) {
-        take_prompt_token(prompt, event);
+        job_take(job, prompt, event);
     } else if (wanted) {
         take_token(job, prompt, event);
     } else if (event->finish != FINISH_NONE) {
@@ -205,15 +162,16 @@ static void begin(struct job *job) {
 
 static void on_prepared(uv_work_t *work, int status) {
     struct job *job = work->data;
+    struct app *app = job->app;
     assert(status == 0); /* only uv_cancel gives another, which is not used */
     (void)status;
     job->preparing = false;
-    job->app->n_preparing--;
+    app->n_preparing--;
     if (job->gone)
         release_http(job);
     else
         begin(job);
-    http_flush(job->app->http);
+    http_flush(app->http);
     unref(job);
 }
 
@@ -247,7 +205,7 @@ void job_gone(struct http_request *http) {
     if (job->gone) return;
     job->gone = true;
     if (job->preparing) return; /* on_prepared will see it */
-    cancel_generations(job);
+    job_cancel(job);
     release_http(job);
 }
 

@@ -93,11 +93,26 @@ void choice_clear(struct choice *choice);
 /* Parses, renders and tokenises: fills request and prompts, or err. Worker thread. */
 void job_prepare(struct job *job, const char *body, size_t length);
 
+/* The same from a body that is a tree already, which is taken over. */
+void job_prepare_tree(struct job *job, struct cJSON *body);
+
+/* ---- job_take.c: tokens and memory, whoever waits for the answer ---------------------------- */
+
+/* Takes a token's event, or a prompt token's, into the job's choices and counts. */
+void job_take(struct job *job, struct job_prompt *prompt, const struct event *event);
+
+/* Cancels all that runs for the job; its last events still come. */
+void job_cancel(struct job *job);
+
+/* Frees what the job holds, but not the job. */
+void job_clear(struct job *job);
+
 /* ---- answer.c: bytes for the client --------------------------------------------------------- */
 
 void answer_begin_stream(struct job *job);
 void answer_chunk(struct job *job, struct job_prompt *prompt, struct choice *choice, int index);
 void answer_end_stream(struct job *job);
+void answer_write(struct job *job); /* the whole answer's JSON, to job->out */
 void answer_whole(struct job *job);
 void answer_error(struct job *job, const struct err *err);
 

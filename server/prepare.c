@@ -17,6 +17,22 @@ static enum status prepare_chat(struct job *job, struct job_prompt *prompt, stru
     return prompt_from_messages(job->app->engine, &input, &prompt->ids, &prompt->n_ids, err);
 }
 
+/* Logprobs of prompts that one answer may hold: some 30 bytes each, and the whole answer is in
+ * memory. Tokens that are generated bound themselves by the time they take. */
+#define MAX_ECHOED_LOGPROBS (4 << 20)
+
+static enum status check_echo(const struct job *job, const struct job_prompt *prompt,
+                              struct err *err) {
+    const struct api_request *request = job->request;
+    int64_t tokens = (int64_t)job->prompt_tokens + prompt->n_ids;
+    int64_t logprobs = tokens * request->n * (request->sampling.n_logprobs + 1);
+    if (!request->echo || logprobs <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "logprobs",
+                   "'echo' with these 'logprobs' would give more than %d numbers, which is the "
+                   "most: ask for fewer 'logprobs', choices or prompts at a time.",
+                   MAX_ECHOED_LOGPROBS);
+}
+
 /* What echo gives back: the client's own text, or the text of its ids. */
 static void prepare_echo(struct job *job, struct job_prompt *prompt,
                          const struct api_prompt *asked) {
@@ -88,6 +104,7 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
                                   &prompt->n_ids, err);
     }
     if (status) return status;
+    if (check_echo(job, prompt, err)) return err->status;
     if (request->echo) prepare_echo(job, prompt, &request->prompts[index]);
     fill_generation(job, prompt);
     prompt->choices = mem_calloc((size_t)request->n, sizeof *prompt->choices);
@@ -95,9 +112,7 @@ static enum status prepare_prompt(struct job *job, int index, struct err *err) {
     return STATUS_OK;
 }
 
-void job_prepare(struct job *job, const char *body, size_t length) {
-    if (api_request_parse(&job->request, job->kind, body, length, &job->app->limits, &job->err))
-        return;
+static void prepare_prompts(struct job *job) {
     const struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     job->n_prompts = job->kind == API_CHAT ? 1 : request->n_prompts;
@@ -107,4 +122,15 @@ void job_prepare(struct job *job, const char *body, size_t length) {
         job->prompt_tokens += job->prompts[i].n_ids;
     }
     job->n_open = job->n_prompts * request->n;
+}
+
+void job_prepare(struct job *job, const char *body, size_t length) {
+    const struct api_limits *limits = &job->app->limits;
+    if (api_request_parse(&job->request, job->kind, body, length, limits, &job->err)) return;
+    prepare_prompts(job);
+}
+
+void job_prepare_tree(struct job *job, struct cJSON *body) {
+    if (api_request_take(&job->request, job->kind, body, &job->app->limits, &job->err)) return;
+    prepare_prompts(job);
 }

@@ -108,6 +108,13 @@ static bool says_other_than_json(const struct http_request *http) {
            !strcasestr(type, "application/x-www-form-urlencoded");
 }
 
+/* A compressed body would only be read as broken JSON. */
+static bool is_encoded(const struct http_request *http) {
+    const char *coding = http_header(http, "Content-Encoding");
+    return coding && *coding && strcasecmp(coding, "identity") != 0 &&
+           strcmp(http->method, "POST") == 0;
+}
+
 static enum status refuse_generation(struct app *app, struct err *err) {
     if (app->draining) {
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
@@ -140,6 +147,10 @@ static enum status check_headers(struct app *app, const struct http_request *htt
     if (says_other_than_json(http)) {
         return err_set(err, STATUS_MEDIA_TYPE, NULL,
                        "The body must be JSON: Content-Type: application/json.");
+    }
+    if (is_encoded(http)) {
+        return err_set(err, STATUS_MEDIA_TYPE, NULL,
+                       "The body must be sent as it is, without a Content-Encoding.");
     }
     return route->generates ? refuse_generation(app, err) : STATUS_OK;
 }

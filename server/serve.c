@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -19,7 +18,6 @@
 #define MAX_HEADER_BYTES (64 << 10)
 #define MAX_STREAM_BACKLOG (1 << 20)
 #define SILENCE_MS 15000
-#define MAX_PROMPTS 256
 
 /* ---- start-up report ------------------------------------------------------------------------ */
 
@@ -70,36 +68,6 @@ static void raise_file_limit(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static uint64_t system_seed(void) {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
-    return seed;
-}
-
-/* The name that clients use: --served-model-name, or the file's name without its ending. */
-static void name_model(struct app *app, char *name, size_t size) {
-    const char *served = app->options->served_model_name;
-    const char *path = app->options->model, *slash = strrchr(path, '/');
-    snprintf(name, size, "%s", served ? served : slash ? slash + 1 : path);
-    size_t n = strlen(name);
-    if (!served && n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) name[n - 5] = 0;
-    app->model_name = name;
-}
-
-static void set_limits(struct app *app) {
-    const struct options *options = app->options;
-    int queue = options->max_queued_requests;
-    app->limits = (struct api_limits){
-        .model = app->model_name,
-        .V = engine_model(app->engine)->V,
-        .max_model_len = engine_memory(app->engine)->max_model_len,
-        .max_choices = options->max_num_seqs < MAX_CHOICES ? options->max_num_seqs : MAX_CHOICES,
-        .max_prompts = queue < MAX_PROMPTS ? queue : MAX_PROMPTS, /* or it could never be taken */
-        .default_seed = options->seed >= 0 ? (uint64_t)options->seed : system_seed(),
-        .has_chat_template = engine_chat_template(app->engine) != NULL,
-    };
-}
-
 static enum status open_http(struct app *app, struct err *err) {
     const struct options *options = app->options;
     struct http_config config = {
@@ -131,7 +99,7 @@ static void open_scheduler(struct app *app) {
 }
 
 enum status app_open(struct app *app, struct err *err) {
-    set_limits(app);
+    app_set_limits(app);
     uv_loop_init(&app->loop);
     bridge_init(app);
     lifecycle_init(app);
@@ -176,8 +144,7 @@ int command_serve(const struct options *options) {
     app->started_s = (int64_t)time(NULL);
     int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
     if (code == 0) {
-        char name[256];
-        name_model(app, name, sizeof name);
+        app_set_name(app);
         code = serve(app, started_ns);
     }
     free(app);

@@ -111,6 +111,17 @@ START_TEST(flags_in_every_form) {
 }
 END_TEST
 
+START_TEST(letters) {
+    accepted("batch --model m -i in -o -");
+    ck_assert_str_eq(options.input_file, "in");
+    ck_assert_str_eq(options.output_file, "-");
+    options_free(&options);
+    accepted("batch --model m --input_file=-i --output-file out");
+    ck_assert_str_eq(options.input_file, "-i");
+    options_free(&options);
+}
+END_TEST
+
 START_TEST(sizes) {
     static const struct {
         const char *text;
@@ -183,6 +194,10 @@ START_TEST(unknown_flags_get_a_neighbour) {
     refused("serve m --temperature 1", "serve has no flag --temperature");
     refused("serve m --no-port", "serve has no flag --no-port");
     refused("serve m -p 80", "-p is no flag");
+    refused("serve m -i x", "-i is no flag");
+    refused("batch -ix", "-ix is no flag");
+    refused("batch -i", "--input-file needs a value");
+    refused("batch --model m -i x", "-i FILE -o FILE");
     refused("serve m --port", "--port needs a value: --port PORT");
     refused("serve m --port --host x", "--port needs a value");
     refused("serve m --device", "--device auto|cpu|cuda");
@@ -443,6 +458,7 @@ int main(int argc, char **argv) {
     suite_add_tcase(suite, cases);
     tcase_add_test(cases, defaults_hold);
     tcase_add_test(cases, flags_in_every_form);
+    tcase_add_test(cases, letters);
     tcase_add_test(cases, sizes);
     tcase_add_test(cases, values_out_of_range);
     tcase_add_test(cases, edges_of_ranges);

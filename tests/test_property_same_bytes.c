@@ -1,10 +1,10 @@
 /* The same bytes: a request's tokens and logprobs are bit-identical whatever else runs. Each case
  * is a seed: it draws a model, a mix of its requests, when they come and which are cancelled, and
- * the settings that may change nothing: rows and sequences of a step, logit rows, blocks and their
- * size, the prefix cache (in a second pass it is warm), compute threads, the CPU path, the steps in
- * flight, the scheduler's own thread. All that comes is compared with what each request gives when
- * it runs alone on the plain path. Half of the cases have so few blocks that sequences are
- * preempted.
+ * the settings that may change nothing: rows (also of prompts) and sequences of a step, logit rows,
+ * blocks and their size, the prefix cache (in a second pass it is warm), compute threads, the CPU
+ * path, the steps in flight, the scheduler's own thread. All that comes is compared with what each
+ * request gives when it runs alone on the plain path. Half of the cases have so few blocks that
+ * sequences are preempted.
  *
  *     PROPERTY_SEED=123    replays one case
  *     PROPERTY_CASES=n     cases in all
@@ -39,8 +39,7 @@
 #define REAL_MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TINY_LENGTH 640 /* two chunks of attention and a half */
 
-/* ---- the models
- * -------------------------------------------------------------------------------- */
+/* ---- the models ----------------------------------------------------------------------------- */
 
 /* Every kind of product that a path has, every cache type, groups of one and of several query
  * heads, a head whose size is no whole vector. */
@@ -107,8 +106,7 @@ static void free_sets(void) {
     }
 }
 
-/* ---- a case
- * ------------------------------------------------------------------------------------ */
+/* ---- a case --------------------------------------------------------------------------------- */
 
 struct scenario {
     uint64_t seed, random;
@@ -170,6 +168,7 @@ static void draw_setting(struct scenario *scenario) {
     s->caching = chance(scenario, 65);
     s->n_blocks = draw_blocks(scenario);
     s->in_flight = between(scenario, 1, MAX_IN_FLIGHT);
+    s->mixed_rows = chance(scenario, 50) ? between(scenario, 1, 40) : 0;
     if (scenario->small && s->max_rows < 4) s->max_rows += 4;
 }
 
@@ -213,14 +212,14 @@ static void tell(const struct scenario *scenario, const struct run *run) {
     const struct setting *s = &scenario->setting;
     fprintf(
         stderr,
-        "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d "
-        "sequences, %d logit rows, "
+        "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
+        "prompts, %d sequences, %d logit rows, "
         "%d blocks of %d, cache %d, %d in flight, %d passes, own thread %d, %d requests. First: "
         "%s\n",
         (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
-        varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->max_seqs,
-        s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->in_flight, scenario->passes,
-        scenario->threaded, scenario->n_asked, run->first_difference);
+        varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
+        s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->in_flight,
+        scenario->passes, scenario->threaded, scenario->n_asked, run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {
@@ -237,8 +236,7 @@ static void run_case(struct scenario *scenario, struct run *run) {
     if (run->tally.differences > 0) tell(scenario, run);
 }
 
-/* ---- the cases
- * --------------------------------------------------------------------------------- */
+/* ---- the cases ------------------------------------------------------------------------------ */
 
 static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->tokens += tally->tokens;
@@ -293,8 +291,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
 }
 END_TEST
 
-/* ---- the real model
- * ---------------------------------------------------------------------------- */
+/* ---- the real model ------------------------------------------------------------------------- */
 
 #define TEXT "README.md"
 #define REAL_LENGTH 768

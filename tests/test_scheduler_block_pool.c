@@ -20,14 +20,20 @@ static void teardown(void) {
 static int32_t know(int32_t block, int32_t token, int32_t parent) {
     int32_t tokens[B] = {token, token, token, token};
     struct block_hash hash = {(uint64_t)token * 977 + (uint64_t)(parent + 1), 5};
-    struct block_key key = {.hash = hash, .salt = salt, .tokens = tokens, .parent = parent};
+    struct block_key key = {.hash = hash,
+                            .salt = salt,
+                            .tokens = tokens,
+                            .parent = prefix_cache_id(&pool.known, parent)};
     return block_pool_register(&pool, block, &key);
 }
 
 static int32_t look_up(int32_t token, int32_t parent) {
     int32_t tokens[B] = {token, token, token, token};
     struct block_hash hash = {(uint64_t)token * 977 + (uint64_t)(parent + 1), 5};
-    struct block_key key = {.hash = hash, .salt = salt, .tokens = tokens, .parent = parent};
+    struct block_key key = {.hash = hash,
+                            .salt = salt,
+                            .tokens = tokens,
+                            .parent = prefix_cache_id(&pool.known, parent)};
     return prefix_cache_find(&pool.known, &key);
 }
 

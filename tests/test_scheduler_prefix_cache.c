@@ -27,12 +27,18 @@ static void hash_all(const uint64_t *salt, const int32_t *tokens, int n,
 /* Makes blocks 0, 1, ... known as the whole blocks of tokens[n]. */
 static void know_all(const uint64_t *salt, const int32_t *tokens, int n,
                      const struct block_hash *hashes, int32_t first_block) {
-    int32_t parent = -1;
+    uint64_t parent = 0;
     for (int i = 0; i < n / B; i++) {
         struct block_key key = {hashes[i], salt, tokens + i * B, parent};
-        prefix_cache_add(&cache, first_block + i, &key);
-        parent = first_block + i;
+        prefix_cache_add(&cache, first_block + i, &key, 0);
+        parent = prefix_cache_id(&cache, first_block + i);
     }
+}
+
+static int match(const uint64_t *salt, const int32_t *tokens, const struct block_hash *hashes,
+                 int n, int32_t *blocks) {
+    struct block_key key = {.salt = salt, .tokens = tokens};
+    return prefix_cache_match(&cache, key, hashes, n, blocks);
 }
 
 static const int32_t text[3 * B] = {5, 6, 7, 8, 5, 6, 7, 8, 9, 9, 9, 9};
@@ -42,13 +48,13 @@ START_TEST(equal_prefixes_match_as_far_as_they_are_equal) {
     int32_t blocks[3], changed[3 * B];
     hash_all(common, text, 3 * B, hashes);
     know_all(common, text, 3 * B, hashes, 0);
-    ck_assert_int_eq(prefix_cache_match(&cache, common, text, hashes, 3, blocks), 3);
+    ck_assert_int_eq(match(common, text, hashes, 3, blocks), 3);
     for (int i = 0; i < 3; i++) ck_assert_int_eq(blocks[i], i);
     memcpy(changed, text, sizeof text);
     changed[B + 1] = 1;
     hash_all(common, changed, 3 * B, others);
-    ck_assert_int_eq(prefix_cache_match(&cache, common, changed, others, 3, blocks), 1);
-    ck_assert_int_eq(prefix_cache_match(&cache, common, text, hashes, 2, blocks), 2);
+    ck_assert_int_eq(match(common, changed, others, 3, blocks), 1);
+    ck_assert_int_eq(match(common, text, hashes, 2, blocks), 2);
 }
 END_TEST
 
@@ -59,25 +65,26 @@ START_TEST(another_salt_shares_nothing) {
     hash_all(other_salt, text, 3 * B, salted);
     know_all(common, text, 3 * B, hashes, 0);
     ck_assert(hashes[0].low != salted[0].low && hashes[2].low != salted[2].low);
-    ck_assert_int_eq(prefix_cache_match(&cache, other_salt, text, salted, 3, blocks), 0);
-    ck_assert_int_eq(prefix_cache_match(&cache, other_salt, text, hashes, 3, blocks), 0);
+    ck_assert_int_eq(match(other_salt, text, salted, 3, blocks), 0);
+    ck_assert_int_eq(match(other_salt, text, hashes, 3, blocks), 0);
 }
 END_TEST
 
 START_TEST(a_forged_hash_finds_nothing_false) {
     struct block_hash same = {1, 2};
     const int32_t one[B] = {1, 1, 1, 1}, two[B] = {2, 2, 2, 2};
-    struct block_key first = {same, common, one, -1}, second = {same, common, two, -1};
-    prefix_cache_add(&cache, 3, &first);
+    struct block_key first = {same, common, one, 0}, second = {same, common, two, 0};
+    prefix_cache_add(&cache, 3, &first, 0);
     ck_assert_int_eq(prefix_cache_find(&cache, &first), 3);
     ck_assert_int_eq(prefix_cache_find(&cache, &second), -1);
-    prefix_cache_add(&cache, 4, &second);
+    prefix_cache_add(&cache, 4, &second, 0);
     ck_assert_int_eq(prefix_cache_find(&cache, &first), 3);
     ck_assert_int_eq(prefix_cache_find(&cache, &second), 4);
-    struct block_key salted = {same, other_salt, one, -1};
+    struct block_key salted = {same, other_salt, one, 0};
     ck_assert_int_eq(prefix_cache_find(&cache, &salted), -1);
-    struct block_key after_3 = {same, common, one, 3}, after_4 = {same, common, one, 4};
-    prefix_cache_add(&cache, 5, &after_3);
+    struct block_key after_3 = {same, common, one, prefix_cache_id(&cache, 3)};
+    struct block_key after_4 = {same, common, one, prefix_cache_id(&cache, 4)};
+    prefix_cache_add(&cache, 5, &after_3, 0);
     ck_assert_int_eq(prefix_cache_find(&cache, &after_3), 5);
     ck_assert_int_eq(prefix_cache_find(&cache, &after_4), -1);
 }
@@ -112,8 +119,8 @@ START_TEST(forgetting_keeps_the_rest_even_in_one_bucket) {
     int32_t tokens[N][B];
     for (int i = 0; i < N; i++) {
         for (int j = 0; j < B; j++) tokens[i][j] = i;
-        struct block_key key = {{(uint64_t)i, 0}, common, tokens[i], -1};
-        prefix_cache_add(&cache, i, &key);
+        struct block_key key = {{(uint64_t)i, 0}, common, tokens[i], 0};
+        prefix_cache_add(&cache, i, &key, 0);
     }
     static const int order[N] = {3, 0, 7, 5, 1, 6, 2, 4};
     bool gone[N] = {false};
@@ -121,7 +128,7 @@ START_TEST(forgetting_keeps_the_rest_even_in_one_bucket) {
         prefix_cache_remove(&cache, order[k]);
         gone[order[k]] = true;
         for (int i = 0; i < N; i++) {
-            struct block_key key = {{(uint64_t)i, 0}, common, tokens[i], -1};
+            struct block_key key = {{(uint64_t)i, 0}, common, tokens[i], 0};
             ck_assert_int_eq(prefix_cache_find(&cache, &key), gone[i] ? -1 : i);
         }
     }

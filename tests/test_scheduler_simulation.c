@@ -107,7 +107,11 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
         chance(sim, 80) ? sim->engine->n_slots : between(sim, 0, sim->engine->n_slots);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
-    if (chance(sim, 20)) sim->scheduler->pool.known.hash_mask = chance(sim, 50) ? 0 : 3;
+    if (chance(sim, 20)) {
+        uint64_t mask = chance(sim, 50) ? 0 : 3;
+        sim->scheduler->pool.known.hash_mask = mask;
+        sim->scheduler->swap.cold.known.hash_mask = mask;
+    }
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */

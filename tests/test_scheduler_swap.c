@@ -1,5 +1,6 @@
 /* Swapping, case by case: what comes back is not computed again, slots are given back by whoever
- * ends, and without slots all is as it was. (test_scheduler_simulation has it at random.) */
+ * ends, without slots all is as it was, and what the prefix cache forgets is kept while no sequence
+ * wants its slot. (test_scheduler_simulation has it at random.) */
 #include <check.h>
 #include <stdlib.h>
 
@@ -53,14 +54,22 @@ static void world_free(struct world *w) {
     free(w);
 }
 
-static void submit(struct world *w, int k) {
+static void prepare(struct world *w, int k) {
     struct fake_client *client = &w->client[k];
-    struct err err;
     client->generation = (struct generation){
         .n_prompt = PROMPT, .max_tokens = OUTPUT, .n = 1, .prompt_logprobs = -1};
     for (int i = 0; i < PROMPT; i++) client->prompt[i] = (i * 3 + k) % FAKE_V;
     fake_client_ready(client, MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w->scheduler, &client->generation, &err), STATUS_OK);
+}
+
+static void put(struct world *w, int k) {
+    struct err err;
+    ck_assert_int_eq(scheduler_submit(w->scheduler, &w->client[k].generation, &err), STATUS_OK);
+}
+
+static void submit(struct world *w, int k) {
+    prepare(w, k);
+    put(w, k);
 }
 
 static bool step(struct world *w) {
@@ -122,7 +131,7 @@ static struct world *run_to_swapped(void) {
     ck_assert_int_eq(stats.running, 1);
     ck_assert_int_eq(stats.waiting, 0);
     ck_assert_int_eq(stats.slots_total, 20);
-    ck_assert_uint_eq(stats.swapped_out, (uint64_t)stats.slots_used);
+    ck_assert_uint_eq(stats.swapped_out, (uint64_t)(stats.slots_used + stats.slots_kept));
     return w;
 }
 
@@ -158,6 +167,97 @@ START_TEST(who_comes_back_sits_a_step_out_beside_others) {
 }
 END_TEST
 
+/* ---- what the prefix cache forgets ---------------------------------------------------------- */
+
+/* Runs request k alone, under this salt; how many tokens of its prompt it had from the cache. */
+static int run_one(struct world *w, int k, uint64_t salt) {
+    struct fake_client *client = &w->client[k];
+    prepare(w, k);
+    client->generation.cache_salt[0] = salt;
+    put(w, k);
+    run(w);
+    ck_assert(client->done);
+    return client->n_cached;
+}
+
+/* A prompt's two whole blocks, and 6 more of its answer, were known; then others took all blocks,
+ * each of them known too, since the requests are as long as the first. */
+static struct world *run_until_forgotten(int n_slots, int swap_from, bool caching) {
+    struct world *w = world_new(FEW, n_slots, n_slots, swap_from, caching);
+    ck_assert_int_eq(run_one(w, 0, 0), 0);
+    ck_assert_int_eq(run_one(w, 1, 0), 0);
+    ck_assert_int_eq(run_one(w, 2, 0), 0);
+    return w;
+}
+
+START_TEST(what_is_forgotten_comes_back) {
+    struct world *w = run_until_forgotten(20, _i ? 8 : 0, true);
+    struct scheduler_stats stats;
+    scheduler_stats(w->scheduler, &stats);
+    ck_assert_int_eq(stats.slots_kept, 3 * 8 - FEW);
+    ck_assert_int_eq(stats.slots_used, 0);
+    ck_assert_uint_eq(w->engine->n_in, 0);
+    uint64_t rows = w->engine->n_rows;
+    ck_assert_int_eq(run_one(w, 0, 0), 8);
+    ck_assert_uint_eq(w->engine->n_in, 2);
+    ck_assert_uint_eq(w->engine->n_rows - rows, ROWS - 8);
+    scheduler_stats(w->scheduler, &stats);
+    ck_assert_uint_eq(stats.swapped_in, 2);
+    ck_assert_uint_eq(stats.swapped_out, w->engine->n_out);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(what_came_back_is_found_with_what_followed_it) {
+    struct world *w = run_until_forgotten(40, 0, true);
+    ck_assert_int_eq(run_one(w, 0, 0), 8);
+    for (int i = 0; i < 4; i++) ck_assert_int_eq(run_one(w, i % 3, 0), 8);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(what_is_kept_is_not_anothers) {
+    struct world *w = run_until_forgotten(20, 0, true);
+    ck_assert_int_eq(run_one(w, 0, 5), 0);
+    ck_assert_uint_eq(w->engine->n_in, 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(little_is_not_worth_the_wait) {
+    struct world *w = run_until_forgotten(20, 9, true);
+    ck_assert_int_eq(run_one(w, 0, 0), 0);
+    ck_assert_uint_eq(w->engine->n_in, 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(nothing_is_kept_without_caching) {
+    struct world *w = run_until_forgotten(20, 0, false);
+    ck_assert_uint_eq(w->engine->n_out, 0);
+    world_free(w);
+}
+END_TEST
+
+/* All slots are kept ones when two sequences want more blocks than there are. */
+START_TEST(sequences_come_before_what_is_kept) {
+    struct world *w = run_until_forgotten(8, 0, true);
+    ck_assert_int_eq(cold_kept(&w->scheduler->swap.cold), 8);
+    struct scheduler_stats stats = {0};
+    submit(w, 1);
+    submit(w, 2);
+    while (stats.swapped == 0) {
+        ck_assert(step(w));
+        scheduler_stats(w->scheduler, &stats);
+    }
+    ck_assert_int_gt(stats.slots_used, 0);
+    ck_assert_int_le(stats.slots_used + stats.slots_kept, 8);
+    run(w);
+    ck_assert(w->client[1].done && w->client[2].done);
+    world_free(w);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_swap");
     TCase *core = tcase_create("core");
@@ -166,6 +266,12 @@ int main(void) {
     tcase_add_test(core, who_ends_gives_its_slots_back);
     tcase_add_test(core, a_scheduler_may_go_while_one_is_swapped);
     tcase_add_test(core, who_comes_back_sits_a_step_out_beside_others);
+    tcase_add_loop_test(core, what_is_forgotten_comes_back, 0, 2);
+    tcase_add_test(core, what_came_back_is_found_with_what_followed_it);
+    tcase_add_test(core, what_is_kept_is_not_anothers);
+    tcase_add_test(core, little_is_not_worth_the_wait);
+    tcase_add_test(core, nothing_is_kept_without_caching);
+    tcase_add_test(core, sequences_come_before_what_is_kept);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

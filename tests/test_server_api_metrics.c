@@ -15,6 +15,7 @@ static struct buf written(const struct metrics *metrics, const char *model) {
     stats.swapped = 2;
     stats.slots_total = 10;
     stats.slots_used = 4;
+    stats.slots_kept = 5;
     stats.swapped_out = 9;
     stats.swapped_in = 7;
     stats.prompt_tokens = 12345678901234;
@@ -40,6 +41,9 @@ START_TEST(names_and_values) {
     check_holds(&out, "\nvllm:kv_cache_usage_perc{model_name=\"m\"} 0.25\n");
     check_holds(&out, "\nvllm:num_requests_swapped{model_name=\"m\"} 2\n");
     check_holds(&out, "\nvllm:cpu_cache_usage_perc{model_name=\"m\"} 0.4\n");
+    check_holds(&out, "\npenstock_swap_blocks{state=\"total\"} 10\n");
+    check_holds(&out, "\npenstock_swap_blocks{state=\"used\"} 4\n");
+    check_holds(&out, "\npenstock_swap_blocks{state=\"cached\"} 5\n");
     check_holds(&out, "\npenstock_swapped_blocks_total{direction=\"out\"} 9\n");
     check_holds(&out, "\npenstock_swapped_blocks_total{direction=\"in\"} 7\n");
     check_holds(&out, "\nvllm:prefix_cache_queries_total{model_name=\"m\"} 0\n");
@@ -115,7 +119,7 @@ START_TEST(each_name_is_declared_once) {
         ck_assert_ptr_nonnull(strstr(out.data, line));
         declared++;
     }
-    ck_assert_int_eq(declared, 26);
+    ck_assert_int_eq(declared, 27);
     buf_free(&out);
 }
 END_TEST

@@ -83,7 +83,7 @@ static const struct refused refused[] = {
     {C "\"echo\":1}", "echo", "must be true or false, but it is a number"},
     {C "\"max_tokens\":0}", "max_tokens", "at least 1, or 0 together with 'echo'"},
     {C "\"max_tokens\":-1}", "max_tokens", "at least 0, but it is -1"},
-    {C "\"max_tokens\":3000000000}", "max_tokens", "but it is 3000000000"},
+    {C "\"max_tokens\":3000000000}", "max_tokens", "at most 2147483647, but it is 3000000000"},
     {C "\"min_tokens\":17}", "min_tokens", "at most 'max_tokens', which is 16, but it is 17"},
     {C "\"temperature\":2.1}", "temperature", "at least 0 and at most 2, but it is 2.1"},
     {C "\"temperature\":-0.1}", "temperature", "but it is -0.1"},

@@ -22,7 +22,8 @@
  *
  * A step that cannot be recorded or instantiated is launched plainly, and so are all new keys from
  * then on, after one warning: the cause, as a rule missing memory, would cost each of them the same
- * attempt. Graphs that are there go on.
+ * attempt. Graphs that are there go on, and one whose launch lacks memory is dropped likewise: that
+ * is no failure of the device.
  */
 #include "kernels/cuda/graph.cuh"
 
@@ -104,6 +105,17 @@ static cudaError_t capture(cudaGraph_t *out, cudaStream_t stream, void (*queue)(
     return cudaStreamEndCapture(stream, out);
 }
 
+/* No new step is recorded any more. */
+static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t error) {
+    cudaGetLastError(); /* it has been dealt with */
+    if (!graphs->failed)
+        log_line(LOG_WARNING,
+                 "a step of %d rows could not be made a CUDA graph (%s); new batch sizes are "
+                 "launched kernel by kernel, which is slower",
+                 graph->key.rows, cudaGetErrorString(error));
+    graphs->failed = true;
+}
+
 /* Leaves graph->exec as it is where the device refuses. */
 static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
@@ -112,16 +124,23 @@ static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stre
     cudaError_t error = capture(&recorded, stream, queue, arg);
     if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, recorded, 0);
     if (recorded) cuda_must(cudaGraphDestroy(recorded), "freeing a recording");
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         graph->exec = exec;
-        return;
+    else
+        refuse(graphs, graph, error);
+}
+
+/* Returns whether the graph was queued; where memory lacked, it is gone. */
+static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
+    const cudaError_t error = cudaGraphLaunch(graph->exec, stream);
+    if (error != cudaErrorMemoryAllocation) {
+        cuda_must(error, "launching a graph");
+        return true;
     }
-    cudaGetLastError(); /* it has been dealt with */
-    graphs->failed = true;
-    log_line(LOG_WARNING,
-             "a step of %d rows could not be recorded as a CUDA graph (%s); new batch sizes are "
-             "launched kernel by kernel, which is slower",
-             graph->key.rows, cudaGetErrorString(error));
+    refuse(graphs, graph, error);
+    drop(graph);
+    graph->exec = nullptr;
+    return false;
 }
 
 void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t stream,
@@ -131,8 +150,5 @@ void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t
     if (!known) graph = add(graphs, key);
     graph->used = ++graphs->runs;
     if (known && !graph->exec && !graphs->failed) record(graphs, graph, stream, queue, arg);
-    if (graph->exec)
-        cuda_must(cudaGraphLaunch(graph->exec, stream), "launching a graph");
-    else
-        queue(arg);
+    if (!graph->exec || !launched(graphs, graph, stream)) queue(arg);
 }

@@ -24,7 +24,7 @@ struct graphs {
     int most, n;
     struct graph *all; /* [most] */
     uint64_t runs;
-    bool failed; /* a step could not be recorded: no other one is */
+    bool failed; /* a step could not be made a graph: no other one is recorded */
 };
 
 /* For steps of up to most_rows rows, 0: none; `most` graphs are kept, at least MAX_IN_FLIGHT. */
@@ -38,8 +38,8 @@ void graphs_close(struct graphs *graphs);
 int graphs_rows(const struct graphs *graphs, const struct step *step);
 
 /* Queues on the stream what queue(arg) queues there: by calling it when the key is met for the
- * first time, then by a graph, which the second time is recorded from it. Where that is refused,
- * by calling it. */
+ * first time, then by a graph, which the second time is recorded from it. Where that is refused, or
+ * its launch lacks memory, by calling it. */
 void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t stream,
                 void (*queue)(void *arg), void *arg);
 

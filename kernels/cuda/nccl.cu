@@ -3,7 +3,6 @@
 #include "kernels/cuda/nccl.cuh"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { NCCL_SUCCESS = 0, NCCL_UINT8 = 1 }; /* ncclSuccess, ncclUint8 */
@@ -39,29 +38,30 @@ static bool load() {
 }
 
 /* A rank that leaves a collective has the others wait for ever, so there is no going on: neither
- * here nor after any call of CUDA that has failed. */
-static void must(int result, const char *what) {
-    if (result == NCCL_SUCCESS) return;
-    fprintf(stderr, "penstock: NCCL: %s failed: %s\n", what, library.error_text(result));
+ * where NCCL fails nor after any call of CUDA that has failed. */
+[[noreturn]] static void end_process(int rank, const char *why) {
+    log_line(LOG_ERROR, "%s The other ranks wait for rank %d, so the process ends at once.", why,
+             rank);
     abort();
 }
 
 void nccl_gather(const struct cuda_group *group, int rank, const void *send, void *received,
                  size_t bytes, cudaStream_t stream) {
     struct err err;
-    if (cuda_failure(&err)) {
-        fprintf(stderr, "penstock: rank %d: %s\n", rank, err.message);
-        abort();
-    }
-    must(library.all_gather(send, received, bytes, NCCL_UINT8, group->comm[rank], stream),
-         "gathering the ranks' rows");
+    if (cuda_failure(&err)) end_process(rank, err.message);
+    const int result =
+        library.all_gather(send, received, bytes, NCCL_UINT8, group->comm[rank], stream);
+    if (result == NCCL_SUCCESS) return;
+    err_set(&err, STATUS_SERVER_ERROR, NULL, "NCCL has failed: gathering the ranks' rows: %s.",
+            library.error_text(result));
+    end_process(rank, err.message);
 }
 
 /* ---- the group ------------------------------------------------------------------------------ */
 
 static void close_group(struct rank_group *head) {
     struct cuda_group *group = (struct cuda_group *)head;
-    for (int r = 0; r < head->ranks; r++) must(library.destroy(group->comm[r]), "closing a rank");
+    for (int r = 0; r < head->ranks; r++) library.destroy(group->comm[r]); /* all is over */
     free(group);
 }
 

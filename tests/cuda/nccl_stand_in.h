@@ -7,7 +7,13 @@
 extern "C" {
 #endif
 
-enum nccl_state { NCCL_WORKS, NCCL_IS_MISSING, NCCL_LACKS_A_FUNCTION, NCCL_IS_BROKEN };
+enum nccl_state {
+    NCCL_WORKS,
+    NCCL_IS_MISSING,
+    NCCL_LACKS_A_FUNCTION,
+    NCCL_IS_BROKEN,
+    NCCL_FAILS /* once it is open */
+};
 
 /* From now on NCCL is this, in the state given. */
 void nccl_stand_in(enum nccl_state state);

@@ -1,8 +1,12 @@
 /* Sums over ranks: the order and the one rounding, in rows of every width; and what is said where
  * GPUs or NCCL are not there. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "kernels/cuda/all_reduce.cuh"
 #include "tests/cuda/nccl_stand_in.h"
@@ -132,6 +136,46 @@ START_TEST(it_says_what_is_not_there) {
 }
 END_TEST
 
+/* ---- what ends the process ------------------------------------------------------------------ */
+
+/* Runs rank 1's part, which fails, in a process of its own whose words come back. */
+static std::string last_words(bool device_fails) {
+    int pipes[2], status;
+    ck_assert(pipe(pipes) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct rank_group *group;
+        struct err err;
+        const buffer one(16);
+        dup2(pipes[1], STDERR_FILENO);
+        if (rank_group_cuda_new(&group, RANKS, &err)) _exit(1);
+        if (device_fails) cuda_must(cudaErrorLaunchFailure, "a test");
+        nccl_gather((const struct cuda_group *)group, 1, one.data, one.data, 8, test_stream());
+        _exit(0);
+    }
+    close(pipes[1]);
+    char words[512];
+    const ssize_t n = read(pipes[0], words, sizeof words - 1);
+    close(pipes[0]);
+    ck_assert(waitpid(child, &status, 0) == child && n > 0);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    return std::string(words, (size_t)n);
+}
+
+START_TEST(a_rank_that_cannot_meet_the_others_says_why) {
+    nccl_stand_in(NCCL_WORKS);
+    std::string words = last_words(true);
+    ck_assert_msg(words.find("ERROR The GPU has failed: a test") != words.npos, "%s",
+                  words.c_str());
+    ck_assert_msg(words.find("wait for rank 1") != words.npos, "%s", words.c_str());
+    nccl_stand_in(NCCL_FAILS);
+    words = last_words(false);
+    ck_assert_msg(words.find("NCCL has failed: gathering the ranks' rows: out of luck.") !=
+                      words.npos,
+                  "%s", words.c_str());
+}
+END_TEST
+
 int main() {
     setenv("CUDA_EMU_DEVICES", "2", 1);
     Suite *suite = suite_create("cuda_all_reduce");
@@ -140,6 +184,7 @@ int main() {
     tcase_add_test(cases, a_sum_has_one_order);
     tcase_add_test(cases, all_ranks_get_the_sum);
     tcase_add_test(cases, it_says_what_is_not_there);
+    tcase_add_test(cases, a_rank_that_cannot_meet_the_others_says_why);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

@@ -8,7 +8,6 @@
  * ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/same_bytes.h"
@@ -230,20 +229,11 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
 }
 END_TEST
 
-/* Is this a build in which kernels take several times as long? */
-static bool is_watched(const char *program) {
-#ifdef __SANITIZE_ADDRESS__
-    return program != NULL;
-#else
-    return strstr(program, "_checked") != NULL;
-#endif
-}
-
 /* Where each access is watched one model of each kind is enough: the kernels' own suites have the
  * shapes, and what matters here is what a step's launches leave for the next. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
-    const bool watched = is_watched(arguments[0]);
+    const bool watched = suite_is_watched(arguments[0]);
     Suite *suite = suite_create("cuda_engine");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 600);

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/same_bytes.h"
@@ -200,21 +199,18 @@ START_TEST(eager_steps_are_no_graphs) {
 END_TEST
 
 /* Where each access is watched a step takes several times as long. */
-static bool is_watched(const char *program) {
-    return strstr(program, "_checked") != NULL;
-}
-
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
+    const bool watched = suite_is_watched(arguments[0]);
     Suite *suite = suite_create("cuda_engine_graphs");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_unchecked_fixture(core, learn_common, drop_common);
-    tcase_add_loop_test(core, bytes_are_those_without_graphs,
-                        is_watched(arguments[0]) ? E4M3 : FLOAT32, N_VARIETIES);
+    tcase_add_loop_test(core, bytes_are_those_without_graphs, watched ? E4M3 : FLOAT32,
+                        N_VARIETIES);
     tcase_add_test(core, sequences_give_way_under_graphs);
     tcase_add_test(core, graphs_take_each_other_s_place);
-    if (!is_watched(arguments[0])) {
+    if (!watched) {
         tcase_add_loop_test(core, a_refused_recording_is_launched_plainly, 0, 3);
         tcase_add_test(core, an_older_device_has_graphs_too);
         tcase_add_test(core, eager_steps_are_no_graphs);

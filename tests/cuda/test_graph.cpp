@@ -290,6 +290,25 @@ START_TEST(the_graph_used_longest_ago_goes) {
 }
 END_TEST
 
+/* It is done all the same, with and without having been recorded; the others are as they were. */
+START_TEST(a_launch_without_memory_is_plain) {
+    if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
+    struct graphs graphs;
+    counted c;
+    graphs_open(&graphs, 8, 3);
+    for (int calls : {1, 1, 0}) run(&graphs, &c, 1, 1, calls);
+    run(&graphs, &c, 2, 1, 1);
+    setenv("CUDA_EMU_FAIL", "cudaGraphLaunch", 1);
+    run(&graphs, &c, 2, 1, 2); /* once to be recorded */
+    unsetenv("CUDA_EMU_FAIL");
+    ck_assert(graphs.failed && !cuda_failed());
+    run(&graphs, &c, 2, 1, 1);
+    run(&graphs, &c, 1, 1, 0);
+    graphs_close(&graphs);
+    ck_assert_uint_eq(cuda_emu_graphs(), 0);
+}
+END_TEST
+
 /* A refusal costs nothing that was there; only new keys are launched plainly from then on. */
 START_TEST(a_refusal_ends_recording) {
     if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
@@ -366,6 +385,7 @@ int main(void) {
     tcase_add_test(kept, buckets);
     tcase_add_test(kept, a_graph_is_recorded_the_second_time);
     tcase_add_test(kept, the_graph_used_longest_ago_goes);
+    tcase_add_test(kept, a_launch_without_memory_is_plain);
     tcase_add_test(kept, a_refusal_ends_recording);
     tcase_add_test(kept, a_longer_context_is_another_graph);
     suite_add_tcase(suite, kept);

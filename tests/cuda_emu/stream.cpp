@@ -262,6 +262,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
+    if (is_told_to_fail("cudaGraphLaunch")) return set_error(cudaErrorMemoryAllocation);
     for (const work &node : exec->nodes) {
         cudaError_t error = enqueue(stream, node);
         if (error != cudaSuccess) return error;

@@ -174,3 +174,11 @@ def test_half_closed_and_pipelined(server):
                        + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert read_all(client).count(b"HTTP/1.1 200") == 6
     check_alive(server)
+
+
+def test_targets_in_absolute_form(server):
+    for target, status in ((b"http://any.host:1/health", b"200"), (b"HTTP://h/v1/models?x", b"200"), (b"http://h", b"404"),
+                           (b"http://", b"404"), (b"http:///health", b"200"), (b"ftp://h/health", b"404")):
+        with connect(server) as client:
+            client.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert read_all(client).startswith(b"HTTP/1.1 " + status), target

@@ -112,10 +112,13 @@ def test_wrong_methods(server, method, path, allowed):
 
 
 def test_media_type(server):
-    def post(kind):
-        headers = {"content-type": kind} if kind else {}
+    def post(kind, **more):
+        headers = {**({"content-type": kind} if kind else {}), **more}
         return server.http.post("/v1/completions", content=json.dumps(PLAIN).encode(), headers=headers)
     check_error(post("text/plain"), 415, "invalid_request_error")
+    answer = post("application/json", **{"content-encoding": "gzip"})
+    assert "Content-Encoding" in check_error(answer, 415, "invalid_request_error")["message"]
+    assert post("application/json", **{"content-encoding": "identity"}).status_code == 200
     for kind in ("application/json", "application/json; charset=utf-8", None):
         assert post(kind).status_code == 200
 
@@ -128,6 +131,12 @@ def test_prompts_longer_than_the_context(server):
         assert error["code"] == "context_length_exceeded"
         numbers = [int(number) for number in re.findall(r"\d+", error["message"])]
         assert 1024 in numbers and max(numbers) >= 3000
+
+
+def test_logprobs_of_prompts_have_a_bound(server):
+    body = {"prompt": [[5] * 1000] * 250, "max_tokens": 0, "echo": True, "logprobs": 20}
+    error = check_error(server.post(COMPLETIONS, body), 400, "invalid_request_error")
+    assert error["param"] == "logprobs" and str(4 << 20) in error["message"]
 
 
 def test_keys_are_asked_for_everywhere_but_at_the_health_checks(start):

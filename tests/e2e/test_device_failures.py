@@ -131,8 +131,10 @@ def test_while_it_drains(begin):
     check_end(server)
 
 
-def test_clients_that_do_not_read_hold_nothing_up(begin):
-    """A request whose body never comes to its end, and a stream that nobody reads."""
+@pytest.mark.parametrize("first, then", [(None, None), (signal.SIGTERM, None), (None, signal.SIGTERM)],
+                         ids=["failing", "draining-and-failing", "failing-and-told-to-end"])
+def test_clients_that_do_not_read_hold_nothing_up(begin, first, then):
+    """A request whose body never comes to its end, and a stream that nobody reads; with a signal before or after."""
     server = begin("launch:30:signal")
     with contextlib.ExitStack() as stack:
         slow = stack.enter_context(httpx.Client(base_url=server.url))
@@ -141,7 +143,13 @@ def test_clients_that_do_not_read_hold_nothing_up(begin):
         half = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                      b"Content-Length: 50\r\n\r\n{")
+        if first:
+            server.process.send_signal(first)
+            time.sleep(0.1)
         server.process.send_signal(signal.SIGUSR1)
+        if then:
+            wait_until_told(server)
+            server.process.send_signal(then)
         check_end(server)
 
 

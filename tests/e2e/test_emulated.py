@@ -88,6 +88,18 @@ def test_logprobs_are_near_the_cpu_s(gpu, cpu):
     assert found[0]["token_logprobs"][1:] == pytest.approx(found[1]["token_logprobs"][1:], abs=1e-3)
 
 
+def test_two_ranks_of_the_cpu_say_what_one_says(cpu, tiny_model):
+    two = Server("--device", "cpu", *FLOAT32, "--tensor-parallel-size", "2", "--threads", "2", "--kv-cache-memory", "8MiB",
+                 binary=EMULATED, model=tiny_model).wait_until_ready()
+    assert "2 ranks" in two.http.get("/version").text
+    asked = [{"model": NAME, "prompt": prompt, "max_tokens": 16, "ignore_eos": True, "temperature": 0.7 * (i % 2), "seed": i,
+              "n": 1 + i % 2, "return_token_ids": True} for i, prompt in enumerate(PROMPTS)]
+    assert answers(two, asked, 8) == answers(cpu, asked, 1)
+    two.wait_until_idle()
+    two.stop()
+    assert two.process.returncode == 0
+
+
 # ---- streams ----------------------------------------------------------------------------------------
 
 
@@ -172,6 +184,17 @@ def test_the_same_bytes_after_giving_way(emulated, gpu):
     server.wait_until_idle()
 
 
+def test_the_same_bytes_after_swapping(emulated, gpu):
+    """Of three that run at once one has to give way, to the host's memory, and comes back."""
+    server = emulated(*FLOAT32, "--max-model-len", "128", "--kv-cache-memory", "136KiB", "--swap-space", "1MiB")
+    asked = [{"model": NAME, "prompt": f"{word} " + "hello hello " * 16, "max_tokens": 34, "ignore_eos": True, "seed": 4,
+              "temperature": 0.8, "return_token_ids": True, "presence_penalty": 0.5} for word in ("in", "the", "ring")]
+    assert answers(server, asked, 3) == answers(gpu, asked, 3)
+    moved = [server.metrics()[f'penstock_swapped_blocks_total{{direction="{way}"}}'] for way in ("out", "in")]
+    assert moved[0] >= moved[1] > 0
+    server.wait_until_idle()
+
+
 def test_the_same_bytes_in_16_bits(emulated):
     server = emulated("--max-num-seqs", "8", "--kv-cache-dtype", "fp8", "--kv-cache-memory", "1MiB", *FEW_ROWS)
     asked = bodies(8)
@@ -240,6 +263,15 @@ def test_sigterm_lets_streams_finish(tiny_model):
         for one in streams:
             assert events(one.result())[-1]["choices"][0]["finish_reason"] == "length"
     assert server.process.wait(10) == 0
+    server.stop()
+
+
+def test_signals_to_the_last_change_no_exit_code(tiny_model):
+    server = Server("--device", "cuda", *FLOAT32, binary=EMULATED, model=tiny_model).wait_until_ready()
+    while server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.0005)
+    assert server.process.returncode == 0
     server.stop()
 
 

@@ -50,10 +50,11 @@ def ask(server, body):
 # ---- the end ----------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_streams_finish(start):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_let_streams_finish(start, number):
     server = start("--max-num-seqs", "8")
     streams = begin(server, 8)
-    server.process.send_signal(signal.SIGTERM)
+    server.process.send_signal(number)
     for one in streams:
         one.join(60)
         assert events(one.raw)[-1]["choices"][0]["finish_reason"] == "length"
@@ -115,6 +116,17 @@ def test_idle_servers_end_at_once(start):
     other = start()
     other.process.send_signal(signal.SIGINT)
     assert other.process.wait(5) == 0
+
+
+def test_under_nohup_a_hangup_is_nothing(start):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what the program inherits, as from nohup
+    try:
+        server = start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    server.process.send_signal(signal.SIGHUP)
+    assert server.complete(max_tokens=2)["usage"]["completion_tokens"] == 2
+    assert server.http.get("/health/ready").status_code == 200
 
 
 def test_work_after_idleness_is_not_a_hang(start):
@@ -221,9 +233,11 @@ def test_more_prompts_than_the_queue_holds(start):
 
 def test_a_key_file(start, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("first\nsecond\n")
+    long = "k" * 3000
+    keys.write_text(f"first\nsecond\n{'#' * 2000}tail\n{long}\n")
     server = start("--api-key-file", str(keys))
-    for key, code in (("first", 200), ("second", 200), ("third", 401)):
+    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line is one key, or none
+    for key, code in [("first", 200), ("second", 200), ("third", 401), *parts]:
         answer = server.http.get("/v1/models", headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == code
 

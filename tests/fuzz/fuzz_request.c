@@ -1,6 +1,6 @@
-/* Any bytes as a body of each endpoint: none may crash, a refusal has a sentence, and what is taken
- * is within its limits. The bytes are also written as a JSON string, which must read back as the
- * same text. */
+/* Any bytes as a body of each endpoint, and as a line of a batch: none may crash, a refusal has a
+ * sentence, and what is taken is within its limits. The bytes are also written as a JSON string,
+ * which must read back as the same text. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +64,19 @@ static void try_tokens(const char *body, size_t size) {
     free(ids);
 }
 
+static void try_batch_line(const char *text, size_t size) {
+    struct api_batch_line line;
+    struct err err = {0};
+    struct buf key = {0};
+    enum status status = api_batch_parse(&line, text, size, &err);
+    assert((status == STATUS_OK) == (line.body != NULL));
+    if (status == STATUS_OK) assert(line.custom_id.length > 2);
+    if (status != STATUS_OK && status != STATUS_METHOD_NOT_ALLOWED) check_refusal(status, &err);
+    api_batch_free(&line);
+    api_batch_read_key(&key, text, size);
+    buf_free(&key);
+}
+
 /* What is read here is JSON to cJSON as well; it may refuse only what it cannot hold. */
 static void compare_readers(const char *text, size_t size) {
     cJSON *ours, *theirs;
@@ -103,6 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     try_request(API_COMPLETION, body, size);
     try_request(API_CHAT, body, size);
     try_tokens(body, size);
+    try_batch_line(body, size);
     compare_readers(body, size);
     try_string(body, size);
     free(body);

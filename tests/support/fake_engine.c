@@ -239,9 +239,9 @@ static void fake_why(void *self, struct err *err) {
 
 static bool fake_swap_reserve(void *self, int n) {
     struct fake_engine *engine = self;
-    assert(n > engine->n_reserved && n <= engine->n_slots);
+    assert(n > 0 && n <= engine->n_slots);
     if (n > engine->n_host) return false;
-    engine->n_reserved = n;
+    if (n > engine->n_reserved) engine->n_reserved = n;
     return true;
 }
 

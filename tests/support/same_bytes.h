@@ -18,8 +18,7 @@
 #define MOST_ASKED 48   /* requests of a set */
 #define LONG_PROMPT 600 /* tokens: two chunks of attention and more */
 
-/* ---- requests and their answers
- * ---------------------------------------------------------------- */
+/* ---- requests and their answers ------------------------------------------------------------- */
 
 struct answer {
     int n_scored;
@@ -38,8 +37,7 @@ struct asked {
     struct answer answer;
 };
 
-/* ---- settings
- * ---------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 /* All that may change nothing. */
 struct setting {
@@ -51,6 +49,7 @@ struct setting {
     int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
     bool eager;     /* no graphs */
     int graphs;     /* that are kept; 0: as many as suit */
+    int mixed_rows; /* of prompts, in a step that decodes; 0: any number */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -91,8 +90,7 @@ int request_set_learn(struct request_set *set);
 /* KV slots that the largest of a request's choices takes. */
 int asked_slots(const struct request_set *set, const struct asked *asked);
 
-/* ---- a run
- * ------------------------------------------------------------------------------------- */
+/* ---- a run ---------------------------------------------------------------------------------- */
 
 struct client {
     struct generation generation; /* a copy, with flags of its own */

@@ -12,8 +12,7 @@
 
 #define MOST_STEPS 200000
 
-/* ---- comparing
- * --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------ */
 
 static bool same_float(float a, float b) {
     return memcmp(&a, &b, sizeof a) == 0;
@@ -42,8 +41,7 @@ static void differ(struct client *client, const struct event *event, int at,
         wanted ? wanted->rank : 0);
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------ */
+/* ---- events --------------------------------------------------------------------------------- */
 
 static void learn_event(struct client *client, const struct event *event) {
     struct answer *into = client->into;
@@ -119,8 +117,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     pthread_mutex_unlock(&run->mutex);
 }
 
-/* ---- opening
- * ----------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 /* The set gets exactly the blocks that were asked for. */
 static struct engine *open_engine(const struct run *run) {
@@ -169,6 +166,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
     run->engine = open_engine(run);
     struct scheduler_config config = {.max_num_seqs = setting->max_seqs,
                                       .max_num_batched_tokens = setting->max_rows,
+                                      .max_mixed_prefill_tokens = setting->mixed_rows,
                                       .max_model_len = set->model.max_model_len,
                                       .max_queued_requests = MOST_CLIENTS,
                                       .max_queued_tokens = 1 << 20,
@@ -202,8 +200,7 @@ void run_close(struct run *run) {
     pthread_cond_destroy(&run->all_ended);
 }
 
-/* ---- clients
- * ----------------------------------------------------------------------------------- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 static void copy_generation(struct generation *to, const struct generation *from) {
     memcpy(to, from, sizeof *to);
@@ -241,8 +238,7 @@ static void cancel(struct client *client) {
     scheduler_cancel(client->run->scheduler, g);
 }
 
-/* ---- running
- * ----------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void forget_clients(struct run *run) {
     for (int i = 0; i < run->n_clients; i++) assert(run->client[i].last);

@@ -15,8 +15,7 @@ bool drawn_chance(uint64_t *random, int percent) {
     return fake_between(random, 1, 100) <= percent;
 }
 
-/* ---- drawing
- * ----------------------------------------------------------------------------------- */
+/* ---- drawing -------------------------------------------------------------------------------- */
 
 /* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance
  * would. */
@@ -154,8 +153,7 @@ int asked_slots(const struct request_set *set, const struct asked *asked) {
     return generation_max_slots(&asked->generation, set->model.max_model_len);
 }
 
-/* ---- learning
- * ---------------------------------------------------------------------------------- */
+/* ---- learning ------------------------------------------------------------------------------- */
 
 static void answer_prepare(struct asked *asked) {
     size_t most = (size_t)asked->generation.max_tokens;

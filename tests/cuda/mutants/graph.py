@@ -18,6 +18,8 @@ MUTANTS = [
     ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (!graph->exec && !graphs->failed)"),
     ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graph->exec)"),
     ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graphs->failed)"),
+    ("graph.cu", "if (error != cudaErrorMemoryAllocation) {", "if (true) {"),
+    ("graph.cu", "    graph->exec = nullptr;\n    return false;", "    return false;"),
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
     ("backend.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
     ("backend.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
