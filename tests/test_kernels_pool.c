@@ -105,6 +105,9 @@ static bool is_within(int piece, int from, int to) {
     return piece >= from && piece < to;
 }
 
+/* Sleepers that were woken longer ago are woken by the next job. */
+enum { LONG_AGO_US = 3000 };
+
 /* A thread's own pieces are neighbours and come first, in rising order; then those that others have
  * not begun. Where the caller is late, others do all pieces but the one that it has begun. */
 START_TEST(threads_run_neighbouring_pieces) {
@@ -112,6 +115,7 @@ START_TEST(threads_run_neighbouring_pieces) {
     struct pool *pool = pool_new(THREADS);
     for (int round = 0; round < 40; round++) {
         struct order order = {.late = round % 4 == 3, .pieces = PIECES};
+        if (order.late) usleep(LONG_AGO_US);
         pool_run(pool, note_piece, &order, PIECES);
         for (int t = 0; t < THREADS; t++) {
             const int from = PIECES * t / THREADS, to = PIECES * (t + 1) / THREADS;
@@ -122,6 +126,31 @@ START_TEST(threads_run_neighbouring_pieces) {
             for (int i = own; i < order.n[t]; i++) ck_assert(!is_within(piece[i], from, to));
         }
         if (order.late) ck_assert_int_le(order.n[0], 1);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* A job that begins when its workers have just been woken and sleep again is not left to the caller
+ * alone: they are woken while it runs. */
+static void long_piece(void *arg, int i, int thread) {
+    struct order *order = arg;
+    (void)i;
+    if (thread > 0) atomic_store(&order->done, 1);
+    if (thread == 0 && !atomic_load(&order->done)) usleep(200);
+}
+
+START_TEST(sleepers_are_woken_while_a_job_runs) {
+    struct pool *pool = pool_new(3);
+    struct count count = {0};
+    for (int round = 0; round < 20; round++) {
+        struct order order = {0};
+        run_and_check(pool, &count, 9);
+        usleep(300); /* they sleep, perhaps woken just before */
+        run_and_check(pool, &count, 9);
+        usleep(300);
+        pool_run(pool, long_piece, &order, 10000); /* two seconds for a caller alone */
+        ck_assert_int_eq(atomic_load(&order.done), 1);
     }
     pool_free(pool);
 }
@@ -179,6 +208,7 @@ int main(void) {
     tcase_add_test(core, sleepers_are_woken);
     tcase_add_test(core, jobs_see_what_came_before);
     tcase_add_test(core, threads_run_neighbouring_pieces);
+    tcase_add_test(core, sleepers_are_woken_while_a_job_runs);
     tcase_add_test(core, taken_cores_do_not_stop_it);
     tcase_add_test(core, idle_threads_take_no_time);
     tcase_add_test(core, opening_and_closing);

@@ -19,7 +19,8 @@
  *           it cannot starve a worker of its core.
  * Crowds    where other processes want the cores too, a worker may be on the caller's core, which
  *           it takes from it each time it is woken, to spin there in vain. So sleepers are woken
- *           once in WAKE_GAP_NS; until then the caller does the pieces of those that sleep.
+ *           once in WAKE_GAP_NS, at a job's beginning or between two of the caller's pieces; until
+ *           then the caller does the pieces of those that sleep.
  * Left out  nested jobs, several callers, priorities. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -73,6 +74,19 @@ static uint32_t to_of(uint64_t share) {
     return (uint32_t)share & (MOST_PIECES - 1);
 }
 
+static void wake(struct pool *pool) {
+    futex_wake(&pool->posted, pool->n_threads - 1);
+}
+
+/* Wakes the workers that sleep, unless that was done just now. */
+static void wake_now_and_then(struct pool *pool) {
+    if (atomic_load(&pool->sleepers) == 0) return;
+    uint64_t now = now_ns();
+    if (now - pool->woken_ns < WAKE_GAP_NS) return;
+    pool->woken_ns = now;
+    wake(pool);
+}
+
 /* Runs pieces of one share, the thread's own or another's, until none is left to claim; returns how
  * many it ran. */
 static uint32_t work_on(struct pool *pool, struct worker *owner, uint32_t job, int thread) {
@@ -87,6 +101,7 @@ static uint32_t work_on(struct pool *pool, struct worker *owner, uint32_t job, i
             continue;
         fn(arg, (int)from_of(share), thread);
         ran++;
+        if (thread == 0) wake_now_and_then(pool);
         share = atomic_load_explicit(&owner->share, memory_order_acquire);
     }
     return ran;
@@ -153,19 +168,6 @@ static void wait_for_ended(struct pool *pool, uint32_t n) {
 /* Posts the number that workers look at. */
 static void post(struct pool *pool, uint32_t job) {
     atomic_store(&pool->posted, job);
-}
-
-static void wake(struct pool *pool) {
-    futex_wake(&pool->posted, pool->n_threads - 1);
-}
-
-/* Wakes the workers that sleep, unless that was done just now. */
-static void wake_now_and_then(struct pool *pool) {
-    if (atomic_load(&pool->sleepers) == 0) return;
-    uint64_t now = now_ns();
-    if (now - pool->woken_ns < WAKE_GAP_NS) return;
-    pool->woken_ns = now;
-    wake(pool);
 }
 
 /* Gives each thread its share of the job's n pieces. */

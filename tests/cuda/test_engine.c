@@ -102,8 +102,7 @@ static void run_mixed(const struct request_set *set, int first, const struct set
                       struct tally *tally) {
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
-    for (int i = 0; i < CLIENTS; i++)
-        run_add(run, &set->asked[first + i % (set->n_asked - first)]);
+    for (int i = 0; i < CLIENTS; i++) run_add(run, &set->asked[first + i % (set->n_asked - first)]);
     run_stepped(run);
     run_close(run);
     ck_assert_msg(run->tally.differences == 0, "%d rows, %d blocks of %d: %s", setting->max_rows,
