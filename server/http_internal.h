@@ -159,7 +159,7 @@ struct http_server {
     struct span reading, keep_alive, linger, silence;
     uint64_t timer_at_ms; /* what the timer is set to; 0: it is off */
     uint64_t turns;       /* begun so far */
-    size_t bodies_bytes;  /* of bodies that are kept */
+    size_t bodies_bytes;  /* of bodies of requests under way */
     bool driving;         /* a turn is under way */
     bool again;           /* something was asked for in this turn */
     bool draining;

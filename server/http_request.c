@@ -45,9 +45,16 @@ static struct exchange *exchange_make(struct connection *connection, const char 
     return exchange;
 }
 
-static void drop_body(struct exchange *exchange) {
+/* The body counts while MHD has the request; the application may hold it for longer, even for
+ * longer than the server lives. */
+static void uncount_body(struct exchange *exchange) {
+    if (!exchange->connection) return;
     assert(exchange->server->bodies_bytes >= exchange->body.length);
     exchange->server->bodies_bytes -= exchange->body.length;
+}
+
+static void drop_body(struct exchange *exchange) {
+    uncount_body(exchange);
     buf_free(&exchange->body);
     exchange->request.body = "";
     exchange->request.body_length = 0;
@@ -254,6 +261,7 @@ void http_request_completed(void *cls, struct MHD_Connection *mhd, void **contex
     tell_done(exchange, is_sent);
     link_remove(&exchange->ready);
     http_limits_clear(&exchange->silence);
+    uncount_body(exchange);
     connection->exchange = NULL;
     exchange->connection = NULL;
     exchange->server->stats.requests--;

@@ -81,6 +81,7 @@ static void run_host(const char *name) {
     say_result(large);
     cudaStreamSynchronize(test_stream());
     cudaStreamDestroy(other);
+    cudaFreeHost(pinned);
 }
 
 /* What is done while a stream is under capture. */
