@@ -1,13 +1,16 @@
-"""Reads what runs of bench/compare.py wrote: a table may be measured in parts."""
+"""Reads what runs of bench/compare.py wrote: a table may be measured in parts, and a row again."""
 import json
 
 
 def read(paths):
-    """The runs, and the first of them with the rows and the tokens of all."""
+    """The runs, each with the rows that no later one has, and the first of them with the rows and the tokens of all."""
     runs = []
     for path in paths:
         with open(path, encoding="utf-8") as f:
             runs.append(json.load(f))
+    newest = {row["id"]: run for run in runs for row in run["rows"]}
+    for run in runs:
+        run["rows"] = [row for row in run["rows"] if newest[row["id"]] is run]
     whole = {**runs[0], "rows": [row for run in runs for row in run["rows"]],
              "tokens": {file_type: found for run in runs for file_type, found in run["tokens"].items()}}
     return runs, whole
