@@ -177,8 +177,10 @@ int bench_served(struct engine *engine, const struct options *options, const int
     own.host = "127.0.0.1";
     own.port = 0;
     own.enable_prefix_caching = false; /* the next batch has the same prompts */
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         if (own.max_queued_requests < batches[i]) own.max_queued_requests = batches[i];
+        if (own.max_connections <= batches[i]) own.max_connections = batches[i] + 1;
+    }
     app->options = &own;
     app->engine = engine;
     app->model_name = "bench";

@@ -102,6 +102,7 @@ static void open_scheduler(struct app *app) {
 
 enum status app_open(struct app *app, struct err *err) {
     app_set_limits(app);
+    raise_file_limit();
     uv_loop_init(&app->loop);
     bridge_init(app);
     lifecycle_init(app);
@@ -141,7 +142,6 @@ int command_serve(const struct options *options) {
     uint64_t started_ns = now_ns();
     struct app *app = mem_calloc(1, sizeof *app);
     struct err err;
-    raise_file_limit();
     app->options = options;
     app->started_s = (int64_t)time(NULL);
     int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
