@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz format readme fresh-machine clean
+.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,12 +16,13 @@ help:
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp and vLLM to compare with, into build/peers/"
 	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
-	@echo "make performance    put the figures of FIGURES (files) and ACCURACY into docs/performance.md"
+	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md"
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
-	@echo "make format         bring the C files into their form"
-	@echo "make readme         put the option table into README.md"
-	@echo "make fresh-machine  prove make run and make test in a bare Debian 12 (as root)"
+	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs (hours)"
+	@echo "make format         format the C files"
+	@echo "make readme         write the option table into docs/options.md"
+	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root)"
 	@echo "make clean          remove build/"
 
 deps:
@@ -33,7 +34,7 @@ build: deps
 model: deps
 	@docker/fetch_model.sh
 
-# Without a GPU nothing is compiled for one: that is most of the time of a first build.
+# Without a GPU the CUDA kernels are not compiled: they take most of the time of a first build.
 run: deps model
 	@if [ -e /dev/nvidiactl ]; then cuda=AUTO; else cuda=OFF; fi; \
 	    PENSTOCK_CUDA=$$cuda docker/build.sh release $(JOBS) penstock
@@ -46,7 +47,7 @@ test: model
 bench: build model bench-models
 	@python3 bench/compare.py --model $(MODEL) $(ARGS)
 
-# The other file types come from llama.cpp's quantiser; without that peer they are left out.
+# llama.cpp's quantiser makes the other file types; without that peer they are left out.
 bench-models: model
 	@[ ! -x $(LLAMA) ] || $(LLAMA) bench/models.py --model $(MODEL)
 
@@ -65,9 +66,11 @@ gpu:
 	@bench/gpu.sh
 
 fuzz: deps
-	@docker/setup.sh fuzz
-	@docker/build.sh fuzz $(JOBS) fuzzers
-	@tests/fuzz/run.sh $(FUZZ_SECONDS)
+	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz
+
+soak: model
+	@docker/setup.sh test
+	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz asan_slow tsan_slow mutants
 
 format: deps
 	@docker/setup.sh format
@@ -77,7 +80,7 @@ readme: deps
 	@docker/build.sh release $(JOBS) test_config_options
 	@build/test_config_options --markdown >build/options.md
 	@sed -i -e '/<!-- options -->/,/<!-- end of options -->/{/<!--/!d}' \
-	    -e '/<!-- options -->/r build/options.md' README.md
+	    -e '/<!-- options -->/r build/options.md' docs/options.md
 
 fresh-machine:
 	@docker/fresh_machine.sh

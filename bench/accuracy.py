@@ -2,10 +2,10 @@
 
     build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 20] [--out docs/measurements/NAME.json] [TYPE ...]
 
-bench/accuracy.txt (this project's documents, as they once were) is cut into windows of 512 tokens, each a text of its own,
-and what follows each token from the 64th on is scored. The reference is the same file in Penstock's oracle mode: weights,
-activations and cache in float32 (tests/test_engine_golden.c compares that with transformers). The best path computes all
-windows; the others compute the first ones, of which each byte is compared with the best path's.
+bench/accuracy.txt (an older state of this project's documents) is divided into windows of 512 tokens, each a text of its
+own, and the prediction after each token from the 64th on is scored. The reference is the same file in Penstock's oracle
+mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers). The best path
+computes all windows; the other paths compute the first ones, and each of their bytes is compared with the best path's.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
 
 
 class Ours:
-    """build/logits with one model, mode and path."""
+    """Runs build/logits with one model, mode and path."""
 
     def __init__(self, model, dtype, threads, path=None):
         environment = {**os.environ, **({"PENSTOCK_CPU": path} if path else {})}
@@ -42,7 +42,7 @@ class Ours:
 
 
 class Theirs:
-    """llama.cpp's worker, which hands logits over in a file."""
+    """llama.cpp's worker, which writes logits to a file."""
     FILE = "build/accuracy.f32"
 
     def __init__(self, model, threads):
@@ -69,7 +69,7 @@ def log_softmax(rows):
 
 
 class Score:
-    """What is summed over the windows."""
+    """The sums over the windows."""
 
     def __init__(self):
         self.nll, self.kl, self.differ = [], [], 0
@@ -99,7 +99,7 @@ def token_ids(binary, model, path):
 
 
 def same_bytes(args, model, path, windows, expected, V):
-    """Does a path give the best one's bytes? Windows that it computes: fewer, because a path may be slow."""
+    """Does a path give the same bytes as the best one? Compares the first windows only, because a path may be slow."""
     other = Ours(model, "auto", args.threads, path)
     equal = [other.rows(ids, V).tobytes() == rows for ids, rows in zip(windows, expected)]
     other.close()
@@ -140,7 +140,7 @@ def print_result(result):
 
 
 def write(args, windows, results):
-    """After each type, because all of them take long."""
+    """Called after each type, because all of them together take long."""
     if not args.out:
         return
     with open(args.out, "w") as f:
@@ -172,7 +172,7 @@ def main():
             print_result(results[-1])
             write(args, windows, results)
         else:
-            print(f"{name}: there is no {model}; bench/models.py makes it")
+            print(f"{name}: {model} does not exist; bench/models.py makes it")
 
 
 main()

@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/compare.py [--only C1 C2 ...] [--repeats 5] [--out docs/measurements/NAME.json]
 
-Sides take turns in the order A B B A. A repeat during which something else ran, or the host took the CPU away, is
-thrown away and done again. docs/performance.md says what is compared and how.
+Sides take turns in the order A B B A. If other processes ran during a repeat, or the host took CPU time, the repeat is
+discarded and done again. docs/performance.md says what is compared and how.
 """
 import argparse
 import datetime
@@ -24,7 +24,7 @@ MODEL_FOLDER = "build/bench-models"
 
 
 class Bench:
-    """The sides that are there, and how a measurement is made."""
+    """The available sides, and how a measurement is made."""
 
     def __init__(self, args):
         self.args = args
@@ -38,7 +38,7 @@ class Bench:
         return f"{MODEL_FOLDER}/{file_type}.gguf"
 
     def flags(self):
-        # As much cache as the largest work takes, and no more: the peers have contexts made to measure.
+        # As much cache as the largest work needs: the peers' contexts are also sized for the work.
         return ["--kv-cache-memory", "512MiB"]
 
     def start(self, file_type):
@@ -63,7 +63,7 @@ class Bench:
         self.sides = {}
 
     def measure(self, side, act, pids=()):
-        """Runs act() until nothing disturbs it, --patience times at most."""
+        """Runs act() until a run was undisturbed, at most --patience times."""
         for attempt in range(self.args.patience + 1):
             known = side.pids()
             with machine.Watch(known and [*known, *pids]) as watch:
@@ -87,7 +87,7 @@ class Bench:
         return work.shortened() if self.args.quick else work
 
     def limits(self):
-        """The machine's limits as they are now: on a shared machine they come and go."""
+        """The machine's limits now: on a shared machine they change."""
         self.seen.append(machine.limits(self.args.binary, self.args.model, self.args.threads))
         return self.seen[-1]
 
@@ -104,7 +104,7 @@ class Bench:
 
 
 def share_of_limit(bench, file_type, work, runs, limit):
-    """The time that the machine's limits leave over the time that was taken, in the median run."""
+    """The least time that the machine's limits allow, divided by the measured time, of the median run."""
     if not {"read_gb_s", "int8_g_s", "float_g_s"} <= set(limit):
         return None
     shape = machine.model_shape(bench.args.binary, bench.model(file_type))
@@ -114,7 +114,7 @@ def share_of_limit(bench, file_type, work, runs, limit):
 
 
 def measure_work(bench, work, rows):
-    """Yields the results of the table's rows of one work and file type, which share its runs."""
+    """Yields the results of the table's rows that share the runs of one work and file type."""
     work = bench.form(work)
     sides = bench.chosen({peer for row in rows for peer in row.peers})
     settings = {side.name: side.prepare(work) for side in sides}
@@ -143,13 +143,13 @@ def add_rows(report, rows):
 
 
 def file_types_of(args):
-    """Those of the wanted rows; C7 is measured with the default file's servers."""
+    """The results of the wanted rows; C7 is measured with the default file's servers."""
     types = [row.file_type for row in works.ROWS if is_wanted(args, row.id)]
     return list(dict.fromkeys((["Q4_1"] if is_wanted(args, "C7") else []) + types))
 
 
 def is_wanted(args, id):
-    """--only C5 takes C5.1 to C5.3, --only C4 its ITL too."""
+    """--only C5 selects C5.1 to C5.3, --only C4 also its ITL."""
     return not args.only or any(id == name or id.startswith((name + ".", name + " ")) or
                                 (id.startswith(name) and id[len(name):len(name) + 1].isalpha()) for name in args.only)
 
@@ -216,7 +216,7 @@ def main():
     finally:
         bench.stop()
     report.update({"load_after": machine.load(), "thrown_away": bench.thrown, "kept_disturbed": bench.kept})
-    print(f"{bench.thrown} disturbed repeats were thrown away, {bench.kept} were kept for want of a quiet one; load "
+    print(f"{bench.thrown} disturbed repeats were discarded, {bench.kept} were kept for lack of a quiet one; load "
           f"{report['load_after']:.1f}")
     if args.out:
         with open(args.out, "w") as f:

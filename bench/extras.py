@@ -1,4 +1,4 @@
-"""The rows of the table that are no plain work: tokens, a taken core, GET /health, start-up and memory."""
+"""The special rows of the table: equal tokens, a busy core, GET /health, start-up and memory."""
 import os
 import re
 import shutil
@@ -20,8 +20,8 @@ def equal_leading(a, b):
 
 
 def compare_tokens(own, peer, is_quick):
-    """Greedy tokens of the same prompts on both sides. Where they part, the gap is what the peer's own logits leave
-    between its token and ours: a near-tie, if it is small."""
+    """Greedy tokens of the same prompts on both sides. Where they diverge, the gap is the difference, in the peer's own
+    logits, between its token and ours: small if the two were nearly tied."""
     found = []
     for whole, repeats in ((works.STREAM, 3), (works.TOGETHER, 1)):
         peer.prepare(whole)
@@ -47,10 +47,10 @@ def tokens_line(found):
     return text + (f", at gaps of {gaps[0]:.3f} to {gaps[-1]:.3f}" if gaps else "")
 
 
-# ---- C7: another process takes a core ---------------------------------------------------------------------------
+# ---- C7: another process uses a core ---------------------------------------------------------------------------
 
 class Burner:
-    """A process that does nothing, as fast as it can."""
+    """A process that runs an empty loop."""
 
     def __enter__(self):
         self.process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -85,7 +85,7 @@ def one_core_taken(bench):
 # ---- C10: GET /health -------------------------------------------------------------------------------------------
 
 def health(bench):
-    """wrk on one core against the server on another; there is no peer, so the goal is a rate."""
+    """wrk on one core, the server on another; there is no peer, so the goal is a rate."""
     if not shutil.which("wrk"):
         print("C10: wrk is not installed")
         return []
@@ -108,13 +108,13 @@ def health(bench):
 
 # ---- C11: start and memory --------------------------------------------------------------------------------------
 
-CONTEXT = 8192  # tokens that both sides can hold
+CONTEXT = 8192  # tokens that both caches hold
 FIRST = works.Work("first token", "", 16, 1)
 FILL = works.Work("fill", "", 256, 32, users=8)
 
 
 def resident(pid, model):
-    """(all resident bytes, those of them that are pages of the model's file) of a process."""
+    """A process's resident bytes: (all, those that are pages of the model's file)."""
     total = mapped = 0
     is_model = False
     with open(f"/proc/{pid}/smaps") as f:
@@ -132,14 +132,14 @@ def start_penstock(bench, repeat, kv_bytes):
     before = time.perf_counter() - server.began
     seconds = before + server.run(FIRST, repeat)[0]["times"][0]
     server.run(FILL, repeat)
-    time.sleep(1)  # memory of the cache is taken beside the first requests
+    time.sleep(1)  # the cache's memory becomes resident during the first requests
     total, mapped = resident(server.process.pid, bench.args.model)
     server.close()
     return seconds, total, mapped
 
 
 def start_llama(bench, repeat):
-    """From where Python has imported what it needs, and without the memory that it held then: the library alone."""
+    """The library alone: counted from the end of the imports, without the memory that Python held then."""
     worker, threads = llama.Worker(), bench.args.threads
     pid = worker.ask("memory")["pid"]
     baseline, _ = resident(pid, bench.args.model)

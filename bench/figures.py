@@ -1,9 +1,9 @@
-"""Reads what runs of bench/compare.py wrote: a table may be measured in parts, and a row again."""
+"""Reads the files that runs of bench/compare.py wrote: a table may be measured in parts, and a row more than once."""
 import json
 
 
 def read(paths):
-    """The runs, each with the rows that no later one has, and the first of them with the rows and the tokens of all."""
+    """The runs, each with the rows that no later run has, and the first run with the rows and tokens of all."""
     runs = []
     for path in paths:
         with open(path, encoding="utf-8") as f:

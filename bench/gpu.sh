@@ -3,10 +3,10 @@
 #     bench/gpu.sh               correctness and kernels
 #     bench/gpu.sh correctness   op tests on the device against the CPU, then under compute-sanitizer
 #     bench/gpu.sh kernels       times of every kernel against cuBLAS and against limits measured in the same run
-#     bench/gpu.sh serve         a whole server but for HTTP: the same tokens as the CPU, speeds beside their goals, peers
+#     bench/gpu.sh serve         a whole server without HTTP: the same tokens as the CPU, speeds beside their goals, peers
 #     bench/gpu.sh build         builds the programs only; no GPU is needed
-# It needs the CUDA toolkit, CMake, a C++ compiler and Python. bench/gpu/run.py has the variables that it minds, among them
-# GPU_PROGRAMS, a folder of programs that were built elsewhere and carried here.
+# It needs the CUDA toolkit, CMake, a C++ compiler and Python. bench/gpu/run.py lists the variables that it reads, among them
+# GPU_PROGRAMS, a folder of programs that were built on another machine.
 set -eu
 cd "$(dirname "$0")/.."
 exec python3 bench/gpu/run.py "$@"

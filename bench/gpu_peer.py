@@ -1,11 +1,12 @@
-"""Times transformers on a Llama of random weights, for a place beside what gpu_serve measures: gpu_peer.py OUT SECONDS [tiny]
+"""Times transformers on a Llama with random weights, to compare with gpu_serve: gpu_peer.py OUT SECONDS [tiny]
 
     P1  generate, one request of 128 in 512 out, static cache, eager; then the same with torch.compile (CUDA graphs)
     P2  generate_batch, continuous batching: 32 requests of 256 in 1,024 out
     P5  a prompt of 2,048 and of 8,192 tokens, one forward pass with sdpa attention
 
-Lines of JSON go to OUT as they are measured, with the fields of gpu_serve's. Tokens are greedy and nothing ends before its
-length. Code 77: torch or transformers cannot be imported, or there is no GPU; 3: figures were left out for want of time.
+It appends lines of JSON to OUT as they are measured, with the same fields as gpu_serve's. Tokens are greedy, and every
+sequence runs to its full length. Exit code 77: torch or transformers cannot be imported, or there is no GPU; 3: some figures
+were left out for lack of time.
 """
 import json
 import sys
@@ -55,7 +56,7 @@ class Peer:
         return time.monotonic() - started, result
 
     def figure(self, name, needs_s, what, unit, measure):
-        """measure() gives value and note; what it raises is written, not passed on."""
+        """measure() returns value and note; an exception is written to OUT, not passed on."""
         left = self.end - time.monotonic()
         if left < needs_s and not self.tiny:
             self.left_out += 1
@@ -64,12 +65,12 @@ class Peer:
         try:
             value, note = measure()
             self.write(id=name, what=what, value=value, unit=unit, us=0, bytes=0, flops=0, note=f"{self.versions}{note}")
-        except Exception as error:  # whatever another project's code throws is a result here
+        except Exception as error:  # any exception of the other project's code is a result here
             self.write(id=name, what=what, failed=f"{type(error).__name__}: {str(error)[:300]}")
 
 
 def decode_rate(peer, model, n_prompt, n_output, warm):
-    """Tokens a second after the first one: the time of the whole, less that of a generation of one token."""
+    """Tokens a second after the first one: the time of the whole generation minus that of one token."""
     def generate(n):
         return model.generate(peer.prompt(n_prompt), max_new_tokens=n, min_new_tokens=n, do_sample=False,
                               cache_implementation="static", disable_compile=not warm)

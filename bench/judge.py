@@ -1,10 +1,10 @@
-"""From what was measured to lines of the table: medians, ratios, and which goals were reached."""
+"""Turns measurements into lines of the table: medians, ratios, and which goals were reached."""
 import statistics
 import sys
 
 
 def compare_values(values, metric_is_less):
-    """Ratios of Penstock to each peer: of the medians, and the least of the repeats that were measured side by side."""
+    """Ratios of Penstock to each peer: that of the medians, and the lowest of the repeats that were measured side by side."""
     own, ratios = values["penstock"], {}
     for name, others in values.items():
         if name != "penstock":
@@ -15,7 +15,7 @@ def compare_values(values, metric_is_less):
 
 
 def judge(goal, own, ratios, kind):
-    """What a goal asks for on this machine, and whether it was reached; None where it has no figure or no peer."""
+    """A goal's value on this machine, and whether it was reached; None if there is no figure or no peer."""
     wanted = goal.amx if kind == "amx" else goal.vnni
     if goal.against is None:
         against = {None: {"median": statistics.median(own), "least": min(own)}}
@@ -58,5 +58,5 @@ def print_row(row):
         ratio = f"{goal['ratio']:.2f}x {goal['against']} (least {goal['least']:.2f}x)" if goal["against"] else "by itself"
         print(f"{'':16} {ratio}, goal {goal['hard']:,.2f}{stretch}: {goal['reached']}")
     if row.get("share_of_limit"):
-        print(f"{'':16} {row['share_of_limit']:.0%} of what the machine allows")
+        print(f"{'':16} {row['share_of_limit']:.0%} of the machine's limit")
     sys.stdout.flush()

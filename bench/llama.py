@@ -1,4 +1,4 @@
-"""The peer llama.cpp: its worker process (bench/llama_worker.py), and with which settings it is fastest at each work."""
+"""The peer llama.cpp: its worker process (bench/llama_worker.py), and the settings that are fastest for each work."""
 import itertools
 import json
 import os
@@ -14,7 +14,7 @@ def is_installed():
 
 
 class Worker:
-    """The process, which answers one command at a time."""
+    """The worker process, which answers one command at a time."""
 
     def __init__(self):
         self.process = subprocess.Popen([PYTHON, WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -37,7 +37,7 @@ class Worker:
 
 
 def settings(work, flash, ubatch, batch, unified, threads):
-    """A context just large enough for the work: more would only cost it time."""
+    """A context just large enough for the work: a larger one would cost time."""
     sequences = len(work.queues(0)) + (1 if work.shared else 0)
     each = -(-(work.n_in + work.n_out) // 256) * 256
     return {"n_ctx": each * sequences, "n_seq_max": sequences, "n_batch": batch, "n_ubatch": ubatch,
@@ -45,7 +45,7 @@ def settings(work, flash, ubatch, batch, unified, threads):
 
 
 def candidates(work, threads):
-    """Settings worth trying. Sharing a prefix between sequences takes the unified cache."""
+    """Settings worth trying. Sharing a prefix between sequences needs the unified cache."""
     many = len(work.queues(0)) > 1
     batches = (512, 2048) if work.queue_length > 1 and many else (2048,)
     ubatches = (128, 512) if work.n_in > 64 and not many else (512,)
@@ -71,7 +71,7 @@ class Llama:
         return self.worker.ask("load", model=model)["system"]
 
     def prepare(self, work):
-        """Finds the fastest settings for a work, on a short form of it, and takes them."""
+        """Finds the fastest settings for a work, on a short form of it, and uses them."""
         if work.name not in self.chosen:
             tried = list(candidates(work, self.threads)) if self.is_tuned else []
             best = min(tried, key=lambda s: self.try_settings(work, s), default=None)
@@ -80,7 +80,7 @@ class Llama:
         return self.chosen[work.name]
 
     def try_settings(self, work, candidate):
-        """Seconds of a short run; of the second one, where the first is so short that a beginning counts."""
+        """Seconds of a short run; of a second run, if the first is so short that starting up matters."""
         self.worker.ask("context", **candidate)
         short = work.shortened()
         for i in range(2):

@@ -2,17 +2,17 @@
 
 Reads one JSON object a line from standard input and answers each with one on standard output:
 
-    {"do": "load", "model": PATH}                 the file; what the library says of itself
-    {"do": "context", "n_ctx": ..., ...}          settings of llama_context_params; the last few are kept
+    {"do": "load", "model": PATH}                 loads the file; answers with the library's version and features
+    {"do": "context", "n_ctx": ..., ...}          makes a context with these llama_context_params; keeps the last few
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
-                                                  a queue of prompts for each user, who waits for each answer; times, tokens
+                                                  a queue of prompts for each user, who waits for each answer; gives times, tokens
     {"do": "logits", "ids": [ids], "first": N}    for each i >= N: the likeliest id after ids[:i], and how much likelier
                                                   than ids[i] it is, as a difference of logits
     {"do": "scores", "ids": [ids], "file": PATH}  the logits [len(ids)][V] as raw float32 in a file
-    {"do": "memory"}                              the process, and the seconds since its imports
+    {"do": "memory"}                              the process's memory, and the seconds since its imports
 
-Requests join the batch as its server has them do: a step holds one token of every sequence that decodes, then as much
-of the waiting prompts as n_batch allows. The first S tokens of all prompts, where S > 0, are computed once and then
+Requests join the batch as in its server: a step holds one token of every sequence that decodes, then as much
+of the waiting prompts as n_batch allows. The first S tokens of all prompts, if S > 0, are computed once and then
 copied from sequence to sequence, which copies no data.
 """
 import ctypes
@@ -33,14 +33,14 @@ def silent(_level, _text, _data):
 
 
 class Batch:
-    """llama_batch, whose arrays are written through numpy."""
+    """A llama_batch whose arrays are written through numpy."""
 
     def __init__(self, size):
         self.raw = lib.llama_batch_init(size, 0, 1)
         self.token = np.ctypeslib.as_array(self.raw.token, (size,))
         self.position = np.ctypeslib.as_array(self.raw.pos, (size,))
         self.wants = np.ctypeslib.as_array(self.raw.logits, (size,))
-        # Each token's sequences are a list of one; the lists lie side by side, so that numpy can write them.
+        # Each token's list of sequences has one entry; the lists are contiguous, so that numpy can write them.
         self.lists = np.ctypeslib.as_array(ctypes.cast(self.raw.seq_id, ctypes.POINTER(ctypes.c_size_t)), (size,))
         self.its_own = self.lists.copy()
         self.ids = (ctypes.c_int32 * size)()
@@ -78,7 +78,7 @@ class Context:
         self.batch = Batch(self.n_batch)
 
     def decode(self, rows):
-        """Runs the batch and gives the logits of its `rows` wanted rows."""
+        """Runs the batch and returns the logits of its `rows` requested rows."""
         self.batch.raw.n_tokens = self.batch.n
         code = lib.llama_decode(self.raw, self.batch.raw)
         if code:
@@ -101,7 +101,7 @@ class Request:
 
 
 class Loop:
-    """Users in a closed loop over one context: each sends its next prompt when the one before is answered."""
+    """Users in a closed loop over one context: each sends its next prompt when the previous one is answered."""
 
     def __init__(self, context, queues, n_out, shared):
         self.context, self.n_out, self.shared = context, n_out, shared
@@ -226,7 +226,7 @@ class Worker:
 
 def main():
     lib.llama_log_set(silent, None)
-    # What the library prints by itself may not get between the answers.
+    # The library's own output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker()

@@ -50,7 +50,7 @@ static const float *run_rows(struct engine *engine, const int32_t *ids, int firs
                         .R = n,
                         .logit_row = row};
     engine_submit(engine, &step);
-    return engine_wait(engine);
+    return engine_read_logits(engine);
 }
 
 static int write_logits(struct engine *engine, const int32_t *ids, int n) {
@@ -87,7 +87,8 @@ int main(int argc, char **argv) {
     }
     struct engine_config config = {.model = argv[1],
                                    .threads = atoi(argv[3]),
-                                   .float32 = strcmp(argv[2], "float32") == 0,
+                                   .dtype =
+                                       strcmp(argv[2], "auto") ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
                                    .max_num_seqs = 1,
                                    .max_num_batched_tokens = MAX_ROWS,
                                    .max_logit_rows = MAX_ROWS,

@@ -1,4 +1,4 @@
-"""The machine under a measurement: what it is, what else ran on it, and the limits that it sets."""
+"""The machine during a measurement: its description, what else ran on it, and its limits."""
 import os
 import platform
 import re
@@ -14,7 +14,7 @@ def cpu_flags():
 
 
 def kind():
-    """The column of the table that holds here: "amx" or "vnni", which also stands for lesser machines."""
+    """The column of the goals for this machine: "amx", or "vnni" for all others."""
     return "amx" if "amx_int8" in cpu_flags() else "vnni"
 
 
@@ -40,14 +40,14 @@ def describe():
 # ---- what else ran ----------------------------------------------------------------------------------------------
 
 def cpu_times():
-    """(busy, stolen) seconds of all cores since the start of the machine."""
+    """(busy, stolen) seconds of all cores since boot."""
     with open("/proc/stat") as f:
         user, nice, system, _idle, _iowait, irq, softirq, steal = (int(v) for v in f.readline().split()[1:9])
     return (user + nice + system + irq + softirq) * TICK_S, steal * TICK_S
 
 
 def process_seconds(pid):
-    """CPU time of a process and of its children, those that have ended included."""
+    """CPU time of a process and of its children, including those that have ended."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             fields = f.read().rsplit(")", 1)[1].split()
@@ -61,15 +61,15 @@ def process_seconds(pid):
 
 
 class Watch:
-    """Around a measurement: how much of the machine's time went to others, and how much the host took away. Where the
-    processes of a side are not known (None), whose time it was cannot be told and only what the host took counts."""
+    """Measures, during a run, how much of the machine's time went to other processes and how much the host took. If the
+    processes of a side are not known (None), only the host's part counts."""
 
     def __init__(self, pids):
         self.pids = pids
 
     def own_seconds(self):
-        # Of our children, those that live are servers, and only the side that is measured counts; those that ended did
-        # a repeat's work, as wrk does.
+        # Of our children, those still running are servers, of which only the measured side counts; those that ended did
+        # a repeat's work, such as wrk.
         own = os.times()
         return sum(own[:4]) + sum(process_seconds(pid) for pid in self.pids or [])
 
@@ -80,7 +80,7 @@ class Watch:
     def __exit__(self, *_):
         wall = time.perf_counter() - self.began
         busy, steal = (after - before for after, before in zip(cpu_times(), self.times))
-        # The counters tick: what fits into two ticks says nothing.
+        # The counters have a coarse tick: less than two ticks means nothing.
         foreign = max(0, busy - (self.own_seconds() - self.own) - 2 * TICK_S)
         if self.pids is None:
             foreign = 0
@@ -98,7 +98,7 @@ def load():
 # ---- limits -------------------------------------------------------------------------------------------------------
 
 def limits(binary, model, threads):
-    """What `penstock bench` measures of the machine, with as many threads as the comparison uses."""
+    """The limits that `penstock bench` measures, with as many threads as the comparison uses."""
     command = [binary, "bench", "--model", model, "--threads", str(threads), "--bench-prompt", "16", "--bench-batch", "1",
                "--bench-generate", "1", "--bench-repeats", "1", "--log-level", "error"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -116,8 +116,8 @@ def mean_limits(before, after):
 
 
 def least_seconds(limit, model, work, is_float):
-    """The time that the machine's limits leave for a run of `work`, were nothing else in the way: each step takes what
-    reading its weights and keys and values takes, or its multiply-adds at the peak rate, whichever is longer."""
+    """The least time that the machine's limits allow for a run of `work`: each step needs the time to read its weights and its
+    keys and values, or that of its multiply-adds at the peak rate, whichever is longer."""
     rate = limit["float_g_s" if is_float else "int8_g_s"] * 1e9
     read = limit["read_gb_s"] * 1e9
     own = work.n_in - work.shared
@@ -132,7 +132,7 @@ def least_seconds(limit, model, work, is_float):
 
 
 def model_shape(binary, path):
-    """Sizes that the limits need, from `penstock inspect`."""
+    """The sizes for the limits, from `penstock inspect`."""
     text = subprocess.run([binary, "inspect", path], check=True, capture_output=True, text=True).stdout
     tensors = re.findall(r"^  (\S+)\s+(\S+)\s+\[([^\]]*)\]\s+(\d+) bytes", text, re.M)
     sizes = {name: eval_product(shape) for name, _, shape, _ in tensors}

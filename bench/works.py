@@ -1,4 +1,4 @@
-"""The works that are measured, and the goals of each: what `make bench` calls its table."""
+"""The works that `make bench` measures, and the goals of each: its table."""
 import dataclasses
 import random
 import statistics
@@ -6,17 +6,17 @@ import statistics
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Users in a closed loop, each with a queue of prompts; greedy, of fixed lengths."""
+    """Users in a closed loop, each with a queue of prompts; greedy decoding to fixed lengths."""
     name: str
     what: str
     n_in: int
     n_out: int
     users: int = 1
     queue_length: int = 1
-    shared: int = 0  # leading tokens that all prompts have in common
+    shared: int = 0  # leading tokens that all prompts share
 
     def queues(self, repeat):
-        """The prompts of a repeat, the same for all sides; no two repeats have a beginning in common."""
+        """The prompts of a repeat, the same for all sides; no two repeats share a beginning."""
         common = token_ids(self.shared, f"{self.name} {repeat}")
         return [[common + token_ids(self.n_in - self.shared, f"{self.name} {repeat} {user} {i}")
                  for i in range(self.queue_length)] for user in range(self.users)]
@@ -28,7 +28,7 @@ class Work:
 
 
 def token_ids(n, seed):
-    """Ordinary words' ids: control tokens come first in a vocabulary."""
+    """Ids of ordinary words: control tokens come first in a vocabulary."""
     draw = random.Random(seed)
     return [draw.randrange(1000, 40000) for _ in range(n)]
 
@@ -41,7 +41,7 @@ SHARED = Work("shared prefix", "1,024 shared + 32 own tokens, 20 requests", 1056
 WARM_UP = Work("warm-up", "", 64, 32, users=4)
 
 
-# ---- what is read off a run's requests: [{"user", "start", "times", "tokens"}], times in seconds --------------
+# ---- what is computed from a run's requests: [{"user", "start", "times", "tokens"}], times in seconds --------------
 
 def percentile(values, p):
     ordered = sorted(values)
@@ -83,9 +83,9 @@ ITL = Metric("ITL p99", "ms", itl_p99_ms, True)
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """How many times better than `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). A goal
-    against nobody (None) is a value of our own."""
-    against: str  # "llama.cpp", or "fastest": the faster of all peers there are
+    """How many times as good as `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). If `against`
+    is None, the goal is an absolute value."""
+    against: str  # "llama.cpp", or "fastest": the fastest of all installed peers
     amx: tuple
     vnni: tuple
 
@@ -98,7 +98,7 @@ class Row:
     metric: Metric
     goals: tuple
     peers: tuple = ("llama.cpp",)
-    share: tuple = None  # of the machine's limit, on a machine with AMX and one with VNNI
+    share: tuple = None  # share of the machine's limit, on a machine with AMX and one with VNNI
 
 
 ALL = ("llama.cpp", "vllm")

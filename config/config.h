@@ -1,9 +1,8 @@
-/* config: what every folder may use and that uses none of them.
+/* config: what every folder may use, and which uses none of them.
  *
- * Here are the status codes, the error a user can act on, memory that is planned, UTF-8, the log,
- * and the options of the command line. Nothing in this folder knows of models, sequences or HTTP.
- * Functions are safe to call from any thread unless their comment says otherwise; the structs
- * belong to whoever made them.
+ * Here are the status codes, the error a user can act on, memory, UTF-8, the log, and the options
+ * of the command line. Nothing in this folder knows about models, sequences or HTTP. Functions are
+ * safe to call from any thread unless their comment says otherwise; a struct belongs to its caller.
  */
 #ifndef PENSTOCK_CONFIG_H
 #define PENSTOCK_CONFIG_H
@@ -48,10 +47,9 @@ int status_http(enum status status);
 /* What went wrong, in a sentence that says what would be right. Plain data: copy it freely. */
 struct err {
     enum status status; /* STATUS_OK while nothing is wrong */
-    char param[64];     /* the field, key, tensor or option that is at fault; empty when none is */
-    /* machine-readable cause, e.g. "context_length_exceeded"; empty when none */
-    char code[48];
-    char message[512]; /* one sentence for a person */
+    char param[64];     /* the field, key, tensor or option at fault, or "" */
+    char code[48];      /* machine-readable cause, e.g. "context_length_exceeded", or "" */
+    char message[512];  /* one sentence for a person */
 };
 
 /* Fills `err` (which may be NULL) and returns `status`, so that callers write `return
@@ -69,8 +67,8 @@ void *mem_calloc(size_t count, size_t bytes);
 void *mem_realloc(void *memory, size_t bytes);
 char *mem_strdup(const char *text);
 
-/* Zeroed memory for large tables, aligned to 64 bytes and to 2 MiB pages where the size is worth
- * it. Free it with mem_large_free and the same size. Ends the process when there is none. */
+/* Zeroed memory for large tables, aligned to 64 bytes, and to 2 MiB pages if it is large enough to
+ * gain from them. Free it with mem_large_free and the same size. Out of memory ends the process. */
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
@@ -84,7 +82,7 @@ char *arena_strndup(struct arena *arena, const char *text, size_t length);
 void arena_free(struct arena *arena);
 
 /* A growing byte buffer that is always NUL-terminated once something was added; all zero is empty.
- * One thread at a time. Growth doubles; out of memory ends the process, so bound what you add. */
+ * One thread at a time. Capacity doubles; out of memory ends the process, so bound what you add. */
 struct buf {
     char *data;
     size_t length;   /* bytes in use, without the NUL */
@@ -96,23 +94,49 @@ void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(
 void buf_clear(struct buf *buf); /* length 0, memory kept */
 void buf_free(struct buf *buf);  /* memory released, all zero again */
 
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+/* The smaller and the larger of two numbers. */
+static inline int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+static inline int max_int(int a, int b) {
+    return a > b ? a : b;
+}
+static inline int64_t min_int64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t max_int64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* *n *= factor; false if that overflows. */
+static inline bool size_multiply(size_t *n, size_t factor) {
+    return !__builtin_mul_overflow(*n, factor, n);
+}
+
+/* Bytes in MiB, for messages. */
+static inline double mib(int64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
 /* ---- UTF-8 ---------------------------------------------------------------------------------- */
 
-/* Bytes of the character at `text`, or 0 when no valid one begins there (overlong forms and
- * surrogates are not). */
+/* Bytes of the character at `text`, or 0 if no valid one begins there (overlong forms and
+ * surrogates are invalid). */
 size_t utf8_character(const char *text, size_t length);
 
 /* Bytes of the longest valid text from the start on. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 
-/* Bytes of the broken character at `text`, where no valid one begins: what one U+FFFD stands for
- * (the maximal subpart of Unicode 3.9). At least 1. */
+/* Bytes that one U+FFFD replaces at `text`, where no valid character begins (the maximal subpart of
+ * Unicode 3.9). At least 1. */
 size_t utf8_maximal_subpart(const char *text, size_t length);
 
-/* Bytes at the start that begin a character which `length` bytes leave unfinished, or 0. */
+/* `length` if the text is the beginning of one character and its end is missing, else 0. */
 size_t utf8_partial(const char *text, size_t length);
 
-/* Bytes at the end that begin a character without ending it: 0 to 3. */
+/* Bytes of an incomplete character at the end: 0 to 3. */
 size_t utf8_unfinished(const char *text, size_t length);
 
 /* Characters of a valid text. */
@@ -129,17 +153,16 @@ size_t utf8_write(uint32_t code_point, char out[4]);
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-/* Monotonic time in nanoseconds; only differences mean anything. */
+/* Monotonic time in nanoseconds, from an arbitrary start. */
 uint64_t now_ns(void);
 
 /* ---- build ---------------------------------------------------------------------------------- */
 
-/* What this program was made from. Static storage. */
+/* What this program was built from. Static storage. */
 struct build_info {
     const char *version; /* "0.1.0" */
-    /* "6438910", with "-dirty" behind it where files had changed; or "unknown" */
-    const char *commit;
-    const char *build; /* "Release", with the sanitizers where there are some */
+    const char *commit;  /* "6438910", "6438910-dirty" if files had changed, or "unknown" */
+    const char *build;   /* "Release", followed by the sanitizers if any */
 };
 struct build_info build_info(void);
 
@@ -171,46 +194,86 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
 /* The same without fields, printf style. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- settings that are words ---------------------------------------------------------------- */
+
+/* A word is looked up once, when the options are parsed; from there on it is a number. Zero is what
+ * a struct of settings holds that says nothing. */
+
+/* What computes. auto: a GPU if one can be used, else the CPU. */
+enum device { DEVICE_CPU, DEVICE_CUDA, DEVICE_AUTO };
+
+/* What is computed in. float32 is the oracle mode: weights, activations and KV cache in full
+ * precision. The 16-bit types are a GPU's activations. */
+enum compute_dtype { COMPUTE_AUTO, COMPUTE_BFLOAT16, COMPUTE_FLOAT16, COMPUTE_FLOAT32 };
+
+/* What float weights are converted to as they are loaded. */
+enum quantization { QUANTIZATION_NONE, QUANTIZATION_FP8 };
+
+/* How keys and values are stored. auto: int16, on a GPU float16, in the oracle mode float32. */
+enum kv_dtype {
+    KV_DTYPE_AUTO,
+    KV_DTYPE_INT16,
+    KV_DTYPE_Q8_0,
+    KV_DTYPE_FLOAT16,
+    KV_DTYPE_FLOAT32,
+    KV_DTYPE_BFLOAT16,
+    KV_DTYPE_FP8, /* e4m3 */
+};
+
+/* Where weights come from. dummy: random ones, the same every time. */
+enum load_format { LOAD_AUTO, LOAD_DUMMY };
+
+/* A value and the word for it. A list ends with a NULL name. */
+struct named_value {
+    const char *name;
+    int value;
+};
+extern const struct named_value device_names[], compute_dtype_names[], quantization_names[],
+    kv_dtype_names[], load_format_names[], log_level_names[], log_format_names[];
+
+/* The first word for a value, which the list must hold. */
+const char *value_name(const struct named_value *names, int value);
+
 /* ---- options -------------------------------------------------------------------------------- */
 
-/* Every option of every command, after flag, environment (PENSTOCK_<NAME>), file and default were
- * weighed in that order. Strings belong to the struct and live until options_free. */
+/* Every option of every command. A flag overrides the environment (PENSTOCK_<NAME>), that the file,
+ * and the file the default. Strings belong to the struct and live until options_free. */
 struct options {
     const char *model;
     const char *host;
     int port;
     const char *served_model_name; /* NULL: the model file's own name */
-    const char *api_key;           /* NULL: no key is asked for; several are separated by commas */
+    const char *api_key;           /* NULL: none is required; several are separated by commas */
     const char *api_key_file;      /* one key a line */
     int max_model_len;             /* tokens; 0: what the model was trained for */
     int max_num_seqs;              /* sequences in one step */
     int max_num_batched_tokens;    /* rows in one step */
-    int max_mixed_prefill_tokens;  /* of prompts, where others decode; 0: as suits the device */
+    int max_mixed_prefill_tokens;  /* prompt rows in a step that decodes; 0: by device */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
-    double gpu_memory_utilization; /* share of a GPU's memory that may be taken */
-    int64_t swap_space;            /* bytes of the host; 0: none; -1 ("auto"): as is worth it */
-    const char *kv_cache_dtype;    /* auto | int16 | ... : see the table */
+    double gpu_memory_utilization; /* share of a GPU's memory that may be used */
+    int64_t swap_space;            /* bytes of host memory; 0: none; -1 ("auto"): by the machine */
+    enum kv_dtype kv_cache_dtype;
     bool enable_prefix_caching;
-    int steps_in_flight;      /* 1, 2; 0: as suits the device */
+    int steps_in_flight;      /* 1, 2; 0: by device */
     bool enforce_eager;       /* CUDA: no graphs */
     int threads;              /* compute threads; 0: as many as the process may use */
     int tensor_parallel_size; /* ranks that share the model */
-    const char *device;       /* auto | cpu | cuda */
-    const char *dtype;        /* auto | bfloat16 | float16 | float32 (the oracle mode) */
-    const char *quantization; /* none | fp8 */
-    bool deterministic;       /* CUDA: a request's bytes do not depend on the batch */
-    const char *load_format;  /* auto | dummy */
-    int64_t seed;             /* for requests without a seed: -1 takes one from the system */
+    enum device device;
+    enum compute_dtype dtype;
+    enum quantization quantization;
+    bool deterministic; /* CUDA: a request's bytes do not depend on the batch */
+    enum load_format load_format;
+    int64_t seed; /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;
     int max_queued_tokens;
     int64_t max_body_size; /* bytes */
     int request_timeout_s; /* seconds for headers and body to be whole */
     int drain_timeout_s;   /* seconds that a SIGTERM waits for running requests */
     int max_connections;
-    const char *log_level;  /* debug | info | warning | error */
-    const char *log_format; /* text | json */
-    const char *config;     /* YAML file */
+    enum log_level log_level;
+    enum log_format log_format;
+    const char *config; /* YAML file */
     /* run, batch, bench */
     bool chat;                /* run: a conversation from the terminal */
     int max_tokens;           /* run */
@@ -221,7 +284,7 @@ struct options {
     const char *bench_batch;  /* bench: batch sizes, e.g. "1,2,4,8,16" */
     int bench_generate;       /* bench: tokens decoded by each sequence */
     int bench_repeats;        /* bench: runs of which the median is reported */
-    /* what is left after the flags */
+    /* what follows the flags */
     int n_arguments;
     const char **arguments;
     void *owned; /* the strings' memory */

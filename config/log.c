@@ -1,12 +1,12 @@
 /* DESIGN
  * One log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF: lines of several threads
- * never mix, even on a pipe, and no lock is held. The line is put together on the stack, so that
- * logging allocates nothing. A value that does not fit is cut at a character, and a field that does
- * not fit is left out: the line stays whole.
+ * never mix, even on a pipe, and no lock is held. The line is built on the stack, so that logging
+ * allocates nothing. A value that does not fit is cut at a character, and a field that does not fit
+ * is left out; the line always ends properly.
  *
- * Everything that is written passes through `escaped`: control characters, line separators, marks
- * that turn the direction of text and bytes that are no UTF-8 cannot reach the terminal or the
- * log's reader.
+ * Everything that is written passes through `escape`: control characters, line separators, marks
+ * that change the direction of text and invalid UTF-8 reach neither the terminal nor the log's
+ * reader.
  *
  * Level and format are set before threads start and are only read afterwards.
  */
@@ -25,7 +25,7 @@
 #define LINE_BYTES PIPE_BUF
 #define MESSAGE_BYTES 2048 /* of a message, after escaping */
 #define VALUE_BYTES 512    /* of one field's value, after escaping */
-#define TAIL_BYTES 4       /* kept free for what closes a line */
+#define TAIL_BYTES 4       /* reserved for the end of a line */
 
 static struct {
     enum log_level level;
@@ -37,32 +37,29 @@ void log_setup(enum log_level level, enum log_format format) {
     settings.format = format;
 }
 
-/* ---- one line, put together on the stack ---------------------------------------------------- */
+uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- one line, built on the stack ----------------------------------------------------------- */
 
 struct line {
     char data[LINE_BYTES];
     size_t length;
 };
 
-/* Appends what fits in whole, or nothing. */
-static bool line_add(struct line *line, const char *text, size_t length) {
-    if (length > LINE_BYTES - TAIL_BYTES - line->length) return false;
-    memcpy(line->data + line->length, text, length);
-    line->length += length;
-    return true;
-}
-
 /* ---- escaping ------------------------------------------------------------------------------- */
 
-/* Would this character move the cursor, end the line or turn the direction of the text around
- * it? */
+/* Would this character move the cursor, end the line or change the direction of text? */
 static bool is_unsafe(uint32_t code) {
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
            (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F || code == 0xFEFF;
 }
 
-/* Writes the escaped form of one character into out[12] and returns its length; *used bytes of
- * `text` were taken. */
+/* Writes the escaped form of one character into out[12] and returns its length. Sets *used to the
+ * bytes of `text` that it stands for. */
 static size_t escape_one(const char *text, bool quotes, char *out, size_t *used) {
     size_t n = utf8_character(text, strnlen(text, 4));
     *used = n ? n : 1;
@@ -75,11 +72,12 @@ static size_t escape_one(const char *text, bool quotes, char *out, size_t *used)
     return n;
 }
 
-/* Writes the escaped text into out[size] and returns its length. What does not fit is cut at a
- * character and marked by an ellipsis. `quotes`: the text will stand in quotes. */
-static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
+/* Writes the escaped text into out[size] and returns its length. If it does not fit, it is cut at a
+ * character and ends with an ellipsis. `quotes`: the text is for use inside quotes. */
+static size_t escape(const char *text, bool quotes, char *out, size_t size) {
     static const char ellipsis[] = "\xE2\x80\xA6";
     size_t length = 0, used;
+    assert(size > sizeof ellipsis);
     for (const char *at = text; *at; at += used) {
         char one[12];
         size_t n = escape_one(at, quotes, one, &used);
@@ -95,18 +93,8 @@ static size_t escaped(const char *text, bool quotes, char *out, size_t size) {
 
 /* ---- the parts of a line -------------------------------------------------------------------- */
 
-/* `2026-11-21T10:00:00.000Z` */
-static void time_text(char *out, size_t size) {
-    struct timespec now;
-    struct tm parts;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    size_t n = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(out + n, size - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
-}
-
-/* Can a value stand bare in a text line, so that `key=value` has one reading? */
-static bool is_bare(const char *text) {
+/* Can a value go without quotes in a text line, so that `key=value` is unambiguous? */
+static bool needs_no_quotes(const char *text) {
     if (!*text) return false;
     for (; *text; text++) {
         if ((unsigned char)*text <= ' ' || strchr("\"\\=", *text)) return false;
@@ -114,7 +102,7 @@ static bool is_bare(const char *text) {
     return true;
 }
 
-/* Writes a field's value, quoted where it must be, into out[size] and returns its length. */
+/* Writes a field's value, in quotes if needed, into out[size] and returns its length. */
 static size_t value_text(const struct log_field *field, char *out, size_t size) {
     bool json = settings.format == LOG_JSON;
     if (field->kind == LOG_INTEGER) return (size_t)snprintf(out, size, "%lld", field->integer);
@@ -123,23 +111,25 @@ static size_t value_text(const struct log_field *field, char *out, size_t size) 
         return (size_t)snprintf(out, size, "%.6g", field->real);
     }
     if (!field->string) return (size_t)snprintf(out, size, json ? "null" : "-");
-    if (!json && is_bare(field->string)) return escaped(field->string, false, out, size);
+    if (!json && needs_no_quotes(field->string)) return escape(field->string, false, out, size);
     out[0] = '"';
-    size_t n = 1 + escaped(field->string, true, out + 1, size - 2);
+    size_t n = 1 + escape(field->string, true, out + 1, size - 2);
     out[n] = '"';
     return n + 1;
 }
 
-/* Appends ` key=value` or `,"key":value`, if it fits in whole. */
+/* Appends ` key=value` or `,"key":value`, or nothing if it does not fit. */
 static void line_field(struct line *line, const struct log_field *field) {
     assert(field->key && *field->key);
     bool json = settings.format == LOG_JSON;
     char key[80], whole[VALUE_BYTES + 96];
-    size_t key_length = escaped(field->key, true, key, sizeof key);
+    size_t key_length = escape(field->key, true, key, sizeof key);
     size_t n =
         (size_t)snprintf(whole, sizeof whole, json ? ",\"%.*s\":" : " %.*s=", (int)key_length, key);
     n += value_text(field, whole + n, VALUE_BYTES);
-    line_add(line, whole, n);
+    if (n > LINE_BYTES - TAIL_BYTES - line->length) return;
+    memcpy(line->data + line->length, whole, n);
+    line->length += n;
 }
 
 static void line_head(struct line *line, enum log_level level, const char *message) {
@@ -147,22 +137,19 @@ static void line_head(struct line *line, enum log_level level, const char *messa
     static const char *const names[] = {"debug", "info", "warning", "error"};
     bool json = settings.format == LOG_JSON;
     char time[40], text[MESSAGE_BYTES];
-    time_text(time, sizeof time);
-    int n = (int)escaped(message, json, text, sizeof text);
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t length = strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(time + length, sizeof time - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    int n = (int)escape(message, json, text, sizeof text);
     line->length =
         (size_t)(json ? snprintf(line->data, sizeof line->data,
                                  "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%.*s\"", time,
                                  names[level], n, text)
                       : snprintf(line->data, sizeof line->data, "%s %s %.*s", time, padded[level],
                                  n, text));
-}
-
-/* A log that cannot be written has nowhere to say so: a full disk or a closed pipe must not end the
- * server. */
-static void line_write(const struct line *line) {
-    ssize_t n;
-    do n = write(STDERR_FILENO, line->data, line->length);
-    while (n < 0 && errno == EINTR);
 }
 
 void log_fields(enum log_level level, const char *message, const struct log_field *fields, int n) {
@@ -173,7 +160,11 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
     for (int i = 0; i < n; i++) line_field(&line, &fields[i]);
     if (settings.format == LOG_JSON) line.data[line.length++] = '}';
     line.data[line.length++] = '\n';
-    line_write(&line);
+    assert(line.length <= LINE_BYTES);
+    /* if it fails there is nowhere to report it; a full disk must not end the server */
+    ssize_t written;
+    do written = write(STDERR_FILENO, line.data, line.length);
+    while (written < 0 && errno == EINTR);
     errno = saved;
 }
 

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,11 +7,11 @@
 
 #include "config/config.h"
 
-/* The one fatal place for memory: what is asked for here was planned, so there is nothing to fall
- * back to. */
+/* The one place where running out of memory is fatal: this memory was planned, and there is no
+ * fallback. */
 static void *checked(void *memory, size_t bytes) {
     if (memory) return memory;
-    fprintf(stderr, "penstock: out of memory: %zu bytes could not be had\n", bytes);
+    fprintf(stderr, "penstock: out of memory: cannot allocate %zu bytes\n", bytes);
     exit(1);
 }
 
@@ -35,8 +36,7 @@ char *mem_strdup(const char *text) {
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* What mem_large takes from the system for `bytes`. Small tables are pages, large ones are whole
- * huge pages. */
+/* Bytes that mem_large maps for `bytes`: whole pages, or whole huge pages for a large table. */
 static size_t large_size(size_t bytes) {
     size_t unit = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PAGE;
     if (bytes > SIZE_MAX / 2) checked(NULL, bytes);
@@ -44,7 +44,7 @@ static size_t large_size(size_t bytes) {
 }
 
 /* The kernel aligns to small pages only: one huge page more is mapped, and what lies around the
- * aligned part goes back. */
+ * aligned part is unmapped. */
 static void *map_aligned(size_t size) {
     size_t whole = size + HUGE_PAGE;
     char *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -52,7 +52,7 @@ static void *map_aligned(size_t size) {
     size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
     if (before) munmap(memory, before);
     if (HUGE_PAGE - before) munmap(memory + before + size, HUGE_PAGE - before);
-    madvise(memory + before, size, MADV_HUGEPAGE); /* advice: without it the table is only slower */
+    madvise(memory + before, size, MADV_HUGEPAGE); /* if it fails, the table is only slower */
     return memory + before;
 }
 
@@ -77,7 +77,7 @@ struct chunk {
 
 struct arena {
     struct chunk *chunks;
-    size_t taken, limit; /* bytes handed out and how many may be */
+    size_t used, limit; /* bytes allocated, and how many may be */
 };
 
 struct arena *arena_new(size_t limit) {
@@ -86,24 +86,21 @@ struct arena *arena_new(size_t limit) {
     return arena;
 }
 
-static struct chunk *chunk_add(struct arena *arena, size_t bytes) {
-    size_t size = bytes > 4096 ? bytes : 4096;
-    struct chunk *chunk = malloc(sizeof *chunk + size);
-    if (!chunk) return NULL;
-    *chunk = (struct chunk){.next = arena->chunks, .size = size};
-    arena->chunks = chunk;
-    return chunk;
-}
-
 void *arena_alloc(struct arena *arena, size_t bytes) {
-    if (bytes > arena->limit - arena->taken || bytes > SIZE_MAX / 2) return NULL;
+    assert(arena->used <= arena->limit);
+    if (bytes > arena->limit - arena->used || bytes > SIZE_MAX / 2) return NULL;
     size_t rounded = (bytes + 15) & ~(size_t)15;
     struct chunk *chunk = arena->chunks;
-    if (!chunk || chunk->size - chunk->used < rounded) chunk = chunk_add(arena, rounded);
-    if (!chunk) return NULL;
+    if (!chunk || chunk->size - chunk->used < rounded) {
+        size_t size = rounded > 4096 ? rounded : 4096;
+        chunk = malloc(sizeof *chunk + size);
+        if (!chunk) return NULL;
+        *chunk = (struct chunk){.next = arena->chunks, .size = size};
+        arena->chunks = chunk;
+    }
     void *memory = chunk->data + chunk->used;
     chunk->used += rounded;
-    arena->taken += bytes;
+    arena->used += bytes;
     return memory;
 }
 
@@ -126,7 +123,9 @@ void arena_free(struct arena *arena) {
 
 /* ---- growing buffer ------------------------------------------------------------------------- */
 
+/* Makes place for `more` bytes and the NUL. */
 static void buf_reserve(struct buf *buf, size_t more) {
+    assert(buf->data ? buf->length < buf->capacity : buf->capacity == 0 && buf->length == 0);
     if (buf->capacity - buf->length > more) return;
     if (more > SIZE_MAX / 4 - buf->length) checked(NULL, more);
     size_t capacity = buf->capacity ? buf->capacity : 64;

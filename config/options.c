@@ -1,17 +1,17 @@
-/* Flags, environment and file are gathered first, as text, each filling only what a stronger source
- * has left open; then every option's winning text is checked and stored. So a weaker source's bad
- * value does not matter once a stronger one is given, and the order of the sources stands in one
- * place: options_parse. */
+/* Flags, environment and file are collected first, as text; each source fills only what no earlier
+ * one has set. Then the text of every option is checked and stored. So an invalid value does not
+ * matter if an earlier source overrides it, and the order of the sources is in one place:
+ * options_parse. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/options.h"
 
-/* Far above what a kernel lets a command line and an environment hold, with the file's 1 MiB. */
+/* Far more than the kernel allows for a command line and an environment, plus the file's 1 MiB. */
 #define ARENA_BYTES ((size_t)64 << 20)
 
-/* The work of one options_parse. */
+/* The state of one options_parse. */
 struct parse {
     const struct command *command;
     struct options *options;
@@ -20,8 +20,8 @@ struct parse {
     struct err *err;
 };
 
-static enum status keep(struct parse *parse, int index, enum source source, const char *text,
-                        bool negated) {
+static enum status set_text(struct parse *parse, int index, enum source source, const char *text,
+                            bool negated) {
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) {
         return err_set(parse->err, STATUS_USAGE, option_table[index].name,
@@ -45,7 +45,7 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
                    parse->command->name, shown, name, parse->command->name);
 }
 
-/* Takes an option's value, which may be the next argument. */
+/* Reads an option's value, which may be the next argument. */
 static enum status read_value(struct parse *parse, int index, bool negated, const char *value,
                               int argc, char **argv, int *at) {
     const struct option *option = &option_table[index];
@@ -56,15 +56,19 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
     if (!value && option->type == OPTION_BOOL) value = "true";
     if (!value && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) value = argv[++*at];
     if (!value) {
-        return err_set(parse->err, STATUS_USAGE, option->name,
-                       "--%s needs a value: --%s %s (or --%s=VALUE where it begins with --)",
-                       option->name, option->name,
-                       option->metavar ? option->metavar : option->choices, option->name);
+        struct buf form = {0};
+        option_placeholder(option, &form);
+        enum status status =
+            err_set(parse->err, STATUS_USAGE, option->name,
+                    "--%s needs a value: --%s %s (or --%s=VALUE where it begins with --)",
+                    option->name, option->name, form.data, option->name);
+        buf_free(&form);
+        return status;
     }
-    return keep(parse, index, SOURCE_FLAG, value, negated);
+    return set_text(parse, index, SOURCE_FLAG, value, negated);
 }
 
-/* Takes argv[*at], a flag, and its value. */
+/* Reads argv[*at], a flag, and its value. */
 static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
     const char *name = argv[*at] + 2;
     size_t length = strcspn(name, "=");
@@ -75,15 +79,6 @@ static enum status read_flag(struct parse *parse, int argc, char **argv, int *at
         return unknown_flag(parse, name, length);
     }
     return read_value(parse, index, negated, value, argc, argv, at);
-}
-
-/* Takes argv[*at], a dash and a letter, and its value. */
-static enum status read_letter(struct parse *parse, int argc, char **argv, int *at) {
-    const char *flag = argv[*at];
-    int index = flag[2] ? -1 : option_find_letter(flag[1], parse->command->bit);
-    if (index >= 0) return read_value(parse, index, false, NULL, argc, argv, at);
-    return err_set(parse->err, STATUS_USAGE, NULL,
-                   "%s is no flag: flags begin with two dashes, and -- ends them", flag);
 }
 
 static enum status add_argument(struct parse *parse, const char *text) {
@@ -117,7 +112,13 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
         } else if (flags && strncmp(argv[i], "--", 2) == 0) {
             status = read_flag(parse, argc, argv, &i);
         } else if (flags && argv[i][0] == '-' && argv[i][1]) {
-            status = read_letter(parse, argc, argv, &i);
+            int index = argv[i][2] ? -1 : option_find_letter(argv[i][1], parse->command->bit);
+            if (index >= 0)
+                status = read_value(parse, index, false, NULL, argc, argv, &i);
+            else
+                status = err_set(parse->err, STATUS_USAGE, NULL,
+                                 "%s is not a flag: flags begin with two dashes, and -- ends them",
+                                 argv[i]);
         } else {
             status = add_argument(parse, argv[i]);
         }
@@ -129,7 +130,7 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
 /* ---- environment ---------------------------------------------------------------------------- */
 
 /* The value of `name` in a list like environ, or NULL. An empty value counts as none: that is how a
- * compose file hands on a variable that is not set. */
+ * compose file passes on a variable that is not set. */
 static const char *variable_value(char **environment, const char *name, size_t length) {
     for (; environment && *environment; environment++) {
         const char *entry = *environment;
@@ -149,7 +150,7 @@ static enum status read_environment(struct parse *parse, char **environment) {
         buf_clear(&name);
         option_variable(&option_table[i], &name);
         const char *value = variable_value(environment, name.data, name.length);
-        if (value) status = keep(parse, i, SOURCE_ENVIRONMENT, value, false);
+        if (value) status = set_text(parse, i, SOURCE_ENVIRONMENT, value, false);
     }
     buf_free(&name);
     return status;
@@ -163,9 +164,9 @@ static enum status read_file(struct parse *parse) {
     return options_file_read(path, parse->settings, parse->arena, parse->err);
 }
 
-/* ---- the winning values --------------------------------------------------------------------- */
+/* ---- checking and storing ------------------------------------------------------------------- */
 
-/* Names the source of a setting as the user knows it. */
+/* Appends the name by which the user knows the source of a setting. */
 static void who_text(const struct parse *parse, const struct option *option,
                      const struct setting *setting, struct buf *out) {
     bool negated;
@@ -200,16 +201,8 @@ static enum status apply_one(struct parse *parse, int index) {
     return status;
 }
 
-static enum status apply(struct parse *parse) {
-    for (int i = 0; i < option_count; i++) {
-        enum status status = apply_one(parse, i);
-        if (status != STATUS_OK) return status;
-    }
-    return STATUS_OK;
-}
-
-/* Is there a model where one is needed? */
-static enum status check_whole(struct parse *parse) {
+/* Is a model given if the command needs one, and are a batch's files? */
+static enum status check_required(struct parse *parse) {
     struct options *options = parse->options;
     const struct command *command = parse->command;
     if (command->argument_is_model && options->n_arguments > 0) {
@@ -247,8 +240,9 @@ enum status options_parse(struct options *options, const char *command, int argc
     enum status status = read_flags(&parse, argc, argv, help);
     if (status == STATUS_OK && !*help) status = read_environment(&parse, environment);
     if (status == STATUS_OK && !*help) status = read_file(&parse);
-    if (status == STATUS_OK && !*help) status = apply(&parse);
-    if (status == STATUS_OK && !*help) status = check_whole(&parse);
+    for (int i = 0; i < option_count && status == STATUS_OK && !*help; i++)
+        status = apply_one(&parse, i);
+    if (status == STATUS_OK && !*help) status = check_required(&parse);
     free(parse.settings);
     if (status != STATUS_OK) options_free(options);
     return status;

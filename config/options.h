@@ -12,14 +12,14 @@
 #include "config/config.h"
 
 enum option_type {
-    OPTION_TEXT,   /* const char *, NULL without a default */
-    OPTION_CHOICE, /* const char *, one of `choices` */
-    OPTION_LIST,   /* const char *, whole numbers with commas between them */
-    OPTION_INT,    /* int */
-    OPTION_INT64,  /* int64_t */
-    OPTION_SIZE,   /* int64_t, bytes; written as 2GiB, 512MB, 4096; a min of -1: "auto" is -1 */
-    OPTION_REAL,   /* double */
-    OPTION_BOOL,   /* bool; the flags are --name and --no-name */
+    OPTION_TEXT,  /* const char *, NULL without a default */
+    OPTION_ENUM,  /* an enum, one of `names` */
+    OPTION_LIST,  /* const char *, whole numbers with commas between them */
+    OPTION_INT,   /* int */
+    OPTION_INT64, /* int64_t */
+    OPTION_SIZE,  /* int64_t, bytes; written as 2GiB, 512MB, 4096; a min of -1: "auto" is -1 */
+    OPTION_REAL,  /* double */
+    OPTION_BOOL,  /* bool; the flags are --name and --no-name */
 };
 
 /* Which commands an option or a row of the command table belongs to. */
@@ -44,15 +44,15 @@ struct command {
 
 struct option {
     const char *name;    /* as in the flag, without dashes in front */
-    const char *metavar; /* what --help shows for the value */
+    const char *metavar; /* what --help shows for the value; NULL: the names */
     enum option_type type;
     size_t offset;        /* of the field in struct options */
     const char *fallback; /* the default as a user would write it; NULL: none */
     int64_t min, max;     /* range of numbers, and of each one of a list */
-    const char *choices;  /* "a|b|c" */
+    const struct named_value *names;
     unsigned commands;
     const char *group; /* heading in --help */
-    const char *help;
+    const char *help;  /* of the flag as shown: of a boolean that is on, of --no-NAME */
 };
 
 extern const struct option option_table[];
@@ -69,6 +69,9 @@ int option_find(const char *name, size_t length, bool *negated);
 
 /* The row of a command's option that has the letter as its short flag, or -1. */
 int option_find_letter(char letter, unsigned command);
+
+/* Appends what --help shows for an option's value: its metavar, or "auto|cpu|cuda". */
+void option_placeholder(const struct option *option, struct buf *out);
 
 /* Appends the environment variable of an option, e.g. PENSTOCK_MAX_MODEL_LEN. */
 void option_variable(const struct option *option, struct buf *out);
@@ -93,8 +96,7 @@ struct setting {
 };
 
 /* Checks `text` against the option's type and range and stores it in `options`. `who` names the
- * source in the error, e.g.
- * "--port" or "server.yaml:3: port". Text is kept, not copied. */
+ * source in the error, e.g. "--port" or "server.yaml:3: port". Text is kept, not copied. */
 enum status option_set(const struct option *option, const char *text, const char *who,
                        struct options *options, struct err *err);
 

@@ -9,7 +9,7 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 
-/* What one file's reading needs at hand. */
+/* The state of reading one file. */
 struct reader {
     const char *path;
     yaml_parser_t parser;
@@ -24,7 +24,7 @@ struct reader {
 static enum status next_event(struct reader *reader) {
     yaml_event_delete(&reader->event);
     if (yaml_parser_parse(&reader->parser, &reader->event)) return STATUS_OK;
-    const char *problem = reader->parser.problem ? reader->parser.problem : "it is no YAML";
+    const char *problem = reader->parser.problem ? reader->parser.problem : "it is not YAML";
     size_t line = reader->parser.problem_mark.line + 1;
     return err_set(reader->err, STATUS_BAD_FILE, "config", "%s:%zu: %s", reader->path, line,
                    problem);
@@ -35,15 +35,7 @@ static int event_line(const struct reader *reader) {
     return (int)reader->event.start_mark.line + 1;
 }
 
-static enum status unknown_key(struct reader *reader, const char *key, size_t length) {
-    const char *nearest = option_nearest(key, length, ~0u);
-    return err_set(reader->err, STATUS_BAD_FILE, "config",
-                   "%s:%d: there is no option \"%.*s\"%s%s%s", reader->path, event_line(reader),
-                   (int)(length < 80 ? length : 80), key, nearest ? "; did you mean " : "",
-                   nearest ? nearest : "", nearest ? "?" : "");
-}
-
-/* Takes the key of the current event; *index is its option. */
+/* Reads the key of the current event; *index is its option. */
 static enum status read_key(struct reader *reader, int *index, bool *negated) {
     if (reader->event.type != YAML_SCALAR_EVENT) {
         return err_set(reader->err, STATUS_BAD_FILE, "config",
@@ -53,7 +45,13 @@ static enum status read_key(struct reader *reader, int *index, bool *negated) {
     const char *key = (const char *)reader->event.data.scalar.value;
     size_t length = reader->event.data.scalar.length;
     *index = option_find(key, length, negated);
-    if (*index < 0) return unknown_key(reader, key, length);
+    if (*index < 0) {
+        const char *nearest = option_nearest(key, length, ~0u);
+        return err_set(reader->err, STATUS_BAD_FILE, "config",
+                       "%s:%d: there is no option \"%.*s\"%s%s%s", reader->path, event_line(reader),
+                       (int)(length < 80 ? length : 80), key, nearest ? "; did you mean " : "",
+                       nearest ? nearest : "", nearest ? "?" : "");
+    }
     const char *name = option_table[*index].name;
     if (strcmp(name, "config") == 0) {
         return err_set(reader->err, STATUS_BAD_FILE, "config",
@@ -76,8 +74,8 @@ static bool is_null(const yaml_event_t *event) {
     return !*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0;
 }
 
-/* Takes the value of the current event into the option's setting, unless an earlier source has
- * filled it. */
+/* Reads the value of the current event into the option's setting, unless an earlier source has set
+ * it. */
 static enum status read_value(struct reader *reader, int index, bool negated) {
     const char *name = option_table[index].name;
     if (reader->event.type != YAML_SCALAR_EVENT) {
@@ -94,7 +92,7 @@ static enum status read_value(struct reader *reader, int index, bool negated) {
     struct setting *setting = &reader->settings[index];
     if (setting->source != SOURCE_NONE || is_null(&reader->event)) return STATUS_OK;
     char *copy = arena_strndup(reader->arena, text, length);
-    assert(copy && "the arena holds more than a file may");
+    assert(copy && "the arena is larger than a file may be");
     *setting = (struct setting){SOURCE_FILE, copy, negated, reader->lines[index]};
     return STATUS_OK;
 }
@@ -130,7 +128,7 @@ static enum status read_document(struct reader *reader) {
     return read_map(reader);
 }
 
-/* What follows the first document: its end, the stream's end, and nothing else. */
+/* Nothing may follow the first document but the end of the stream. */
 static enum status read_end(struct reader *reader) {
     while (reader->event.type != YAML_STREAM_END_EVENT) {
         enum status status = next_event(reader);
@@ -148,7 +146,7 @@ enum status options_file_parse(const char *path, const char *data, size_t length
                                struct setting *settings, struct arena *arena, struct err *err) {
     struct reader reader = {.path = path, .settings = settings, .arena = arena, .err = err};
     if (!yaml_parser_initialize(&reader.parser)) {
-        return err_set(err, STATUS_SYSTEM, "config", "%s: there is no memory to read it", path);
+        return err_set(err, STATUS_SYSTEM, "config", "%s: out of memory", path);
     }
     reader.lines = mem_calloc((size_t)option_count, sizeof *reader.lines);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)data, length);

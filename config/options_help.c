@@ -4,7 +4,7 @@
 
 #define HELP_COLUMN 36
 
-/* Pads to the column of the explanations, or begins a new line where a flag is too long for it. */
+/* Pads to the column of the explanations, or starts a new line if the flag is too long. */
 static void pad(struct buf *out, size_t line_start) {
     size_t used = out->length - line_start;
     if (used + 2 > HELP_COLUMN) {
@@ -20,7 +20,8 @@ static void flag_text(const struct option *option, struct buf *out) {
     bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
     buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
     if (option->type == OPTION_BOOL) return;
-    buf_printf(out, " %s", option->choices ? option->choices : option->metavar);
+    buf_puts(out, " ");
+    option_placeholder(option, out);
 }
 
 static void option_line(const struct option *option, struct buf *out) {
@@ -28,8 +29,7 @@ static void option_line(const struct option *option, struct buf *out) {
     buf_puts(out, "  ");
     flag_text(option, out);
     pad(out, start);
-    bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
-    buf_printf(out, "%s%s", on ? "do not " : "", option->help);
+    buf_puts(out, option->help);
     if (option->fallback && option->type != OPTION_BOOL) buf_printf(out, " [%s]", option->fallback);
     buf_puts(out, "\n");
 }
@@ -71,21 +71,12 @@ void options_help(const char *command, struct buf *out) {
     }
     if (!has_flags(row)) return;
     buf_puts(out,
-             "\nDefaults stand in brackets. Each flag has an environment variable, --max-num-seqs\n"
+             "\nDefaults are in brackets. Each flag has an environment variable, --max-num-seqs\n"
              "PENSTOCK_MAX_NUM_SEQS, and a key in the YAML file, max-num-seqs. The order is flag,\n"
              "environment, file, default. Sizes are written 2GiB, 512MB or in bytes.\n");
 }
 
-/* ---- the README's table --------------------------------------------------------------------- */
-
-static void markdown_commands(unsigned commands, struct buf *out) {
-    bool first = true;
-    for (int i = 0; i < command_count; i++) {
-        if (!(command_table[i].bit & commands)) continue;
-        buf_printf(out, "%s%s", first ? "" : ", ", command_table[i].name);
-        first = false;
-    }
-}
+/* ---- the table of docs/options.md ----------------------------------------------------------- */
 
 /* Appends text for a Markdown cell, in which a bar would end the cell. */
 static void markdown_cell(const char *text, struct buf *out) {
@@ -101,7 +92,6 @@ void options_markdown(struct buf *out) {
     struct buf flag = {0};
     for (int i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
-        bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
         buf_clear(&flag);
         flag_text(option, &flag);
         buf_puts(out, "| `");
@@ -109,8 +99,13 @@ void options_markdown(struct buf *out) {
         buf_printf(out, "` | %s | `", option->fallback ? option->fallback : "");
         option_variable(option, out);
         buf_puts(out, "` | ");
-        markdown_commands(option->commands, out);
-        buf_printf(out, " | %s", on ? "do not " : "");
+        const char *joint = "";
+        for (int j = 0; j < command_count; j++) {
+            if (!(command_table[j].bit & option->commands)) continue;
+            buf_printf(out, "%s%s", joint, command_table[j].name);
+            joint = ", ";
+        }
+        buf_puts(out, " | ");
         markdown_cell(option->help, out);
         buf_puts(out, " |\n");
     }

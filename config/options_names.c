@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ const struct command *command_find(const char *name) {
     return NULL;
 }
 
-/* Equal where '_' and '-' are the same character? */
+/* Are they equal, with '_' and '-' as the same character? */
 static bool same_name(const char *option, const char *name, size_t length) {
     if (strlen(option) != length) return false;
     for (size_t i = 0; i < length; i++) {
@@ -47,6 +48,18 @@ int option_find_letter(char letter, unsigned command) {
     return -1;
 }
 
+const char *value_name(const struct named_value *names, int value) {
+    while (names->name && names->value != value) names++;
+    assert(names->name);
+    return names->name;
+}
+
+void option_placeholder(const struct option *option, struct buf *out) {
+    if (option->metavar) buf_puts(out, option->metavar);
+    for (const struct named_value *at = option->names; at && at->name; at++)
+        buf_printf(out, "%s%s", at > option->names ? "|" : "", at->name);
+}
+
 void option_variable(const struct option *option, struct buf *out) {
     buf_puts(out, "PENSTOCK_");
     for (const char *at = option->name; *at; at++) {
@@ -57,16 +70,12 @@ void option_variable(const struct option *option, struct buf *out) {
 
 /* ---- the nearest name ----------------------------------------------------------------------- */
 
-#define NAME_MAX_BYTES 48
-
-static int smaller(int a, int b) {
-    return a < b ? a : b;
-}
+#define MAX_NAME_BYTES 48
 
 /* Edits (insert, delete, replace a byte) that turn `a` into b[n], after Wagner and Fischer (1974),
  * one row at a time. */
 static int distance(const char *a, const char *b, size_t n) {
-    int row[NAME_MAX_BYTES + 1];
+    int row[MAX_NAME_BYTES + 1];
     for (size_t j = 0; j <= n; j++) row[j] = (int)j;
     for (size_t i = 1; a[i - 1]; i++) {
         int diagonal = row[0];
@@ -74,15 +83,15 @@ static int distance(const char *a, const char *b, size_t n) {
         for (size_t j = 1; j <= n; j++) {
             int replaced = diagonal + (a[i - 1] != (b[j - 1] == '_' ? '-' : b[j - 1]));
             diagonal = row[j];
-            row[j] = smaller(replaced, smaller(row[j], row[j - 1]) + 1);
+            row[j] = min_int(replaced, min_int(row[j], row[j - 1]) + 1);
         }
     }
     return row[n];
 }
 
-/* How far `name` is from `candidate`. A beginning or end of it, like "model-len" of
- * "max-model-len", counts as near. */
-static int unlikeness(const char *candidate, const char *name, size_t length) {
+/* How far `name` is from `candidate`. Its beginning or end, like "model-len" of "max-model-len",
+ * counts as near. */
+static int difference(const char *candidate, const char *name, size_t length) {
     size_t whole = strlen(candidate);
     if (length >= 4 && length < whole) {
         if (memcmp(candidate, name, length) == 0) return 1;
@@ -91,18 +100,18 @@ static int unlikeness(const char *candidate, const char *name, size_t length) {
     return distance(candidate, name, length);
 }
 
-/* A third of a name may be wrong; more is another word. */
-static int tolerance(size_t length) {
+/* The most edits of a misspelt name: a third of it; with more it is another word. */
+static int max_edits(size_t length) {
     return length < 6 ? 2 : (int)(length / 3);
 }
 
 const char *option_nearest(const char *name, size_t length, unsigned commands) {
-    if (length == 0 || length > NAME_MAX_BYTES) return NULL;
-    int best = tolerance(length) + 1;
+    if (length == 0 || length > MAX_NAME_BYTES) return NULL;
+    int best = max_edits(length) + 1;
     const char *nearest = NULL;
     for (int i = 0; i < option_count; i++) {
         if (!(option_table[i].commands & commands)) continue;
-        int edits = unlikeness(option_table[i].name, name, length);
+        int edits = difference(option_table[i].name, name, length);
         if (edits < best) {
             best = edits;
             nearest = option_table[i].name;
@@ -113,8 +122,8 @@ const char *option_nearest(const char *name, size_t length, unsigned commands) {
 
 const char *command_nearest(const char *name) {
     size_t length = strlen(name);
-    if (length == 0 || length > NAME_MAX_BYTES) return NULL;
-    int best = tolerance(length) + 1;
+    if (length == 0 || length > MAX_NAME_BYTES) return NULL;
+    int best = max_edits(length) + 1;
     const char *nearest = NULL;
     for (int i = 0; i < command_count; i++) {
         int edits = distance(command_table[i].name, name, length);

@@ -20,92 +20,122 @@ const struct command command_table[] = {
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
+/* ---- settings that are words ---------------------------------------------------------------- */
+
+const struct named_value device_names[] = {
+    {"auto", DEVICE_AUTO}, {"cpu", DEVICE_CPU}, {"cuda", DEVICE_CUDA}, {NULL, 0}};
+
+const struct named_value compute_dtype_names[] = {{"auto", COMPUTE_AUTO},
+                                                  {"bfloat16", COMPUTE_BFLOAT16},
+                                                  {"float16", COMPUTE_FLOAT16},
+                                                  {"float32", COMPUTE_FLOAT32},
+                                                  {NULL, 0}};
+
+const struct named_value quantization_names[] = {
+    {"none", QUANTIZATION_NONE}, {"fp8", QUANTIZATION_FP8}, {NULL, 0}};
+
+const struct named_value kv_dtype_names[] = {
+    {"auto", KV_DTYPE_AUTO},       {"int16", KV_DTYPE_INT16},     {"q8_0", KV_DTYPE_Q8_0},
+    {"float16", KV_DTYPE_FLOAT16}, {"float32", KV_DTYPE_FLOAT32}, {"bfloat16", KV_DTYPE_BFLOAT16},
+    {"fp8", KV_DTYPE_FP8},         {"fp8_e4m3", KV_DTYPE_FP8},    {NULL, 0}};
+
+const struct named_value load_format_names[] = {
+    {"auto", LOAD_AUTO}, {"dummy", LOAD_DUMMY}, {NULL, 0}};
+
+const struct named_value log_level_names[] = {{"debug", LOG_DEBUG},
+                                              {"info", LOG_INFO},
+                                              {"warning", LOG_WARNING},
+                                              {"error", LOG_ERROR},
+                                              {NULL, 0}};
+
+const struct named_value log_format_names[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
+
+/* ---- commands and options ------------------------------------------------------------------- */
+
 /* The largest counts are far above what is sensible; they keep sums and products of sizes inside
  * their types. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
      "a .gguf file, or with --load-format dummy a config.json"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL,
-     SERVE | BATCH, "Model", "the model's name in the API; without it, the name of its file"},
-    {"load-format", NULL, OPTION_CHOICE, AT(load_format), "auto", 0, 0, "auto|dummy", ENGINE,
+     SERVE | BATCH, "Model", "the model's name in the API; default: the file's name"},
+    {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
-     "Model", "prompt and output together; 0: what the model was trained for"},
-    {"dtype", NULL, OPTION_CHOICE, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", ENGINE,
-     "Model", "float32: full precision, slow, to compare with; 16 bits: a GPU's activations"},
-    {"quantization", NULL, OPTION_CHOICE, AT(quantization), "none", 0, 0, "none|fp8", ENGINE,
-     "Model", "fp8: the layers' float weights become e4m3 as they are loaded; on a GPU only"},
+     "Model", "prompt and output together; 0: the length the model was trained for"},
+    {"dtype", NULL, OPTION_ENUM, AT(dtype), "auto", 0, 0, compute_dtype_names, ENGINE, "Model",
+     "type of a GPU's activations; float32, also on the CPU: full precision, slow"},
+    {"quantization", NULL, OPTION_ENUM, AT(quantization), "none", 0, 0, quantization_names, ENGINE,
+     "Model", "fp8: store the layers' float weights as e4m3; on a GPU only"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
-     "keep a GPU's answers the same in any batch (cuBLAS); nothing changes on a CPU"},
+     "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
 
-    {"device", NULL, OPTION_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|cuda", ENGINE, "Machine",
-     "what computes; auto: a GPU where one can be used, else the CPU"},
+    {"device", NULL, OPTION_ENUM, AT(device), "auto", 0, 0, device_names, ENGINE, "Machine",
+     "auto: a GPU if one can be used, otherwise the CPU"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
-     "compute threads; 0: as many as this process may use"},
+     "compute threads; 0: one for each core that the process may use"},
     {"tensor-parallel-size", "N", OPTION_INT, AT(tensor_parallel_size), "1", 1, 64, NULL, ENGINE,
-     "Machine", "ranks that share the model: GPUs, or on the CPU groups of threads"},
+     "Machine", "ranks that share the model: GPUs, or groups of threads on the CPU"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
-     "Machine", "memory for keys and values; 0: chosen from the machine's memory"},
+     "Machine", "memory of the KV cache; 0: chosen from the free memory"},
     {"gpu-memory-utilization", "SHARE", OPTION_REAL, AT(gpu_memory_utilization), "0.9", 0, 1, NULL,
-     ENGINE, "Machine",
-     "share of a GPU's memory for weights, activations and keys and values together"},
+     ENGINE, "Machine", "share of the GPU's memory that this process may use in all"},
     {"swap-space", "SIZE", OPTION_SIZE, AT(swap_space), "auto", -1, 64 * TIB, NULL,
      GENERATE | COMMAND_INSPECT, "Machine",
-     "host memory for what a GPU has no room for; 0: computed again"},
-    {"kv-cache-dtype", NULL, OPTION_CHOICE, AT(kv_cache_dtype), "auto", 0, 0,
-     "auto|int16|q8_0|float16|float32|bfloat16|fp8|fp8_e4m3", ENGINE, "Machine",
-     "how keys and values are stored; q8_0 (CPU) and fp8 (GPU) take half the memory"},
+     "host memory for blocks that leave the GPU; 0: they are computed again"},
+    {"kv-cache-dtype", NULL, OPTION_ENUM, AT(kv_cache_dtype), "auto", 0, 0, kv_dtype_names, ENGINE,
+     "Machine", "type of keys and values; q8_0 (CPU) and fp8 (GPU) need half the memory"},
     {"block-size", "TOKENS", OPTION_INT, AT(block_size), "16", 1, 256, NULL, ENGINE, "Machine",
-     "tokens in one block of the KV cache"},
+     "tokens in a block of the KV cache"},
 
     {"max-num-seqs", "N", OPTION_INT, AT(max_num_seqs), "64", 1, 4096, NULL, ENGINE, "Scheduling",
-     "sequences in one step"},
+     "limit of sequences in a step"},
     {"max-num-batched-tokens", "N", OPTION_INT, AT(max_num_batched_tokens), "512", 1, 1 << 20, NULL,
-     ENGINE, "Scheduling", "tokens in one step; longer prompts take several steps"},
+     ENGINE, "Scheduling", "limit of tokens in a step; longer prompts take several steps"},
     {"max-mixed-prefill-tokens", "N", OPTION_INT, AT(max_mixed_prefill_tokens), "0", 0, 1 << 20,
      NULL, GENERATE, "Scheduling",
-     "prompt tokens in a step where others decode; 0: 16 on the CPU, 512 on a GPU"},
+     "limit of prompt tokens in a step with decodes; 0: 16 on the CPU, 512 on a GPU"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
-     GENERATE, "Scheduling", "share the KV blocks of equal prompt beginnings"},
+     GENERATE, "Scheduling", "do not share the KV blocks of equal prompt beginnings"},
     {"max-queued-requests", "N", OPTION_INT, AT(max_queued_requests), "1024", 1, 1 << 24, NULL,
-     SERVE, "Scheduling", "requests that may wait; more are refused with 429"},
+     SERVE, "Scheduling", "limit of waiting requests; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,
-     SERVE, "Scheduling", "prompt tokens that may wait; more are refused with 429"},
+     SERVE, "Scheduling", "limit of waiting prompt tokens; more are refused with 429"},
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL, GENERATE,
      "Scheduling", "2: the next step is planned while one runs; 0: 2 on a GPU, 1 on the CPU"},
     {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
-     "Scheduling", "on a GPU: launch every kernel by itself, no CUDA graphs"},
+     "Scheduling", "on a GPU: launch kernels one by one, without CUDA graphs"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
-     "for requests that bring none; -1: a new one for each"},
+     "seed of requests without one; -1: a random one for each request"},
 
     {"host", "ADDRESS", OPTION_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, SERVE, "HTTP",
-     "address to listen on; 0.0.0.0: all of them"},
+     "address to listen on; 0.0.0.0: all addresses"},
     {"port", "PORT", OPTION_INT, AT(port), "8080", 0, 65535, NULL, SERVE, "HTTP",
-     "port to listen on; 0: any free one"},
+     "port to listen on; 0: any free port"},
     {"api-key", "KEYS", OPTION_TEXT, AT(api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "keys with commas between them, of which clients must send one"},
+     "accepted API keys, separated by commas"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "file of such keys, one a line"},
+     "file of accepted API keys, one a line"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL,
-     SERVE | BATCH, "HTTP", "larger request bodies, or lines of a batch, are refused"},
+     SERVE | BATCH, "HTTP", "largest request body, or line of a batch"},
     {"max-connections", "N", OPTION_INT, AT(max_connections), "1024", 1, 1 << 20, NULL, SERVE,
-     "HTTP", "connections open at a time"},
+     "HTTP", "limit of open connections"},
     {"request-timeout", "SECONDS", OPTION_INT, AT(request_timeout_s), "30", 1, 86400, NULL, SERVE,
-     "HTTP", "time for a request's headers and body to arrive"},
+     "HTTP", "time for the headers and body of a request to arrive"},
     {"drain-timeout", "SECONDS", OPTION_INT, AT(drain_timeout_s), "30", 0, 86400, NULL, SERVE,
-     "HTTP", "time that running requests have to finish after SIGTERM"},
+     "HTTP", "time for running requests to finish after SIGTERM"},
 
     {"chat", NULL, OPTION_BOOL, AT(chat), "false", 0, 0, NULL, COMMAND_RUN, "Run",
-     "a conversation in the terminal, through the model's chat template"},
+     "hold a conversation, with the model's chat template"},
     {"max-tokens", "N", OPTION_INT, AT(max_tokens), "256", 1, 1 << 24, NULL, COMMAND_RUN, "Run",
-     "tokens to generate at most"},
+     "limit of generated tokens"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
-     "0 takes the likeliest token every time; higher values vary more"},
+     "0: always the likeliest token; higher values vary more"},
 
     {"input-file", "FILE", OPTION_TEXT, AT(input_file), NULL, 0, 0, NULL, BATCH, "Batch",
      "-i: requests, one a line, in the form of OpenAI's batches"},
     {"output-file", "FILE", OPTION_TEXT, AT(output_file), NULL, 0, 0, NULL, BATCH, "Batch",
-     "-o: their answers; lines that it has already are not computed again"},
+     "-o: the answers; requests that it has answered already are skipped"},
 
     {"bench-prompt", "LIST", OPTION_LIST, AT(bench_prompt), "128,512", 1, 1 << 24, NULL,
      COMMAND_BENCH, "Bench", "prompt lengths to measure, in tokens"},
@@ -114,11 +144,11 @@ const struct option option_table[] = {
     {"bench-generate", "N", OPTION_INT, AT(bench_generate), "64", 1, 1 << 20, NULL, COMMAND_BENCH,
      "Bench", "tokens that each sequence decodes"},
     {"bench-repeats", "N", OPTION_INT, AT(bench_repeats), "3", 1, 1000, NULL, COMMAND_BENCH,
-     "Bench", "runs of which the median is reported"},
+     "Bench", "runs; the median is reported"},
 
-    {"log-level", NULL, OPTION_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warning|error", ANY,
-     "Log and settings", "the least important lines to write"},
-    {"log-format", NULL, OPTION_CHOICE, AT(log_format), "text", 0, 0, "text|json", ANY,
+    {"log-level", NULL, OPTION_ENUM, AT(log_level), "info", 0, 0, log_level_names, ANY,
+     "Log and settings", "lowest level that is written"},
+    {"log-format", NULL, OPTION_ENUM, AT(log_format), "text", 0, 0, log_format_names, ANY,
      "Log and settings", "json: one object a line"},
     {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY, "Log and settings",
      "YAML file of these options, e.g. `max-num-seqs: 32`"},

@@ -118,32 +118,21 @@ static enum status set_size(const struct option *option, const char *text, const
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-/* Is `text` one of "a|b|c"? */
-static bool is_choice(const char *choices, const char *text) {
-    size_t length = strlen(text);
-    for (const char *at = choices;; at++) {
-        size_t n = strcspn(at, "|");
-        if (n == length && memcmp(at, text, n) == 0) return true;
-        at += n;
-        if (!*at) return false;
-    }
-}
-
-static enum status set_choice(const struct option *option, const char *text, const char *who,
-                              const char **field, struct err *err) {
-    if (is_choice(option->choices, text)) {
-        *field = text;
+static enum status set_enum(const struct option *option, const char *text, const char *who,
+                            int *field, struct err *err) {
+    for (const struct named_value *at = option->names; at->name; at++) {
+        if (strcmp(at->name, text) != 0) continue;
+        *field = at->value;
         return STATUS_OK;
     }
-    char takes[128] = "";
-    for (const char *at = option->choices; *at;) {
-        size_t n = strcspn(at, "|"), used = strlen(takes);
-        bool last = at[n] == 0;
-        const char *joint = at == option->choices ? "" : last ? " or " : ", ";
-        snprintf(takes + used, sizeof takes - used, "%s%.*s", joint, (int)n, at);
-        at += n + !last;
+    struct buf takes = {0};
+    for (const struct named_value *at = option->names; at->name; at++) {
+        if (at > option->names) buf_puts(&takes, at[1].name ? ", " : " or ");
+        buf_puts(&takes, at->name);
     }
-    return refuse(option, who, text, takes, err);
+    enum status status = refuse(option, who, text, takes.data, err);
+    buf_free(&takes);
+    return status;
 }
 
 static enum status set_list(const struct option *option, const char *text, const char *who,
@@ -182,8 +171,8 @@ enum status option_set(const struct option *option, const char *text, const char
     case OPTION_TEXT:
         *(const char **)field = text;
         return STATUS_OK;
-    case OPTION_CHOICE:
-        return set_choice(option, text, who, field, err);
+    case OPTION_ENUM:
+        return set_enum(option, text, who, field, err);
     case OPTION_LIST:
         return set_list(option, text, who, field, err);
     case OPTION_INT:

@@ -1,14 +1,9 @@
+#include <assert.h>
+
 #include "config/config.h"
 
-/* The range that a character's second byte must lie in, after Unicode's table 3-7: it is what keeps
- * overlong forms, surrogates and code points above U+10FFFF out. */
-static void second_range(uint8_t lead, uint8_t *low, uint8_t *high) {
-    *low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    *high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-}
-
-/* Bytes that a lead byte promises, 0 for a byte that leads nothing. */
-static size_t promised(uint8_t lead) {
+/* Bytes of the character that a lead byte begins, 0 for a byte that begins none. */
+static size_t character_size(uint8_t lead) {
     if (lead < 0x80) return 1;
     if (lead >= 0xC2 && lead <= 0xDF) return 2;
     if (lead >= 0xE0 && lead <= 0xEF) return 3;
@@ -16,10 +11,13 @@ static size_t promised(uint8_t lead) {
     return 0;
 }
 
-/* How many bytes from the lead on are what the lead promises. */
-static size_t kept(const char *text, size_t length, size_t size) {
-    uint8_t low, high;
-    second_range((uint8_t)text[0], &low, &high);
+/* How many bytes of the text are a valid beginning of the character of `size` that its first byte
+ * begins. The second byte's range (Unicode, table 3-7) excludes overlong forms, surrogates and code
+ * points above U+10FFFF. */
+static size_t valid_bytes(const char *text, size_t length, size_t size) {
+    uint8_t lead = (uint8_t)text[0];
+    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     size_t n = 1;
     while (n < size && n < length && (uint8_t)text[n] >= low && (uint8_t)text[n] <= high) {
         low = 0x80;
@@ -31,8 +29,8 @@ static size_t kept(const char *text, size_t length, size_t size) {
 
 size_t utf8_character(const char *text, size_t length) {
     if (length == 0) return 0;
-    size_t size = promised((uint8_t)text[0]);
-    return size && kept(text, length, size) == size ? size : 0;
+    size_t size = character_size((uint8_t)text[0]);
+    return size && valid_bytes(text, length, size) == size ? size : 0;
 }
 
 size_t utf8_valid_prefix(const char *text, size_t length) {
@@ -51,14 +49,14 @@ size_t utf8_valid_prefix(const char *text, size_t length) {
 
 size_t utf8_partial(const char *text, size_t length) {
     if (length == 0) return 0;
-    size_t size = promised((uint8_t)text[0]);
-    size_t n = size ? kept(text, length, size) : 0;
+    size_t size = character_size((uint8_t)text[0]);
+    size_t n = size ? valid_bytes(text, length, size) : 0;
     return n < size && n == length ? n : 0;
 }
 
 size_t utf8_maximal_subpart(const char *text, size_t length) {
-    size_t size = promised((uint8_t)text[0]);
-    return size ? kept(text, length, size) : 1;
+    size_t size = character_size((uint8_t)text[0]);
+    return size ? valid_bytes(text, length, size) : 1;
 }
 
 size_t utf8_unfinished(const char *text, size_t length) {
@@ -68,25 +66,26 @@ size_t utf8_unfinished(const char *text, size_t length) {
     return 0;
 }
 
-static bool continues(char byte) {
+static bool is_continuation(char byte) {
     return ((uint8_t)byte & 0xC0) == 0x80;
 }
 
 int utf8_count(const char *text, size_t length) {
     int n = 0;
-    for (size_t i = 0; i < length; i++) n += !continues(text[i]);
+    for (size_t i = 0; i < length; i++) n += !is_continuation(text[i]);
     return n;
 }
 
 int utf8_cut(const char *text, size_t length, int limit) {
     size_t cut = (size_t)limit;
     if (length <= cut) return (int)length;
-    while (cut > 0 && continues(text[cut])) cut--;
+    while (cut > 0 && is_continuation(text[cut])) cut--;
     return (int)cut;
 }
 
 uint32_t utf8_code_point(const char *text, size_t size) {
     static const uint8_t lead_bits[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    assert(size >= 1 && size <= 4);
     uint32_t code_point = (uint8_t)text[0] & lead_bits[size];
     for (size_t i = 1; i < size; i++) code_point = code_point << 6 | ((uint8_t)text[i] & 0x3F);
     return code_point;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# build.sh PRESET JOBS [TARGET]: configures where that was not done yet and builds, saying little unless something breaks.
-# PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out of a folder that is configured now; a folder without
-# it is configured again when somebody wants it.
+# build.sh PRESET JOBS [TARGET]: configures the preset's folder if it is not configured yet, and builds. It prints little
+# unless something fails. PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out when a folder is configured; a
+# folder that was configured without it is configured again when a build wants it.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}

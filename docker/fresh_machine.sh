@@ -1,7 +1,7 @@
 #!/bin/sh
-# Proves `make run` and `make test` on a bare Debian 12: a new root folder with nothing but git, make and python3, into which
-# HEAD is cloned. It uses this machine's way to the package registries (apt sources, apt's and pip's settings, certificates)
-# and needs root, for chroot. `fresh_machine.sh run` does without the tests; KEEP=1 leaves the root folder behind.
+# Proves that `make run` and `make test` work on a bare Debian 12: a new root folder with only git, make and python3, into
+# which HEAD is cloned. It uses this machine's access to the package registries (apt sources, settings of apt and pip,
+# certificates) and needs root, for chroot. `fresh_machine.sh run` skips the tests; KEEP=1 keeps the root folder.
 set -eu
 cd "$(dirname "$0")/.."
 source=$PWD
@@ -11,12 +11,12 @@ root=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock_fresh_XXXXXX")
 minutes=
 
 if [ "$(id -u)" != 0 ]; then
-    echo "fresh_machine.sh: chroot needs root: sudo make fresh-machine" >&2
+    echo "fresh_machine.sh: run it as root, which chroot requires: sudo make fresh-machine" >&2
     exit 1
 fi
 command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get -qy install debootstrap
 
-# The processes that live in the root, or those of them with the name $1.
+# The processes that run in the root folder, or only those with the name $1.
 in_root() {
     for process in /proc/[0-9]*; do
         [ "$(readlink "$process/root" 2>/dev/null)" = "$root" ] || continue
@@ -25,18 +25,18 @@ in_root() {
     done
 }
 
-# What was mounted for the root belongs to the mount namespace of these processes and goes with the last of them.
+# The mounts belong to the mount namespace of these processes and disappear with the last of them.
 clean_up() {
     code=$?
     for process in $(in_root); do kill -KILL "$process" 2>/dev/null || :; done
     if [ "${KEEP:-}" = 1 ]; then echo "kept: $root"; else rm -rf --one-file-system "$root"; fi
     printf '\n== fresh machine\n%s' "$minutes"
-    [ $code = 0 ] && echo "it works" || echo "FAILED"
+    [ $code = 0 ] && echo "passed" || echo "FAILED"
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# timed NAME COMMAND...: runs the command and notes its minutes.
+# timed NAME COMMAND...: runs the command and records its time.
 timed() {
     what=$1
     shift
@@ -52,8 +52,8 @@ timed() {
 "
 }
 
-# inside COMMAND: runs a shell command in the root, with its own processes and mounts, and the few variables that tell how to
-# reach the registries.
+# inside COMMAND: runs a shell command in the root folder, with its own processes and mounts, and with the variables that say
+# how to reach the registries.
 inside() {
     kept=$(env | sed -n -E 's/^((https?|no|all|HTTPS?|NO|ALL)_(proxy|PROXY)|PIP_[A-Z_]*|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=.*/\1/p' |
         grep -v PIP_FIND_LINKS || :)
@@ -96,7 +96,7 @@ copy_settings() {
     fi
 }
 
-# Starts `make run`, waits for one completion, and sees that the server ends well when it is told to.
+# Starts `make run`, waits for one completion, and checks that the server ends with exit code 0 on SIGTERM.
 make_run() {
     inside "exec setsid make run ARGS='--port $port'" &
     machine=$!
@@ -113,10 +113,10 @@ for _ in range(1800):
         print("served:", json.dumps(answer["choices"][0]["text"]), answer["usage"])
         sys.exit(0)
     except ProcessLookupError:
-        sys.exit("make run has ended before it served anything")
+        sys.exit("make run ended before it served a request")
     except OSError:
         time.sleep(1)
-sys.exit("make run has served nothing within half an hour")
+sys.exit("make run served no request within half an hour")
 PYTHON
     kill -TERM "$(in_root penstock)"
     wait "$machine"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs by apt what is missing and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz` and
-# `setup.sh format` add what only those need. When everything is there it takes some hundredths of a second.
+# Installs the missing packages with apt, and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz` and
+# `setup.sh format` add what only those need. If nothing is missing it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -11,17 +11,17 @@ for need in "$@"; do
     test) packages="$packages g++ wrk" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
-    *) echo "setup.sh: there is no set \"$need\"; the sets are test, fuzz and format" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown set \"$need\"; the sets are test, fuzz and format" >&2; exit 2 ;;
     esac
 done
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup.sh: this is no Debian or Ubuntu, so nothing was installed. The build needs what these packages hold:" >&2
+    echo "setup.sh: this system is not Debian or Ubuntu, so nothing was installed. The build needs what these packages contain:" >&2
     echo "$packages" >&2
     exit 0
 fi
 
-# shellcheck disable=SC2086  # the list is words
+# shellcheck disable=SC2086  # the list is to be split into words
 installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' $packages 2>/dev/null || :)
 missing=
 for package in $packages; do
@@ -41,7 +41,7 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
     as_root=sudo
 else
-    echo "setup.sh: these packages are missing, and only root can install them. Run as root:" >&2
+    echo "setup.sh: packages are missing, and only root can install them. Run as root:" >&2
     echo "    apt-get update && apt-get install --no-install-recommends$missing" >&2
     exit 1
 fi
@@ -53,6 +53,6 @@ trap 'rm -f "$log"' EXIT
 if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $missing; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
-    echo "setup.sh: apt could not install$missing; its last lines are above" >&2
+    echo "setup.sh: apt could not install$missing; the end of its output is above" >&2
     exit 1
 fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# venv.sh [FOLDER REQUIREMENTS]: makes a folder, .venv if none is named, with the pinned packages of a file, that of the tests
-# if none is named. It is made anew when that file or its Python changes.
+# venv.sh [FOLDER REQUIREMENTS]: makes a virtual environment with the pinned packages of a requirements file. Defaults: .venv
+# and tests/requirements.txt. It is made again when that file or its Python changes.
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-.venv} requirements=${2:-tests/requirements.txt}
@@ -14,7 +14,7 @@ rm -rf "$folder"
 python3 -m venv "$folder"
 "$folder/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r "$requirements"
 "$folder/bin/python" -m pip check -q || {
-    echo "venv.sh: $requirements does not hold all that its packages need" >&2
+    echo "venv.sh: $requirements lacks a dependency of one of its packages" >&2
     exit 1
 }
 echo "$wanted" >"$folder/.made_from"

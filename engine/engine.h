@@ -3,14 +3,15 @@
  *
  * A `struct engine` owns the mapped file, the weights, the tokenizer, the chat template, the KV
  * cache and the backend. After engine_open it is used by one thread (the scheduler's), except for
- * what is marked "any thread". It knows nothing of requests: it gets a `struct step` (kernels.h)
- * and gives logits. Which block holds what is the scheduler's.
+ * what is marked "any thread". It knows nothing of requests: it gets a `struct step` and
+ * `struct sample`s (kernels.h), and returns the tokens. Which block holds what is the scheduler's.
  */
 #ifndef PENSTOCK_ENGINE_H
 #define PENSTOCK_ENGINE_H
 
 #include <stdio.h>
 
+#include "engine/model_config.h"
 #include "engine/text/text.h"
 #include "kernels/kernels.h"
 
@@ -19,17 +20,15 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model; /* path of a .gguf file, or with `dummy` of a config.json */
-    int threads;       /* of all ranks; 0: as many as suit */
-    int ranks;         /* that share the model, 1..MAX_RANKS; 0: 1 */
-    bool float32;      /* oracle mode: weights and KV in float32 */
-    const char *dtype; /* NULL, "auto"; CUDA: "bfloat16", "float16" of activations */
-    /* NULL, "none"; CUDA: "fp8", to which the layers' float weights are quantised */
-    const char *quantization;
-    bool free_order; /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
-    bool dummy;      /* random weights of the file's shapes, the same ones every time */
-    /* "auto", "int16", "q8_0", "float16", "float32", and for CUDA "bfloat16", "fp8", "fp8_e4m3" */
-    const char *kv_dtype;
+    const char *model;              /* path of a .gguf file, or with `dummy` of a config.json */
+    int threads;                    /* of all ranks; 0: as many as suit */
+    int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */
+    enum compute_dtype dtype;       /* the 16-bit types are CUDA's */
+    enum quantization quantization; /* CUDA: of the layers' float weights */
+    /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
+    bool allow_batch_variant_gemm;
+    bool dummy; /* random weights of the file's shapes, the same ones every time */
+    enum kv_dtype kv_dtype;
     int max_model_len; /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
@@ -40,7 +39,7 @@ struct engine_config {
     /* of a GPU's memory, what all may take that is not the host's; 0: nine tenths */
     double gpu_memory_utilization;
     int64_t swap_space; /* the host's bytes for preempted sequences; 0: none; -1: as is worth it */
-    const char *device; /* NULL or "cpu"; "cuda"; "auto": a GPU that can be used, or the CPU */
+    enum device device;
     const char *cpu_path; /* NULL: the best; or a path's name, for tests */
     bool host_samples;    /* the device is not to sample, for tests */
     bool enforce_eager;   /* CUDA: no step runs as a graph */
@@ -60,19 +59,6 @@ void engine_close(struct engine *engine);
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
 
-/* What a model is, as read from its file. */
-struct model_info {
-    char name[128];          /* general.name or the file's name */
-    char architecture[32];   /* "llama" */
-    char quantisation[32];   /* the most frequent weight type, e.g. "q4_1" */
-    int V, K, F, L, H, G, D; /* letters of kernels.h; K is the width of the residual stream */
-    int D_rope;              /* leading dimensions of a head that RoPE turns */
-    int context_length;      /* tokens the model was trained for */
-    float rope_base, rms_epsilon;
-    int64_t n_parameters;
-    int64_t file_bytes; /* size of the file */
-};
-
 /* Memory by purpose, in bytes, and what it can hold. */
 struct engine_memory {
     int64_t weights, kv_cache, scratch;
@@ -89,7 +75,7 @@ struct engine_memory {
 };
 
 /* The next six: any thread; what they return lives as long as the engine. */
-const struct model_info *engine_model(const struct engine *engine);
+const struct model_config *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* NULL: the model has none */
@@ -107,43 +93,36 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* Are passes computed by the host's own processor? Any thread. */
+/* Do passes run on the host's own processor? Any thread. */
 bool engine_on_host(const struct engine *engine);
 
-/* How many passes may be submitted before the first one is waited for: 1..MAX_IN_FLIGHT. Any
- * thread. */
+/* How many passes may be submitted before the first one is waited for: 1..MAX_IN_FLIGHT, and 1
+ * where the host samples. Any thread. */
 int engine_in_flight(const struct engine *engine);
 
-/* Submits a forward pass, behind those that are in flight; passes run in their order, so that what
- * one writes to the cache the next one reads. It is launched at once where nothing hinders it;
- * otherwise, because its late tokens are not known or an earlier one's results are where its own
- * would go, by the engine_sampled that follows the earlier one's engine_wait. `step` and its arrays
- * are read when it is launched, and by then alone; `sampled` is the engine's to fill in. */
+/* Rows that products compute at once: a pass of fewer takes about as long. Any thread. */
+int engine_row_quantum(const struct engine *engine);
+
+/* Submits a forward pass after those in flight; passes run in their order, so that what one writes
+ * to the cache the next one reads. `step` and its arrays are read before this returns; `sampled` is
+ * the engine's to fill in. On the host the pass has run by then. */
 void engine_submit(struct engine *engine, const struct step *step);
 
-/* Does the device sample? Then steps can be submitted with what is to be sampled from them, and
- * neither logits nor ids come to the host before the next step runs. Any thread. */
-bool engine_samples(const struct engine *engine);
+/* Submits the sampling of the newest pass: samples[n], n at most R + MAX_SHARED_SAMPLES; those of
+ * one logit row stand together, and the first gives the row's pending token. Called once for each
+ * pass before the next is submitted; n may be 0. What it depends on may be found out between the
+ * two calls. The samples and what they point to are read before this returns; on the host they have
+ * been computed by then. */
+void engine_sample(struct engine *engine, const struct sample *samples, int n);
 
-/* As engine_submit, with samples[n] behind the pass, n at most R + MAX_SHARED_SAMPLES; those of one
- * logit row stand together, and the first gives its late token. Such a pass is launched at once,
- * and `samples` is read by then. Those in flight are all of this kind or all of the other. */
-void engine_submit_samples(struct engine *engine, const struct step *step,
-                           const struct sample *samples, int n);
+/* Waits for the oldest pass in flight and returns the results of its samples, in their order: valid
+ * until the next engine_sample. NULL if the device has failed. */
+const struct sampled *engine_wait(struct engine *engine);
 
-/* Waits for the oldest pass in flight and returns what came of its samples, [n]: valid until the
- * next but one is submitted. NULL where the device has failed. */
-const struct sampled *engine_wait_samples(struct engine *engine);
-
-/* Waits for the oldest pass in flight and returns the logits [R][V] of its logit rows: host memory
- * of the engine's that the caller may change, valid until the next engine_submit or
- * engine_sampled. NULL where the device has failed. */
-float *engine_wait(struct engine *engine);
-
-/* Says what was sampled from the logits that engine_wait has returned last, id[R], and launches the
- * pass behind it. Rows of which no late token is may have any id. Only needed where another pass
- * may be in flight. */
-void engine_sampled(struct engine *engine, const int32_t *id);
+/* In place of engine_sample and engine_wait, for tools and tests: waits for the only pass in flight
+ * and returns the logits [R][V] of its logit rows: host memory of the engine's that the caller may
+ * change, valid until the next engine_submit. NULL if the device has failed. */
+float *engine_read_logits(struct engine *engine);
 
 /* Has the device failed? Then `err`, unless it is NULL, gets a sentence that says which call did,
  * with the code "device_failed". Nothing comes of any pass from then on: it may be submitted, and
@@ -152,22 +131,21 @@ bool engine_failed(const struct engine *engine, struct err *err);
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-/* The host's memory for blocks of the cache that give way to others: slots of a block each. For the
- * thread that submits; NULL where nothing is swapped. The functions are the swap ops of kernels.h:
- * all is in the order of the calls and of the passes that were launched. */
-struct engine_swap;
-struct engine_swap *engine_swap(struct engine *engine);
+/* Host memory for preempted blocks of the cache: host block i has room for one. The functions are
+ * those of struct swap_ops (kernels/memory.h): copies are queued in the order of the calls and of
+ * the passes that were submitted. For the thread that submits. */
 
-/* How many there are. */
-int engine_swap_slots(const struct engine_swap *swap);
-/* Has memory for slots 0..n-1; false when there is none. */
-bool engine_swap_reserve(struct engine_swap *swap, int n);
-/* Queues the copies of block[i] to slot[i]; passes that are launched later may write the blocks. */
-void engine_swap_out(struct engine_swap *swap, const int32_t *block, const int32_t *slot, int n);
-/* Queues the copies of slot[i] to block[i], which no pass may touch before engine_swap_arrive:
- * those that are launched after it find them there. */
-void engine_swap_in(struct engine_swap *swap, const int32_t *slot, const int32_t *block, int n);
-void engine_swap_arrive(struct engine_swap *swap);
+/* How many host blocks there are. 0: nothing is swapped, and the others may not be called. */
+int engine_host_blocks(const struct engine *engine);
+/* Takes memory for host blocks 0..n-1; false if the host has none. */
+bool engine_swap_reserve(struct engine *engine, int n);
+/* Queues the copy of block[i] to host_block[i]; passes that are submitted later may write the
+ * blocks. */
+void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block, int n);
+/* Queues the copy of host_block[i] to block[i], which no pass may touch until engine_swap_arrive:
+ * those that are submitted after it find the copies there. */
+void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n);
+void engine_swap_arrive(struct engine *engine);
 
 /* ---- looking on ----------------------------------------------------------------------------- */
 
@@ -183,31 +161,8 @@ void engine_limits(struct engine *engine, struct device_limits *out);
  * logits. Any thread. */
 void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head);
 
-/* Runs fn(arg, i) for i in [0, n) on the compute threads; for sampling many rows. */
+/* Runs fn(arg, i) for i in [0, n) on the compute threads; for `penstock bench`. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);
-
-/* ---- sampling ------------------------------------------------------------------------------- */
-
-/* What is asked for and what comes out: struct sampling and struct sampled of kernels.h. The order
- * of operations is documented in sampling.c. */
-
-/* Scratch of one sampling thread: tables of the vocabulary's size. `path` is the CPU path whose
- * vector units it uses (kernels.h), NULL for the best; no result depends on it. */
-struct sampler;
-struct sampler *sampler_new(int V, const char *path);
-void sampler_free(struct sampler *sampler);
-
-/* Chooses the token at absolute position `position` of a sequence from logits[V], which it may
- * change. history[n_prompt + n_output] are the tokens before it. The same inputs give the same
- * token and bits on every machine and thread. Draws come from Philox 4x32-10 (Salmon et al. 2011)
- * keyed by seed, at counter (position, choice). */
-void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
-                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
-                    struct sampled *out);
-
-/* Logprobs of `id` and of the n best in logits[V], without choosing: prompt logprobs. */
-void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
-                   struct sampled *out);
 
 /* ---- inspection ----------------------------------------------------------------------------- */
 

@@ -1,9 +1,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "engine/device.h"
-#include "engine/memory_plan.h"
-#include "engine/model_file.h"
+#include "engine/files/model_file.h"
+#include "engine/memory/device.h"
+#include "engine/memory/memory.h"
+#include "engine/models/model.h"
 
 #define SHOWN_ELEMENTS 4 /* of an array */
 #define SHOWN_BYTES 60   /* of a string */
@@ -12,7 +13,7 @@
 
 /* Prints one character, or an escape for one byte, and returns how many bytes that was. */
 static size_t print_character(FILE *out, const char *text, size_t length) {
-    size_t n = showable_bytes(text, length);
+    size_t n = printable_prefix(text, length);
     if (*text == '"' || *text == '\\') fputc('\\', out);
     if (n > 0) {
         fwrite(text, 1, n, out);
@@ -80,11 +81,6 @@ static void print_value(FILE *out, const struct gguf_value *value) {
     fputc('\n', out);
 }
 
-static void print_values(FILE *out, const struct gguf *gguf) {
-    fprintf(out, "Keys: %d\n", gguf->n_values);
-    for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
-}
-
 /* ---- tensors -------------------------------------------------------------------------------- */
 
 static void print_tensors(FILE *out, const struct weights *weights) {
@@ -120,16 +116,16 @@ static void print_totals(FILE *out, const struct weights *weights) {
 
 /* ---- model and tokenizer -------------------------------------------------------------------- */
 
-static void print_model(FILE *out, const struct model_info *info) {
+static void print_model(FILE *out, const struct model_config *info) {
     fprintf(out,
             "\nModel: %s\n"
             "  architecture %s, mostly %s, %" PRId64 " parameters\n"
             "  %d layers, %d wide, MLP of %d, %d heads on %d key-value heads of %d\n"
             "  vocabulary %d, context %d tokens\n"
-            "  rotary base %g over %d dimensions, RMS epsilon %g\n",
+            "  rotary base %g over %d dimensions, norm epsilon %g\n",
             info->name, info->architecture, info->quantisation, info->n_parameters, info->L,
             info->K, info->F, info->H, info->G, info->D, info->V, info->context_length,
-            (double)info->rope_base, info->D_rope, (double)info->rms_epsilon);
+            (double)info->rope.base, info->rope.D_rope, (double)info->norm_epsilon);
 }
 
 static int count_type(const struct tokenizer_spec *spec, enum token_type type) {
@@ -165,15 +161,15 @@ static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
             spec->add_eos ? "yes" : "no");
 }
 
-static enum status print_tokenizer(FILE *out, const struct gguf *gguf,
+static enum status print_tokenizer(FILE *out, const struct model_file *file,
                                    const struct tokenizer_spec *spec, struct err *err) {
     int32_t ids[MAX_END_IDS];
     int n = 0;
     const char *text = NULL;
     size_t length = 0;
     print_spec(out, spec);
-    enum status status = end_ids_collect(ids, &n, gguf, spec, err);
-    if (status == STATUS_OK) status = chat_template_text(gguf, &text, &length, err);
+    enum status status = end_ids_read(ids, &n, file, spec, err);
+    if (status == STATUS_OK) status = chat_template_read(file, &text, &length, err);
     if (status != STATUS_OK) return status;
     for (int i = 0; i < n; i++) print_id(out, "ends a generation:", spec, ids[i]);
     if (text) {
@@ -187,18 +183,7 @@ static enum status print_tokenizer(FILE *out, const struct gguf *gguf,
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static void print_bytes(FILE *out, const char *what, int64_t bytes, const char *note) {
-    fprintf(out, "  %-16s %14" PRId64 " bytes %10.1f MiB%s\n", what, bytes,
-            (double)bytes / (1 << 20), note);
-}
-
-/* What a GPU needs beside. */
-static void print_device(FILE *out, const struct engine_memory *memory) {
-    char share[64];
-    snprintf(share, sizeof share, ", of which %.2f may be taken", memory->share);
-    print_bytes(out, "sampling", memory->sampling, " (estimate)");
-    print_bytes(out, "steps, attention", memory->steps, " (estimate)");
-    print_bytes(out, "kept free", memory->kept, "");
-    print_bytes(out, "the GPU's", (int64_t)memory->device.total, share);
+    fprintf(out, "  %-16s %14" PRId64 " bytes %10.1f MiB%s\n", what, bytes, mib(bytes), note);
 }
 
 static void print_memory(FILE *out, const struct engine_memory *memory,
@@ -209,7 +194,14 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     print_bytes(out, "weights", memory->weights, " (estimate)");
     print_bytes(out, "KV cache", memory->kv_cache, gpu ? " (estimate)" : "");
     print_bytes(out, "scratch", memory->scratch, " (estimate)");
-    if (gpu) print_device(out, memory);
+    if (gpu) {
+        char share[64];
+        snprintf(share, sizeof share, ", of which %.2f may be taken", memory->share);
+        print_bytes(out, "sampling", memory->sampling, " (estimate)");
+        print_bytes(out, "steps, attention", memory->steps, " (estimate)");
+        print_bytes(out, "kept free", memory->kept, "");
+        print_bytes(out, "the GPU's", (int64_t)memory->device.total, share);
+    }
     print_bytes(out, "together",
                 memory->weights + memory->kv_cache + memory->scratch + memory->sampling +
                     memory->steps + memory->kept,
@@ -224,46 +216,56 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static enum status inspect_text(const struct gguf *gguf, FILE *out, struct err *err) {
+static enum status inspect_text(const struct model_file *file, FILE *out, struct err *err) {
     struct tokenizer_spec spec;
-    enum status status = tokenizer_spec_read(&spec, gguf, err);
+    enum status status = tokenizer_spec_read(&spec, file, err);
     if (status != STATUS_OK) return status;
-    status = print_tokenizer(out, gguf, &spec, err);
+    status = print_tokenizer(out, file, &spec, err);
     tokenizer_spec_free(&spec);
     return status;
 }
 
-/* Prints the directory first: it helps most for a file that what follows refuses. */
-static enum status inspect(const struct gguf *gguf, const struct engine_config *config, FILE *out,
+/* The keys and tensors come first: they help most for a file that what follows refuses. Those of a
+ * config.json follow from its config, which refuses it before. */
+static enum status inspect(struct model_file *file, const struct engine_config *config, FILE *out,
                            struct err *err) {
-    struct model_info info;
+    struct model_config model;
     struct machine_memory machine;
     struct engine_memory memory;
     struct engine_config chosen = *config;
+    const struct gguf *gguf = file->gguf;
     char why[160];
-    fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
-            config->model, gguf->version, gguf->size, gguf->alignment);
-    print_values(out, gguf);
-    print_tensors(out, &gguf->weights);
-    print_totals(out, &gguf->weights);
-    enum status status = model_info_read(&info, gguf, config->model, err);
+    if (gguf) {
+        fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
+                config->model, gguf->version, gguf->size, gguf->alignment);
+        fprintf(out, "Keys: %d\n", gguf->n_values);
+        for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
+        print_tensors(out, &gguf->weights);
+    }
+    enum status status = model_config_read(&model, file, err);
+    if (!gguf && status == STATUS_OK) {
+        fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", config->model,
+                model.file_bytes);
+        print_tensors(out, model_file_weights(file));
+    }
+    if (gguf || status == STATUS_OK) print_totals(out, model_file_weights(file));
     if (status != STATUS_OK) return status;
-    print_model(out, &info);
-    status = inspect_text(gguf, out, err);
+    print_model(out, &model);
+    status = inspect_text(file, out, err);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);
-    status = memory_plan(&memory, &info, &chosen, &machine, err);
+    status = memory_plan(&memory, &model, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
     return status;
 }
 
 enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err) {
-    struct gguf *gguf = NULL;
-    enum status status = model_file_open(&gguf, config, err);
+    struct model_file file;
+    enum status status = model_file_open(&file, config, err);
     if (status != STATUS_OK) return status;
-    status = inspect(gguf, config, out, err);
-    gguf_close(gguf);
+    status = inspect(&file, config, out, err);
+    model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))
         status = err_set(err, STATUS_SYSTEM, NULL, "the output could not be written");
     return status;

@@ -9,8 +9,8 @@
  *           ended.
  * Order     jobs are posted by number under the mutex; `left` counts those that have not ended. In
  *           a pass the ranks meet at every all_reduce, which is the backends' own affair.
- * Failure   only opening can fail. It meets nobody, so a rank that failed holds up no other; its
- *           words go to whoever waits.
+ * Failure   only opening can fail. It meets no other rank, so a failed rank holds up none; its
+ *           words go to the thread that waits.
  * Left out  ranks in other processes or on other machines. */
 #include "engine/ranks.h"
 
@@ -61,23 +61,23 @@ static void load(struct rank *rank) {
     rank->status =
         (all->on_cuda ? backend_cuda_open : backend_cpu_open)(&model->backend, &wanted, &rank->err);
     if (rank->status) return;
-    model->info = *all->plan.info;
+    model->config = *all->plan.model;
     rank->status = model_load(model, all->plan.weights, all->plan.config, &rank->err);
 }
 
 static void make_cache(struct rank *rank) {
     struct backend *b = rank->model.backend;
-    rank->status = b->ops->kv_new(b, &rank->cache, &rank->all->cache, &rank->err);
+    rank->status = b->cache->kv_new(b, &rank->cache, &rank->all->cache, &rank->err);
 }
 
 static void run_pass(struct rank *rank) {
-    rank->model.family->forward(&rank->model, rank->all->step, rank->cache);
+    model_forward(&rank->model, rank->all->step, rank->cache);
 }
 
 static void close_rank(struct rank *rank) {
     struct backend *b = rank->model.backend;
     if (!b) return;
-    if (rank->cache) b->ops->kv_free(b, rank->cache);
+    if (rank->cache) b->cache->kv_free(b, rank->cache);
     model_close(&rank->model);
     backend_close(b);
 }

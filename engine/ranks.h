@@ -1,17 +1,17 @@
 /* ranks: the ranks of a model beyond the first, each on a thread of its own with a backend, a shard
  * of the weights and of the cache. The engine has rank 0 and runs it on its own thread; what all of
- * them are to do it begins here for the others and then does itself.
- * Folder-internal; all functions are for the engine's thread. */
+ * them are to do it begins here for the others and then does itself. Folder-internal; all functions
+ * are for the engine's thread. */
 #ifndef PENSTOCK_ENGINE_RANKS_H
 #define PENSTOCK_ENGINE_RANKS_H
 
-#include "engine/model.h"
+#include "engine/models/model.h"
 
 struct ranks;
 
 /* What the others are opened with. All of it is the caller's, until ranks_end. */
 struct ranks_plan {
-    const struct model_info *info;
+    const struct model_config *model;
     const struct weights *weights;
     const struct engine_config *config;
     /* of rank 0, but for the threads: these are of all ranks together, and never 0 */

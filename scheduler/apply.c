@@ -1,26 +1,31 @@
-/* apply: does what a plan says. Preempted blocks come back first, then hits are shared and blocks
- * of a swapped sequence taken, then all others: in this order the pool has what the plan counted,
- * and no block that a sequence is to share is taken from under it. What the pool forgot over that
- * is copied to the host before the step writes to it. */
+/* apply: does what a plan says. Blocks of preempted sequences are released first, then hits are
+ * shared and blocks of a swapped sequence acquired, then all others: in this order the pool has
+ * what the plan counted, and evicts no block that a sequence is to share. Blocks that the pool
+ * evicts are copied to the host before the step writes to them. */
 #include "scheduler/internal.h"
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
     while (sequence->n_blocks > 0)
         block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
-    batch_leave(&s->batch, sequence);
-    queue_remove(&s->running, &sequence->node);
-    sequence->n_computed = sequence->n_settled = sequence->rows = 0;
+    batch_remove(&s->batch, sequence);
+    list_remove(&s->running, &sequence->node);
+    sequence->n_computed = sequence->n_committed = sequence->rows = 0;
 }
 
 static void preempt(struct scheduler *s, struct sequence *sequence) {
-    int n_computed = sequence->n_computed, n_settled = sequence->n_settled;
-    bool swapped = swap_sequence_out(s, sequence);
+    int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
+    int n = sequence->n_blocks, first = -1;
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->n_host_blocks == 0);
+    if (n_computed >= s->config.swap_from) first = swap_out(&s->swap, sequence->table, n);
     sequence_stop_running(s, sequence);
-    sequence->state = swapped ? SEQUENCE_SWAPPED : SEQUENCE_WAITING;
-    if (swapped) {
+    sequence->state = SEQUENCE_WAITING;
+    if (first >= 0) {
+        sequence->state = SEQUENCE_SWAPPED;
+        sequence->first_host_block = first;
+        sequence->n_host_blocks = n;
         sequence->n_computed = n_computed;
-        sequence->n_settled = n_settled;
+        sequence->n_committed = n_committed;
     }
     sequence_enqueue_early(&s->waiting, sequence);
     s->stats.preemptions++;
@@ -38,7 +43,7 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
     request_unqueue(s, request);
 }
 
-/* Shares the blocks that the plan found: the same look-up, for nothing was forgotten in between. */
+/* Shares the blocks that the plan found: the same look-up, for nothing was evicted in between. */
 static void share_hits(struct scheduler *s, struct sequence *sequence, int hits) {
     int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0), sequence->hashes,
                                    hits, sequence->table);
@@ -46,66 +51,94 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;
     if (found * s->pool.block_size > sequence->n_computed) /* a swapped one has more */
-        sequence->n_computed = sequence->n_settled = found * s->pool.block_size;
+        sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
+}
+
+/* The key of the block after those that the sequence holds. */
+static struct block_key next_key(const struct scheduler *s, const struct sequence *sequence) {
+    int n = sequence->n_blocks;
+    int32_t parent = n > 0 ? sequence->table[n - 1] : -1;
+    return sequence_key(sequence, n, prefix_cache_id(&s->pool.known, parent));
 }
 
 static void start_running(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     assert(sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED);
     assert(sequence->n_blocks == 0);
-    queue_remove(&s->waiting, &sequence->node);
+    list_remove(&s->waiting, &sequence->node);
     sequence->state = SEQUENCE_RUNNING;
     sequence_enqueue(&s->running, sequence);
-    batch_seat(&s->batch, sequence);
+    batch_add(&s->batch, sequence);
     if (item->hits > 0) share_hits(s, sequence, item->hits);
-    if (item->cold > 0) cold_take(s, sequence, item->cold);
-    note_first_time(s, sequence, item->hits + item->cold);
+    if (item->host_hits > 0) {
+        int n = sequence->n_blocks;
+        struct block_key key = next_key(s, sequence);
+        host_cache_claim(&s->swap.cache, &key, sequence->hashes + n, item->host_hits);
+        sequence->n_computed = (n + item->host_hits) * s->pool.block_size;
+        sequence->n_committed = sequence->n_computed;
+    }
+    note_first_time(s, sequence, item->hits + item->host_hits);
 }
 
-/* Blocks of a swapped sequence come back, or those that were kept, behind what the prefix cache has
- * had. */
-static void bring_back(struct scheduler *s, const struct plan_item *item) {
-    if (item->sequence->n_slots == 0 && item->cold == 0) return;
-    if (item->cold > 0)
-        cold_bring(s, item->sequence);
-    else
-        swap_sequence_in(s, item->sequence);
-    assert(s->swap.arriving || !item->arrives);
-    if (item->arrives && item->rows > 0) swap_arrive(s); /* it computes at once */
+/* Loads a swapped sequence's blocks, after the n_held that the prefix cache had. They are known at
+ * once: a sequence that shares one reads it in a later step. */
+static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_held) {
+    int n = sequence->n_host_blocks;
+    swap_in(&s->swap, sequence->first_host_block, n, n_held, sequence->table);
+    sequence->n_host_blocks = 0;
+    if (n <= n_held) return;
+    assert(n == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    sequence->n_blocks = n;
+    if (!s->pool.caching) return;
+    register_blocks(s, sequence, n_held * s->pool.block_size);
+    for (int i = n_held; i < n; i++)
+        assert(sequence->table[i] == s->swap.block[i - n_held]); /* none had been known */
 }
 
-/* Replaces a shared partial block by a copy. When those who shared it were preempted by this very
- * plan, the block is the sequence's own by now; the plan counted their block as available, so the
- * count comes out the same. */
-static void copy_partial(struct scheduler *s, struct sequence *sequence) {
-    if (!plan_must_copy(&s->pool, sequence)) return;
-    int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];
-    int32_t shared = *place;
-    *place = block_pool_take(&s->pool);
-    batch_copy(&s->batch, shared, *place);
-    block_pool_release(&s->pool, shared);
+static void load_blocks(struct scheduler *s, const struct plan_item *item) {
+    struct sequence *sequence = item->sequence;
+    int n_held = sequence->n_blocks;
+    if (item->host_hits > 0) {
+        struct block_key key = next_key(s, sequence);
+        host_cache_load(&s->swap, &key, sequence->hashes + n_held, item->host_hits,
+                        sequence->table + n_held);
+        sequence->n_blocks += item->host_hits;
+    } else if (sequence->n_host_blocks > 0) {
+        load_swapped(s, sequence, n_held);
+    }
+    assert(s->swap.loading || !item->loads);
+    if (item->loads && item->rows > 0) swap_arrive(&s->swap); /* it computes at once */
 }
 
-static void take_blocks(struct scheduler *s, const struct plan_item *item) {
+static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     sequence->rows = item->rows;
     if (item->rows == 0) return;
-    if (item->copy) copy_partial(s, sequence);
+    /* A shared partial block is replaced by a copy. If this very plan preempted all the others that
+     * shared it, the sequence owns it by now; the plan counted that block as available, so the
+     * count comes out the same. */
+    if (item->copy && plan_must_copy(&s->pool, sequence)) {
+        int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];
+        int32_t shared = *place;
+        *place = block_pool_acquire(&s->pool);
+        batch_copy(&s->batch, shared, *place);
+        block_pool_release(&s->pool, shared);
+    }
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed + item->rows);
     while (sequence->n_blocks < blocks)
-        sequence->table[sequence->n_blocks++] = block_pool_take(&s->pool);
+        sequence->table[sequence->n_blocks++] = block_pool_acquire(&s->pool);
     assert(!plan_must_copy(&s->pool, sequence));
 }
 
 void plan_apply(struct scheduler *s) {
     const struct plan *plan = &s->plan;
     s->batch.step.n_copies = 0;
-    swap_arrive(s);
+    swap_arrive(&s->swap);
     for (int i = plan->n_running - 1; i >= plan->n_kept; i--) preempt(s, plan->item[i].sequence);
     for (int i = plan->n_running; i < plan->n_items; i++) start_running(s, &plan->item[i]);
-    for (int i = plan->n_running; i < plan->n_items; i++) bring_back(s, &plan->item[i]);
+    for (int i = plan->n_running; i < plan->n_items; i++) load_blocks(s, &plan->item[i]);
     for (int i = 0; i < plan->n_items; i++)
-        if (i < plan->n_kept || i >= plan->n_running) take_blocks(s, &plan->item[i]);
-    if (s->swap.cold.n_forgotten > 0) cold_keep(s);
+        if (i < plan->n_kept || i >= plan->n_running) acquire_blocks(s, &plan->item[i]);
+    if (s->swap.cache.n_evicted > 0) host_cache_offload(&s->swap);
     assert(block_pool_available(&s->pool) == plan->available);
 }

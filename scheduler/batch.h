@@ -1,12 +1,12 @@
-/* batch: the arrays of a `struct step`, and the lanes that hold the running sequences' block
+/* batch: the arrays of a `struct step`, and the batch rows that hold the running sequences' block
  * tables.
  *
- * A running sequence has a lane, and its block table lives in that lane's row of the step's table
- * array, where the engine reads it; so a step copies no tables. Lanes are kept dense, and those
- * that compute in a step come first:
+ * A running sequence has a batch row, and its block table lives in that row of the step's table
+ * array, where the engine reads it; so a step copies no tables. Batch rows are kept dense, and the
+ * sequences that compute in a step come first:
  *
- *     lane  0        S-1        n_lanes-1    max_seqs-1
- *           [computes ][ sits out         ][ empty     ]
+ *     batch row  0        S-1        n_sequences-1    max_seqs-1
+ *                [computes ][ sits out            ][ empty     ]
  *
  * A table is moved only when a sequence ends, is preempted, or changes between computing and
  * sitting out.
@@ -14,16 +14,16 @@
 #ifndef PENSTOCK_BATCH_H
 #define PENSTOCK_BATCH_H
 
-#include "scheduler/flight.h"
+#include "scheduler/inflight.h"
 #include "scheduler/plan.h"
 
 struct batch {
     struct step step; /* points to the arrays below */
     int max_seqs, max_rows, max_logit_rows, stride;
     int block_size;
-    int n_lanes;
-    struct sequence **lane;           /* [max_seqs] */
-    int32_t *table;                   /* [max_seqs + 1][stride], the last is for swapping */
+    int n_sequences;
+    struct sequence **sequence;       /* [max_seqs] by batch row */
+    int32_t *table;                   /* [max_seqs + 1][stride], the last is spare */
     int32_t *token, *position, *slot; /* [max_rows] */
     int32_t *row_start;               /* [max_seqs + 1] */
     int32_t *logit_row;               /* [max_logit_rows] */
@@ -35,15 +35,15 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
                 int block_size);
 void batch_free(struct batch *batch);
 
-/* Gives a sequence a lane, with an empty table; takes it back. */
-void batch_seat(struct batch *batch, struct sequence *sequence);
-void batch_leave(struct batch *batch, struct sequence *sequence);
+/* Gives a sequence a batch row, with an empty table; takes it back. */
+void batch_add(struct batch *batch, struct sequence *sequence);
+void batch_remove(struct batch *batch, struct sequence *sequence);
 
 /* Notes a block copy that the next step begins with. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
 
-/* Makes the step of all sequences in lanes whose `rows` is not 0, and its empty flight. Their
- * tables already have the blocks. Nothing of the step before is kept. */
-const struct step *batch_fill(struct batch *batch, struct flight *flight);
+/* Makes the step of all sequences whose `rows` is not 0, and fills its inflight, which is empty.
+ * Their tables already have the blocks. Nothing of the step before is kept. */
+const struct step *batch_fill(struct batch *batch, struct inflight *inflight);
 
 #endif

@@ -15,7 +15,7 @@
 void inbox_init(struct scheduler *s) {
     pthread_mutex_init(&s->inbox.mutex, NULL);
     pthread_cond_init(&s->inbox.changed, NULL);
-    queue_init(&s->inbox.arrived);
+    list_init(&s->inbox.arrived);
 }
 
 void inbox_free(struct scheduler *s) {
@@ -85,7 +85,7 @@ static enum status put(struct scheduler *s, struct request *request, struct err 
     atomic_fetch_add(&inbox->queued_requests, 1);
     atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
     atomic_fetch_add(&inbox->live_sequences, request->n);
-    queue_push(&inbox->arrived, &request->node);
+    list_append(&inbox->arrived, &request->node);
     pthread_cond_signal(&inbox->changed);
     return STATUS_OK;
 }
@@ -130,18 +130,15 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
 
 /* ---- from the engine thread ----------------------------------------------------------------- */
 
-static void welcome(struct scheduler *s, struct request *request) {
-    queue_push(&s->requests, &request->node);
-    request->sequence[0].state = SEQUENCE_WAITING;
-    sequence_enqueue(&s->waiting, &request->sequence[0]);
-}
-
 void inbox_take(struct scheduler *s) {
     pthread_mutex_lock(&s->inbox.mutex);
     while (s->inbox.arrived.n > 0) {
-        struct queue_node *node = queue_front(&s->inbox.arrived);
-        queue_remove(&s->inbox.arrived, node);
-        welcome(s, queue_entry(node, struct request, node));
+        struct list_node *node = list_first(&s->inbox.arrived);
+        list_remove(&s->inbox.arrived, node);
+        struct request *request = list_entry(node, struct request, node);
+        list_append(&s->requests, &request->node);
+        request->sequence[0].state = SEQUENCE_WAITING;
+        sequence_enqueue(&s->waiting, &request->sequence[0]);
     }
     pthread_mutex_unlock(&s->inbox.mutex);
 }
@@ -149,9 +146,11 @@ void inbox_take(struct scheduler *s) {
 void inbox_publish(struct scheduler *s) {
     s->stats.running = s->running.n;
     s->stats.swapped = s->swap.n_swapped;
-    s->stats.slots_total = s->swap.n_slots;
-    s->stats.slots_used = swap_used(&s->swap);
-    s->stats.slots_kept = cold_kept(&s->swap.cold);
+    s->stats.swapped_out = s->swap.n_out;
+    s->stats.swapped_in = s->swap.n_in;
+    s->stats.host_blocks_total = s->swap.n_host_blocks;
+    s->stats.host_blocks_used = swap_used(&s->swap);
+    s->stats.host_blocks_cached = host_cache_blocks(&s->swap.cache);
     s->stats.blocks_total = s->pool.n_blocks;
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);

@@ -15,13 +15,13 @@
 
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
-#include "scheduler/swap.h"
+#include "scheduler/kv/swap.h"
 
 /* What other threads may touch. */
 struct inbox {
     pthread_mutex_t mutex; /* guards what stands before `cancels` */
     pthread_cond_t changed;
-    struct queue arrived; /* of requests */
+    struct list arrived; /* of requests */
     uint64_t n_arrivals;
     bool stopping;
     bool failed; /* the device has */
@@ -40,12 +40,12 @@ struct scheduler {
     int max_seqs; /* the configured number, as far as rows and logit rows allow it */
     struct block_pool pool;
     struct swap_space swap;
-    struct queue waiting, running; /* of sequences, in order; swapped ones wait */
-    struct queue requests;         /* all that live here */
+    struct list waiting, running; /* of sequences, in order; swapped ones wait */
+    struct list requests;         /* all that live here */
     struct plan plan;
     struct batch batch;
-    struct flight flight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_flight on */
-    int first_flight, n_flights;
+    struct inflight inflight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_in_flight on */
+    int first_in_flight, n_in_flight;
     struct event *events; /* [max_events] not yet handed over */
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, as they grow */
@@ -82,14 +82,14 @@ bool inbox_fail(struct scheduler *scheduler);
 /* apply.c: moves what the plan says. */
 void plan_apply(struct scheduler *scheduler);
 
-/* commit.c: waits for the oldest step, whose flight it is, and takes in what it has computed. */
-void commit_step(struct scheduler *scheduler, struct flight *flight);
+/* commit.c: waits for the oldest step, and records its results. */
+void commit_step(struct scheduler *scheduler, struct inflight *inflight);
 
-/* Makes the blocks known that hold positions from..n_settled-1 of a sequence, where they are full;
- * where an equal one was known, the sequence goes over to it. */
+/* Registers with the prefix cache the full blocks of positions from..n_committed-1 of a sequence;
+ * where an equal block is known already, the sequence shares that one instead. */
 void register_blocks(struct scheduler *scheduler, struct sequence *sequence, int from);
 
-/* Gives all blocks of a running sequence back and takes it out of its lane and queue. */
+/* Releases all blocks of a running sequence and takes it out of its batch row and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
 /* Ends a sequence with an event of it that was just added; with the last one, its request too. */
@@ -112,7 +112,7 @@ struct event *event_add(struct scheduler *scheduler, const struct sequence *sequ
                         enum event_kind kind);
 void events_deliver(struct scheduler *scheduler);
 
-/* check.c: walks all invariants and asserts them. For tests, between steps. */
+/* invariants.c: walks all invariants and asserts them. For tests, between steps. */
 void scheduler_check(const struct scheduler *scheduler);
 
 #endif

@@ -17,17 +17,17 @@
  *   - A waiting sequence is let in when blocks for all it knows are there, beside what the
  *     running ones still need for what they know and one block more; so what is let in is rarely
  *     thrown out. None is let in while a running one lacks blocks.
- *   - A swapped sequence waits like the others, and its blocks come back when it is let in: one
- *     such sequence a step, which sits that step out, so that no other waits for the copies; where
- *     there is nothing else to compute it computes at once. What the prefix cache has does not
- *     come. The same goes for one whose prefix was kept (cold.h).
+ *   - A swapped sequence waits like the others, and its blocks are loaded when it is admitted: one
+ *     such sequence a step, which sits that step out, so that no other waits for the copies; if
+ *     there is nothing else to compute it computes at once. Blocks that the prefix cache has are
+ *     not loaded. The same goes for one whose prefix is in the host cache (kv/host_cache.h).
  *   - A waiting sequence whose next block a running one is computing right now is held back, and
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
  *
  * A plan may be made while the step before it is in flight: then sequences want rows up to what is
- * due (sequence.h), and one whose next token the host has to see first sits the step out. It may be
- * preempted as well; its result comes nevertheless, and waits with it.
+ * schedulable (sequence.h), and one whose next token the host has to see first sits the step out.
+ * It may still be preempted; the pending result is kept with the sequence.
  *
  * The first running sequence in order always gets a row, or sits out one plan for the result of the
  * row that it has just got: rows, because at most max_seqs - 1 others decode and max_seqs <=
@@ -40,7 +40,8 @@
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H
 
-#include "scheduler/cold.h"
+#include "scheduler/kv/host_cache.h"
+#include "scheduler/sequence.h"
 
 /* Extra samples in a step, beyond one for each logit row: the choices of prompts that end in it. */
 #define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
@@ -50,12 +51,13 @@
 
 /* All that a plan depends on. */
 struct plan_view {
-    const struct queue *running, *waiting; /* of sequences, in order */
+    const struct list *running, *waiting; /* of sequences, in order */
     const struct block_pool *pool;
     int max_seqs, max_rows, max_logit_rows;
-    int mixed_rows;                /* for prompts, in a step that decodes: at least 1 */
-    const struct cold_cache *cold; /* NULL: nothing is kept in the host's memory */
-    int swap_from;                 /* tokens from which it is worth a step's wait */
+    int row_quantum;                     /* rows that products compute at once */
+    int mixed_rows;                      /* for prompts, in a step that decodes: at least 1 */
+    const struct host_cache *host_cache; /* NULL: it is off */
+    int swap_from;                       /* tokens from which it is worth a step's wait */
     uint64_t now_ns;
 };
 
@@ -65,10 +67,10 @@ struct plan_item {
     int logit_rows; /* of them */
     int samples;    /* extra samples of unforked choices */
     int hits;       /* blocks that an admitted one has from the prefix cache */
-    int cold;       /* and behind them from what was kept of it */
+    int host_hits;  /* and the next ones from the host cache */
     int blocks;     /* to take, the copy's included */
     bool copy;      /* its partial block is shared: it writes to a copy */
-    bool arrives;   /* blocks of it come from the host's memory */
+    bool loads;     /* blocks of it are loaded from the host's memory */
 };
 
 struct plan {
@@ -79,7 +81,7 @@ struct plan {
     int rows, logit_rows, samples;
     int row_limit;        /* of the step */
     bool short_of_blocks; /* a running sequence could not have a row */
-    bool arrives;         /* so does one of the admitted ones */
+    bool loads;           /* one of the admitted ones does */
 
     /* how the counting is done */
     int available;   /* blocks that could still be taken */

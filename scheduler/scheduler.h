@@ -76,7 +76,7 @@ struct event {
 struct scheduler_config {
     int max_num_seqs;             /* sequences in one step */
     int max_num_batched_tokens;   /* rows in one step */
-    int max_mixed_prefill_tokens; /* of prompts, in a step that decodes; 0: any number */
+    int max_mixed_prefill_tokens; /* of prompts, in a step that decodes; 0: as suits the engine */
     int max_model_len;            /* prompt + output tokens of a sequence */
     int max_queued_requests;      /* generations that wait, inbox included */
     int max_queued_tokens;        /* their prompt tokens */
@@ -84,7 +84,7 @@ struct scheduler_config {
     int max_logit_rows; /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;
     /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
-     * one of fewer is computed again */
+     * one of fewer is computed again. 0: a default */
     int swap_from;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
@@ -122,7 +122,7 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 enum step_part {
     PART_PLAN,    /* taking in what has come, choosing rows, filling the step's arrays */
     PART_FORWARD, /* the model: computing on a CPU, waiting for it on a device */
-    PART_SAMPLE,  /* choosing tokens; nothing where the device does */
+    PART_SAMPLE,  /* choosing tokens; where the device does, telling it to */
     PART_COMMIT,  /* taking in tokens, handing over their events */
     N_STEP_PARTS
 };
@@ -135,8 +135,9 @@ struct scheduler_stats {
     /* used: referenced; cached: unreferenced but known by hash */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
+    uint64_t dropped_samples; /* computed for sequences that had ended */
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
-    int slots_total, slots_used, slots_kept;
+    int host_blocks_total, host_blocks_used, host_blocks_cached;
     uint64_t swapped_out, swapped_in;     /* blocks that were copied */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was

@@ -14,17 +14,13 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
     return total > generation->n_prompt ? total - 1 : total;
 }
 
-static size_t hash_bytes(const struct request *request, bool hashed) {
-    if (!hashed) return 0;
-    return (size_t)(request->max_tokens / request->block_size) * sizeof(struct block_hash);
-}
-
 /* One piece for the request, its sequences, their hashes and their tokens, in falling order of
  * alignment. What the output may need is asked for but not touched, so it costs address space and
  * no memory until it is used. */
 static struct request *request_alloc(const struct request *head, bool hashed) {
     size_t n = (size_t)head->n;
-    size_t hashes = hash_bytes(head, hashed);
+    size_t hashes =
+        hashed ? (size_t)(head->max_tokens / head->block_size) * sizeof(struct block_hash) : 0;
     size_t tokens = (size_t)head->max_tokens * sizeof(int32_t);
     size_t own = sizeof *head + n * sizeof(struct sequence);
     struct request *request = malloc(own + n * (hashes + tokens));
@@ -70,7 +66,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         struct sequence *sequence = &request->sequence[i];
         sequence->request = request;
         sequence->choice = sequence->index = i;
-        sequence->late_row = -1;
+        sequence->pending_row = -1;
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];
@@ -85,18 +81,18 @@ bool sequence_before(const struct sequence *a, const struct sequence *b) {
     return a->index < b->index;
 }
 
-void sequence_enqueue(struct queue *queue, struct sequence *sequence) {
-    struct queue_node *place = queue->head.prev;
+void sequence_enqueue(struct list *queue, struct sequence *sequence) {
+    struct list_node *place = queue->head.prev;
     while (place != &queue->head && sequence_before(sequence, sequence_of(place)))
         place = place->prev;
-    queue_insert_after(queue, place, &sequence->node);
+    list_insert_after(queue, place, &sequence->node);
 }
 
-void sequence_enqueue_early(struct queue *queue, struct sequence *sequence) {
-    struct queue_node *place = queue->head.next;
+void sequence_enqueue_early(struct list *queue, struct sequence *sequence) {
+    struct list_node *place = queue->head.next;
     while (place != &queue->head && sequence_before(sequence_of(place), sequence))
         place = place->next;
-    queue_insert_after(queue, place->prev, &sequence->node);
+    list_insert_after(queue, place->prev, &sequence->node);
 }
 
 void sequence_append(struct sequence *sequence, int32_t token) {
@@ -123,15 +119,11 @@ void sequence_fork(const struct sequence *leader, struct sequence *sequence) {
     sequence->first_scheduled_ns = leader->first_scheduled_ns;
 }
 
-static int at_least_0(int n) {
-    return n > 0 ? n : 0;
-}
-
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
     int end = from + rows, last = sequence->request->n_prompt - 1;
     int first = from > sequence->n_scored ? from : sequence->n_scored;
-    int scored = at_least_0((end < last ? end : last) - first);
-    return scored + (end == sequence_n_due(sequence) && sequence_samples(sequence));
+    int scored = max_int((end < last ? end : last) - first, 0);
+    return scored + (end == sequence_n_schedulable(sequence) && sequence_samples(sequence));
 }
 
 struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent) {

@@ -6,13 +6,13 @@
  * one, a prompt is a large one, and a preempted sequence is back at 0 (or at what the prefix
  * cache still has), unless its blocks were swapped: then they come back.
  *
- *     tokens   | prompt ..................... | output ......... | coming
- *              0   n_settled  n_computed   n_prompt          n_tokens    <= max_tokens
+ *     tokens   | prompt ..................... | output ......... | pending
+ *              0   n_committed  n_computed   n_prompt          n_tokens    <= max_tokens
  *     table    [b0][b1][b2]    holds exactly the blocks of 0..n_computed-1 between steps
  *
- * What is computed and what is coming counts from the moment at which a step is submitted: its
- * results always come, so the next step can be planned from there. Only n_tokens and n_settled wait
- * for its commit. Without a step in flight nothing is coming, and n_settled is n_computed.
+ * What is computed and what is pending counts from the moment at which a step is submitted: its
+ * results always come, so the next step can be planned from there. Only n_tokens and n_committed
+ * wait for its commit. Without a step in flight nothing is pending, and n_committed is n_computed.
  *
  * The choices of a request share its prompt: the first live sequence, the leader, computes it,
  * and the others wait unforked, in no queue and without blocks. When the prompt is computed they
@@ -24,52 +24,53 @@
 #ifndef PENSTOCK_SEQUENCE_H
 #define PENSTOCK_SEQUENCE_H
 
-#include "scheduler/prefix_cache.h"
-#include "scheduler/queue.h"
+#include "config/list.h"
+#include "scheduler/kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
 
 enum sequence_state {
     SEQUENCE_UNFORKED, /* waits for the leader to compute the prompt */
     SEQUENCE_WAITING,  /* in the waiting queue, holds nothing */
-    SEQUENCE_SWAPPED,  /* in the waiting queue, owns slots of the host's memory and no blocks */
-    SEQUENCE_RUNNING,  /* in the running queue, has a lane and blocks */
+    SEQUENCE_SWAPPED,  /* in the waiting queue, owns host blocks and no blocks */
+    SEQUENCE_RUNNING,  /* in the running queue, has a batch row and blocks */
     SEQUENCE_ENDED,
 };
 
 struct sequence {
-    struct queue_node node; /* in waiting or running */
+    struct list_node node; /* in waiting or running */
     struct request *request;
     enum sequence_state state;
     int choice;
     int index;                   /* in request->sequence */
     int n_tokens;                /* known */
-    int n_coming;                /* that steps in flight will give */
-    int late_row;                /* the logit row that gives the last of them, or -1: the host has
+    int n_pending;               /* that steps in flight will give */
+    int pending_row;             /* the logit row that gives the last of them, or -1: the host has
                                     to see it before a row can be planned that needs it */
     int n_computed;              /* in the KV cache when the steps in flight have ended; while
                                     swapped, in the host's memory */
-    int n_settled;               /* in it now, and committed */
+    int n_committed;             /* in it now, and committed */
     int n_scored;                /* prompt rows whose logprobs were asked for (or are not wanted) */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     int n_blocks;                /* in `table` */
-    int32_t first_slot;          /* of the host's memory, while swapped */
-    int n_slots;                 /* how many of them; 0 unless swapped */
+    int32_t first_host_block;    /* of its list, while swapped */
+    int n_host_blocks;           /* how many of them; 0 unless swapped */
     int rows;                    /* in the step that is being made */
-    int lane;                    /* of the batch, while running */
-    int32_t *table;              /* [n_blocks] the lane's, while running */
+    int batch_row;               /* while running */
+    int32_t *table;              /* [n_blocks] the batch row's, while running */
     int32_t *tokens;             /* [request->max_tokens] */
     struct block_hash *hashes;   /* [n_tokens / block_size]; NULL without prefix caching */
     uint64_t first_scheduled_ns; /* 0: never was */
 };
 
 struct request {
-    struct queue_node node; /* in the inbox, then in the scheduler's requests */
+    struct list_node node; /* in the inbox, then in the scheduler's requests */
     struct generation *generation;
     uint64_t arrival; /* number of its arrival */
     int priority;
-    int n;          /* choices */
-    int n_live;     /* not ended */
-    int n_flying;   /* sequences in steps in flight; the last one to leave frees what has ended */
+    int n;      /* choices */
+    int n_live; /* not ended */
+    /* sequences in steps in flight; the last one to leave frees what has ended */
+    int n_in_flight;
     int n_unforked; /* live sequences besides the leader before the prompt is computed, then 0 */
     int n_prompt;
     int max_tokens; /* of prompt and output: where a sequence ends by length */
@@ -94,8 +95,8 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
 bool sequence_before(const struct sequence *a, const struct sequence *b);
 
 /* Puts a sequence at its place in an ordered queue, searching from the back or the front. */
-void sequence_enqueue(struct queue *queue, struct sequence *sequence);
-void sequence_enqueue_early(struct queue *queue, struct sequence *sequence);
+void sequence_enqueue(struct list *queue, struct sequence *sequence);
+void sequence_enqueue_early(struct list *queue, struct sequence *sequence);
 
 /* Appends a token, and the hash of the block that it fills. */
 void sequence_append(struct sequence *sequence, int32_t token);
@@ -113,11 +114,11 @@ static inline bool sequence_samples(const struct sequence *sequence) {
     return sequence->request->max_tokens > sequence->request->n_prompt;
 }
 
-/* Tokens up to which rows can be planned: those that are known, and the one that is coming, unless
- * it is the last anyway or the host has to see it first. */
-static inline int sequence_n_due(const struct sequence *sequence) {
-    int due = sequence->n_tokens + sequence->n_coming;
-    bool ahead = sequence->late_row >= 0 && due < sequence->request->max_tokens;
+/* Tokens up to which rows can be planned: those that are known, and the pending one, unless it is
+ * the last anyway or the host has to see it first. */
+static inline int sequence_n_schedulable(const struct sequence *sequence) {
+    int due = sequence->n_tokens + sequence->n_pending;
+    bool ahead = sequence->pending_row >= 0 && due < sequence->request->max_tokens;
     return ahead ? due : sequence->n_tokens;
 }
 
@@ -127,8 +128,8 @@ struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t p
 /* The logit rows among `rows` rows from position `from`. */
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows);
 
-static inline struct sequence *sequence_of(struct queue_node *node) {
-    return queue_entry(node, struct sequence, node);
+static inline struct sequence *sequence_of(struct list_node *node) {
+    return list_entry(node, struct sequence, node);
 }
 
 #endif

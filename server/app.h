@@ -1,8 +1,8 @@
 /* server/app: the application behind the HTTP front end. Internal to server/.
  *
- * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct job` is one
- * generation request, from its whole body to its last byte. Both belong to the loop thread, except
- * where a comment says otherwise.
+ * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct
+ * async_request` is one HTTP request that a worker prepares, from its complete body to the last
+ * byte of its response. Both belong to the loop thread unless a comment says otherwise.
  */
 #ifndef PENSTOCK_SERVER_APP_H
 #define PENSTOCK_SERVER_APP_H
@@ -10,19 +10,15 @@
 #include <pthread.h>
 #include <uv.h>
 
-#include "server/api.h"
-#include "server/http.h"
-
-/* What http_request.app points to while somebody works on the request: the head of a job or of a
- * text's work. NULL: nobody does yet. */
-struct owner {
-    enum { OWNER_JOB, OWNER_TEXT } kind;
-};
+#include "config/list.h"
+#include "server/http/http.h"
+#include "server/metrics.h"
+#include "server/openai/openai.h"
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
-/* Events on their way from the engine thread to the loop: the one adds at the back, the other takes
- * the whole vector. */
+/* Events on their way from the engine thread, which appends, to the loop, which swaps the vector
+ * for an empty one. */
 struct event_vector {
     struct event *events;
     int n, capacity;
@@ -33,46 +29,44 @@ struct event_vector {
 struct app {
     const struct options *options;
     char name[256];
-    const char *model_name; /* the name that clients use: `name`, or what suits a command */
+    const char *model_name; /* that clients use: `name`, or another one of a command's */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
     struct scheduler *scheduler;
     struct http_server *http;
     struct api_limits limits;
     struct metrics metrics;
-    struct buf keys; /* accepted API keys, each NUL-terminated; empty: no key is asked for */
+    struct buf keys; /* accepted API keys, each NUL-terminated; empty: no key is required */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
-    int n_jobs;               /* jobs that exist */
-    int n_preparing;          /* jobs that a worker has */
-    int n_texts;              /* /tokenize and /detokenize requests that a worker has */
-    struct job *jobs;         /* list of all, through job->next */
-    bool draining, aborted;   /* the first signal came; the time for finishing is over */
+    struct list requests;     /* all that are running: struct async_request */
+    int n_preparing;          /* of those that generate, the ones that a worker has */
+    bool draining, aborted;   /* after the first signal; when its time was over */
     bool http_closed;         /* drained, and no connection is left */
-    struct err failure;       /* how the device has failed; STATUS_OK: it has not */
+    struct err failure;       /* how the device failed; STATUS_OK: it did not */
 
     uv_loop_t loop;
-    uv_async_t wake;                  /* the engine thread has events */
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t drain_timer;
-    pthread_mutex_t mutex; /* guards the next two */
+    /* event_bridge.c: */
+    uv_async_t wake;
+    void (*notify)(struct app *app); /* something has arrived. Engine thread */
+    pthread_mutex_t mutex;           /* guards the next two */
     struct event_vector arrived;
     struct err arrived_failure;
-    struct event_vector taken; /* the loop's */
+    struct event_vector received; /* the loop's */
 };
 
-/* ---- limits.c ------------------------------------------------------------------------------- */
+/* ---- app.c: the parts of a server ----------------------------------------------------------- */
 
-/* Takes the model's name from the options: --served-model-name, or its file's. */
+/* Sets the model's name from the options: --served-model-name, or the file's name. */
 void app_set_name(struct app *app);
 
 /* Fills the limits of a request, from the options, the name and the opened engine. */
 void app_set_limits(struct app *app);
 
-/* ---- serve.c: the parts of a server --------------------------------------------------------- */
-
-/* Puts scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
- * uv_run of its loop then serves until lifecycle.c stops it. Where that fails, as where it does
- * not, app_close is due. The engine stays the caller's. */
+/* Opens scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
+ * uv_run of its loop then serves until lifecycle.c stops it. The engine stays the caller's. Call
+ * app_close afterwards, even if this fails. */
 enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
@@ -110,54 +104,93 @@ void health_version(struct app *app, struct http_request *http);
 void version_write(struct buf *out);
 void version_write_json(struct buf *out, const char *backend);
 
-/* ---- text_route.c: /tokenize and /detokenize ------------------------------------------------ */
+/* ---- endpoints/tokenize.c: /tokenize and /detokenize ---------------------------------------- */
 
-void text_tokenize(struct app *app, struct http_request *http);
-void text_detokenize(struct app *app, struct http_request *http);
+void tokenize_start(struct app *app, struct http_request *http);
+void detokenize_start(struct app *app, struct http_request *http);
 
-/* ---- job.c: one generation request ---------------------------------------------------------- */
+/* ---- generation/reply.c: requests that generate --------------------------------------------- */
 
 /* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */
-void job_start(struct app *app, struct http_request *http, enum api_kind kind);
+void reply_start(struct app *app, struct http_request *http, const struct api *api);
 
-/* Its client has gone: everything that runs for it is cancelled. The request's owner is a job, here
- * and below. */
-void job_gone(struct http_request *http);
+/* ---- async.c: requests that need a worker --------------------------------------------------- */
 
-/* HTTP has reported the request done: its last reference to the job goes. */
-void job_done(struct http_request *http);
+struct async_request;
 
-/* Fields of the access log that only the job knows; returns how many were filled (at most 8). */
-int job_log_fields(const struct http_request *http, struct log_field *fields);
+/* What such a request does. */
+struct async_kind {
+    void (*run)(struct async_request *request);  /* on a worker: the long and pure part */
+    void (*done)(struct async_request *request); /* then: answers, unless `gone` is set */
+    /* After that, if it still goes on: ends it early, with an error for the client or, if that is
+     * NULL, because the client has gone. NULL: `done` has ended it. */
+    void (*stop)(struct async_request *request, const struct err *err);
+    /* Fields for the access log, at most 8; returns how many. May be NULL. */
+    int (*log_fields)(const struct async_request *request, struct log_field *fields);
+    void (*free)(struct async_request *request);
+};
 
-/* Ends every job with an error of status 503; the loop frees them as the engine lets go. */
-void jobs_abort(struct app *app);
+/* The head of such a request; http_request.app points to it. Loop thread, except for `run`. */
+struct async_request {
+    const struct async_kind *kind;
+    struct app *app;
+    struct http_request *http; /* NULL once released */
+    struct list_node node;     /* in app->requests */
+    uv_work_t work;
+    int references;
+    bool running; /* a worker has it: only `gone` may be changed */
+    bool gone;    /* the client is */
+};
 
-/* ---- bridge.c: events from the engine thread to the loop ------------------------------------ */
+/* Queues a whole request for a worker. It is zeroed, and freed by its kind. */
+void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
+                 struct http_request *http);
 
-void events_append(struct event_vector *vector, const struct event *events, int n);
+/* Another reference, and one less; the last one frees the request. */
+void async_ref(struct async_request *request);
+void async_unref(struct async_request *request);
 
-void bridge_init(struct app *app);
+/* Releases the HTTP request, unless it was released: it was answered, or its client is gone. */
+void async_release_http(struct async_request *request);
+
+/* The client has gone. */
+void async_gone(struct async_request *request);
+
+/* What the kind has to say in the access log. */
+int async_log_fields(const struct async_request *request, struct log_field *fields);
+
+/* Ends every request with an error; app->aborted is set. */
+void async_abort_all(struct app *app, const struct err *err);
+
+/* ---- event_bridge.c: events from the engine thread to the loop ------------------------------ */
+
+/* `notify` is called on the engine thread when something has arrived; NULL: the loop is woken, and
+ * passes each event to its job. */
+void bridge_init(struct app *app, void (*notify)(struct app *app));
 void bridge_close(struct app *app);
 
 /* The scheduler's on_events. Engine thread. */
 void bridge_on_events(void *app, const struct event *events, int n);
 
-/* The scheduler's on_failure. Engine thread. The loop hears of it before the events that follow. */
+/* The scheduler's on_failure. Engine thread. The loop learns of it before the events that
+ * follow. */
 void bridge_on_failure(void *app, const struct err *err);
 
-/* ---- lifecycle.c: signals and the orderly end ----------------------------------------------- */
+/* Moves the events that have arrived to app->received, and copies the failure that has. The caller
+ * holds app->mutex. */
+void bridge_receive(struct app *app, struct err *failure);
+
+/* ---- lifecycle.c: signals and shutdown ------------------------------------------------------ */
 
 /* First SIGTERM, SIGINT or SIGHUP: no new connections, running requests finish within
- * --drain-timeout. Second: they are cut off. */
+ * --drain-timeout. Second: they are aborted. */
 void lifecycle_init(struct app *app);
-void lifecycle_close(struct app *app); /* closes its handles once the loop has stopped */
+void lifecycle_close(struct app *app); /* closes its handles after the loop has stopped */
 
-/* The device has failed, app->failure says how: all requests are ending, and so does the
- * process. */
+/* The device has failed, as app->failure says: all requests end, then the process. */
 void lifecycle_fail(struct app *app);
 
-/* A job has ended: perhaps the last that a drain waited for. */
-void lifecycle_job_ended(struct app *app);
+/* A request has ended: stops the loop if it was the last one that a drain waited for. */
+void lifecycle_request_ended(struct app *app);
 
 #endif

@@ -19,59 +19,34 @@ cuda_suites`). The plain programs run with two seeds of the thread order; where 
 one. A mutant that every run lets pass has survived, which the table must expect and give the reason for. Each takes from
 seconds to a minute, so this is no part of `make test`, but --check is; it is run when kernels or their tests change.
 """
-import importlib.util
 import os
 import re
-import resource
 import shlex
-import signal
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import mutate
+from mutate import BUILD, ROOT, read
+
 TABLES = os.path.join(ROOT, "tests/cuda/mutants")
-BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 WORK = os.environ.get("WORK", os.path.join(BUILD, "mutate"))
-MOST_CPU_S, MOST_S = 300, 3600  # by the processor's time, so that a busy machine judges as a quiet one does
-LEAST_SHARE = 0.85
+MAX_CPU_S, MAX_S = 300, 3600
+MIN_SHARE = 0.85
 K = "kernels/cuda/"
 
 SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|__threadfence\(\);|cp_async_wait<[^;]*>\(\);|cp_async_commit\(\);")
 
 
-def read(path):
-    """A file of the tree; "" where it is gone, so that what was looked for in it is missed."""
-    if not os.path.exists(os.path.join(ROOT, path)):
-        return ""
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
-
-
-def one_line(text):
-    return " ".join(text.split())[:60]
-
-
 # ---- tables ---------------------------------------------------------------------------------------------------
 
-class Mutant:
-    def __init__(self, table, path, at, old, new, reason):
-        self.table, self.path, self.at, self.old, self.new, self.reason = table, path, at, old, new, reason
-
-    def text(self):
-        line = read(self.path).count("\n", 0, self.at) + 1
-        return f"{self.path}:{line}: {one_line(self.old)} -> {one_line(self.new) or '(nothing)'}"
-
-
-class Table:
-    """One subject's mutants, and what is not right with them."""
+class Table(mutate.Table):
+    """A table of tests/cuda/mutants."""
 
     def __init__(self, subject):
-        spec = importlib.util.spec_from_file_location(subject, os.path.join(TABLES, f"{subject}.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        super().__init__(subject)
+        module = mutate.module_of(TABLES, subject)
         self.units = module.UNITS
         self.programs = [f"cuda_{name}" for name in getattr(module, "PROGRAMS", [subject])]
-        self.mutants, self.findings = [], []
         self.drop(getattr(module, "DROPS", []), dict(getattr(module, "DROPPED", {})))
         for name, old, new, *reason in module.MUTANTS:
             self.plant(K + name, old, new, reason[0] if reason else None)
@@ -83,46 +58,12 @@ class Table:
     def drop(self, names, reasons):
         for name in names:
             for number, match in enumerate(SYNC.finditer(read(K + name))):
-                self.mutants.append(Mutant(self, K + name, match.start(), match[0], ";", reasons.pop((name, number), None)))
+                reason = reasons.pop((name, number), None)
+                self.mutants.append(mutate.Mutant(self, K + name, match.start(), match[0], ";", reason))
         self.findings += [f"{name} has no call {number} to drop" for name, number in reasons]
 
-    def plant(self, path, old, new, reason):
-        source = read(path)
-        if source.count(old) == 1 and old != new:
-            self.mutants.append(Mutant(self, path, source.index(old), old, new, reason))
-        else:
-            self.findings.append(f"{path}: {source.count(old)} places hold {old!r}; a mutant needs one")
-
     def units_with(self, path):
-        return [unit for unit in self.units if path in included(f"{K}{unit}.cu", set())]
-
-
-def included(path, seen):
-    """The file and all kernel files that it includes."""
-    if path not in seen:
-        seen.add(path)
-        for name in re.findall(r'^#include "(kernels/cuda/[^"]+)"', read(path), re.M):
-            included(name, seen)
-    return seen
-
-
-def subjects():
-    return sorted(name[:-3] for name in os.listdir(TABLES) if name.endswith(".py"))
-
-
-def chosen(arguments):
-    """What the arguments name, as (name, mutant); ends the process where a table does not fit the sources."""
-    mutants, findings = [], []
-    for argument in arguments or subjects():
-        subject, _, number = argument.partition(":")
-        table = Table(subject)
-        findings += table.findings
-        mutants += [(f"{subject}:{i}", m) for i, m in enumerate(table.mutants) if not number or int(number) == i]
-    for finding in findings:
-        print(finding)
-    if findings:
-        sys.exit(f"{len(findings)} mutants do not fit the sources")
-    return mutants
+        return [unit for unit in self.units if path in mutate.included(f"{K}{unit}.cu", set(), K)]
 
 
 # ---- building -------------------------------------------------------------------------------------------------
@@ -133,23 +74,13 @@ def commands_of(program):
     return done.stdout.strip().split("\n")
 
 
-def write_overlay(mutant):
-    """The mutated file alone, in a tree of its own that is searched first. Returns its path."""
-    source = read(mutant.path)
-    path = os.path.join(WORK, "overlay", mutant.path)
-    subprocess.run(["rm", "-rf", os.path.join(WORK, "overlay")], check=True)
-    os.makedirs(os.path.dirname(path))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source[:mutant.at] + mutant.new + source[mutant.at + len(mutant.old):])
-    return path
-
-
 def compile_unit(command, unit, mutant, path):
     """Compiles one kernel file with the mutant. Returns the object that it replaces and the new one, or None."""
     words = shlex.split(command)
     words = words[words[0].endswith("ccache"):]
     out = words.index("-o") + 1
     old, new = words[out], os.path.join(WORK, f"{unit}.o")
+    os.makedirs(os.path.dirname(new), exist_ok=True)
     words[out] = new
     if mutant.path == f"{K}{unit}.cu":
         words[-1] = path
@@ -177,14 +108,8 @@ def build(program, mutant, path):
 
 def run(program, seed):
     """What a run says: "" when all is well."""
-    environment = {**os.environ, "CK_FORK": "no", "CUDA_EMU_SEED": str(seed)}
-    try:
-        done = subprocess.run([os.path.join(WORK, program)], cwd=ROOT, env=environment, capture_output=True, text=True,
-                              timeout=MOST_S, errors="replace",
-                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S)))
-    except subprocess.TimeoutExpired:
-        return "no end"
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    done = mutate.run(program, WORK, MAX_CPU_S, MAX_S, {"CUDA_EMU_SEED": str(seed)})
+    if not done:
         return "no end"
     kinds = sorted(set(re.findall(r"cuda_emu: ([a-z ]+[a-zA-Z]*):", done.stderr)))
     wrong = ["wrong result"] if re.search(r":[FE]:", done.stdout) else []
@@ -205,7 +130,7 @@ def found_by(mutant, path, suffix, seeds):
 
 def judge(mutant):
     """Who finds it: ("plain", what it says), ("checked", ...), ("", ""); None where it does not compile."""
-    path = write_overlay(mutant)
+    path = mutant.write(os.path.join(WORK, "overlay"))
     for kind, suffix, seeds in (("plain", "", (1, 2)), ("checked", "_checked", (1,))):
         said = found_by(mutant, path, suffix, seeds)
         if said is None:
@@ -233,16 +158,15 @@ def judge_all(mutants):
 
 def main():
     arguments = sys.argv[1:]
-    mutants = chosen([a for a in arguments if a != "--check"])  # all are looked up before the first is made
+    mutants = mutate.chosen([a for a in arguments if a != "--check"], TABLES, Table)  # all are looked up before the first is made
     if "--check" in arguments:
-        expected = sum(m.reason is not None for _, m in mutants)
-        print(f"{len(mutants)} mutants of {len(subjects())} subjects fit the sources; {expected} are expected to survive")
+        mutate.print_check(mutants, TABLES)
         return 0
     found, bad = judge_all(mutants)
     total, caught = len(mutants), found["plain"] + found["checked"]
     print(f"{total} mutants: {caught} found ({caught / max(total, 1):.0%}), {found['plain']} of them by the plain build; "
           f"{total - caught} survived, {bad} not as the table says")
-    return 1 if bad or caught < LEAST_SHARE * total else 0
+    return 1 if bad or caught < MIN_SHARE * total else 0
 
 
 if __name__ == "__main__":

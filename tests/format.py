@@ -1,8 +1,8 @@
-"""Brings C files into the form of .clang-format: `tests/format.py FILE...`, or all of them without arguments.
+"""Formats C files as .clang-format says: `tests/format.py FILE...`, or all of them without arguments.
 
-clang-format does the work; what it does badly is done around it: section rules (`/* ---- name ---- */`) are cut to
-the width and a comment that makes its line too wide is moved above it first, and a comment's end that was left
-alone on a line gets the last word for company.
+clang-format does most of it. Before it runs, section rules (`/* ---- name ---- */`) are cut to the width, and a comment that
+makes its line too wide is moved above that line. Afterwards, the end of a comment that was left alone on a line is joined
+with the last word.
 """
 import os
 import re
@@ -14,7 +14,9 @@ FOLDERS = ["config", "kernels", "engine", "scheduler", "server", "bench", "tests
 
 
 def rules_cut(text):
-    return re.sub(r"^(/\* -+ .*? )-{3,} ?\*/$", lambda m: m[1] + "-" * (WIDTH - 1 - len(m[1]) - 3) + " */", text, flags=re.M)
+    def cut(match):
+        return match[1] + "-" * (WIDTH - 1 - len(match[1]) - 3) + " */"
+    return re.sub(r"^(/\* -+ .*? )-{3,} ?\*/$", cut, text, flags=re.M)
 
 
 def trailing_moved(text):
@@ -26,12 +28,16 @@ def trailing_moved(text):
 
 
 def end_joined(match):
-    """Moves the last word beside a comment's end that stands alone; comments of several paragraphs end like that."""
+    """Moves a comment's end that is alone on its line to the end of the last line if it fits there, else beside that line's last word.
+
+    Comments of several paragraphs end alone, and so do drawings: their last line is indented.
+    """
     text = match[0]
-    if re.search(r"\n *\*\n", text):
+    if re.search(r"\n *\*\n", text) or re.search(r"\n *\*  +\S[^\n]*\n *\*/$", text):
         return text
     head, word, indent = re.fullmatch(r"(?s)(.*\S) +(\S+)\n( *)\*/", text).groups()
-    return f"{head}\n{indent}* {word} */"
+    joined = f"{head} {word} */"
+    return joined if len(joined.split("\n")[-1]) <= WIDTH else f"{head}\n{indent}* {word} */"
 
 
 def ends_joined(text):
@@ -49,8 +55,9 @@ def main():
     for path in paths:
         with open(path, encoding="utf-8") as file:
             before = file.read()
-        done = subprocess.run(["clang-format", "--assume-filename", "any.cpp" if is_cpp(path) else "any.c"], input=trailing_moved(rules_cut(before)), text=True,
-                              capture_output=True, check=True).stdout
+        done = subprocess.run(["clang-format", "--assume-filename", "any.cpp" if is_cpp(path) else "any.c"],
+                              input=trailing_moved(rules_cut(before)), text=True, capture_output=True,
+                              check=True).stdout
         done = ends_joined(done)
         if done != before:
             with open(path, "w", encoding="utf-8") as file:

@@ -1,22 +1,22 @@
-"""Checks by disassembly that no object file holds instructions of a set that its name does not allow.
+"""Checks by disassembly that no object file has instructions of a set that its name does not allow.
 
-`tests/instruction_sets.py BUILD` looks at every object of the libraries and programs in a build folder: kernels/cpu/*_SET.c
-may use SET, all others only what every x86-64 has, so that one program runs everywhere and a path is all that a
-processor needs to have. `--self-test` proves that each kind of instruction is told apart.
+`tests/instruction_sets.py BUILD` looks at every object of the libraries and programs in a build folder: kernels/cpu/simd/*_SET.c
+may use SET, all others only instructions of every x86-64, so that one program runs on every processor. `--self-test` checks
+that the kinds of instructions are told apart.
 """
 import os
 import re
 import subprocess
 import sys
 
-# Kinds of instructions, each holding what its own files may use.
+# The kinds of instructions that the files of each set may use.
 ALLOWED = {
     "avx2": {"vex"},
     "avxvnni": {"vex", "avx-vnni"},
     "avx512vnni": {"vex", "evex"},
     "amx": {"vex", "evex", "amx"},
 }
-# Not in every x86-64 either, with older encodings; compilers use tzcnt only in the form that all processors run.
+# Instructions with older encodings that not every x86-64 has; compilers use tzcnt only in the form that all processors run.
 NEWER = re.compile(r"popcnt|crc32|pshufb|p(min|max)[su][bdw]\b|pmul(ld|dq)|round[sp][sd]|blendv|ptest|movbe|lzcnt|pclmul|aes")
 OLD_ENOUGH = re.compile(r"p(minub|maxub|minsw|maxsw)\b")  # SSE2's own
 PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3}
@@ -48,7 +48,7 @@ def instructions_of(listing):
 
 
 def set_of(path):
-    match = re.search(r"/kernels/cpu/\w+_(\w+)\.c\.o$", path)
+    match = re.search(r"/kernels/cpu/(?:\w+/)?\w+_(\w+)\.c\.o$", path)
     return match[1] if match and match[1] in ALLOWED else None
 
 
@@ -67,7 +67,7 @@ def disassemble(path):
 
 
 def objects_of(build):
-    """The objects of the libraries and the program; those of tests may do what they like."""
+    """The objects of the libraries and the program; those of tests may use any instruction."""
     for folder, folders, names in os.walk(os.path.join(build, "CMakeFiles")):
         folders[:] = [f for f in folders if not re.match(r"(test|fuzz)_\w+\.dir", f)]
         yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".c.o"))
@@ -80,7 +80,7 @@ def check(build):
         findings += found
         count += 1
         wanted = {"avx2": "vex", "avxvnni": "avx-vnni", "avx512vnni": "evex", "amx": "amx"}.get(set_of(path))
-        if wanted and "/product_" in path and wanted not in kinds:
+        if wanted and "/matmul_" in path and wanted not in kinds:
             findings.append(f"{path}: not one {wanted} instruction: is the check blind?")
     if count == 0:
         findings.append(f"{build}: no object files")

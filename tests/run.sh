@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
-# The last lines are the summary, in a form that fits a log: one line a stage, with counts.
+# The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
+# they are named: fuzz asan_slow tsan_slow mutants.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -21,11 +22,11 @@ finish() {
 trap finish EXIT
 
 passed() {
-    summary="$summary$(printf '%-8s %s' "$stage" "$1")
+    summary="$summary$(printf '%-9s %s' "$stage" "$1")
 "
 }
 
-# Thread sanitizer needs the address space where it expects it; a container may not let us ask for that.
+# The thread sanitizer needs address randomisation switched off; a container may not allow that.
 plain_addresses() {
     if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi
 }
@@ -49,7 +50,7 @@ unit() {
     echo "$programs programs, $checks checks"
 }
 
-# The CUDA kernels' tests want a C++ compiler, which setup.sh brings for the tests alone: a folder that was configured
+# The tests of the CUDA kernels need a C++ compiler, which setup.sh installs for the tests only: a folder that was configured
 # without one is configured again.
 with_cxx() {
     if [ -f "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_CXX_COMPILER:[A-Z]*=/' "$1/CMakeCache.txt"; then
@@ -58,6 +59,8 @@ with_cxx() {
 }
 
 tidy() {
+    python3 tests/house.py --self-test
+    python3 tests/house.py --check-recipes
     python3 tests/tidy.py --self-test
     python3 tests/tidy.py
     passed "$(python3 tests/tidy.py | tail -n 1)"
@@ -69,7 +72,7 @@ release() {
     unit release
 }
 
-# Suites that would take minutes under sanitizers carry the label slow; the release build runs them.
+# Suites that would take minutes under sanitizers have the label slow; the release build runs them.
 asan() {
     with_cxx build/asan
     docker/build.sh asan "$jobs" suites
@@ -93,14 +96,53 @@ e2e() {
     passed "$(tail -n 1 $log)"
 }
 
+# ---- soak: what takes longer than CI allows ------------------------------------------------------------------------
+
+fuzz() {
+    docker/setup.sh fuzz
+    docker/build.sh fuzz "$jobs" fuzzers
+    tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
+    passed "$(ls tests/fuzz/fuzz_*.c | wc -l) fuzzers, ${FUZZ_SECONDS:-60} s each"
+}
+
+asan_slow() {
+    with_cxx build/asan
+    docker/build.sh asan "$jobs" suites
+    ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan --label-regex slow
+}
+
+# The CUDA emulation runs its threads as fibers, which the thread sanitizer does not follow.
+tsan_slow() {
+    docker/build.sh tsan "$jobs" suites
+    TSAN_OPTIONS=history_size=4 unit tsan --label-regex slow --label-exclude cuda
+}
+
+# Bugs that are planted one at a time, and that the suites must find.
+mutants() {
+    with_cxx build
+    docker/build.sh release "$jobs"
+    log=build/logs/mutants.txt
+    for script in tests/cuda_mutate.py tests/mutate.py; do
+        [ -e $script ] || continue
+        echo 1 >build/logs/mutants.code
+        { python3 -u $script 2>&1 && echo 0 >build/logs/mutants.code; } | tee $log
+        [ "$(cat build/logs/mutants.code)" = 0 ] || exit 1
+        passed "$(tail -n 1 $log)"
+    done
+}
+
 for stage in ${*:-tidy release asan tsan e2e}; do
     case $stage in
-    tidy) say "tidy: include direction, sizes, dead files" ;;
+    tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
     release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
     asan) say "asan: the same with address and undefined-behaviour sanitizers" ;;
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
     e2e) say "e2e: the program, over HTTP" ;;
-    *) echo "run.sh: there is no stage $stage" >&2; exit 2 ;;
+    fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
+    asan_slow) say "asan_slow: the slow suites with address and undefined-behaviour sanitizers" ;;
+    tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
+    mutants) say "mutants: planted bugs that the tests must find" ;;
+    *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac
     $stage
 done

@@ -1,66 +1,181 @@
-"""Checks of the tree that no compiler makes: include direction, sizes, comments above prototypes, dead files.
+"""Checks of the tree beyond the compiler's: include direction, sizes, comments above prototypes, dead files, docs.
 
 `tests/tidy.py` checks the tree it stands in, prints a line for each finding and ends with exit code 1 when there is one.
-`tests/tidy.py --self-test` proves on small made-up trees that each rule can fail.
+`tests/tidy.py --self-test` checks on small made-up trees that each rule can fail.
 """
+import collections
 import fnmatch
 import os
 import re
 import sys
 import tempfile
 
-# What each folder may include, by the folders' public headers. config is a leaf; engine/text knows no tensors.
+import house
+import tidy_docs
+
+# What each room may include, and by which header: the room's door. config is a leaf; engine/text knows no tensors. Rooms are
+# named from the top of the tree, a header in a room that is no door is the room's own.
+DOORS = {
+    "config": ["config.h", "json.h", "list.h"],
+    "kernels": ["kernels.h"],
+    "kernels/cpu": ["cpu.h"],
+    "kernels/cpu/ops": ["tiles.h"],
+    "kernels/cpu/simd": ["vec16.h"],
+    "kernels/cpu/weights": [],
+    "kernels/cpu/plain": [],
+    "kernels/cuda": ["step.cuh"],
+    "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh"],
+    "kernels/cuda/rows": ["rows.cuh", "math.cuh"],
+    "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh"],
+    "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "rope.cuh", "workspace.cuh"],
+    "kernels/cuda/sampling": ["sampling.cuh"],
+    "engine/text": ["text.h"],
+    "engine/text/tokenizer": [],
+    "engine/text/template": [],
+    "engine/files": ["model_file.h", "weights.h"],
+    "engine/memory": ["memory.h", "device.h"],
+    "engine/models": ["model.h"],
+    "engine/sampling": ["sampling.h"],
+    "engine": ["engine.h"],
+    "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h"],
+    "scheduler": ["scheduler.h"],
+    "server/json": ["json.h"],
+    "server/http": ["http.h"],
+    "server/openai": ["openai.h"],
+    "server/generation": ["job.h", "prompt.h"],
+    "server/endpoints": [],
+    "server/commands": ["commands.h"],
+    "server": ["app.h", "metrics.h"],
+    "bench/command": [],
+}
+CPU = {"config", "kernels", "kernels/cpu"}
+CUDA = {"config", "kernels", "kernels/cuda/runtime"}
+ENGINE = {"config", "kernels", "engine/text", "engine"}
+SCHEDULER = ENGINE | {"scheduler"}
+SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/openai"}
 MAY_INCLUDE = {
-    "config": {"config"},
-    "kernels": {"kernels", "config"},
-    "engine/text": {"engine/text", "config"},
-    "engine": {"engine", "engine/text", "kernels", "config"},
-    "scheduler": {"scheduler", "engine", "engine/text", "kernels", "config"},
-    "server": {"server", "scheduler", "engine", "engine/text", "kernels", "config"},
+    "config": set(),
+    "kernels": {"config"},
+    "kernels/cpu": {"config", "kernels"},
+    "kernels/cpu/ops": CPU | {"kernels/cpu/simd"},
+    "kernels/cpu/simd": CPU | {"kernels/cpu/ops"},
+    "kernels/cpu/weights": CPU,
+    "kernels/cpu/plain": CPU,
+    "kernels/cuda/runtime": {"config", "kernels"},
+    "kernels/cuda/rows": CUDA,
+    "kernels/cuda/gemm": CUDA | {"kernels/cuda/rows"},
+    "kernels/cuda/attention": CUDA | {"kernels/cuda"},
+    "kernels/cuda/sampling": CUDA,
+    "kernels/cuda": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention", "kernels/cuda/sampling"},
+    "engine/text": {"config"},
+    "engine/text/tokenizer": {"config", "engine/text"},
+    "engine/text/template": {"config", "engine/text"},
+    "engine/files": ENGINE,
+    "engine/memory": ENGINE,
+    "engine/sampling": ENGINE,
+    "engine/models": ENGINE | {"engine/files", "engine/memory"},
+    "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/sampling"},
+    "scheduler/kv": SCHEDULER,
+    "scheduler": SCHEDULER | {"scheduler/kv"},
+    "server/json": {"config"},
+    "server/http": {"config"},
+    "server/openai": SCHEDULER | {"server/json"},
+    "server/generation": SERVER,
+    "server/endpoints": SERVER | {"server/generation"},
+    "server": SERVER | {"server/generation", "server/commands"},
+    "server/commands": SERVER | {"server/generation"},
+    "bench/command": SERVER | {"server/commands"},
 }
-PUBLIC_HEADERS = {
-    "config/config.h", "kernels/kernels.h", "engine/text/text.h", "engine/engine.h", "scheduler/scheduler.h",
+# The headers in which each prototype must have a comment: those that other folders or the program's main file read.
+COMMENTED_HEADERS = {
+    "config/config.h", "config/json.h", "config/list.h", "kernels/kernels.h", "engine/text/text.h", "engine/engine.h", "scheduler/scheduler.h",
+    "server/http/http.h", "server/json/json.h", "server/openai/openai.h",
 }
-# Whose prototypes each have a comment: the headers that other folders or the program's main file read.
-COMMENTED_HEADERS = PUBLIC_HEADERS | {"server/http.h", "server/api.h"}
-# Which folders may know which library.
+# Which folders may include which library.
 LIBRARIES = {
     r"uv\.h": ["server/"],
-    r"microhttpd\.h": ["server/"],
-    r"cjson/.*": ["server/", "engine/text/", "engine/hf_config.c"],
+    r"microhttpd\.h": ["server/http/"],
+    r"cjson/.*": [],
     r"yaml\.h": ["config/"],
-    r"pcre2\.h": ["engine/text/"],
+    r"pcre2\.h": ["engine/text/tokenizer/"],
     r"utf8proc\.h": ["engine/"],
     r"xxhash\.h": ["scheduler/", "server/"],
     r"check\.h": [],
     r"(cuda|cublas|nv).*": ["kernels/cuda/", "bench/gpu/"],
 }
-# Who times a folder's internals: it includes them as tests do.
+# This folder times the internals of others: it may include them, as tests may.
 TIMES_INTERNALS = "bench/gpu/"
 MAX_FUNCTION, USUAL_FUNCTION, USUAL_SHARE = 70, 45, 0.9
 MAX_FILE, MAX_TEST_FILE, MAX_WIDTH = 500, 800, 100
 
-# Files that may be longer or wider, each with its reason. An entry that is not needed any more is a finding itself.
-LONG_FILES = {"kernels/kernels.h": "the folder's one public header: a table of contents"}
+# Files that may be longer or wider, each with its reason. An entry that is no longer needed is a finding itself.
+LONG_FILES = {}
 WIDE_FILES = {}
 
+# Product folders with more than house.MAX_FOLDER source files of their own, and product files under house.SHORT_FILE
+# lines, each with its reason. Here too an entry that is not needed any more is a finding.
+CROWDED = {
+}
+A_SET = "one path, compiled for one instruction set: the build goes by the file's name"
+A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
+A_DOOR = "what one file offers to the others of its folder"
+TO_JOIN = "joins its neighbours: issue 12, part 3: "
+# Folders whose files may be short.
+SHORT_FOLDERS = {"engine/models": "a model family is data: its tensors and a few words"}
+SHORT_FILES = {
+    "config/build.c": "alone includes the header that is made anew for each commit",
+    "engine/sampling/candidates.h": A_DOOR,
+    "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
+    "kernels/backend.c": "the sentence that both backends say: no backend's own",
+    "kernels/cpu/simd/path_amx.c": A_SET,
+    "kernels/cpu/simd/path_avx2.c": A_SET,
+    "kernels/cpu/simd/path_avx512vnni.c": A_SET,
+    "kernels/cpu/simd/path_avxvnni.c": A_SET,
+    "kernels/cpu/simd/peak.h": A_DOOR,
+    "kernels/cuda/absent.c": "stands in for the whole backend where it is not built",
+    "kernels/cuda/attention/bf16.cu": A_CACHE,
+    "kernels/cuda/attention/dispatch.cu": "chooses the kernel, and compiles without those of all types",
+    "kernels/cuda/attention/e4m3.cu": A_CACHE,
+    "kernels/cuda/attention/f16.cu": A_CACHE,
+    "kernels/cuda/attention/kv_swap.cuh": A_DOOR,
+    "kernels/cuda/runtime/cublas.cuh": A_DOOR,
+    "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
+    "kernels/cuda/timing.cuh": A_DOOR,
+    "server/generation/prompt.h": A_DOOR,
+    "server/http/tcp_info.c": "alone includes the kernel's header, which cannot stand beside the C library's",
+    "server/http/tcp_info.h": "declares tcp_info.c's function without libuv's headers, which clash with the kernel's",
+    "server/metrics.h": "the room's second door: the counters, which generation and endpoints share",
+}
+
 EMULATED_HEADERS = "tests/cuda_emu/include/"
-SKIPPED_FOLDERS = {".git", ".venv", "build", "models", "__pycache__", "corpus"}
+SKIPPED_FOLDERS = {".git", ".pytest_cache", "__pycache__"}
+SKIPPED_PATHS = {".venv", "build", "models"}
+UNREAD = "tests/fuzz/corpus/"
 CODE = (".c", ".h", ".inc", ".cu", ".cuh", ".cpp")
 INCLUDED = (".h", ".inc", ".cuh")
 
 
 class Tree:
-    """The files of one tree, and what was found in them."""
+    """The files of one tree, and the findings."""
 
     def __init__(self, root):
         self.root = root
         self.findings = []
         self.lines = {}
+        self.docs = {}  # *.md and the Makefile
+        self.paths = set()  # of all files
         for folder, folders, names in os.walk(root):
-            folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS)
+            here = os.path.relpath(folder, root)
+            folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS
+                                and os.path.normpath(os.path.join(here, f)) not in SKIPPED_PATHS)
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(folder, name), root)
+                self.paths.add(path)
+                if path.startswith(UNREAD):
+                    continue
+                if name.endswith(".md") or path == "Makefile":
+                    with open(os.path.join(root, path), encoding="utf-8") as file:
+                        self.docs[path] = file.read().split("\n")
                 if path.endswith(CODE + (".py", ".sh")) or name == "CMakeLists.txt":
                     with open(os.path.join(root, path), encoding="utf-8") as file:
                         self.lines[path] = file.read().split("\n")
@@ -92,9 +207,13 @@ def resolve(tree, path, name):
 
 
 def resolve_system(tree, name):
-    """The header of ours that stands in for a system's, or None: the CUDA emulation has such a folder."""
+    """Our header that replaces a system's, or None: the CUDA emulation has a folder of them."""
     path = EMULATED_HEADERS + name
     return path if path in tree.lines else None
+
+
+def is_door(target, room):
+    return target[len(room) + 1:] in DOORS[room]
 
 
 def check_project_include(tree, path, number, target):
@@ -103,9 +222,9 @@ def check_project_include(tree, path, number, target):
         return
     if target.startswith("tests/"):
         tree.find(path, number, f"{target} belongs to the tests")
-    elif source and wanted not in MAY_INCLUDE[source]:
+    elif source and wanted != source and wanted not in MAY_INCLUDE[source]:
         tree.find(path, number, f"{source} may not include {target}: includes point one way")
-    elif source != wanted and target not in PUBLIC_HEADERS and not path.startswith(TIMES_INTERNALS):
+    elif source != wanted and not (wanted and is_door(target, wanted)) and not path.startswith(TIMES_INTERNALS):
         tree.find(path, number, f"{target} is internal to {wanted}")
 
 
@@ -204,7 +323,7 @@ def prototypes_of(lines):
 
 
 def check_comments(tree):
-    """Each prototype stands in a paragraph that begins with a comment, or has one behind it."""
+    """Each prototype is in a paragraph that begins with a comment, or has one after it on its line."""
     for path, lines in tree.code().items():
         if path not in COMMENTED_HEADERS:
             continue
@@ -238,6 +357,48 @@ def check_built(tree):
             tree.find(path, 1, "CMakeLists.txt does not build this file")
 
 
+def product_of(tree):
+    """The product's source files and their lines, as house.py counts them."""
+    folders = tuple(folder + "/" for folder in house.PRODUCT)
+    return {path: len(lines) - (lines[-1] == "") for path, lines in tree.lines.items()
+            if path.startswith(folders) and path.endswith(house.CODE)}
+
+
+def check_listed(tree, found, listed, what):
+    """`found` {path: (line, words)} breaks a rule: each must be in `listed`, and nothing else."""
+    for path, (number, words) in found.items():
+        if path not in listed:
+            tree.find(path, number, f"{words}, or list it with its reason")
+    for path in sorted(set(listed) - set(found)):
+        tree.find(path, 0, f"is listed as {what}, but is not: take it off the list")
+
+
+def check_crowded(tree):
+    folders = collections.Counter(os.path.dirname(path) for path in product_of(tree))
+    found = {folder: (0, f"{n} source files; {house.MAX_FOLDER} is the most")
+             for folder, n in folders.items() if n > house.MAX_FOLDER}
+    check_listed(tree, found, CROWDED, "crowded")
+
+
+def check_short_files(tree):
+    found = {path: (n, f"{n} lines; {house.SHORT_FILE} is the least")
+             for path, n in product_of(tree).items()
+             if n < house.SHORT_FILE and os.path.dirname(path) not in SHORT_FOLDERS}
+    check_listed(tree, found, SHORT_FILES, "short")
+
+
+def check_house(tree):
+    """How the product is divided into folders and files."""
+    check_crowded(tree)
+    check_short_files(tree)
+
+
+def one_caller_words(root):
+    """The share of small static functions with one caller, which is reported and no finding."""
+    share = house.one_caller_figures(house.House(root))["share"]
+    return f"{share:.1%} of static functions small and with one caller"
+
+
 def check(root):
     tree = Tree(root)
     check_includes(tree)
@@ -252,23 +413,24 @@ def check(root):
 
 GOOD = {
     "CMakeLists.txt": "penstock_library(config config)\npenstock_library(server server)\n"
+                      "penstock_library(engine_files engine/files)\n"
                       "file(GLOB sources ${folder}/*.c)\nfile(GLOB suites tests/test_*.c)\n",
     "config/config.h": "/* Adds. */\nint add(int a, int b);\nint sub(int a,\n        int b);\n",
     "config/add.c": '#include "config/config.h"\n#include <yaml.h>\n\nint add(int a, int b) {\n    return a + b;\n}\n',
-    "server/serve.h": "/* Serves. */\nvoid serve(void);\n",
-    "server/serve.c": '#include <uv.h>\n\n#include "config/config.h"\n#include "server/serve.h"\n',
-    "tests/test_serve.c": '#include <check.h>\n#include "server/serve.h"\n',
+    "server/app.h": "/* Serves. */\nvoid serve(void);\n",
+    "server/app.c": '#include <uv.h>\n\n#include "config/config.h"\n#include "server/app.h"\n',
+    "tests/test_serve.c": '#include <check.h>\n#include "server/app.h"\n',
 }
 LONG = "int f(void) {\n" + "    g();\n" * 69 + "}\n"
 MIDDLE = "int f(void) {\n" + "    g();\n" * 44 + "}\n"
 # Files to lay over the good tree, and words of the one finding they must bring.
 BAD = [
-    ({"config/b.c": '#include "server/serve.h"\n'}, "config may not include server/serve.h"),
+    ({"config/b.c": '#include "server/app.h"\n'}, "config may not include server/app.h"),
     ({"server/b.c": '#include "config/internal.h"\n', "config/internal.h": ""}, "is internal to config"),
     ({"config/b.c": "#include <uv.h>\n"}, "<uv.h> may only be included in server/"),
     ({"server/b.c": "#include <check.h>\n"}, "<check.h> may only be included in tests"),
     ({"config/b.c": '#include "tests/help.h"\n', "tests/help.h": ""}, "belongs to the tests"),
-    ({"server/b.c": "#include <cjson/cJSON.h>\n"}, "no JSON is read or written"),
+    ({"tests/test_b.c": "#include <cjson/cJSON.h>\n"}, "no JSON is read or written"),
     ({"config/lonely.h": ""}, "no file includes this header"),
     ({"config/lonely.inc": ""}, "no file includes this header"),
     ({"config/sub/b.c": ""}, "does not build this file"),
@@ -286,12 +448,57 @@ BAD = [
 ]
 
 
+# Files, what is listed as crowded and as short, and words of the one finding that check_house must have; "" is none.
+LINES = "int a;\n" * 30
+HOUSES = [
+    ({f"server/b{i}.c": LINES for i in range(24)}, {}, {}, ""),
+    ({f"server/b{i}.c": LINES for i in range(25)}, {}, {}, "server:0: 25 source files; 24 is the most"),
+    ({f"server/b{i}.c": LINES for i in range(25)}, {"server": "why"}, {}, ""),
+    ({f"server/{i % 2}/b{i}.cu": LINES for i in range(48)}, {}, {}, ""),
+    ({f"server/{i % 2}/b{i}.cuh": LINES for i in range(49)}, {}, {}, "server/0:0: 25 source files"),
+    ({f"tests/b{i}.c": LINES for i in range(25)}, {}, {}, ""),
+    ({f"server/b{i}.md": LINES for i in range(25)}, {}, {}, ""),
+    ({f"server/b{i}.c": LINES for i in range(24)}, {"server": "why"}, {}, "server:0: is listed as crowded"),
+    ({"server/b.c": LINES}, {"engine": "why"}, {}, "engine:0: is listed as crowded, but is not"),
+    ({"server/b.h": LINES[7:]}, {}, {}, "server/b.h:29: 29 lines; 30 is the least"),
+    ({"server/b.h": LINES[7:]}, {}, {"server/b.h": "why"}, ""),
+    ({"server/b.h": LINES}, {}, {"server/b.h": "why"}, "is listed as short, but is not"),
+    ({"server/b.h": LINES}, {}, {"server/gone.h": "why"}, "server/gone.h:0: is listed as short, but is not"),
+    ({"bench/command/b.c": ""}, {}, {}, "bench/command/b.c:0: 0 lines"),
+    ({"bench/gpu/b.cu": "", "tests/b.c": "", "server/b.py": ""}, {}, {}, ""),
+]
+
+
+def make_tree(root, files):
+    for path, text in files.items():
+        os.makedirs(os.path.dirname(os.path.join(root, path)) or root, exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def house_self_test():
+    for files, crowded, short, words in HOUSES:
+        for known, listed in ((CROWDED, crowded), (SHORT_FILES, short)):
+            known.clear()
+            known.update(listed)
+        with tempfile.TemporaryDirectory() as root:
+            make_tree(root, files)
+            tree = Tree(root)
+        check_house(tree)
+        assert len(tree.findings) == bool(words) and words in "".join(tree.findings), (files, words, tree.findings)
+
+
+def findings_in_docs(files):
+    with tempfile.TemporaryDirectory() as root:
+        make_tree(root, files)
+        tree = Tree(root)
+    tidy_docs.check(tree)
+    return tree.findings
+
+
 def findings_of(files):
     with tempfile.TemporaryDirectory() as root:
-        for path, text in files.items():
-            os.makedirs(os.path.dirname(os.path.join(root, path)) or root, exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text)
+        make_tree(root, files)
         return check(root)[0].findings
 
 
@@ -308,7 +515,9 @@ def self_test():
     LONG_FILES["config/add.c"] = WIDE_FILES["gone.c"] = "for the self-test"
     findings = findings_of(GOOD)
     assert len(findings) == 2 and "take it off" in findings[0] and "does not exist" in findings[1], findings
-    print(f"tidy: self-test of {len(BAD) + 3} trees passed")
+    house_self_test()
+    tidy_docs.self_test(findings_in_docs)
+    print(f"tidy: self-test of {len(BAD) + len(HOUSES) + len(tidy_docs.CASES) + 4} trees passed")
 
 
 def main():
@@ -316,11 +525,13 @@ def main():
         self_test()
         return 0
     tree, lengths = check(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    check_house(tree)
+    tidy_docs.check(tree)
     for finding in tree.findings:
         print(finding)
     share = sum(length < USUAL_FUNCTION for length in lengths) / max(len(lengths), 1)
     print(f"{len(tree.code())} files, {len(lengths)} functions, {share:.1%} under {USUAL_FUNCTION} lines, "
-          f"longest {max(lengths, default=0)}, {len(tree.findings)} findings")
+          f"longest {max(lengths, default=0)}, {one_caller_words(tree.root)}, {len(tree.findings)} findings")
     return 1 if tree.findings else 0
 
 

@@ -3,11 +3,11 @@
  * cache and may be smaller than what all sequences would have: then they share blocks, far apart in
  * time. */
 #include "bench/gpu/times.h"
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention/attention.cuh"
 
 #include <algorithm>
 
-constexpr int BLOCK = 16, MOST_TABLES = 512;
+constexpr int BLOCK = 16, MAX_TABLES = 512;
 
 struct cache_kind {
     const char *name;
@@ -98,7 +98,7 @@ static work make_work(const model &m, const groups &all) {
     w.step.row_start = w.row_start.data();
     w.step.table_stride = stride;
     w.items.resize(
-        (size_t)attention_most_items(w.step.M, w.step.S, stride * BLOCK, m.H, m.G, INT32_MAX));
+        (size_t)attention_max_items(w.step.M, w.step.S, stride * BLOCK, m.H, m.G, INT32_MAX));
     attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, 0, INT32_MAX);
     w.items.resize((size_t)w.plan.n_items);
     return w;
@@ -177,7 +177,7 @@ static point step_point(const std::shared_ptr<shared<pool>> &cache, const model 
     }
     const double head = m.D * (double)kind.bytes;
     const double kv = positions * m.G * 2 * head, qy = rows * m.H * m.D * 4;
-    const int copies = cold_copies((size_t)kv, MOST_TABLES);
+    const int copies = cold_copies((size_t)kv, MAX_TABLES);
     return {fields("kernel", "attention", "step", what, "model", m.name, "cache", kind.name, "rows",
                    (int)rows, "context", context),
             kv + qy, 4.0 * m.H * m.D * pairs, copies, [=]() -> call {

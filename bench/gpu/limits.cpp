@@ -2,16 +2,16 @@
  * the smallest kernel takes, which no kernel can be under. */
 #include "bench/gpu/times.h"
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 
 static point copying(size_t bytes) {
     return {fields("kernel", "copy"), 2.0 * (double)bytes, 0, 1, [=]() -> call {
                 auto from = std::make_shared<timed_memory>(bytes, ANY);
                 auto to = std::make_shared<timed_memory>(bytes);
                 return [=](int) {
-                    cuda_must(cudaMemcpyAsync(to->data, from->data, bytes, cudaMemcpyDeviceToDevice,
-                                              the_stream()),
-                              "copying");
+                    cuda_check(cudaMemcpyAsync(to->data, from->data, bytes,
+                                               cudaMemcpyDeviceToDevice, the_stream()),
+                               "copying");
                 };
             }};
 }

@@ -36,54 +36,54 @@ static double now_s() {
 static double timed(const std::function<void()> &work) {
     static cudaEvent_t start, end;
     if (!start) {
-        cuda_must(cudaEventCreate(&start), "making an event");
-        cuda_must(cudaEventCreate(&end), "making an event");
+        cuda_check(cudaEventCreate(&start), "making an event");
+        cuda_check(cudaEventCreate(&end), "making an event");
     }
-    cuda_must(cudaEventRecord(start, the_stream()), "recording an event");
+    cuda_check(cudaEventRecord(start, the_stream()), "recording an event");
     work();
-    cuda_must(cudaEventRecord(end, the_stream()), "recording an event");
-    cuda_must(cudaEventSynchronize(end), "waiting for the device");
-    cuda_must(cudaGetLastError(), "what was timed");
+    cuda_check(cudaEventRecord(end, the_stream()), "recording an event");
+    cuda_check(cudaEventSynchronize(end), "waiting for the device");
+    cuda_check(cudaGetLastError(), "what was timed");
     float ms = 0;
-    cuda_must(cudaEventElapsedTime(&ms, start, end), "reading the time");
+    cuda_check(cudaEventElapsedTime(&ms, start, end), "reading the time");
     return 1e3 * (double)ms;
 }
 
 static cudaGraphExec_t capture(const call &run, int calls) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    cuda_must(cudaStreamBeginCapture(the_stream(), cudaStreamCaptureModeThreadLocal), "capturing");
+    cuda_check(cudaStreamBeginCapture(the_stream(), cudaStreamCaptureModeThreadLocal), "capturing");
     for (int i = 0; i < calls; i++) run(i);
-    cuda_must(cudaStreamEndCapture(the_stream(), &graph), "capturing");
-    cuda_must(cudaGraphInstantiate(&exec, graph, 0), "making a graph");
-    cuda_must(cudaGraphDestroy(graph), "making a graph");
+    cuda_check(cudaStreamEndCapture(the_stream(), &graph), "capturing");
+    cuda_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph");
+    cuda_check(cudaGraphDestroy(graph), "making a graph");
     return exec;
 }
 
 struct figure {
-    double median_us, least_us, most_us;
+    double median_us, min_us, max_us;
     int calls, repeats;
 };
 
 /* About so many seconds are spent, but three repeats at least. */
 static figure measure(const point &p, const call &run, double seconds, bool tiny) {
-    enum { FEW = 3, MOST_REPEATS = 25, MOST_CALLS = 512 };
+    enum { FEW = 3, MAX_REPEATS = 25, MAX_CALLS = 512 };
     const double GRAPH_US = 1000;
     timed([&] { run(0); }); /* loads the kernel */
     const double once_us = std::max(timed([&] { run(1), run(2); }) / 2, 1.0);
     int calls = (int)std::min(GRAPH_US / once_us, 100.0);
-    calls = std::min(std::max({calls, p.copies, 1}), (int)MOST_CALLS);
+    calls = std::min(std::max({calls, p.copies, 1}), (int)MAX_CALLS);
     const double fit = seconds * 1e6 / (once_us * calls) - 1; /* the first is not counted */
-    int repeats = (int)std::min(std::max(fit, (double)FEW), (double)MOST_REPEATS);
+    int repeats = (int)std::min(std::max(fit, (double)FEW), (double)MAX_REPEATS);
     if (tiny) calls = 2, repeats = 1;
     const cudaGraphExec_t exec = capture(run, calls);
     std::vector<double> us;
     for (int i = 0; i <= repeats; i++) {
         const double all =
-            timed([&] { cuda_must(cudaGraphLaunch(exec, the_stream()), "starting a graph"); });
+            timed([&] { cuda_check(cudaGraphLaunch(exec, the_stream()), "starting a graph"); });
         if (i > 0) us.push_back(all / calls);
     }
-    cuda_must(cudaGraphExecDestroy(exec), "freeing a graph");
+    cuda_check(cudaGraphExecDestroy(exec), "freeing a graph");
     std::sort(us.begin(), us.end());
     return {us[us.size() / 2], us.front(), us.back(), calls, repeats};
 }
@@ -99,7 +99,7 @@ static void end_where_failed() {
 /* Returns how many were left out. */
 static int time_points(const char *part, std::vector<point> points, FILE *out, double seconds,
                        bool tiny) {
-    const double MOST_S = 0.06, end = now_s() + seconds;
+    const double MAX_S = 0.06, end = now_s() + seconds;
     double overhead_s = 0; /* of all that is not measuring, a point */
     int left_out = 0;
     for (size_t i = 0; i < points.size(); i++) {
@@ -109,11 +109,11 @@ static int time_points(const char *part, std::vector<point> points, FILE *out, d
             fprintf(out, "{%s, \"left_out\": true}\n", head.c_str());
             left_out++;
         } else {
-            const double spend = std::min(std::max(share - overhead_s, 0.0), MOST_S);
+            const double spend = std::min(std::max(share - overhead_s, 0.0), MAX_S);
             const figure f = measure(points[i], points[i].open(), spend, tiny);
             end_where_failed();
             fprintf(out, "{%s, %s}\n", head.c_str(),
-                    fields("us", f.median_us, "least_us", f.least_us, "most_us", f.most_us, "calls",
+                    fields("us", f.median_us, "min_us", f.min_us, "max_us", f.max_us, "calls",
                            f.calls, "repeats", f.repeats, "copies", points[i].copies, "bytes",
                            points[i].bytes, "flops", points[i].flops)
                         .c_str());
@@ -144,7 +144,7 @@ static bool has_device() {
 /* What stands at the top of the file: the device as the program sees it. */
 static void write_device(FILE *out, bool tiny) {
     cudaDeviceProp p = {};
-    cuda_must(cudaGetDeviceProperties(&p, 0), "asking for the device");
+    cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");
     fprintf(out, "{%s}\n",
             fields("device", p.name, "sm", p.major * 10 + p.minor, "multiprocessors",
                    p.multiProcessorCount, "l2_bytes", p.l2CacheSize, "memory_bytes",

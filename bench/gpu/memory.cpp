@@ -6,7 +6,7 @@
 cudaStream_t the_stream() {
     static cudaStream_t stream = [] {
         cudaStream_t made;
-        cuda_must(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream");
+        cuda_check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream");
         return made;
     }();
     return stream;
@@ -26,7 +26,7 @@ std::vector<uint16_t> random_words(size_t n, const pattern &random) {
 }
 
 timed_memory::timed_memory(size_t size) : data(nullptr), bytes(size) {
-    cuda_must(cudaMalloc((void **)&data, std::max(bytes, (size_t)256)), "taking device memory");
+    cuda_check(cudaMalloc((void **)&data, std::max(bytes, (size_t)256)), "taking device memory");
 }
 
 /* The same for all memory of a pattern: drawing numbers takes longer than most of what is timed. */
@@ -40,28 +40,28 @@ timed_memory::timed_memory(size_t size, const pattern &random) : timed_memory(si
 }
 
 timed_memory::~timed_memory() {
-    cuda_must(cudaStreamSynchronize(the_stream()), "waiting for the device");
-    cuda_must(cudaFree(data), "giving device memory back");
+    cuda_check(cudaStreamSynchronize(the_stream()), "waiting for the device");
+    cuda_check(cudaFree(data), "giving device memory back");
 }
 
 void timed_memory::put(const void *host, size_t n) {
-    cuda_must(cudaMemcpyAsync(data, host, n, cudaMemcpyHostToDevice, the_stream()), "filling");
-    cuda_must(cudaStreamSynchronize(the_stream()), "filling");
+    cuda_check(cudaMemcpyAsync(data, host, n, cudaMemcpyHostToDevice, the_stream()), "filling");
+    cuda_check(cudaStreamSynchronize(the_stream()), "filling");
 }
 
 void timed_memory::repeat(size_t n) {
     while (n > 0 && n < bytes) {
         const size_t more = std::min(n, bytes - n);
-        cuda_must(cudaMemcpyAsync(data + n, data, more, cudaMemcpyDeviceToDevice, the_stream()),
-                  "filling");
+        cuda_check(cudaMemcpyAsync(data + n, data, more, cudaMemcpyDeviceToDevice, the_stream()),
+                   "filling");
         n += more;
     }
 }
 
 int cold_copies(size_t bytes, int most) {
     int l2 = 0;
-    cuda_must(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, 0),
-              "asking for the cache's size");
+    cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, 0),
+               "asking for the cache's size");
     const size_t wanted = 5 * (size_t)l2 / 2;
     return (int)std::min((wanted + bytes - 1) / std::max(bytes, (size_t)1), (size_t)most - 1) + 1;
 }

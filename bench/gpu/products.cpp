@@ -1,7 +1,7 @@
 /* Products: each matrix of each model, in each format, and cuBLAS's product of the same shape. */
 #include "bench/gpu/times.h"
 
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
 
 #include <algorithm>
 #include <string.h>
@@ -120,7 +120,7 @@ static std::shared_ptr<weights> make_weights(const format &f, const shape &s) {
         gemm_pack(&first, &source, 0, s.N, the_stream());
     }
     made->memory->repeat(made->stride);
-    cuda_must(cudaStreamSynchronize(the_stream()), "packing");
+    cuda_check(cudaStreamSynchronize(the_stream()), "packing");
     return made;
 }
 

@@ -1,15 +1,15 @@
-"""Writes what bench/gpu.sh has found as a page: python3 bench/gpu/report.py REPORT.json > REPORT.md
+"""Writes the results of bench/gpu.sh as a page: python3 bench/gpu/report.py REPORT.json > REPORT.md
 
-`--self-test` proves it on made-up results. The share of the limit is the time that the kernel's bytes would take at the
-bandwidth of a copy, or its flops at the rate of a large product, whichever is longer, over the time that it took. All limits
-are of the same run.
+`--self-test` checks it on made-up results. The share of the limit is the time that the kernel's bytes would need at the
+bandwidth of a copy, or its flops at the rate of a large product, whichever is longer, divided by the measured time. All
+limits are from the same run.
 """
 import json
 import sys
 
 import serve_report
 
-NOISY = 0.2  # a figure whose repeats are further apart than this, for its median, is marked
+NOISY = 0.2  # a figure is marked if its repeats differ by more than this share of its median
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ def in_order(values):
 
 
 class Limits:
-    """The device's, from the points of the part "limits"; a limit that was not measured is None."""
+    """The device's limits, from the points of the part "limits"; a limit that was not measured is None."""
 
     def __init__(self, points):
         by_kernel = {p["kernel"]: p for p in points if p["part"] == "limits" and p.get("us")}
@@ -61,7 +61,7 @@ def cell(point, limits, other=None):
     if not point.get("us"):
         return "left out" if point.get("left_out") else "no time"
     us = point["us"]
-    parts = [f"{number(us)} us" + ("~" if (point["most_us"] - point["least_us"]) > NOISY * us else "")]
+    parts = [f"{number(us)} us" + ("~" if (point["max_us"] - point["min_us"]) > NOISY * us else "")]
     least, by_flops = limits.least_us(point)
     parts.append(f"{point['flops'] / us / 1e6:.0f} TFLOP/s" if by_flops else f"{point['bytes'] / us / 1e3:,.0f} GB/s")
     if least:
@@ -74,7 +74,7 @@ def cell(point, limits, other=None):
 # ---- kernels --------------------------------------------------------------------------------------------------
 
 def grid(points, across, down, limits, other=None):
-    """A table of cells; `other` maps what stands across to the point that each is compared with."""
+    """A table of cells; `other` maps each column to the point that its cells are compared with."""
     by_place = {(p[down], p[across]): p for p in points}
     columns, lines = in_order(p[across] for p in points), in_order(p[down] for p in points)
     rows = [[line] + [cell(by_place.get((line, c)), limits, (other or {}).get(c)) for c in columns] for line in lines]
@@ -106,7 +106,7 @@ def layer_sum(points, model, kernel, form, rows, key="us"):
 
 
 def same_bits(points, limits):
-    """What it costs that a row has the same bits in every batch: our bfloat16 products against cuBLAS's free choice."""
+    """The cost of equal bits in every batch: our bfloat16 products against cuBLAS's free choice."""
     all_products = [p for p in points if p["part"] == "products"]
     counts = in_order(p["rows"] for p in all_products)
     lines = []
@@ -179,7 +179,7 @@ def machine(report):
 
 
 def runs(title, found):
-    """What programs said; where one failed, its last words."""
+    """What programs printed; of one that failed, the last lines."""
     if not found:
         return []
     rows = [[r["name"], r["result"], r.get("checks", ""), f"{r['seconds']:.1f}"] for r in found]
@@ -208,7 +208,7 @@ def page(report):
 
 def made_up():
     def point(part, us, size, flops, **names):
-        return {"part": part, **names, "us": us, "least_us": us, "most_us": us, "calls": 2, "repeats": 3, "copies": 1,
+        return {"part": part, **names, "us": us, "min_us": us, "max_us": us, "calls": 2, "repeats": 3, "copies": 1,
                 "bytes": size, "flops": flops}
     points = [point("limits", 1000, 4e9, 0, kernel="copy"), point("limits", 1000, 1e6, 8e11, kernel="large product"),
               point("limits", 2, 0, 0, kernel="smallest")]
@@ -222,7 +222,7 @@ def made_up():
                point("attention", 10, 4e6, 0, kernel="attention", step="chunk", model="m", cache="bf16", rows=8, context=8),
                point("rows", 5, 1e6, 0, kernel="add", model="m", rows=1),
                point("sampling", 5, 1e6, 0, kernel="sampling", kind="greedy", model="m", rows=1)]
-    points[-1]["most_us"] = 50
+    points[-1]["max_us"] = 50
     return {"date": "2000-01-01", "commit": "abc", "seconds": 100.0, "machine": {"GPU": "made up", "driver": "1.2"},
             "clocks": [{"sm_mhz": 1980.0, "memory_mhz": None, "watts": 300.0}, {"sm_mhz": 1700.0}],
             "steps": [{"name": "suites", "result": "failed", "seconds": 3.0}, {"name": "products", "result": "done", "seconds": 9}],

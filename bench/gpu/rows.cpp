@@ -2,11 +2,11 @@
  * writing and its blocks. Activations are warm, as they are where a kernel has just written
  * them. */
 #include "bench/gpu/times.h"
-#include "kernels/cuda/embed.cuh"
-#include "kernels/cuda/heads.cuh"
-#include "kernels/cuda/kv.cuh"
-#include "kernels/cuda/matrix.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/gemm/matrix.cuh"
+#include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +35,14 @@ static std::string named(const char *kernel, const model &m, int M) {
 
 static point norm_point(const model &m, int M) {
     const double row = (double)M * m.K * SIZE;
-    return {named(m.gated ? "add+rmsnorm" : "add+layernorm", m, M), 4 * row + 4.0 * m.K, 0, 1,
+    return {named(m.gated ? "rmsnorm" : "layernorm", m, M), 2 * row + 4.0 * m.K, 0, 1,
             [=]() -> call {
-                memory x = activations(M, m.K), y = activations(M, m.K), add = activations(M, m.K);
-                memory gain = floats((size_t)m.K), bias = m.gated ? nullptr : floats((size_t)m.K);
+                memory x = activations(M, m.K), y = activations(M, m.K);
+                memory gain = floats((size_t)m.K), bias = floats((size_t)m.K);
                 return [=](int) {
-                    rows_norm(ACT, y->data, x->data, add->data, gain->as<float>(),
-                              bias ? bias->as<float>() : nullptr, M, m.K, 1e-5f, the_stream());
+                    const struct norm norm = {m.gated ? NORM_RMS : NORM_LAYER, gain->as<float>(),
+                                              m.gated ? nullptr : bias->as<float>(), 1e-5f};
+                    rows_norm(ACT, y->data, x->data, &norm, M, m.K, the_stream());
                 };
             }};
 }
@@ -54,7 +55,7 @@ static point gate_point(const model &m, int M) {
                 memory y = activations(M, m.F);
                 const size_t n = (size_t)M * (size_t)m.F;
                 return [=](int) {
-                    rows_gate(ACT, up ? GATE_SILU : GATE_GELU_TANH, y->data, gate->data,
+                    rows_gate(ACT, up ? ACTIVATION_SILU : ACTIVATION_GELU_TANH, y->data, gate->data,
                               up ? up->data : nullptr, n, the_stream());
                 };
             }};
@@ -98,7 +99,8 @@ static point embed_point(const model &m, int M, enum dtype type) {
                 return [=](int) {
                     struct gemm_weights embedding = planned;
                     gemm_place(&embedding, rows->data);
-                    embed_rows(y->data, &embedding, token->as<int32_t>(), nullptr, M, the_stream());
+                    embed_rows(y->data, &embedding, token->as<int32_t>(), nullptr, 1, false, M,
+                               the_stream());
                 };
             }};
 }
@@ -111,8 +113,10 @@ static point angles_point(const model &m, int M) {
                 memory cosine = floats((size_t)(M * pairs)), sine = floats((size_t)(M * pairs));
                 memory position = numbers(spread(M, m.context)), freq = floats((size_t)pairs);
                 return [=](int) {
-                    heads_angles(cosine->as<float>(), sine->as<float>(), position->as<int32_t>(),
-                                 freq->as<float>(), M, pairs, the_stream());
+                    struct angle_table table = {nullptr, 0, cosine->as<float>(), sine->as<float>(),
+                                                pairs};
+                    angles_make(&table, position->as<int32_t>(), freq->as<float>(), M, pairs,
+                                the_stream());
                 };
             }};
 }
@@ -147,7 +151,7 @@ static point prepare_point(const model &m, int M, const char *name, enum dtype d
                 memory v = activations(M, m.G * m.D), slot = numbers(slots_of(M, n_blocks));
                 memory angle = floats((size_t)(M * m.D / 2));
                 return [=](int) {
-                    struct heads_args args = {};
+                    struct rope_args args = {};
                     args.q = {q->data, m.H, nullptr, nullptr};
                     args.k = {k->data, m.G, nullptr, nullptr};
                     args.v = {v->data, m.G, nullptr, nullptr};
@@ -156,7 +160,7 @@ static point prepare_point(const model &m, int M, const char *name, enum dtype d
                     args.cosine = args.sine = angle->as<float>();
                     args.cache = cache.get();
                     args.slot = slot->as<int32_t>();
-                    heads_prepare(ACT, &args, the_stream());
+                    rope_prepare(ACT, &args, the_stream());
                 };
             }};
 }

@@ -1,11 +1,11 @@
 """Builds the programs that check and time the CUDA kernels, runs them on the GPU and writes a report; see bench/gpu.sh.
 
     GPU_PROGRAMS  a folder of programs that `bench/gpu.sh build` made (build/kernels/gpu); then nothing is built
-    GPU_OUT       where report.json and report.md go; build/gpu-report without it. Logs go to build/gpu-logs
-    GPU_SECONDS   how long all of it may take; 540 without it
+    GPU_OUT       the folder of report.json and report.md; default build/gpu-report. Logs go to build/gpu-logs
+    GPU_SECONDS   how long everything together may take; default 540
 
-Every part runs in processes of its own, within a time of its own: one that fails or hangs takes nothing from the others. The
-exit code is 1 where a part failed. `--self-test` proves that on programs that are made up.
+Every part runs in its own processes with its own time limit, so a part that fails or hangs does not affect the others. The
+exit code is 1 if a part failed. `--self-test` checks that on made-up programs.
 """
 import concurrent.futures
 import datetime
@@ -28,15 +28,15 @@ import serving
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD, LOGS = "build/kernels", os.path.join(ROOT, "build/gpu-logs")
-MOST_S, BUILD_SHARE, CORRECTNESS_SHARE, RESERVE_S = 540, 0.5, 0.45, 8
-AT_ONCE = max(4, min(8, (os.cpu_count() or 1) // 2))  # suites are mostly the CPU's work, and so is the sanitizer
-SUITE_S, LEAST_S = 90, 5  # a suite's time; what is worth starting the sanitizer for
-PARTS = {"limits": 0.05, "products": 0.5, "attention": 0.2, "rows": 0.15, "sampling": 0.1}  # of the time for kernels
+MAX_S, BUILD_SHARE, CORRECTNESS_SHARE, RESERVE_S = 540, 0.5, 0.45, 8
+AT_ONCE = max(4, min(8, (os.cpu_count() or 1) // 2))  # suites and the sanitizer work mostly on the CPU
+SUITE_S, LEAST_S = 90, 5  # a suite's time limit; the least time left for which the sanitizer is started
+PARTS = {"limits": 0.05, "products": 0.5, "attention": 0.2, "rows": 0.15, "sampling": 0.1}  # share of the time for kernels
 TAIL = 1500
 
 
 def text_of(command):
-    """What a program prints, or "" where it cannot be run."""
+    """What a program prints, or "" if it cannot be run."""
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, errors="replace")
         return done.stdout.strip() if done.returncode == 0 else ""
@@ -45,13 +45,13 @@ def text_of(command):
 
 
 def tool(name):
-    """Where a program of the toolkit lies, or None."""
+    """The path of a program of the toolkit, or None."""
     places = [os.path.join(folder, name) for folder in ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")]
     return shutil.which(name) or next((p for p in places if os.access(p, os.X_OK)), None)
 
 
 def run(command, seconds, log, environment=None):
-    """Runs a command within so many seconds, its output in a file. Returns exit code (None: no end), seconds, output."""
+    """Runs a command with a time limit in seconds, its output in a file. Returns exit code (None: it did not end), seconds, output."""
     started = time.monotonic()
     with open(log, "w+", encoding="utf-8", errors="replace") as file:
         try:
@@ -91,7 +91,7 @@ def machine():
 
 
 def commit_of(programs):
-    """The commit that the programs were built from; of the tree where nothing says so."""
+    """The commit that the programs were built from; if none is recorded, the tree's."""
     try:
         with open(os.path.join(programs, "commit.txt"), encoding="utf-8") as file:
             return file.read().strip()
@@ -100,7 +100,7 @@ def commit_of(programs):
 
 
 class ClockWatch:
-    """Asks for the clocks every second while kernels are timed."""
+    """Reads the clocks every second while kernels are timed."""
 
     def __init__(self):
         self.found, self.ended = [], threading.Event()
@@ -128,19 +128,19 @@ class ClockWatch:
 # ---- building -------------------------------------------------------------------------------------------------
 
 def architecture():
-    """What to build for: the GPU that is there, or Hopper."""
+    """The architecture to build for: that of the GPU here, or Hopper."""
     capability = ask_gpu(["compute_cap"])[0].replace(".", "")
     return f"{capability}-real" if capability.isdigit() else "90-real"
 
 
 def has_libraries():
-    """Whether the whole program can be built, of which one suite needs the engine."""
+    """Whether the whole program can be built: one suite needs the engine."""
     names = ["check", "libmicrohttpd", "libuv", "libcjson", "libpcre2-8", "libutf8proc", "libxxhash", "yaml-0.1"]
     return bool(shutil.which("pkg-config")) and subprocess.run(["pkg-config", "--exists", *names], check=False).returncode == 0
 
 
 def copy_libraries(programs):
-    """Puts the libraries that programs need, other than the system's own, beside them, so that they can be carried."""
+    """Copies the libraries that programs need, except the system's own, beside them, so that the folder can be moved."""
     folder = os.path.join(programs, "lib")
     os.makedirs(folder, exist_ok=True)
     for program in glob.glob(os.path.join(programs, "gpu_*")):
@@ -157,12 +157,12 @@ def build(seconds):
     started, log = time.monotonic(), os.path.join(LOGS, "build.log")
     code, _, said = run(["cmake", "-S", ".", "-B", BUILD, *generator, "-DCMAKE_BUILD_TYPE=Release",
                          f"-DPENSTOCK_KERNELS_ONLY={only}", "-DPENSTOCK_CUDA=ON",
-                         "-DPENSTOCK_WERROR=OFF",  # of another compiler's warnings, figures are not to be lost
+                         "-DPENSTOCK_WERROR=OFF",  # warnings of another compiler must not cost the figures
                          f"-DCMAKE_CUDA_ARCHITECTURES={architecture()}", *compiler], seconds, log)
     if code == 0:
         left = seconds - (time.monotonic() - started)
         command = ["cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", str(os.cpu_count())), "--target"]
-        # what can be built is, whatever else cannot
+        # build everything that can be built, even if a part fails
         code, _, said = run([*command, "gpu_programs", "--"] + (["-k", "0"] if generator else ["-k"]), left, log)
     programs = os.path.join(ROOT, BUILD, "gpu")
     if os.path.isdir(programs):
@@ -174,7 +174,7 @@ def build(seconds):
 
 
 def libraries(programs):
-    """Where cuBLAS may be: in this Python's packages, which want their own, or with the toolkit."""
+    """Where cuBLAS may be: in this Python's packages, which need their own, or in the toolkit."""
     packages = sorted(glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "*", "lib")))
     toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"]
     paths = [os.path.join(programs, "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *packages, *toolkit]
@@ -184,7 +184,7 @@ def libraries(programs):
 # ---- correctness ----------------------------------------------------------------------------------------------
 
 def tests_of(programs):
-    """The suites, the quick ones first, so that the sanitizer gets to most of them."""
+    """The suites, quick ones first, so that the sanitizer reaches most of them."""
     slow = ["engine", "engine_graphs", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
     found = [p for p in glob.glob(os.path.join(programs, "gpu_*"))
              if os.access(p, os.X_OK) and not p.endswith(("gpu_times", "gpu_serve", "gpu_peer"))]
@@ -203,7 +203,7 @@ def check_suite(program, deadline):
 
 
 def judge_sanitizer(code, said):
-    """What a run of compute-sanitizer has shown."""
+    """What a run of compute-sanitizer found."""
     if re.search(r"Device not supported|No attachable process|not supported on this|Failed to initialize", said):
         return "does not work here"
     errors = len(re.findall(r"^=+ (?:Invalid|Error: |Race|Warning: Race|Uninitialized|Barrier)", said, re.M))
@@ -218,7 +218,7 @@ def check_sanitized(sanitizer, kind, program, deadline):
     left = deadline - time.monotonic()
     if left < LEAST_S:
         return {"name": f"{name}, {kind}", "result": "no time", "seconds": 0.0, "output": ""}
-    # What a test asks for in vain, such as too much memory, is no error of a kernel.
+    # A request that a test expects to fail, such as too much memory, is not a kernel's error.
     options = ["--report-api-errors", "no"] if kind == "memcheck" else []
     code, seconds, said = run([sanitizer, "--tool", kind, "--error-exitcode", "66", "--print-limit", "10", *options, program], left,
                               os.path.join(LOGS, f"{name}.{kind}.log"), libraries(os.path.dirname(program)))
@@ -244,7 +244,7 @@ def correctness(report, programs, seconds):
     if not sanitizer:
         report["steps"].append({"name": "compute-sanitizer", "result": "not installed", "seconds": 0.0})
         return
-    # An engine's run has nothing that its kernels' suites have not, and takes minutes here.
+    # The engine's suites add nothing to those of its kernels here, and take minutes.
     tests = [p for p in tests if not re.search("gpu_(engine.*|gemm_cublas)$", p)]
     begun = time.monotonic()
     last = started + seconds
@@ -258,7 +258,7 @@ def correctness(report, programs, seconds):
 # ---- kernels --------------------------------------------------------------------------------------------------
 
 def read_points(path):
-    """The points of a part; a line that a crash cut short is left away."""
+    """The points of a part; an incomplete line, from a crash, is left out."""
     points = []
     try:
         with open(path, encoding="utf-8") as file:
@@ -291,7 +291,7 @@ def kernels(report, programs, seconds):
     watch = ClockWatch()
     end = time.monotonic() + seconds
     for i, (part, share) in enumerate(PARTS.items()):
-        still = sum(list(PARTS.values())[i:])  # what an earlier part did not need goes to the later ones
+        still = sum(list(PARTS.values())[i:])  # time that an earlier part did not use goes to the later ones
         time_part(report, programs, part, max((end - time.monotonic()) * share / still - 2, 2))
     report["clocks"] = watch.stop()
 
@@ -315,7 +315,7 @@ def summary(report, out):
 
 
 def measure(what, programs, out, started, total):
-    """Runs the parts asked for and writes the report after each. Returns it."""
+    """Runs the requested parts and writes the report after each. Returns the report."""
     report = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": "",
               "machine": machine(), "steps": [], "points": [], "seconds": 0.0}
     if not programs:
@@ -347,7 +347,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     os.makedirs(LOGS, exist_ok=True)
     programs = os.environ.get("GPU_PROGRAMS")
-    total = float(os.environ.get("GPU_SECONDS", MOST_S if what != "build" else 3600))
+    total = float(os.environ.get("GPU_SECONDS", MAX_S if what != "build" else 3600))
     report = measure(what, os.path.abspath(programs) if programs else None, out, started, total)
     summary(report, out)
     return 1 if any(step["result"] == "failed" for step in report["steps"]) else 0
@@ -382,7 +382,7 @@ PROGRAMS = {
     "gpu_peer": "echo 'gpu_peer: there is no torch'; exit 77",
     "gpu_times": """[ $1 != attention ] || { echo '{"part": "attention", "kern' >$2; kill -ABRT $$; }
                     echo '{"device": "made up", "multiprocessors": 132, "l2_bytes": 62914560, "cublas": 1}' >$2
-                    case $1 in limits) echo '{"part": "limits", "kernel": "copy", "us": 1000, "least_us": 1, "most_us": 1,
+                    case $1 in limits) echo '{"part": "limits", "kernel": "copy", "us": 1000, "min_us": 1, "max_us": 1,
                     "bytes": 4e9, "flops": 0}' | tr -d '\\n' >>$2 ;;
                     rows) echo '{"part": "rows", "kernel": "add", "model": "m", "rows": 1, "left_out": true}' >>$2; exit 3 ;;
                     esac""",
@@ -390,7 +390,7 @@ PROGRAMS = {
 
 
 def lacking_checks():
-    """What the suites for a device ask of Check that its stand-in has not; no other test builds them."""
+    """The functions of Check that the suites for a device use and its stand-in lacks; no other test builds them."""
     def read(*path):
         with open(os.path.join(ROOT, "tests", *path), encoding="utf-8") as file:
             return file.read()

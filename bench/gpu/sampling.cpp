@@ -1,7 +1,7 @@
 /* Sampling: rows of logits close to a normal distribution, with settings of several kinds. */
 #include "bench/gpu/times.h"
 
-#include "kernels/cuda/sample.cuh"
+#include "kernels/cuda/sampling/sampling.cuh"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-"""The page's part on serving: what gpu_serve and gpu_peer.py have measured, beside the goals. `--self-test` proves it."""
+"""The serving part of the page: the figures of gpu_serve and gpu_peer.py beside the goals. `--self-test` checks it."""
 import sys
 
-# id, which of its figures (words of its `what`), goal, stretch, unit, whether more is better. G5's value is its share of the
+# id, words of the figure's `what`, goal, stretch, unit, whether more is better. G5's value is its share of the
 # product rate, G9's the time of a token.
 GOALS = [
     ("G1", "decodes", 240, 255, "tok/s", True),
@@ -27,7 +27,7 @@ def table(head, rows):
 
 
 def value_of(figure, limits):
-    """A figure's value in its goal's unit; None where a limit that it needs was not measured."""
+    """A figure's value in its goal's unit; None if a limit that it needs was not measured."""
     if figure["id"] == "G5":
         by_flops = limits.flops_per_us and figure["us"]
         return 100 * figure["flops"] / figure["us"] / limits.flops_per_us if by_flops else None
@@ -35,7 +35,7 @@ def value_of(figure, limits):
 
 
 def share(figure, limits):
-    """The share of the limit that binds, for figures that have bytes or flops."""
+    """The share of the limit that applies, for figures that have bytes or flops."""
     if not figure.get("us") or not (figure.get("bytes") or figure.get("flops")):
         return ""
     least, by_flops = limits.least_us(figure)

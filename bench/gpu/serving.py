@@ -1,9 +1,9 @@
-"""The serving part of bench/gpu.sh: gpu_serve's parts, one process each, then the peers. run.py starts it."""
+"""The serving part of bench/gpu.sh: gpu_serve's parts, each in its own process, then the peers. run.py calls it."""
 import os
 import sys
 import time
 
-# Shares of the time that is left when a part begins, for it and those after it.
+# When a part begins, it gets this share of the remaining time, relative to the parts after it.
 SHARES = {"limits": 0.04, "tokens": 0.16, "small": 0.06, "fp8": 0.12, "llama": 0.4, "peers": 0.22}
 PEER = [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu_peer.py")]
 RESULTS = {0: "done", 3: "done, with figures left out", 77: "not here"}
@@ -15,7 +15,7 @@ def command_of(part, programs, path, seconds):
 
 
 def time_part(report, tools, programs, part, seconds):
-    """Runs one part and takes its figures. It is ended when it is a quarter over its time."""
+    """Runs one part and reads its figures. It is killed when it exceeds its time by a quarter."""
     path = os.path.join(tools.LOGS, f"serve_{part}.jsonl")
     if os.path.exists(path):
         os.unlink(path)
@@ -33,7 +33,7 @@ def serve(report, programs, seconds, tools):
     report["served"] = []
     if not os.access(os.path.join(programs, "gpu_serve"), os.X_OK):
         report["steps"].append({"name": "serve", "result": "failed", "seconds": 0.0, "output":
-                                "there is no gpu_serve: it is built where the program's libraries are (docs/cuda.md)"})
+                                "there is no gpu_serve: it is built where the program's libraries are (docs/cuda/measuring.md)"})
         return
     watch, end, parts = tools.ClockWatch(), time.monotonic() + seconds, list(SHARES)
     for i, part in enumerate(parts):

@@ -14,7 +14,7 @@
 #ifndef PENSTOCK_BENCH_GPU_TIMES_H
 #define PENSTOCK_BENCH_GPU_TIMES_H
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/runtime/device.cuh"
 
 #include <functional>
 #include <memory>

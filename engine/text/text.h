@@ -1,23 +1,23 @@
-/* engine/text: between text and token ids, and from messages to the prompt that a model was trained
- * on.
+/* engine/text: converts text to token ids and back, and messages to the prompt format that a model
+ * was trained on.
  *
  * Three objects. A `struct tokenizer` is built once from a model file's vocabulary and is then
  * read-only: any number of threads may use it at once. A `struct detokenizer` belongs to one stream
- * and one thread. A `struct chat_template` is compiled once, read-only, and rendered by any thread.
- * Nothing here knows of files, tensors or HTTP.
+ * and one thread. A `struct chat_template` is compiled once and is then read-only, too.
+ * Nothing here depends on files, tensors or HTTP.
  */
 #ifndef PENSTOCK_TEXT_H
 #define PENSTOCK_TEXT_H
 
 #include "config/config.h"
 
-struct cJSON;
+struct json;
 
-/* One piece of a rendered prompt. What a template itself writes may name special tokens; what came
+/* A part of a rendered prompt by its origin. The template's own text may name special tokens; text
  * from a message may not (SPECIAL_AS_TEXT), so that a user cannot forge another turn. */
 struct chat_piece {
     size_t start, length; /* bytes in the rendered text */
-    bool from_user;       /* came from a string of `messages`, `tools`, `documents` or `extra` */
+    bool from_user;       /* from a string of `messages`, `tools`, `documents` or `extra` */
 };
 
 /* ---- tokenizer ------------------------------------------------------------------------------ */
@@ -31,14 +31,14 @@ enum tokenizer_kind {
 enum token_type {
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3,      /* special: written by templates, not by users; skipped when shown */
-    TOKEN_USER_DEFINED = 4, /* added: split out first, but shown as text */
+    TOKEN_CONTROL = 3,      /* special: templates write it, users cannot; may be left out of text */
+    TOKEN_USER_DEFINED = 4, /* added: recognised before anything else, but always shown as text */
     TOKEN_UNUSED = 5,
     TOKEN_BYTE = 6,
 };
 
-/* What a tokenizer is made of; the arrays are copied. -1 stands for a token that the model
- * lacks. */
+/* What a tokenizer is built from; the arrays are copied. A token id of -1 means that the model has
+ * no such token. */
 struct tokenizer_spec {
     enum tokenizer_kind kind;
     /* name of the pre-tokenizer pattern ("smollm", "llama-bpe", ...); NULL: gpt-2's */
@@ -53,78 +53,80 @@ struct tokenizer_spec {
     const char *const *merge;     /* [n_merges] "left right", best first; NULL for SentencePiece */
     const uint32_t *merge_length; /* [n_merges] */
     int32_t bos, eos, unknown;
-    bool add_bos, add_eos; /* put around a text that is encoded with `add_special` */
+    bool add_bos, add_eos; /* what tokenizer_encode adds if `add_special` is set */
     bool add_space_prefix; /* SentencePiece: a space before the first word */
 };
 
 struct tokenizer;
 
-/* Builds a tokenizer. Fails with STATUS_BAD_FILE and a sentence that names the key or the token
- * that is wrong: an unknown pre-tokenizer, a merge of pieces that are no tokens, a type out of
- * range, a duplicate token. */
+/* Builds a tokenizer, which the caller frees with tokenizer_free. Fails with STATUS_BAD_FILE, *out
+ * NULL and a sentence that names the wrong key or token: an unknown pre-tokenizer, a merge whose
+ * parts or result are no tokens, a type out of range, a duplicate token. */
 enum status tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec,
                           struct err *err);
-void tokenizer_free(struct tokenizer *tokenizer);
+void tokenizer_free(struct tokenizer *tokenizer); /* NULL is ignored */
 
-/* Which special tokens a text may name. */
+/* Which special tokens are recognised in a text. */
 enum special_rule {
-    /* "<|im_end|>" in the text is ten ordinary characters: what users write in chat messages */
+    /* none: "<|im_end|>" is ten ordinary characters; for what users write in chat messages */
     SPECIAL_AS_TEXT,
-    /* control tokens in the text are recognised: rendered templates, completions prompts */
+    /* all: for rendered templates and the prompts of completions */
     SPECIAL_PARSED,
 };
 
-/* Turns `length` bytes of UTF-8 (or anything: bytes that are no UTF-8 become byte tokens) into ids.
- * Returns the number of ids and stores them in *ids, which the caller frees with free(); -1 when
- * there would be more than `limit`. Added (user defined) tokens are always split out first, longest
- * first. Time O(n log n) for any input. `add_special` puts bos and eos around the ids where the
- * model asks for them. */
+/* Turns `length` bytes of UTF-8 into ids; invalid bytes become byte tokens. Returns the number of
+ * ids and stores them in *ids, which the caller frees with free(); returns -1 and stores NULL if
+ * there are more than `limit`. Added (user defined) tokens are always recognised first, the
+ * longest one before shorter ones. Time O(n log n) for any input. `add_special` adds bos and eos
+ * if the model's file says so. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      enum special_rule rule, bool add_special, int limit, int32_t **ids);
 
-/* The same for a rendered chat prompt, whose pieces cover it in order: control tokens are
- * recognised where they lie whole in pieces that are not from a user; words may run across pieces.
- * No bos or eos: templates write their own. */
+/* The same for a rendered chat prompt, which `pieces` cover in order: a control token is
+ * recognised if it lies wholly in pieces that are not from a user; words may span pieces. Adds no
+ * bos or eos: templates write their own. */
 int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
                             const struct chat_piece *pieces, int n_pieces, int limit,
                             int32_t **ids);
 
-/* The raw bytes a token stands for (special tokens: their name), not NUL-terminated; "" for an id
- * out of range. Lives as long as the tokenizer. */
+/* The raw bytes a token stands for (of a special token, its name), which may contain NUL; "" for
+ * an id out of range. Valid as long as the tokenizer. */
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
 
-/* The token's spelling in the model file (e.g. U+0120 "world"), NUL-terminated. */
+/* The token's spelling in the model file (e.g. U+0120 "world"), NUL-terminated; "" for an id out of
+ * range. Valid as long as the tokenizer. */
 const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id);
 
-/* The id of a token spelt `name` in the file, or -1. */
+/* The id of the token that the file spells like `name`, or -1. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name, size_t length);
 
 int tokenizer_size(const struct tokenizer *tokenizer); /* V */
-/* type is control or unknown */
+/* Is the token's type control or unknown? False for an id out of range. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
-int32_t tokenizer_bos(const struct tokenizer *tokenizer);
-int32_t tokenizer_eos(const struct tokenizer *tokenizer);
+int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
+int32_t tokenizer_eos(const struct tokenizer *tokenizer); /* -1: none */
+/* Does tokenizer_encode add bos if `add_special` is set? */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 
 /* ---- detokenizer ---------------------------------------------------------------------------- */
 
-/* Turns ids into text as they come. All zero (with `tokenizer` set) is a fresh one. It holds back
- * the bytes of an unfinished UTF-8 character (at most 3), so what it gives is always whole
- * characters; bytes that can never become one are replaced by U+FFFD as Python's
- * decode(errors="replace") does. Plain data: no memory of its own. */
+/* Turns a stream of ids into text. All zero but `tokenizer` is its initial state. It holds back
+ * the bytes of an incomplete UTF-8 character (at most 3), so that it only writes whole characters;
+ * bytes that cannot become one are replaced by U+FFFD as Python's decode(errors="replace") does.
+ * Plain data: it owns no memory. */
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool skip_special; /* special tokens give no text */
-    bool started;      /* a token was given: SentencePiece's first space is behind us */
+    bool skip_special; /* special tokens are left out of the text */
+    bool started;      /* a token was added: a space is no longer SentencePiece's first one */
     uint8_t n_held;    /* bytes held back */
     char held[4];
 };
 
-/* Appends the text that one more token makes certain. O(length of the token). */
+/* Appends the text that one more token completes. O(length of the token). */
 void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *out);
-/* Appends what is still held back, as U+FFFD, at the end of the stream. */
+/* At the end of the stream: appends U+FFFD if bytes are held back. */
 void detokenizer_finish(struct detokenizer *detokenizer, struct buf *out);
-/* Appends the text of n ids at once, whole. */
+/* Appends the whole text of n ids. */
 void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool skip_special,
                 struct buf *out);
 
@@ -133,30 +135,32 @@ void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bo
 struct chat_template;
 
 /* Compiles a Jinja template, with the block settings of transformers (trim_blocks, lstrip_blocks).
- * Fails with STATUS_BAD_FILE and a sentence with the line and the cause. */
+ * The source is not kept; the caller frees *out with chat_template_free. Fails with
+ * STATUS_BAD_FILE, *out NULL and a sentence with the line and the cause. */
 enum status chat_template_new(struct chat_template **out, const char *source, size_t length,
                               struct err *err);
-void chat_template_free(struct chat_template *chat_template);
+void chat_template_free(struct chat_template *chat_template); /* NULL is ignored */
 
-/* What a template may see. The JSON values stay the caller's and are not changed. */
+/* What a template can see. The JSON values stay the caller's and are not changed. */
 struct chat_input {
-    const struct cJSON *messages;  /* array of messages as OpenAI's API has them */
-    const struct cJSON *tools;     /* array, or NULL */
-    const struct cJSON *documents; /* array, or NULL */
+    const struct json *messages;  /* array of messages as OpenAI's API has them */
+    const struct json *tools;     /* array, or NULL */
+    const struct json *documents; /* array, or NULL */
     /* object: chat_template_kwargs, each a variable of its own; or NULL */
-    const struct cJSON *extra;
+    const struct json *extra;
     const char *bos_token; /* text of the special tokens; NULL: undefined */
     const char *eos_token;
     bool add_generation_prompt;
-    /* cut the rendered text after the last message's content, as transformers does */
+    /* end the rendered text with the last message's content, as transformers does */
     bool continue_final_message;
     int64_t time_s; /* for strftime_now, seconds since 1970 UTC */
 };
 
-/* Renders into `out` (appended). Fails with STATUS_INVALID_REQUEST, line and cause:
- * raise_exception, an undefined operation, or a bound passed (steps, depth, `max_bytes` of output).
- * When `pieces` is not NULL it gets an array that the caller frees with free(): the output's parts
- * in order, covering all of it. */
+/* Appends the rendered prompt to `out`. Fails with STATUS_INVALID_REQUEST, line and cause, and
+ * leaves `out` as it was: for raise_exception, an undefined operation, or an exceeded limit
+ * (steps, depth, memory, `max_bytes` of output). If `pieces` is not NULL, *pieces becomes an array
+ * that the caller frees with free(): the *n_pieces parts of the output in order, which cover all
+ * of it. Any thread. */
 enum status chat_template_render(const struct chat_template *chat_template,
                                  const struct chat_input *input, size_t max_bytes, struct buf *out,
                                  struct chat_piece **pieces, int *n_pieces, struct err *err);

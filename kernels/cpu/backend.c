@@ -10,7 +10,7 @@
 
 static struct {
     struct features features;
-    const char *paths[MOST_PATHS + 1];
+    const char *paths[MAX_PATHS + 1];
 } machine;
 
 static void read_machine(void) {
@@ -68,20 +68,15 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
-    return matrix_make(out, cpu_of(b), type, N, K, rows, form, err);
+    return cpu_matrix_new(out, cpu_of(b), type, N, K, rows, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
-    matrix_drop(cpu_of(b), matrix);
+    cpu_matrix_free(cpu_of(b), matrix);
 }
 
 static size_t op_matrix_bytes(const struct matrix *matrix) {
     return matrix->bytes;
-}
-
-static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
-                      struct matrix *head, int R) {
-    op_matmul(b, &y, x, norm, &head, 1, R);
 }
 
 static void op_upload(struct backend *b, void *device, const void *host, size_t bytes) {
@@ -125,36 +120,46 @@ static void op_close(struct backend *b) {
     struct cpu *cpu = cpu_of(b);
     assert(!cpu->slabs); /* every matrix was freed */
     pool_free(cpu->pool);
-    cpu_drop_heads(cpu);
-    cpu_drop_inputs(cpu);
+    cpu_free_heads(cpu);
+    cpu_free_inputs(cpu);
     free(cpu);
 }
 
-static const struct backend_ops cpu_ops = {
+static const struct compute_ops compute_ops = {
+    .step_begin = op_step_begin,
+    .embed = op_embed,
+    .matmul = op_matmul,
+    .matmul_add = op_matmul_add,
+    .mlp = op_mlp,
+    .norm_add = op_norm_add,
+    .all_reduce = op_all_reduce,
+    .logits = op_logits,
+    .rope_write = op_rope_write,
+    .attention = op_attention,
+    .gather = op_gather,
+};
+
+static const struct memory_ops memory_ops = {
     .buffer_new = op_buffer_new,
     .buffer_free = op_buffer_free,
+    .host_new = op_buffer_new,
+    .host_free = op_buffer_free,
     .matrix_new = op_matrix_new,
     .matrix_random = matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_bytes = op_matrix_bytes,
-    .kv_new = op_kv_new,
-    .kv_free = op_kv_free,
-    .step_begin = op_step_begin,
-    .embed = op_embed,
-    .matmul = op_matmul,
-    .logits = op_logits,
-    .rope_write = op_rope_write,
-    .attention = op_attention,
-    .matmul_add = op_matmul_add,
-    .gated_mlp = op_gated_mlp,
-    .all_reduce = op_all_reduce,
-    .gather = op_gather,
     .upload = op_upload,
     .download = op_download,
-    .host_new = op_buffer_new,
-    .host_free = op_buffer_free,
     .fetch = op_fetch,
     .await = op_await,
+};
+
+static const struct cache_ops cache_ops = {
+    .kv_new = op_kv_new,
+    .kv_free = op_kv_free,
+};
+
+static const struct device_ops device_ops = {
     .parallel = op_parallel,
     .close = op_close,
 };
@@ -178,17 +183,21 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->group = (struct cpu_group *)config->group;
     cpu->rank = config->rank;
     cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
-    cpu->head = (struct backend){.ops = &cpu_ops,
+    cpu->head = (struct backend){.compute = &compute_ops,
+                                 .memory = &memory_ops,
+                                 .cache = &cache_ops,
+                                 .device = &device_ops,
                                  .name = "cpu",
                                  .path = path->name,
                                  .n_threads = pool_threads(cpu->pool),
                                  .host_memory = true,
-                                 .in_flight = 1};
+                                 .in_flight = 1,
+                                 .row_quantum = 16};
     cpu_plan_inputs(cpu);
     *out = &cpu->head;
     return STATUS_OK;
 }
 
 void backend_close(struct backend *b) {
-    if (b) b->ops->close(b);
+    if (b) b->device->close(b);
 }

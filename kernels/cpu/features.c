@@ -10,18 +10,6 @@
 
 enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM of arch_prctl(2) */
 
-/* The low half of XCR0. */
-static uint32_t saved_registers(void) {
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
-/* Asked for once for the whole process, the threads it will have included. */
-static bool tiles_granted(void) {
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
-
 struct features features_read(void) {
     struct features f = {0};
     uint32_t eax, ebx, ecx, edx;
@@ -32,8 +20,11 @@ struct features features_read(void) {
         f.word[LEAF_7_EDX] = edx;
         if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) f.word[LEAF_7_1_EAX] = eax;
     }
-    if (f.word[LEAF_1_ECX] & OSXSAVE) f.word[XCR0] = saved_registers();
+    if (f.word[LEAF_1_ECX] & OSXSAVE) /* edx is the high half, which has nothing that is used */
+        __asm__ volatile("xgetbv" : "=a"(f.word[XCR0]), "=d"(edx) : "c"(0));
+    /* permission is asked for once, for all threads of the process */
     f.word[GRANTED] = (f.word[LEAF_7_EDX] & AMX_TILE) &&
-                      (f.word[XCR0] & SAVES_TILES) == SAVES_TILES && tiles_granted();
+                      (f.word[XCR0] & SAVES_TILES) == SAVES_TILES &&
+                      syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     return f;
 }

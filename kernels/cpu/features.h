@@ -32,9 +32,9 @@ struct features features_read(void);
  * NULL when they have no such path. */
 const struct path *path_find(const struct features *have, const char *name);
 
-/* Fills in the names of the paths of these features, best first, then NULL; room for MOST_PATHS +
+/* Fills in the names of the paths of these features, best first, then NULL; room for MAX_PATHS +
  * 1. */
-enum { MOST_PATHS = 5 };
+enum { MAX_PATHS = 5 };
 void path_names(const struct features *have, const char **names);
 
 #endif

@@ -23,7 +23,7 @@ struct choice {
     struct features needs;
 };
 
-static const struct choice choices[MOST_PATHS] = {
+static const struct choice choices[MAX_PATHS] = {
     {&path_amx,
      {{VECTORS, AVX512, AVX512_VNNI, AMX_TILE | AMX_INT8, 0, SAVES_ZMM | SAVES_TILES, 1}}},
     {&path_avx512vnni, {{VECTORS, AVX512, AVX512_VNNI, 0, 0, SAVES_ZMM, 0}}},
@@ -40,7 +40,7 @@ static bool can_run(const struct features *have, const struct choice *choice) {
 
 const struct path *path_find(const struct features *have, const char *name) {
     if (name && strcmp(name, "avx512") == 0) name = "avx512vnni";
-    for (int i = 0; i < MOST_PATHS; i++)
+    for (int i = 0; i < MAX_PATHS; i++)
         if (can_run(have, &choices[i]) && (!name || strcmp(choices[i].path->name, name) == 0))
             return choices[i].path;
     return NULL;
@@ -48,7 +48,7 @@ const struct path *path_find(const struct features *have, const char *name) {
 
 void path_names(const struct features *have, const char **names) {
     int n = 0;
-    for (int i = 0; i < MOST_PATHS; i++)
+    for (int i = 0; i < MAX_PATHS; i++)
         if (can_run(have, &choices[i])) names[n++] = choices[i].path->name;
     names[n] = NULL;
 }

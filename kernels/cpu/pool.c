@@ -55,11 +55,7 @@ struct pool {
 
 /* ---- claims --------------------------------------------------------------------------------- */
 
-enum { PIECE_BITS = 18, MOST_PIECES = 1 << PIECE_BITS, WAKE_GAP_NS = 1000000 };
-
-static uint64_t share_of(uint32_t job, uint32_t from, uint32_t to) {
-    return (uint64_t)job << (2 * PIECE_BITS) | (uint64_t)from << PIECE_BITS | to;
-}
+enum { PIECE_BITS = 18, MAX_PIECES = 1 << PIECE_BITS, WAKE_GAP_NS = 1000000 };
 
 /* As many bits of a job's number as a share holds; they come again after an hour of jobs. */
 static uint32_t job_bits(uint32_t job) {
@@ -67,11 +63,11 @@ static uint32_t job_bits(uint32_t job) {
 }
 
 static uint32_t from_of(uint64_t share) {
-    return (uint32_t)(share >> PIECE_BITS) & (MOST_PIECES - 1);
+    return (uint32_t)(share >> PIECE_BITS) & (MAX_PIECES - 1);
 }
 
 static uint32_t to_of(uint64_t share) {
-    return (uint32_t)share & (MOST_PIECES - 1);
+    return (uint32_t)share & (MAX_PIECES - 1);
 }
 
 static void wake(struct pool *pool) {
@@ -120,29 +116,23 @@ static uint32_t work(struct pool *pool, uint32_t job, int thread) {
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Sleeps until a job other than `seen` is posted. A poster that does not see the sleeper counted
- * is seen by it. */
-static void sleep_for_job(struct pool *pool, uint32_t seen) {
-    atomic_fetch_add(&pool->sleepers, 1);
-    while (atomic_load(&pool->posted) == seen) futex_wait(&pool->posted, seen);
-    atomic_fetch_sub(&pool->sleepers, 1);
-}
-
-static void tell_ended(struct pool *pool, uint32_t ran) {
-    if (ran == 0) return;
-    atomic_fetch_add(&pool->ended, ran);
-    if (atomic_load(&pool->caller_sleeps)) futex_wake(&pool->ended, 1);
-}
-
 static void *worker_main(void *arg) {
     struct worker *worker = arg;
     struct pool *pool = worker->pool;
     uint32_t seen = 0;
     for (;;) {
-        if (!spin_while(&pool->posted, seen)) sleep_for_job(pool, seen);
+        if (!spin_while(&pool->posted, seen)) {
+            /* a poster that does not see the sleeper counted is seen by it */
+            atomic_fetch_add(&pool->sleepers, 1);
+            while (atomic_load(&pool->posted) == seen) futex_wait(&pool->posted, seen);
+            atomic_fetch_sub(&pool->sleepers, 1);
+        }
         seen = atomic_load(&pool->posted);
         if (atomic_load(&pool->stop)) return NULL;
-        tell_ended(pool, work(pool, seen, worker->number));
+        uint32_t ran = work(pool, seen, worker->number);
+        if (ran == 0) continue;
+        atomic_fetch_add(&pool->ended, ran);
+        if (atomic_load(&pool->caller_sleeps)) futex_wake(&pool->ended, 1);
     }
 }
 
@@ -175,13 +165,15 @@ static void share_out(struct pool *pool, uint32_t job, int n) {
     for (int t = 0; t < pool->n_threads; t++) {
         uint32_t from = (uint32_t)((int64_t)n * t / pool->n_threads);
         uint32_t to = (uint32_t)((int64_t)n * (t + 1) / pool->n_threads);
-        atomic_store_explicit(&pool->workers[t].share, share_of(job_bits(job), from, to),
-                              memory_order_release);
+        uint64_t share = (uint64_t)job_bits(job) << (2 * PIECE_BITS);
+        share |= (uint64_t)from << PIECE_BITS | to;
+        assert(from <= to && to < MAX_PIECES);
+        atomic_store_explicit(&pool->workers[t].share, share, memory_order_release);
     }
 }
 
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n) {
-    assert(n < MOST_PIECES);
+    assert(n < MAX_PIECES);
     if (n <= 1 || pool->n_threads == 1) {
         for (int i = 0; i < n; i++) fn(arg, i, 0);
         return;

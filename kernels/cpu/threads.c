@@ -8,12 +8,12 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { MOST_CORES = 1 << 17, PATH_BYTES = 4096 };
+enum { MAX_CORES = 1 << 17, PATH_BYTES = 4096 };
 
-/* The mask has as many bits as the kernel was built for, which nobody tells: it is read into ever
- * larger ones. */
+/* The mask has as many bits as the kernel was built for, and no call tells the number: it is read
+ * into ever larger ones. */
 static int affinity_cores(void) {
-    for (int bits = CPU_SETSIZE; bits <= MOST_CORES; bits *= 2) {
+    for (int bits = CPU_SETSIZE; bits <= MAX_CORES; bits *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)bits);
         size_t bytes = CPU_ALLOC_SIZE((size_t)bits);
         int cores = set && sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
@@ -59,14 +59,6 @@ static double lesser(double a, double b) {
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* The least limit of a group and all that it is in. Clobbers `group`. */
-static double group_cores(const char *root, char *group) {
-    double least = 0;
-    for (char *slash; (slash = strrchr(group, '/')); *slash = 0)
-        if (slash[1]) least = lesser(least, directory_cores(root, group));
-    return lesser(least, directory_cores(root, ""));
-}
-
 /* Whether a list such as "cpu,cpuacct" has the controller of processor time in it. */
 static bool has_cpu(const char *list) {
     for (; *list; list += strspn(list, ",")) {
@@ -85,7 +77,11 @@ static double line_cores(const char *root, char *line) {
     if (!group || group[1] != '/') return 0;
     *group++ = *controllers++ = 0;
     group[strcspn(group, "\n")] = 0;
-    return *controllers && !has_cpu(controllers) ? 0 : group_cores(root, group);
+    if (*controllers && !has_cpu(controllers)) return 0;
+    double least = 0; /* of the group and all that it is in */
+    for (char *slash; (slash = strrchr(group, '/')); *slash = 0)
+        if (slash[1]) least = lesser(least, directory_cores(root, group));
+    return lesser(least, directory_cores(root, ""));
 }
 
 /* The limit on this process by the groups that `proc` names; inside a container its own group is

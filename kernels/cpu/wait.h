@@ -1,4 +1,5 @@
-/* Waiting for a word to change: spinning first, for what comes in microseconds, then asleep. */
+/* Waits for a word to change: spins first, as most changes come within microseconds, then
+ * sleeps. */
 #ifndef PENSTOCK_KERNELS_CPU_WAIT_H
 #define PENSTOCK_KERNELS_CPU_WAIT_H
 
@@ -27,7 +28,7 @@ static inline void cpu_pause(void) {
 #endif
 }
 
-/* True once the word is other than `value`, within the spinning time. */
+/* Spins until *word differs from `value`; false after SPIN_NS. */
 static inline bool spin_while(_Atomic uint32_t *word, uint32_t value) {
     uint64_t until = now_ns() + SPIN_NS;
     do {

@@ -7,23 +7,21 @@
  *
  * A graph is recorded once and has its launches' arguments and grids in it. So what changes from
  * step to step lies in device memory, where the arrays' places depend on the bucket alone
- * (step.cu). A bucket's graph runs as many rows as the bucket has; those that the step has not are
- * padding, which writes no keys or values and has no work in attention. One more thing is in the
- * key: a coarse class of how many blocks attention has, so that a short context does not pay for
- * the grid of a long one. As a row's bits depend on no other row and no grid, they are those of
- * plain launches.
+ * (step.cu). A bucket's graph runs all rows of the bucket; rows that the step lacks are padding,
+ * which writes no keys or values and has no work in attention. The key also has a coarse class of
+ * the size of attention's grids, so that a short context does not pay for the grid of a long one.
+ * As a row's bits depend on no other row and no grid, they are those of plain launches.
  *
- * A key that is met for the first time runs plainly, padded as the graph will be: what a first run
- * takes (memory for angles, the loading of kernels) is then not met under capture, and a batch size
- * that comes but once costs no recording. The second time it is recorded, which takes the host
- * about as long as launching it, and the instantiation. No more than `most` are kept; the one that
- * was used longest ago goes, which no step in flight uses, as there are at least as many graphs as
- * those.
+ * A new key runs plainly, padded as the graph will be: so first-time work (the loading of kernels)
+ * does not happen under capture, and a batch size that occurs once costs no recording. The second
+ * time it is recorded, which takes the host about as long as launching it, plus the instantiation.
+ * At most `max_graphs` are kept. The least recently used one is replaced; no step in flight uses
+ * it, as there are at least as many graphs as steps in flight.
  *
  * A step that cannot be recorded or instantiated is launched plainly, and so are all new keys from
- * then on, after one warning: the cause, as a rule missing memory, would cost each of them the same
- * attempt. Graphs that are there go on, and one whose launch lacks memory is dropped likewise: that
- * is no failure of the device.
+ * then on, after one warning: the cause, usually lack of memory, would make every attempt fail.
+ * Existing graphs stay in use; one whose launch lacks memory is freed, which is no failure of the
+ * device.
  */
 #include "kernels/cuda/graph.cuh"
 
@@ -33,25 +31,25 @@ enum { FINE_BUCKET = 8 };
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-void graphs_open(struct graphs *graphs, int most_rows, int most) {
-    assert(most_rows >= 0 && most >= MAX_IN_FLIGHT);
+void graphs_open(struct graphs *graphs, int max_rows, int max_graphs) {
+    assert(max_rows >= 0 && max_graphs >= MAX_IN_FLIGHT);
     *graphs = {};
-    graphs->most_rows = most_rows;
-    graphs->most = most;
-    graphs->all = (struct graph *)mem_calloc((size_t)most, sizeof *graphs->all);
+    graphs->max_rows = max_rows;
+    graphs->max_graphs = max_graphs;
+    graphs->all = (struct graph *)mem_calloc((size_t)max_graphs, sizeof *graphs->all);
 }
 
 static void drop(const struct graph *graph) {
-    if (graph->exec) cuda_must(cudaGraphExecDestroy(graph->exec), "freeing a graph");
+    if (graph->exec) cuda_check(cudaGraphExecDestroy(graph->exec), "freeing a graph");
 }
 
-void graphs_drop(struct graphs *graphs) {
+void graphs_clear(struct graphs *graphs) {
     for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);
     graphs->n = 0;
 }
 
 void graphs_close(struct graphs *graphs) {
-    graphs_drop(graphs);
+    graphs_clear(graphs);
     free(graphs->all);
     *graphs = {};
 }
@@ -60,27 +58,22 @@ void graphs_close(struct graphs *graphs) {
 
 int graphs_rows(const struct graphs *graphs, const struct step *step) {
     const int M = step->M;
-    if (M > graphs->most_rows || step->S != M || step->R != M || step->n_copies > 0) return 0;
+    if (M > graphs->max_rows || step->S != M || step->R != M || step->n_copies > 0) return 0;
     int rows = (M + FINE_BUCKET - 1) / FINE_BUCKET * FINE_BUCKET;
     while (rows <= FINE_BUCKET && rows / 2 >= M) rows /= 2;
-    return rows < graphs->most_rows ? rows : graphs->most_rows;
+    return rows < graphs->max_rows ? rows : graphs->max_rows;
 }
 
 static bool same(const struct graph_key *a, const struct graph_key *b) {
-    return a->rows == b->rows && a->items == b->items && a->sampled == b->sampled &&
-           a->cache == b->cache;
+    for (int i = 0; i < MAX_WINDOWS; i++)
+        if (a->items[i] != b->items[i]) return false;
+    return a->rows == b->rows && a->sampled == b->sampled && a->cache == b->cache;
 }
 
-static struct graph *find(struct graphs *graphs, const struct graph_key *key) {
-    for (int i = 0; i < graphs->n; i++)
-        if (same(&graphs->all[i].key, key)) return &graphs->all[i];
-    return nullptr;
-}
-
-/* A place for a new key: a free one, or that of the graph that was used longest ago. */
+/* An entry for a new key: a free one, or that of the least recently used graph. */
 static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
     struct graph *place = graphs->all;
-    if (graphs->n < graphs->most) {
+    if (graphs->n < graphs->max_graphs) {
         place = &graphs->all[graphs->n++];
     } else {
         for (int i = 1; i < graphs->n; i++)
@@ -95,7 +88,7 @@ static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-/* Other threads may do to their own streams what they like meanwhile. */
+/* Other threads may use their own streams meanwhile. */
 static cudaError_t capture(cudaGraph_t *out, cudaStream_t stream, void (*queue)(void *arg),
                            void *arg) {
     *out = nullptr;
@@ -105,9 +98,9 @@ static cudaError_t capture(cudaGraph_t *out, cudaStream_t stream, void (*queue)(
     return cudaStreamEndCapture(stream, out);
 }
 
-/* No new step is recorded any more. */
+/* Stops recording new keys. */
 static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t error) {
-    cudaGetLastError(); /* it has been dealt with */
+    cudaGetLastError(); /* handled here */
     if (!graphs->failed)
         log_line(LOG_WARNING,
                  "a step of %d rows could not be made a CUDA graph (%s); new batch sizes are "
@@ -116,25 +109,25 @@ static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t
     graphs->failed = true;
 }
 
-/* Leaves graph->exec as it is where the device refuses. */
+/* Leaves graph->exec unchanged if the device refuses. */
 static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
     cudaGraph_t recorded;
     cudaGraphExec_t exec = nullptr;
     cudaError_t error = capture(&recorded, stream, queue, arg);
     if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, recorded, 0);
-    if (recorded) cuda_must(cudaGraphDestroy(recorded), "freeing a recording");
+    if (recorded) cuda_check(cudaGraphDestroy(recorded), "freeing a recording");
     if (error == cudaSuccess)
         graph->exec = exec;
     else
         refuse(graphs, graph, error);
 }
 
-/* Returns whether the graph was queued; where memory lacked, it is gone. */
+/* Returns whether the graph was queued; if memory lacked, it is freed. */
 static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
     const cudaError_t error = cudaGraphLaunch(graph->exec, stream);
     if (error != cudaErrorMemoryAllocation) {
-        cuda_must(error, "launching a graph");
+        cuda_check(error, "launching a graph");
         return true;
     }
     refuse(graphs, graph, error);
@@ -145,7 +138,9 @@ static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t st
 
 void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t stream,
                 void (*queue)(void *arg), void *arg) {
-    struct graph *graph = find(graphs, key);
+    struct graph *graph = nullptr;
+    for (int i = 0; i < graphs->n && !graph; i++)
+        if (same(&graphs->all[i].key, key)) graph = &graphs->all[i];
     const bool known = graph != nullptr;
     if (!known) graph = add(graphs, key);
     graph->used = ++graphs->runs;

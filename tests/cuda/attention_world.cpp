@@ -148,13 +148,13 @@ static size_t some(size_t bytes) {
 
 /* Plans the step, or does what stands in for it in float32, and runs it twice. */
 static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
-                                        const step_arrays &a, int64_t most_parts, buffer *y) {
-    std::vector<attention_item> items((size_t)attention_most_items(
-        a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, most_parts));
+                                        const step_arrays &a, int64_t max_parts, buffer *y) {
+    std::vector<attention_item> items((size_t)attention_max_items(
+        a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, max_parts));
     attention_plan plan;
-    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, most_parts);
+    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, max_parts);
     ck_assert_uint_le((size_t)plan.n_items, items.size());
-    ck_assert(plan.n_parts <= most_parts);
+    ck_assert(plan.n_parts <= max_parts);
     items.resize((size_t)++plan.n_items); /* and one without rows, as a captured launch has */
     items.back() = {};
     buffer item_buffer(items), sequence(a.sequence);
@@ -180,7 +180,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
     return before;
 }
 
-std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t most_parts) {
+std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_parts) {
     const step_arrays a = make_step(*this, parts);
     buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
@@ -203,7 +203,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t most_
     args.scale = scale;
     args.cap = shape.cap;
     args.window = shape.window;
-    return run_planned(&args, shape, a, most_parts, &y);
+    return run_planned(&args, shape, a, max_parts, &y);
 }
 
 /* ---- double precision ----------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #ifndef PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 #define PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention/attention.cuh"
 #include "tests/cuda/support.h"
 
 struct attention_shape {
@@ -35,8 +35,8 @@ struct attention_world {
     attention_world(const attention_shape &shape, std::vector<int> lengths, uint64_t seed,
                     int placement);
     /* y of a step, [rows][H][D]. It is computed twice, into poison; the bytes must be the same, and
-     * counters zero. most_parts as for the plan. */
-    std::vector<uint8_t> run(const step_parts &parts, int64_t most_parts = INT32_MAX);
+     * counters zero. max_parts as for the plan. */
+    std::vector<uint8_t> run(const step_parts &parts, int64_t max_parts = INT32_MAX);
     /* The same in double precision. */
     floats reference(const step_parts &parts) const;
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
 
 #define KERNEL(name) __global__ void name(broken_args a)
 
@@ -72,7 +72,7 @@ KERNEL(right_cp_async) {
 
 /* ---- grids that begin early ----------------------------------------------------------------- */
 
-/* Launched in front of the others, which read what it writes. */
+/* Launched before the others, which read what it writes. */
 KERNEL(front) {
     grid_begin();
     a.part[threadIdx.x] = a.in[threadIdx.x];
@@ -181,7 +181,7 @@ KERNEL(bounds_dynamic) {
     a.out[threadIdx.x] = s[threadIdx.x + 1];
 }
 
-/* Behind a pointer, so that no compiler knows the bounds. */
+/* Through a pointer, so that the compiler does not know the bounds. */
 __device__ __attribute__((noinline)) void fill(float *p, const float *from, int n) {
     for (int i = threadIdx.x; i < n; i += BROKEN_N) p[i] = from[i % BROKEN_N];
 }
@@ -275,7 +275,7 @@ struct broken {
     void (*kernel)(broken_args);
     int blocks, threads;
     size_t smem;
-    bool early; /* behind `front`, both may begin early */
+    bool early; /* after `front`; both may begin early */
 };
 
 #define ONE(name)                                                                                  \
@@ -342,5 +342,5 @@ void broken_launch(const char *name, const broken_args &args, cudaStream_t strea
         cudaLaunchKernelEx(&config, b.kernel, args);
         return;
     }
-    cuda_must(cudaErrorInvalidValue, name);
+    cuda_check(cudaErrorInvalidValue, name);
 }

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_CUDA_BROKEN_CUH
 #define PENSTOCK_TESTS_CUDA_BROKEN_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/runtime/device.cuh"
 
 enum { BROKEN_N = 128, BROKEN_BLOCKS = 5 };
 

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_CUDA_GEMM_DATA_H
 #define PENSTOCK_TESTS_CUDA_GEMM_DATA_H
 
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
 #include "tests/cuda/support.h"
 
 /* A kind of source. fp8 has a scale a row, or one for 3 rows by 64 or 128 columns. */

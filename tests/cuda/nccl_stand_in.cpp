@@ -4,7 +4,7 @@
 #include <mutex>
 #include <string.h>
 
-#include "kernels/cuda/nccl.cuh"
+#include "kernels/cuda/runtime/nccl.cuh"
 #include "tests/cuda/support.h"
 
 enum { SUCCESS = 0, UNHANDLED_ERROR = 1, UINT8 = 1 };

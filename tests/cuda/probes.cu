@@ -1,6 +1,6 @@
 #include "tests/cuda/probes.cuh"
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
 
 template <class T> __global__ void mma_probe(float *d, const uint32_t *a, const uint32_t *b) {
     grid_begin();

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_CUDA_PROBES_CUH
 #define PENSTOCK_TESTS_CUDA_PROBES_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/runtime/device.cuh"
 
 /* d[32][4] += the product of fragments a[32][4] and b[32][2] (two 16-bit elements each), of type
  * DTYPE_F16 or DTYPE_BF16. */

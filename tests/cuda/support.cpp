@@ -1,4 +1,4 @@
-#include "kernels/cuda/device.cuh" /* before Check, which has a macro for a name of C++'s */
+#include "kernels/cuda/runtime/device.cuh" /* before Check, which has a macro for a name of C++'s */
 
 #include "tests/cuda/support.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "kernels/cuda/all_reduce.cuh"
+#include "kernels/cuda/runtime/nccl.cuh"
 #include "tests/cuda/nccl_stand_in.h"
 #include "tests/cuda/support.h"
 
@@ -149,7 +149,7 @@ static std::string last_words(bool device_fails) {
         const buffer one(16);
         dup2(pipes[1], STDERR_FILENO);
         if (rank_group_cuda_new(&group, RANKS, &err)) _exit(1);
-        if (device_fails) cuda_must(cudaErrorLaunchFailure, "a test");
+        if (device_fails) cuda_check(cudaErrorLaunchFailure, "a test");
         nccl_gather((const struct cuda_group *)group, 1, one.data, one.data, 8, test_stream());
         _exit(0);
     }

@@ -112,14 +112,14 @@ START_TEST(plans_stay_within_their_bounds) {
         struct step step = {};
         step.M = (int)position.size(), step.S = S;
         step.row_start = row_start.data(), step.position = position.data();
-        const int64_t most_parts = random_below(&state, 2) ? random_below(&state, 3000) : INT32_MAX;
-        const int most = attention_most_items(step.M, S, context, H, G, most_parts);
+        const int64_t max_parts = random_below(&state, 2) ? random_below(&state, 3000) : INT32_MAX;
+        const int most = attention_max_items(step.M, S, context, H, G, max_parts);
         std::vector<attention_item> items((size_t)most);
         struct attention_plan plan;
-        attention_make_plan(&plan, items.data(), &step, H, G, 0, most_parts);
+        attention_make_plan(&plan, items.data(), &step, H, G, 0, max_parts);
         ck_assert_int_le(plan.n_items, most);
-        ck_assert(plan.n_parts <= most_parts);
-        ck_assert_int_le(plan.n_counters, attention_most_counters(step.M, S));
+        ck_assert(plan.n_parts <= max_parts);
+        ck_assert_int_le(plan.n_counters, attention_max_counters(step.M, S));
         std::vector<int> splits(position.size(), 0); /* that are seen to */
         for (int i = 0; i < plan.n_items; i++) {
             const attention_item &item = items[(size_t)i];

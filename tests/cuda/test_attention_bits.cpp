@@ -78,7 +78,7 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     struct kv_config config = {1, s.G, s.D, n_blocks, s.B, cache_type};
     struct kv_cache *cache = nullptr;
     struct err err = {};
-    ck_assert_int_eq(cpu->ops->kv_new(cpu, &cache, &config, &err), STATUS_OK);
+    ck_assert_int_eq(cpu->cache->kv_new(cpu, &cache, &config, &err), STATUS_OK);
     std::vector<int32_t> position, table;
     for (int p = 0; p < M; p++) position.push_back(p);
     for (int b = 0; b < n_blocks; b++) table.push_back(b);
@@ -90,12 +90,17 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     step.row_start = row_start;
     step.table = table.data();
     step.table_stride = n_blocks;
-    cpu->ops->step_begin(cpu, &step, cache);
-    const struct rope no_turn = {};
+    cpu->compute->step_begin(cpu, &step, cache);
+    struct heads heads = {};
+    struct attention attention = {};
+    heads.H = attention.H = s.H;
+    attention.scale = world.scale;
+    attention.cap = s.cap;
+    attention.window = s.window;
     floats q = world.q[0], k = world.k[0], y(q.size());
-    cpu->ops->rope_write(cpu, cache, 0, &no_turn, s.H, q.data(), k.data(), world.v[0].data());
-    cpu->ops->attention(cpu, y.data(), q.data(), cache, 0, s.H, world.scale);
-    cpu->ops->kv_free(cpu, cache);
+    cpu->compute->rope_write(cpu, cache, 0, &heads, q.data(), k.data(), world.v[0].data());
+    cpu->compute->attention(cpu, y.data(), q.data(), cache, 0, &attention);
+    cpu->cache->kv_free(cpu, cache);
     backend_close(cpu);
     return y;
 }
@@ -103,9 +108,11 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
 START_TEST(float32_gives_the_bytes_of_the_cpu) {
     const attention_shape ours[] = {{6, 2, 64, 16, KV_F32, DTYPE_F32, 0, 0},
                                     {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0},
-                                    {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0}};
-    const int lengths[] = {262, 262, 520};
-    for (int i = 0; i < 3; i++) {
+                                    {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0},
+                                    {2, 1, 8, 16, KV_F32, DTYPE_F32, 257, 4},
+                                    {2, 2, 24, 16, KV_F16, DTYPE_F32, 40, 0}};
+    const int lengths[] = {262, 262, 520, 520, 300};
+    for (int i = 0; i < 5; i++) {
         attention_world world(ours[i], {lengths[i]}, 41, 3);
         const floats cpu = cpu_attention(world, ours[i].cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
         for (int from : {0, 30, 254, lengths[i] - 8}) {
@@ -119,7 +126,7 @@ START_TEST(float32_gives_the_bytes_of_the_cpu) {
 }
 END_TEST
 
-/* What the CPU has not: other caches, windows, caps. */
+/* Caches that the CPU lacks, and windows and caps again. */
 START_TEST(float32_is_right_beyond_the_cpu) {
     const attention_shape ours[] = {{4, 2, 32, 16, KV_BF16, DTYPE_F32, 0, 0},
                                     {3, 1, 48, 7, KV_E4M3, DTYPE_F32, 0, 0},

@@ -20,7 +20,7 @@ struct given {
     float host[BROKEN_N];
 };
 
-/* What is filled in the default stream is not there for the test's until somebody waits. */
+/* What the default stream fills is missing in the test's stream until the host waits. */
 static given prepare(const char *name) {
     given g = {};
     for (int i = 0; i < BROKEN_N; i++) g.host[i] = (float)(i + 1);
@@ -120,7 +120,7 @@ static void run_graph(const char *name) {
     say_result(g.host);
 }
 
-enum { MOST_OUTPUT = 3000 }; /* of a case: what Check can print */
+enum { MAX_OUTPUT = 3000 }; /* of a case: what Check can print */
 
 static std::string output_of(void (*run)(const char *), const char *name, int seed) {
     int ends[2];
@@ -143,7 +143,7 @@ static std::string output_of(void (*run)(const char *), const char *name, int se
     close(ends[0]);
     int status;
     waitpid(child, &status, 0);
-    return output.substr(0, MOST_OUTPUT);
+    return output.substr(0, MAX_OUTPUT);
 }
 
 /* ---- cases ---------------------------------------------------------------------------------- */

@@ -20,27 +20,33 @@ struct variety {
     enum dtype dtype;
     int K, F, L, H, G, D;
     bool untied;
-    const char *dtype_name, *quantization; /* of the runs in 16 bits; or NULL */
-    const char *kv;
+    enum compute_dtype compute; /* of the runs in 16 bits */
+    enum quantization quantization;
+    enum kv_dtype kv;
     int long_prompt; /* above 256 it is of two splits, and runs among the others too */
 };
 
 /* In float32. Float, and blocks of 32; groups of query heads; a head that is no whole number of
  * vectors. */
 static const struct variety exact[] = {
-    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, NULL, NULL, "float32", 140},
-    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true, NULL, NULL, "float32", 140},
-    {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false, NULL, NULL, "float32", 140},
+    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, COMPUTE_AUTO, QUANTIZATION_NONE, KV_DTYPE_FLOAT32, 140},
+    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true, COMPUTE_AUTO, QUANTIZATION_NONE, KV_DTYPE_FLOAT32, 140},
+    {DTYPE_BF16, 24, 40, 1, 3, 3, 20, false, COMPUTE_AUTO, QUANTIZATION_NONE, KV_DTYPE_FLOAT32,
+     140},
 };
 
 /* In 16 bits: the heads that attention on the tensor cores takes, and every type of cache. */
 static const struct variety narrow[] = {
-    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, "float16", NULL, "float16", 140},
-    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 16, true, "bfloat16", NULL, "float16", 140},
-    {DTYPE_BF16, 24, 40, 1, 3, 3, 24, false, "bfloat16", "fp8", "bfloat16", 270},
-    {DTYPE_Q4_1, 32, 64, 1, 2, 1, 16, false, "float16", NULL, "fp8", 270},
-    {DTYPE_F32, 32, 40, 1, 2, 2, 8, false, "float16", NULL, "bfloat16", 140},
-    {DTYPE_F32, 32, 40, 1, 2, 1, 32, false, "bfloat16", NULL, "fp8_e4m3", 140},
+    {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_FLOAT16,
+     140},
+    {DTYPE_Q8_0, 32, 64, 2, 4, 1, 16, true, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_FLOAT16,
+     140},
+    {DTYPE_BF16, 24, 40, 1, 3, 3, 24, false, COMPUTE_BFLOAT16, QUANTIZATION_FP8, KV_DTYPE_BFLOAT16,
+     270},
+    {DTYPE_Q4_1, 32, 64, 1, 2, 1, 16, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_FP8, 270},
+    {DTYPE_F32, 32, 40, 1, 2, 2, 8, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_BFLOAT16,
+     140},
+    {DTYPE_F32, 32, 40, 1, 2, 1, 32, false, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_FP8, 140},
 };
 enum { N_EXACT = sizeof exact / sizeof *exact, N_NARROW = sizeof narrow / sizeof *narrow };
 
@@ -63,13 +69,17 @@ static char *model_file(const struct variety *v, int i) {
 
 /* The same requests for every device: they are drawn from the variety's number. */
 static struct request_set *learn(const struct variety *v, const char *file, int i,
-                                 const char *device, bool float32) {
+                                 enum device device, bool float32) {
     struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){
-        .model = {file, v->kv, float32, LENGTH, device, v->dtype_name, v->quantization},
-        .reference_path = "plain",
-        .long_prompt = v->long_prompt,
-        .longest = 40};
+    *set = (struct request_set){.model = {.file = file,
+                                          .kv_dtype = v->kv,
+                                          .max_model_len = LENGTH,
+                                          .device = device,
+                                          .dtype = float32 ? COMPUTE_FLOAT32 : v->compute,
+                                          .quantization = v->quantization},
+                                .reference_path = "plain",
+                                .long_prompt = v->long_prompt,
+                                .longest = 40};
     request_set_init(set, (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(set);
     return set;
@@ -136,14 +146,14 @@ static int blocks_for_largest(const struct request_set *set, int first, int bloc
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared; so few blocks that sequences give way, and are computed
- * again or swapped to the host's memory and back; with one step in flight and with two; and, in 16
- * bits, prompts whole and side by side, some 100 rows, which in float32 go the same way as few. In
- * e4m3 a block's first vector sets its scale, so that the size of blocks is a part of the model
- * there: it is the one that the requests were learnt with.
+/* Chunks of 7 rows with prefixes shared; so few blocks that sequences are preempted, and are
+ * computed again or swapped to the host's memory and back; with one step in flight and with two;
+ * and, in 16 bits, prompts whole and side by side, some 100 rows, which in float32 go the same way
+ * as few. In e4m3 a block's first vector sets its scale, so that the size of blocks is a part of
+ * the model there: it is the one that the requests were learnt with.
  *
  * Every second of these, from the first or the second on, as emulation is slow: in each half some
- * give way and some are swapped. */
+ * are preempted and some are swapped. */
 static void check_same_bytes(const struct request_set *set, int half) {
     const bool e4m3 = set->kv.dtype == DTYPE_E4M3;
     const int few_size = e4m3 ? LEARNT_BLOCK : 4, few = blocks_for_largest(set, 1, few_size);
@@ -156,7 +166,7 @@ static void check_same_bytes(const struct request_set *set, int half) {
         {"plain", 1, 150, 8, 8, 16, 100, false, 2},
     };
     struct tally tally = {0};
-    const int n = set->model.float32 ? 5 : 6;
+    const int n = set->model.dtype == COMPUTE_FLOAT32 ? 5 : 6;
     for (int i = half; i < n; i += 2) run_mixed(set, 1, &settings[i], &tally);
     ck_assert(tally.swapped_out >= tally.swapped_in && tally.swapped_in > 0);
     run_long(set, &settings[0]);
@@ -178,8 +188,8 @@ static void check_long(const struct request_set *set) {
 START_TEST(tokens_are_the_cpu_s) {
     const struct variety *v = &exact[_i];
     char *file = model_file(v, _i);
-    struct request_set *cpu = learn(v, file, _i, "cpu", true);
-    struct request_set *cuda = learn(v, file, _i, "cuda", true);
+    struct request_set *cpu = learn(v, file, _i, DEVICE_CPU, true);
+    struct request_set *cuda = learn(v, file, _i, DEVICE_CUDA, true);
     check_same_tokens(cpu, cuda);
     check_same_bytes(cuda, _i % 2);
     drop(cpu), drop(cuda);
@@ -190,7 +200,7 @@ END_TEST
 START_TEST(bytes_are_the_same_in_any_company) {
     const struct variety *v = &narrow[_i];
     char *file = model_file(v, _i);
-    struct request_set *set = learn(v, file, 1, "cuda", false);
+    struct request_set *set = learn(v, file, 1, DEVICE_CUDA, false);
     check_same_bytes(set, _i % 2);
     if (v->long_prompt > 256) check_long(set);
     drop(set);
@@ -200,19 +210,20 @@ END_TEST
 
 START_TEST(types_of_a_gpu_are_refused_elsewhere) {
     static const struct {
-        const char *dtype, *quantization, *device, *param;
-        bool float32;
+        enum compute_dtype dtype;
+        enum quantization quantization;
+        enum device device;
+        const char *param;
     } wrong[] = {
-        {"bfloat16", NULL, "cpu", "dtype", false},
-        {"float16", NULL, NULL, "dtype", false},
-        {"auto", "fp8", "cpu", "quantization", false},
-        {"float32", "fp8", "cuda", "quantization", true},
+        {COMPUTE_BFLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype"},
+        {COMPUTE_FLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype"},
+        {COMPUTE_AUTO, QUANTIZATION_FP8, DEVICE_CPU, "quantization"},
+        {COMPUTE_FLOAT32, QUANTIZATION_FP8, DEVICE_CUDA, "quantization"},
     };
     char *file = model_file(&exact[0], 0);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct engine_config config = {.model = file,
                                        .threads = 1,
-                                       .float32 = wrong[i].float32,
                                        .dtype = wrong[i].dtype,
                                        .quantization = wrong[i].quantization,
                                        .device = wrong[i].device,

@@ -1,7 +1,7 @@
 /* Decode steps as CUDA graphs, through the scheduler: what requests give alone where every kernel
  * is launched by itself, they give in any company where steps are replayed, in sizes that go
- * through the buckets and back, with one step in flight and with two, where sequences give way and
- * where they are cancelled, with so few graphs that they take each other's place, and where the
+ * through the buckets and back, with one step in flight and with two, where sequences are preempted
+ * and where they are cancelled, with so few graphs that they take each other's place, and where the
  * device refuses to record. ctest label: slow */
 #include <assert.h>
 #include <check.h>
@@ -25,13 +25,14 @@ static unsigned long launches(void) {
 
 struct variety {
     enum dtype dtype;
-    const char *dtype_name, *kv;
+    enum compute_dtype compute;
+    enum kv_dtype kv;
     int block; /* the cache's, where it belongs to the model */
 };
 static const struct variety varieties[] = {
-    {DTYPE_F32, NULL, "float32", BLOCK},
-    {DTYPE_F32, "bfloat16", "float16", BLOCK},
-    {DTYPE_Q8_0, "float16", "fp8", 16},
+    {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, BLOCK},
+    {DTYPE_F32, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16, BLOCK},
+    {DTYPE_Q8_0, COMPUTE_FLOAT16, KV_DTYPE_FP8, 16},
 };
 enum { FLOAT32, BFLOAT16, E4M3, N_VARIETIES };
 
@@ -50,10 +51,9 @@ static struct request_set *learn(int number) {
     struct request_set *set = mem_calloc(1, sizeof *set);
     *set = (struct request_set){.model = {.file = tiny_model_temporary(&tiny),
                                           .kv_dtype = v->kv,
-                                          .dtype = v->dtype_name,
-                                          .float32 = !v->dtype_name,
+                                          .dtype = v->compute,
                                           .max_model_len = LENGTH,
-                                          .device = "cuda"},
+                                          .device = DEVICE_CUDA},
                                 .reference_path = "plain",
                                 .long_prompt = 8,
                                 .longest = 12};
@@ -120,7 +120,7 @@ static void check_used(unsigned long n) {
     ck_assert(n > 8 || !cuda_emu_graph_launches);
 }
 
-/* As many as the largest request alone takes: the others give way. */
+/* As many as the largest request alone takes: the others are preempted. */
 static int fewest_blocks(const struct request_set *set) {
     int most = 0;
     for (int i = 1; i < set->n_asked; i++) {

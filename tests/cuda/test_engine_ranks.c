@@ -1,6 +1,6 @@
 /* Tiny models on two ranks of the CUDA backend, each with an emulated device, and a stand-in for
  * NCCL: in float32 tokens are those of one rank on the CPU; and a request gives the same bytes
- * whatever else runs, with preemption, and with two steps in flight, whose late tokens only rank
+ * whatever else runs, with preemption, and with two steps in flight, whose pending tokens only rank
  * 0's device knows. ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@ enum { LENGTH = 640, ASKED = 4, RANKS = 2 };
 
 static const struct variety {
     enum dtype dtype;
-    const char *act, *kv; /* of activations, and of the cache */
-    bool float32;
+    enum compute_dtype act;
+    enum kv_dtype kv;
 } varieties[] = {
-    {DTYPE_F32, NULL, "float32", true},
-    {DTYPE_Q8_0, "bfloat16", "float16", false},
+    {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32},
+    {DTYPE_Q8_0, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16},
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
@@ -37,12 +37,11 @@ static char *model_file(const struct variety *v) {
     return tiny_model_temporary(&tiny);
 }
 
-static struct request_set *learn(const struct variety *v, const char *file, const char *device,
+static struct request_set *learn(const struct variety *v, const char *file, enum device device,
                                  int ranks) {
     struct request_set *set = mem_calloc(1, sizeof *set);
     *set = (struct request_set){.model = {.file = file,
                                           .kv_dtype = v->kv,
-                                          .float32 = v->float32,
                                           .max_model_len = LENGTH,
                                           .device = device,
                                           .dtype = v->act,
@@ -77,7 +76,7 @@ static void check_same_tokens(const struct request_set *one, const struct reques
 static uint64_t run_mixed(const struct request_set *set, const struct setting *setting) {
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
-    for (int i = 0; i < MOST_CLIENTS; i++) {
+    for (int i = 0; i < MAX_CLIENTS; i++) {
         struct client *client = run_add(run, &set->asked[1 + i % (set->n_asked - 1)]);
         if (i % 5 == 4) client->cancel_at = client->submit_at + 3;
     }
@@ -103,10 +102,10 @@ START_TEST(two_ranks_give_what_one_gives) {
     const struct variety *v = &varieties[_i];
     char *file = model_file(v);
     nccl_stand_in(NCCL_WORKS);
-    struct request_set *two = learn(v, file, "cuda", RANKS);
+    struct request_set *two = learn(v, file, DEVICE_CUDA, RANKS);
     ck_assert_int_gt(nccl_stand_in_meetings(), 100);
-    if (v->float32) {
-        struct request_set *one = learn(v, file, "cpu", 1);
+    if (v->act == COMPUTE_FLOAT32) {
+        struct request_set *one = learn(v, file, DEVICE_CPU, 1);
         check_same_tokens(one, two);
         drop(one);
     }

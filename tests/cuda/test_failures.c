@@ -2,7 +2,7 @@
  * late, for good and once, with one step in flight and with two, sampling on the device and on the
  * host, in graphs and without, with chunks, choices, preemptions and swapping under way. Every
  * request ends, once; the failure is told once, with the call; nothing is taken any more; nothing
- * is left behind. */
+ * is left. */
 #include <check.h>
 #include <emu_failure.h>
 #include <emu_memory.h>
@@ -14,7 +14,7 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-enum { LENGTH = 48, BLOCK = 4, N_BLOCKS = 14, N_REQUESTS = 5, MOST_PROMPT = 30 };
+enum { LENGTH = 48, BLOCK = 4, N_BLOCKS = 14, N_REQUESTS = 5, MAX_PROMPT = 30 };
 
 static char *file;
 
@@ -43,7 +43,7 @@ static void drop_file(void) {
 
 struct request_seen {
     struct generation generation;
-    int32_t prompt[MOST_PROMPT];
+    int32_t prompt[MAX_PROMPT];
     int n_events_last, n_ended, n_errors;
 };
 
@@ -84,7 +84,7 @@ static void on_failure(void *arg, const struct err *err) {
 static void ask(struct request_seen *seen, int i) {
     struct generation *g = &seen->generation;
     const int lengths[N_REQUESTS] = {30, 3, 9, 17, 5};
-    for (int p = 0; p < MOST_PROMPT; p++) seen->prompt[p] = 10 + (i * 31 + p * 7) % 240;
+    for (int p = 0; p < MAX_PROMPT; p++) seen->prompt[p] = 10 + (i * 31 + p * 7) % 240;
     g->prompt = seen->prompt;
     g->n_prompt = lengths[i];
     g->n = i == 2 ? 3 : 1;
@@ -102,9 +102,9 @@ static void begin(struct world *world, int in_flight, bool host_samples, bool ea
     const struct kv_config kv = {.L = 1, .G = 1, .D = 16, .block_size = BLOCK, .dtype = DTYPE_F16};
     struct engine_config config = {.model = file,
                                    .threads = 1,
-                                   .device = "cuda",
-                                   .dtype = "float16",
-                                   .kv_dtype = "float16",
+                                   .device = DEVICE_CUDA,
+                                   .dtype = COMPUTE_FLOAT16,
+                                   .kv_dtype = KV_DTYPE_FLOAT16,
                                    .max_model_len = LENGTH,
                                    .max_num_seqs = 6,
                                    .max_num_batched_tokens = 16,
@@ -290,7 +290,7 @@ END_TEST
 START_TEST(a_start_on_a_broken_device_is_refused) {
     const struct engine_config config = {.model = file,
                                          .threads = 1,
-                                         .device = "cuda",
+                                         .device = DEVICE_CUDA,
                                          .max_num_seqs = 2,
                                          .max_num_batched_tokens = 8,
                                          .block_size = BLOCK};

@@ -77,16 +77,16 @@ END_TEST
 
 /* ---- the same bits -------------------------------------------------------------------------- */
 
-enum { MOST_ROWS = 137 };
+enum { MAX_ROWS = 137 };
 
 /* Rows first .. first + M alone have the bytes that they have among all. */
 static void check_same(const struct gemm_weights *w, const floats &x, int first, int M,
                        const std::vector<uint8_t> &all) {
-    auto K = (size_t)w->K, row = all.size() / MOST_ROWS;
+    auto K = (size_t)w->K, row = all.size() / MAX_ROWS;
     floats part(x.begin() + first * w->K, x.begin() + (long)((size_t)(first + M) * K));
     auto bytes = product(w, buffer(packed(w->act, part)), M);
     ck_assert_msg(memcmp(bytes.data(), &all[(size_t)first * row], bytes.size()) == 0,
-                  "rows %d to %d have other bytes than among %d", first, first + M, MOST_ROWS);
+                  "rows %d to %d have other bytes than among %d", first, first + M, MAX_ROWS);
 }
 
 START_TEST(a_row_has_the_same_bits_in_any_batch) {
@@ -95,9 +95,9 @@ START_TEST(a_row_has_the_same_bits_in_any_batch) {
         if (act == DTYPE_F32 && _i > 0) continue; /* one format in float32 */
         int N = 37, K = whole(k, 333);
         matrix_on_device w(k, act, make_rows(k, N, K, 3));
-        floats x = make_x(act, MOST_ROWS, K);
-        auto all = product(&w.w, buffer(packed(act, x)), MOST_ROWS);
-        ck_assert_msg(product(&w.w, buffer(packed(act, x)), MOST_ROWS) == all, "launched twice");
+        floats x = make_x(act, MAX_ROWS, K);
+        auto all = product(&w.w, buffer(packed(act, x)), MAX_ROWS);
+        ck_assert_msg(product(&w.w, buffer(packed(act, x)), MAX_ROWS) == all, "launched twice");
         for (int M : {1, 2, 3, 8, 9, 16, 17, 33, 64}) check_same(&w.w, x, 0, M, all);
         check_same(&w.w, x, 20, 100, all);
         check_same(&w.w, x, 136, 1, all);
@@ -145,22 +145,36 @@ END_TEST
 /* ---- epilogues, packing --------------------------------------------------------------------- */
 
 struct ending {
-    bool gated, bias, residual, float_out;
+    bool gated, bias, residual, float_out, activate;
+    enum activation activation;
+    float scale, cap;
 };
 
-/* What the epilogue makes of sums; sizes grow by what is added. */
+static double activated_exactly(enum activation kind, double x) {
+    if (kind == ACTIVATION_SILU) return x / (1 + exp(-x));
+    if (kind == ACTIVATION_RELU) return x > 0 ? x : 0;
+    if (kind == ACTIVATION_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+/* What the epilogue makes of sums; sizes grow by what is added. An activation's slope is at most
+ * 1.13. */
 static void end_exactly(const ending &e, reference *r, const reference *up, const floats &bias,
                         const floats &residual, int N) {
     for (size_t i = 0; i < r->sum.size(); i++) {
         size_t n = i % (size_t)N;
         double value = r->sum[i] + (e.bias ? (double)bias[n] : 0);
+        if (e.gated || e.activate) value = activated_exactly(e.activation, value);
+        if (e.activate) r->size[i] = 1.13 * r->size[i] + 1;
         if (e.gated) {
+            const double gate = value;
             double other = up->sum[i] + (e.bias ? (double)bias[(size_t)N + n] : 0);
-            double gate = value / (1 + exp(-value));
             r->size[i] =
                 (r->size[i] + 1) * (fabs(other) + 1) + (up->size[i] + 1) * (fabs(gate) + 1);
             value = gate * other;
         }
+        value *= (double)e.scale;
+        if (e.cap != 0) value = (double)e.cap * tanh(value / (double)e.cap);
         r->size[i] += 1;
         r->sum[i] = value + (e.residual ? (double)residual[i] : 0);
     }
@@ -174,7 +188,13 @@ static void check_ending(const kind &k, enum dtype act, const ending &e, int M, 
     floats residual = rounded(act, random_vector(&state, (size_t)(M * N)));
     buffer on_device(packed(act, x)), biases(bias), residuals(packed(act, residual));
     struct gemm_epilogue end = {e.bias ? biases.as<float>() : nullptr,
-                                e.residual ? residuals.data : nullptr, e.float_out};
+                                e.residual ? residuals.data : nullptr,
+                                e.float_out,
+                                e.bias ? biases.as<float>() + N : nullptr,
+                                e.activate,
+                                e.activation,
+                                e.scale,
+                                e.cap};
     enum dtype out = e.float_out ? DTYPE_F32 : act;
     const struct gemm_job job = {&w.w, nullptr, &end, e.gated ? &gated.w : nullptr};
     floats got = unpacked(out, multiplied(&job, on_device, nullptr, M));
@@ -185,21 +205,44 @@ static void check_ending(const kind &k, enum dtype act, const ending &e, int M, 
     reference up = multiply_exactly(x, weights(b), M, N, K);
     end_exactly(e, &want, &up, bias, residual, N);
     check_products(got, want.sum, want.size, out, 2,
-                   text("%s, activations %d, %d rows, ending %d%d%d%d", k.name, act, M, e.gated,
-                        e.bias, e.residual, e.float_out));
+                   text("%s, activations %d, %d rows, ending %d%d%d%d%d, activation %d, cap %g",
+                        k.name, act, M, e.gated, e.bias, e.residual, e.float_out, e.activate,
+                        e.activation, (double)e.cap));
+}
+
+/* The kernel for few rows and both shapes of that for many, of a format. */
+static void check_endings(const ending &e, int *turn) {
+    const int K = 96, N = *turn % 2 ? 21 : 39;
+    for (enum dtype act : activation_types)
+        for (int M : {5, 40, 70}) {
+            const kind &k = kinds[(*turn)++ % N_FORMATS];
+            if (e.gated && act == DTYPE_F32) continue; /* no pair */
+            check_ending(k, act, e, M, N, whole(k, K));
+        }
 }
 
 START_TEST(epilogues_are_right) {
     for (int bits = 1; bits < 16; bits++) {
-        ending e = {bits & 1 ? true : false, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
-        int K = 96, N = bits % 2 ? 21 : 39, turn = bits;
-        for (enum dtype act : activation_types)
-            for (int M : {5, 40, 70}) {
-                const kind &k = kinds[turn++ % N_FORMATS];
-                if (e.gated && act == DTYPE_F32) continue; /* no pair */
-                check_ending(k, act, e, M, N, whole(k, K));
-            }
+        int turn = bits;
+        check_endings({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, false,
+                       ACTIVATION_SILU, 1, 0},
+                      &turn);
     }
+}
+END_TEST
+
+START_TEST(activations_are_right) {
+    int turn = _i;
+    for (bool gated : {true, false})
+        check_endings({gated, turn % 2 == 0, false, false, !gated, (enum activation)_i, 1, 0},
+                      &turn);
+}
+END_TEST
+
+START_TEST(scales_and_caps_are_right) {
+    int turn = 0;
+    for (float cap : {0.0f, 2.5f})
+        check_endings({false, true, false, true, false, ACTIVATION_SILU, 0.375f, cap}, &turn);
 }
 END_TEST
 
@@ -323,10 +366,12 @@ static void check_oracle(const kind &k, int M, int N, int K) {
     struct matrix *matrix;
     struct err err;
     ck_assert_int_eq(
-        cpu->ops->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), MATRIX_FLOAT32, &err), 0);
+        cpu->memory->matrix_new(cpu, &matrix, k.type, N, K, r.bytes.data(), MATRIX_FLOAT32, &err),
+        0);
     float *y = want.data();
-    cpu->ops->matmul(cpu, &y, x.data(), nullptr, &matrix, 1, M);
-    cpu->ops->matrix_free(cpu, matrix);
+    const struct linear linear = {matrix, nullptr};
+    cpu->compute->matmul(cpu, &y, x.data(), nullptr, &linear, 1, M);
+    cpu->memory->matrix_free(cpu, matrix);
     backend_close(cpu);
     assert_same_floats(got.data(), want.data(), want.size(), k.name);
 }
@@ -348,6 +393,8 @@ int main() {
     tcase_add_loop_test(bits, a_row_has_the_same_bits_in_any_batch, 0, N_FORMATS);
     tcase_add_loop_test(bits, a_nan_stays_in_its_row, 0, 4);
     tcase_add_test(endings, epilogues_are_right);
+    tcase_add_loop_test(endings, activations_are_right, 0, ACTIVATION_RELU + 1);
+    tcase_add_test(endings, scales_and_caps_are_right);
     tcase_add_test(endings, a_residual_may_be_the_output);
     tcase_add_test(products, products_may_share_a_launch);
     tcase_add_test(products, shared_launches_bear_other_ranges);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cublas.cuh"
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/runtime/cublas.cuh"
 #include "tests/cuda/support.h"
 
 /* ---- the stand-in --------------------------------------------------------------------------- */
@@ -92,6 +92,7 @@ static void check(enum dtype act, int M, int K, bool asked, bool float_out,
     uint64_t state = 4;
     buffer rows(random_vector(&state, (size_t)(N * K)));
     buffer x(packed(act, random_vector(&state, (size_t)(M * K))));
+    buffer bias(random_vector(&state, (size_t)N));
     floats y[2];
     for (int turn = 0; turn < 2; turn++) {
         struct gemm_source source = {};
@@ -103,7 +104,11 @@ static void check(enum dtype act, int M, int K, bool asked, bool float_out,
         if (turn == 0) ck_assert_int_eq(w.format, format);
         gemm_place(&w, memory.data);
         gemm_pack(&w, &source, 0, N, test_stream());
-        struct gemm_epilogue end = {nullptr, nullptr, float_out};
+        struct gemm_epilogue end = {bias.as<float>(), nullptr, float_out};
+        end.activate = !float_out;
+        end.activation = ACTIVATION_GELU_TANH;
+        end.scale = float_out ? 0.5f : 1;
+        end.cap = float_out ? 7 : 0;
         enum dtype out = float_out ? DTYPE_F32 : act;
         buffer on_device((size_t)(M * N) * (out == DTYPE_F32 ? 4 : 2));
         gemm(&w, on_device.data, x.data, M, &end, test_stream());
@@ -165,17 +170,17 @@ END_TEST
 
 enum { B_K = 128, B_F = 48, B_ROWS = 40 };
 
-static enum status open_backend_of(struct backend **b, enum dtype act, bool free_order,
-                                   struct err *err) {
+static enum status open_backend_of(struct backend **b, enum dtype act,
+                                   bool allow_batch_variant_gemm, struct err *err) {
     struct backend_config config = {1, nullptr, B_ROWS, B_K, act, 1, B_ROWS, 1};
-    config.free_order = free_order;
+    config.allow_batch_variant_gemm = allow_batch_variant_gemm;
     return backend_cuda_open(b, &config, err);
 }
 
 /* x after a gated MLP and a product that is added, all of matrices of one type. */
 static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M) {
     struct err err;
-    const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_AS_FILED;
+    const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_NATIVE;
     uint64_t state = 8;
     const int N[] = {B_F, B_F, B_K, B_K}, K[] = {B_K, B_K, B_F, B_K};
     struct matrix *w[4];
@@ -184,37 +189,41 @@ static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M)
         const enum dtype kept = K[i] % dtype_block_elements(type) ? DTYPE_F32 : type;
         const floats plain = random_vector(&state, (size_t)(N[i] * K[i]));
         const void *from = kept == type ? rows : plain.data();
-        ck_assert_int_eq(b->ops->matrix_new(b, &w[i], kept, N[i], K[i], from, form, &err),
+        ck_assert_int_eq(b->memory->matrix_new(b, &w[i], kept, N[i], K[i], from, form, &err),
                          STATUS_OK);
         free(rows);
     }
     floats gains(B_K, 0.5f);
     const auto x = packed(
         act, rounded(DTYPE_BF16, rounded(DTYPE_F16, random_vector(&state, (size_t)(M * B_K)))));
-    float *gain = static_cast<float *>(b->ops->buffer_new(b, B_K * 4));
-    float *rows = static_cast<float *>(b->ops->buffer_new(b, x.size()));
-    b->ops->upload(b, gain, gains.data(), B_K * 4);
-    b->ops->upload(b, rows, x.data(), x.size());
-    const struct norm norm = {gain, 1e-5f};
+    float *gain = static_cast<float *>(b->memory->buffer_new(b, B_K * 4));
+    float *rows = static_cast<float *>(b->memory->buffer_new(b, x.size()));
+    b->memory->upload(b, gain, gains.data(), B_K * 4);
+    b->memory->upload(b, rows, x.data(), x.size());
+    const struct norm norm = {NORM_RMS, gain, nullptr, 1e-5f};
+    const struct mlp mlp = {ACTIVATION_SILU, {w[0], nullptr}, {w[1], nullptr}, {w[2], nullptr}};
+    const struct linear last = {w[3], nullptr};
     products = 0;
-    b->ops->gated_mlp(b, rows, rows, &norm, w[0], w[1], w[2], M);
-    float *other = static_cast<float *>(b->ops->buffer_new(b, x.size()));
-    b->ops->matmul(b, &other, rows, &norm, &w[3], 1, M);
-    b->ops->matmul_add(b, rows, other, w[3], M);
+    b->compute->mlp(b, rows, rows, &norm, &mlp, M);
+    float *other = static_cast<float *>(b->memory->buffer_new(b, x.size()));
+    b->compute->matmul(b, &other, rows, &norm, &last, 1, M);
+    b->compute->matmul_add(b, rows, other, &last, M);
     std::vector<uint8_t> got(x.size());
-    b->ops->download(b, got.data(), rows, got.size());
-    for (struct matrix *one : w) b->ops->matrix_free(b, one);
-    b->ops->buffer_free(b, gain, B_K * 4);
-    b->ops->buffer_free(b, rows, x.size());
-    b->ops->buffer_free(b, other, x.size());
+    b->memory->download(b, got.data(), rows, got.size());
+    for (struct matrix *one : w) b->memory->matrix_free(b, one);
+    b->memory->buffer_free(b, gain, B_K * 4);
+    b->memory->buffer_free(b, rows, x.size());
+    b->memory->buffer_free(b, other, x.size());
     backend_close(b);
     return unpacked(act, got);
 }
 
-static floats run_cuda(bool free_order, enum dtype act, enum dtype type, int M, int *by_library) {
+static floats run_cuda(bool allow_batch_variant_gemm, enum dtype act, enum dtype type, int M,
+                       int *by_library) {
     struct backend *b;
     struct err err;
-    ck_assert_msg(open_backend_of(&b, act, free_order, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_msg(open_backend_of(&b, act, allow_batch_variant_gemm, &err) == STATUS_OK, "%s",
+                  err.message);
     const floats y = run_ops(b, act, type, M);
     *by_library = products;
     return y;
@@ -264,21 +273,22 @@ START_TEST(a_failure_is_the_device_s) {
     start(false, false);
     expected = nullptr;
     ck_assert_int_eq(open_backend_of(&b, DTYPE_BF16, true, &err), STATUS_OK);
-    float *rows = static_cast<float *>(b->ops->buffer_new(b, B_ROWS * B_K * 2));
+    float *rows = static_cast<float *>(b->memory->buffer_new(b, B_ROWS * B_K * 2));
     struct matrix *w;
     const floats zeros(B_K * B_K, 0.0f);
     ck_assert_int_eq(
-        b->ops->matrix_new(b, &w, DTYPE_F32, B_K, B_K, zeros.data(), MATRIX_AS_FILED, &err),
+        b->memory->matrix_new(b, &w, DTYPE_F32, B_K, B_K, zeros.data(), MATRIX_NATIVE, &err),
         STATUS_OK);
+    const struct linear linear = {w, nullptr};
     fails_at = 2;
     for (int i = 0; i < 4; i++) {
-        ck_assert_int_eq(b->ops->failed(b, &err), i > 1);
-        b->ops->matmul_add(b, rows, rows, w, B_ROWS);
+        ck_assert_int_eq(b->device->failed(b, &err), i > 1);
+        b->compute->matmul_add(b, rows, rows, &linear, B_ROWS);
     }
     ck_assert_ptr_nonnull(strstr(err.message, "The GPU has failed: a product of cuBLAS"));
     ck_assert_int_eq(products, 2);
-    b->ops->matrix_free(b, w);
-    b->ops->buffer_free(b, rows, B_ROWS * B_K * 2);
+    b->memory->matrix_free(b, w);
+    b->memory->buffer_free(b, rows, B_ROWS * B_K * 2);
     backend_close(b);
 }
 END_TEST

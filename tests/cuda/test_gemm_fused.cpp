@@ -3,12 +3,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 #include "tests/cuda/gemm_data.h"
 
 /* Rows that either kernel for many rows multiplies, and that the one for not so many does. */
-enum { MANY_ROWS = 70, SOME_ROWS = 17, MOST_FEW = GEMM_SKINNY_ROWS };
-static const int few[] = {1, 3, 8, 9, MOST_FEW};
+enum { MANY_ROWS = 70, SOME_ROWS = 17, MAX_FEW = GEMM_SKINNY_ROWS };
+static const int few[] = {1, 3, 8, 9, MAX_FEW};
 
 /* Rows first .. first + M of some. */
 static buffer some_rows(enum dtype act, const floats &x, int K, int first, int M) {
@@ -31,7 +31,7 @@ static void check_pair(const kind &k, enum dtype act, int N, int K) {
     const struct gemm_job job = {&gate.w, nullptr, nullptr, &up.w};
     const floats x = make_x(act, MANY_ROWS, K);
     const auto all = multiplied(&job, some_rows(act, x, K, 0, MANY_ROWS), nullptr, MANY_ROWS);
-    for (int M : {1, 8, 9, (int)MOST_FEW, 17, 64})
+    for (int M : {1, 8, 9, (int)MAX_FEW, 17, 64})
         check_part(multiplied(&job, some_rows(act, x, K, 3, M), nullptr, M), all, 3, M,
                    text("a pair of %s, K %d, %d rows", k.name, K, M));
 }
@@ -96,8 +96,8 @@ static floats uneven_x(enum dtype act, int M, int K) {
 static std::vector<uint8_t> normed_apart(const struct gemm_job *job, enum dtype act,
                                          const floats &x, const float *gain, int K) {
     buffer in(packed(act, x)), normed(packed(act, x));
-    rows_norm(act, normed.data, in.data, nullptr, gain, nullptr, SOME_ROWS, K, EPSILON,
-              test_stream());
+    const struct norm norm = {NORM_RMS, gain, nullptr, EPSILON};
+    rows_norm(act, normed.data, in.data, &norm, SOME_ROWS, K, test_stream());
     return multiplied(job, normed, nullptr, SOME_ROWS);
 }
 
@@ -107,10 +107,10 @@ static void check_norm(const kind &k, enum dtype act, int N, int K, bool paired)
     const floats x = uneven_x(act, SOME_ROWS, K);
     uint64_t state = 9;
     buffer gain(random_vector(&state, (size_t)K));
-    const struct norm norm = {gain.as<float>(), EPSILON};
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, EPSILON};
     const auto all = normed_apart(&job, act, x, norm.gain, K);
     for (int M : few) {
-        if (!gemm_takes_norm(&w.w, M)) continue;
+        if (!gemm_takes_norm(&w.w, &norm, M)) continue;
         const int first = SOME_ROWS - M;
         check_part(multiplied(&job, some_rows(act, x, K, first, M), &norm, M), all, first, M,
                    text("a norm before %s, K %d, %d rows", k.name, K, M));
@@ -136,7 +136,7 @@ START_TEST(products_that_are_joined_share_a_norm) {
     const struct gemm_weights *w[] = {&a.w, &b.w, &c.w};
     uint64_t state = 9;
     buffer gain(random_vector(&state, K)), x(packed(act, uneven_x(act, M, K)));
-    const struct norm norm = {gain.as<float>(), EPSILON};
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, EPSILON};
     struct gemm_job jobs[3];
     buffer y((size_t)(M * 4 * N) * 6);
     for (size_t i = 0; i < 3; i++) jobs[i] = {w[i], y.as<uint8_t>() + i * (size_t)(M * 4 * N) * 2};
@@ -156,7 +156,7 @@ START_TEST(a_recorded_norm_keeps_its_memory) {
     uint64_t state = 9;
     buffer gain(random_vector(&state, K)), x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K)));
     buffer y((size_t)(M * N) * 2);
-    const struct norm norm = {gain.as<float>(), EPSILON};
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, EPSILON};
     const struct gemm_job job = {&w.w, y.data};
     const auto want = multiplied(&job, x, &norm, M);
     cudaGraph_t graph;
@@ -179,7 +179,7 @@ START_TEST(a_nan_stays_in_its_row) {
     matrix_on_device w(kinds[2], DTYPE_BF16, make_rows(kinds[2], N, K, 3));
     const struct gemm_job job = {&w.w, nullptr};
     buffer gain(floats(K, 1.0f));
-    const struct norm norm = {gain.as<float>(), EPSILON};
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, EPSILON};
     floats x = make_x(DTYPE_BF16, M, K);
     const auto want = multiplied(&job, buffer(packed(DTYPE_BF16, x)), &norm, M);
     x[2 * K + 5] = NAN;
@@ -195,7 +195,9 @@ START_TEST(a_norm_is_taken_as_far_as_it_fits) {
     auto takes = [](int i, enum dtype act, int K, int M) {
         struct gemm_weights w;
         matrix_on_device::plan(&w, kinds[i], act, 16, K);
-        return gemm_takes_norm(&w, M);
+        const struct norm rms = {NORM_RMS}, layer = {NORM_LAYER};
+        ck_assert(!gemm_takes_norm(&w, &layer, M)); /* its kernel's alone */
+        return gemm_takes_norm(&w, &rms, M);
     };
     for (int i : {2, 3, 5, 8}) {
         ck_assert(takes(i, DTYPE_BF16, 2048, 16) && !takes(i, DTYPE_BF16, 2048, 17));

@@ -1,7 +1,7 @@
 /* Steps as graphs replay them: that nothing but a step's own numbers depends on it, that what is
  * there without being the step's has no effect, and which graphs are made, used and dropped. */
 #include "kernels/cuda/graph.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/step.cuh"
 
 #include <string.h>
@@ -13,7 +13,7 @@ extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-enum { MOST_ROWS = 24, MOST_SEQS = 16, CONTEXT = 6000, H = 4, G = 2, D = 16, B = 16 };
+enum { MAX_ROWS = 24, MAX_SEQS = 16, CONTEXT = 6000, H = 4, G = 2, D = 16, B = 16 };
 
 struct decode_step {
     std::vector<int32_t> token, position, slot, row_start, table, logit_row;
@@ -45,21 +45,21 @@ static void draw(decode_step *d, int n, int last, int stride, uint64_t *state) {
 }
 
 struct world {
-    struct attention_work work;
+    struct attention_workspace work;
     struct step_memory memory;
     world() {
-        const struct step_limits limits = {MOST_ROWS, MOST_SEQS, CONTEXT, H};
+        const struct step_limits limits = {MAX_ROWS, MAX_SEQS, CONTEXT, H};
         const struct kv_config kv = {1, G, D, 6000, B, DTYPE_BF16};
         struct err err;
         early_grids_find();
-        ck_assert_int_eq(attention_work_new(&work, DTYPE_BF16, &limits, &kv, &err), STATUS_OK);
+        ck_assert_int_eq(attention_workspace_new(&work, DTYPE_BF16, &limits, &kv, &err), STATUS_OK);
         ck_assert_int_eq(step_memory_open(&memory, &err), STATUS_OK);
         ck_assert_int_eq(step_memory_reserve(&memory, &work, B, test_stream(), &err), STATUS_OK);
     }
     ~world() {
         finish();
         step_memory_close(&memory);
-        attention_work_free(&work);
+        attention_workspace_free(&work);
     }
     void upload(const decode_step &d, int rows) {
         step_upload(&memory, &d.step, rows, &work, B, test_stream());
@@ -89,12 +89,12 @@ START_TEST(arguments_depend_on_bucket_and_class_alone) {
         draw(&first, 8, last, CONTEXT / B, &state);
         w.upload(first, 8);
         const struct device_step at = w.memory.at;
-        const struct attention_item *items = w.work.items;
+        const struct attention_item *items = w.work.items[0];
         for (const int n : {5, 6, 7, 8, 8}) {
             draw(&other, n, last, 1 + last / B + n, &state);
             w.upload(other, 8);
-            if (last <= 1000) ck_assert_int_eq(w.work.plan.n_items, 8);
-            ck_assert_ptr_eq(w.work.items, items);
+            if (last <= 1000) ck_assert_int_eq(w.work.plan[0].n_items, 8);
+            ck_assert_ptr_eq(w.work.items[0], items);
             if (last <= 1000) ck_assert(same_places(w.memory.at, at));
         }
     }
@@ -105,14 +105,14 @@ END_TEST
 static int check_class(world *w, const decode_step &d) {
     const int rows = d.step.M;
     w->upload(d, 0);
-    const int wanted = w->work.plan.n_items;
+    const int wanted = w->work.plan[0].n_items;
     w->upload(d, rows);
-    const int room = w->work.plan.n_items;
-    ck_assert(room >= wanted && room <= w->work.most_items);
-    ck_assert(room == rows || room < 2 * wanted || room == w->work.most_items);
-    ck_assert(room % rows == 0 || room == w->work.most_items);
+    const int room = w->work.plan[0].n_items;
+    ck_assert(room >= wanted && room <= w->work.max_items);
+    ck_assert(room == rows || room < 2 * wanted || room == w->work.max_items);
+    ck_assert(room % rows == 0 || room == w->work.max_items);
     const auto items =
-        numbers((const int32_t *)w->work.items, room * (int)sizeof *w->work.items / 4);
+        numbers((const int32_t *)w->work.items[0], room * (int)sizeof(struct attention_item) / 4);
     for (int i = 0; i < room; i++) {
         struct attention_item item;
         memcpy(&item, items.data() + (size_t)i * sizeof item / 4, sizeof item);
@@ -131,7 +131,7 @@ START_TEST(classes_hold_their_plans) {
             check_class(&w, d);
         }
     for (int32_t &position : d.position) position = CONTEXT - 1;
-    ck_assert_int_eq(check_class(&w, d), w.work.most_items); /* the class would have more */
+    ck_assert_int_eq(check_class(&w, d), w.work.max_items); /* the class would have more */
 }
 END_TEST
 
@@ -161,9 +161,10 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
 
 /* Items name their rows' lines as the rows do. */
 static void check_items(const world &w, int rows) {
-    const int n = w.work.plan.n_items;
+    const int n = w.work.plan[0].n_items;
     const auto line = numbers(w.memory.at.line, rows);
-    const auto words = numbers((const int32_t *)w.work.items, n * (int)sizeof *w.work.items / 4);
+    const auto words =
+        numbers((const int32_t *)w.work.items[0], n * (int)sizeof *w.work.items[0] / 4);
     for (int i = 0; i < n; i++) {
         struct attention_item item;
         memcpy(&item, words.data() + (size_t)i * sizeof item / 4, sizeof item);
@@ -171,7 +172,7 @@ static void check_items(const world &w, int rows) {
     }
 }
 
-START_TEST(a_step_is_there_and_padding_is_nobody_s) {
+START_TEST(a_step_is_there_and_padding_writes_nothing) {
     world w;
     uint64_t state = 3;
     const int sizes[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 8}, {8, 8}, {9, 16}, {16, 16}, {11, 0}};
@@ -185,7 +186,7 @@ START_TEST(a_step_is_there_and_padding_is_nobody_s) {
 }
 END_TEST
 
-/* Two steps are laid out while the stream has not come to the first. */
+/* Two steps are laid out before the stream has reached the first. */
 START_TEST(two_steps_may_wait_for_the_stream) {
     world w;
     uint64_t state = 4;
@@ -246,7 +247,7 @@ struct counted {
 };
 
 static void run(struct graphs *graphs, counted *c, int rows, int items, int calls) {
-    const struct graph_key key = {rows, items, nullptr, nullptr};
+    const struct graph_key key = {rows, {items}, nullptr, nullptr};
     const int before = c->calls, done = c->done();
     graphs_run(graphs, &key, test_stream(), counted::queue, c);
     ck_assert_msg(c->calls - before == calls, "%d rows, %d items: called %d times", rows, items,
@@ -264,7 +265,7 @@ START_TEST(a_graph_is_recorded_the_second_time) {
         for (int i = 0; i < 3; i++) run(&graphs, &c, 4, items, 0);
     }
     run(&graphs, &c, 4, 4, 0);
-    graphs_drop(&graphs);
+    graphs_clear(&graphs);
     run(&graphs, &c, 4, 4, 1);
     graphs_close(&graphs);
 }
@@ -321,7 +322,7 @@ START_TEST(a_refusal_ends_recording) {
     run(&graphs, &c, 2, 1, 1);
     run(&graphs, &c, 2, 1, 2); /* once to be recorded */
     ck_assert(graphs.failed);
-    run(&graphs, &c, 2, 1, 1); /* nobody tries again */
+    run(&graphs, &c, 2, 1, 1); /* no second attempt */
     unsetenv("CUDA_EMU_FAIL");
     run(&graphs, &c, 1, 1, 0);
     graphs_close(&graphs);
@@ -335,30 +336,30 @@ struct backend_world {
     struct kv_cache *cache;
     int calls = 0;
     backend_world() {
-        struct backend_config config = {1, nullptr, MOST_SEQS, 16, DTYPE_BF16};
-        config.max_seqs = config.graph_rows = MOST_SEQS;
+        struct backend_config config = {1, nullptr, MAX_SEQS, 16, DTYPE_BF16};
+        config.max_seqs = config.graph_rows = MAX_SEQS;
         config.max_context = CONTEXT;
         config.heads = H;
         const struct kv_config kv = {1, G, D, 6000, B, DTYPE_BF16};
         struct err err;
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
-        ck_assert_msg(b->ops->kv_new(b, &cache, &kv, &err) == STATUS_OK, "%s", err.message);
+        ck_assert_msg(b->cache->kv_new(b, &cache, &kv, &err) == STATUS_OK, "%s", err.message);
     }
     ~backend_world() {
-        b->ops->kv_free(b, cache);
+        b->cache->kv_free(b, cache);
         backend_close(b);
     }
     static void pass(void *arg, const struct step *step) {
         auto *w = static_cast<backend_world *>(arg);
         w->calls++;
-        w->b->ops->step_begin(w->b, step, w->cache);
+        w->b->compute->step_begin(w->b, step, w->cache);
     }
     /* Runs steps of so many rows up to a position, and returns how often the pass was queued. */
     int run(int rows, int last, uint64_t *state) {
         decode_step d;
         draw(&d, rows, last, CONTEXT / B, state);
         const int before = calls;
-        b->ops->run(b, &d.step, cache, pass, this);
+        b->compute->run(b, &d.step, cache, pass, this);
         return calls - before;
     }
 };
@@ -379,7 +380,7 @@ int main(void) {
     tcase_set_timeout(steps, 120);
     tcase_add_test(steps, arguments_depend_on_bucket_and_class_alone);
     tcase_add_test(steps, classes_hold_their_plans);
-    tcase_add_test(steps, a_step_is_there_and_padding_is_nobody_s);
+    tcase_add_test(steps, a_step_is_there_and_padding_writes_nothing);
     tcase_add_test(steps, two_steps_may_wait_for_the_stream);
     suite_add_tcase(suite, steps);
     tcase_add_test(kept, buckets);

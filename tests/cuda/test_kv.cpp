@@ -1,7 +1,7 @@
 /* Blocks of the cache: copied, gathered and scattered; sizes that a cache cannot have. */
 #include <string.h>
 
-#include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/attention/kv.cuh"
 #include "tests/cuda/support.h"
 
 enum { L = 3, BLOCKS = 7 };

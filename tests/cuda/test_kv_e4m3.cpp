@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/heads.cuh"
-#include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/attention/kv_layout.cuh"
+#include "kernels/cuda/attention/rope.cuh"
 #include "tests/cuda/support.h"
 
 enum { G = 3, D = 40, TOKENS = 23, N_BLOCKS = 30 };
@@ -38,12 +38,12 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
         };
         buffer step_k(rows(k)), step_v(rows(v));
         buffer step_slot(std::vector<int32_t>(slot.begin() + from, slot.begin() + to));
-        struct heads_args args = {};
+        struct rope_args args = {};
         args.k = {step_k.data, G, nullptr, nullptr};
         args.v = {step_v.data, G, nullptr, nullptr};
         args.M = to - from, args.D = D;
         args.cache = &cache, args.slot = step_slot.as<int32_t>();
-        heads_prepare(act, &args, test_stream());
+        rope_prepare(act, &args, test_stream());
         finish();
         from = to;
     }

@@ -9,19 +9,21 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-enum { MOST_IN_DECODE = 6, MOST_ROWS = 40, BLOCK_SIZE = 4 };
+enum { MAX_IN_DECODE = 6, MAX_ROWS = 40, BLOCK_SIZE = 4 };
 
 struct variety {
     enum dtype dtype;
     int K, F;
-    const char *dtype_name, *kv, *quantization;
+    enum compute_dtype compute;
+    enum kv_dtype kv;
+    enum quantization quantization;
 };
 static const struct variety varieties[] = {
-    {DTYPE_BF16, 64, 96, "bfloat16", "bfloat16", NULL},
-    {DTYPE_F16, 64, 96, "float16", "fp8", NULL},
-    {DTYPE_Q8_0, 64, 96, "bfloat16", "float16", NULL},
-    {DTYPE_Q4_1, 64, 96, "float16", "fp8_e4m3", NULL},
-    {DTYPE_BF16, 64, 96, "bfloat16", "fp8", "fp8"},
+    {DTYPE_BF16, 64, 96, COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16, QUANTIZATION_NONE},
+    {DTYPE_F16, 64, 96, COMPUTE_FLOAT16, KV_DTYPE_FP8, QUANTIZATION_NONE},
+    {DTYPE_Q8_0, 64, 96, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16, QUANTIZATION_NONE},
+    {DTYPE_Q4_1, 64, 96, COMPUTE_FLOAT16, KV_DTYPE_FP8, QUANTIZATION_NONE},
+    {DTYPE_BF16, 64, 96, COMPUTE_BFLOAT16, KV_DTYPE_FP8, QUANTIZATION_FP8},
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
@@ -39,14 +41,14 @@ static struct engine *open_layers(const struct variety *v, int L) {
     char *file = tiny_model_temporary(&tiny);
     const struct engine_config config = {.model = file,
                                          .threads = 1,
-                                         .dtype = v->dtype_name,
+                                         .dtype = v->compute,
                                          .quantization = v->quantization,
                                          .kv_dtype = v->kv,
-                                         .max_num_seqs = MOST_ROWS,
-                                         .max_num_batched_tokens = MOST_ROWS,
+                                         .max_num_seqs = MAX_ROWS,
+                                         .max_num_batched_tokens = MAX_ROWS,
                                          .block_size = BLOCK_SIZE,
                                          .kv_memory = 1 << 20,
-                                         .device = "cuda"};
+                                         .device = DEVICE_CUDA};
     struct engine *engine;
     struct err err;
     ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
@@ -57,7 +59,7 @@ static struct engine *open_layers(const struct variety *v, int L) {
 
 /* A row of each of M sequences, at the beginning of a block of its own. */
 static void run_decode(struct engine *engine, int M) {
-    int32_t token[MOST_ROWS], position[MOST_ROWS], slot[MOST_ROWS], number[MOST_ROWS + 1];
+    int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], number[MAX_ROWS + 1];
     for (int m = 0; m < M; m++) {
         token[m] = TINY_BYTE + m;
         position[m] = 0;
@@ -75,7 +77,7 @@ static void run_decode(struct engine *engine, int M) {
                               .R = M,
                               .logit_row = number};
     engine_submit(engine, &step);
-    engine_wait(engine);
+    ck_assert_ptr_nonnull(engine_read_logits(engine));
 }
 
 /* Kernels of a decode step of M rows. */
@@ -91,14 +93,14 @@ static unsigned long kernels(const struct variety *v, int L, int M) {
 START_TEST(a_layer_is_six_kernels) {
     const struct variety *v = &varieties[_i];
     for (int M = 1; M <= 16; M += 5)
-        ck_assert_uint_eq(kernels(v, 3, M) - kernels(v, 1, M), 2 * MOST_IN_DECODE);
+        ck_assert_uint_eq(kernels(v, 3, M) - kernels(v, 1, M), 2 * MAX_IN_DECODE);
 }
 END_TEST
 
 /* Where the norms are kernels of their own. */
 START_TEST(of_many_rows_it_is_eight) {
     ck_assert_uint_eq(kernels(&varieties[0], 3, 33) - kernels(&varieties[0], 1, 33),
-                      2 * (MOST_IN_DECODE + 2));
+                      2 * (MAX_IN_DECODE + 2));
 }
 END_TEST
 

@@ -5,7 +5,7 @@
 
 #include "tests/cuda/support.h"
 
-enum { K = 256, MOST_ROWS = 70, N_MATRICES = 4 };
+enum { K = 256, MAX_ROWS = 70, N_MATRICES = 4 };
 static const int outputs[N_MATRICES] = {16, 37, 5, 130};
 
 /* A backend, and matrices of which the first and third are of one type. */
@@ -15,7 +15,7 @@ struct world {
     struct matrix *w[N_MATRICES];
     floats weights[N_MATRICES];
     world(enum dtype act_, int first) : act(act_) {
-        const struct backend_config config = {1, nullptr, MOST_ROWS, K, act, 1, MOST_ROWS, 1};
+        const struct backend_config config = {1, nullptr, MAX_ROWS, K, act, 1, MAX_ROWS, 1};
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
         for (int i = 0; i < N_MATRICES; i++)
@@ -25,18 +25,18 @@ struct world {
         const size_t n = (size_t)(outputs[i] * K);
         uint64_t state = 11 + (uint64_t)type + (uint64_t)i;
         void *rows = random_weights(&state, type, n);
-        const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_AS_FILED;
+        const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_NATIVE;
         struct err err = {};
-        ck_assert_msg(b->ops->matrix_new(b, &w[i], type, outputs[i], K, rows, form, &err) ==
+        ck_assert_msg(b->memory->matrix_new(b, &w[i], type, outputs[i], K, rows, form, &err) ==
                           STATUS_OK,
                       "%s", err.message);
         weights[i].resize(n);
         dequantise(type, rows, weights[i].data(), n);
         free(rows);
-        ck_assert_uint_ge(b->ops->matrix_bytes(w[i]), n / 2);
+        ck_assert_uint_ge(b->memory->matrix_bytes(w[i]), n / 2);
     }
     ~world() {
-        for (struct matrix *one : w) b->ops->matrix_free(b, one);
+        for (struct matrix *one : w) b->memory->matrix_free(b, one);
         backend_close(b);
     }
     world(const world &) = delete;
@@ -52,15 +52,15 @@ struct rows_of {
     size_t bytes;
     float *data;
     rows_of(struct backend *b_, size_t bytes_)
-        : b(b_), bytes(bytes_), data(static_cast<float *>(b->ops->buffer_new(b, bytes))) {}
+        : b(b_), bytes(bytes_), data(static_cast<float *>(b->memory->buffer_new(b, bytes))) {}
     ~rows_of() {
-        b->ops->buffer_free(b, data, bytes);
+        b->memory->buffer_free(b, data, bytes);
     }
     rows_of(const rows_of &) = delete;
     rows_of &operator=(const rows_of &) = delete;
     floats read(enum dtype type) const {
         std::vector<uint8_t> host(bytes);
-        b->ops->download(b, host.data(), data, bytes);
+        b->memory->download(b, host.data(), data, bytes);
         return unpacked(type, host);
     }
 };
@@ -95,21 +95,24 @@ static void check_products(const world &on, int M) {
     const floats x = make_x(M);
     const auto in = packed(on.act, x);
     rows_of device_x(b, in.size());
-    b->ops->upload(b, device_x.data, in.data(), in.size());
+    b->memory->upload(b, device_x.data, in.data(), in.size());
     std::vector<rows_of *> y;
     float *to[N_MATRICES];
     for (int i = 0; i < N_MATRICES; i++) {
         y.push_back(new rows_of(b, (size_t)(M * outputs[i]) * on.width(on.act)));
         to[i] = y.back()->data;
     }
-    b->ops->matmul(b, to, device_x.data, nullptr, on.w, N_MATRICES, M);
+    struct linear linear[N_MATRICES];
+    for (int i = 0; i < N_MATRICES; i++) linear[i] = {on.w[i], nullptr};
+    b->compute->matmul(b, to, device_x.data, nullptr, linear, N_MATRICES, M);
     for (int i = 0; i < N_MATRICES; i++) {
         check(y[(size_t)i]->read(on.act), x, on.weights[i], M, outputs[i], rounding_of(on.act),
               text("matrix %d of %d rows, activations %s", i, M, dtype_name(on.act)));
         delete y[(size_t)i];
     }
     rows_of logits(b, (size_t)(M * outputs[1]) * sizeof(float));
-    b->ops->logits(b, logits.data, device_x.data, nullptr, on.w[1], M);
+    const struct lm_head head = {linear[1], 1, 0};
+    b->compute->logits(b, logits.data, device_x.data, nullptr, &head, M);
     check(logits.read(DTYPE_F32), x, on.weights[1], M, outputs[1], rounding_of(on.act),
           text("logits of %d rows, activations %s", M, dtype_name(on.act)));
 }
@@ -117,7 +120,7 @@ static void check_products(const world &on, int M) {
 START_TEST(every_type_is_served) {
     for (enum dtype act : activation_types) {
         world on(act, _i);
-        for (int M : {1, 5, 12, 33, (int)MOST_ROWS})
+        for (int M : {1, 5, 12, 33, (int)MAX_ROWS})
             if (M != 33 || act != DTYPE_F32) check_products(on, M);
     }
 }

@@ -2,7 +2,7 @@
  * however odd its end is. */
 #include <string.h>
 
-#include "kernels/cuda/random.cuh"
+#include "kernels/cuda/gemm/matrix.cuh"
 #include "tests/cuda/support.h"
 
 static void compare(enum dtype type, int N, int K, size_t first_row) {

@@ -1,5 +1,5 @@
 /* Ops on rows against double precision, for every type of activations and awkward lengths. */
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 
 #include <math.h>
 
@@ -11,88 +11,101 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
+/* A norm: of each kind, without and with a bias, before a product or after a branch. */
 struct norm_case {
     int M, K;
-    bool layer, residual;
-    floats x, add, gain, bias;
+    enum norm_kind kind;
+    bool biased, added;
+    floats x, sum, gain, bias;
 };
 
-static norm_case make_norm(enum dtype act, int M, int K, bool layer, bool residual) {
+static norm_case make_norm(enum dtype act, int M, int K, enum norm_kind kind, bool biased,
+                           bool added) {
     uint64_t state = 11 + (uint64_t)K;
-    size_t n = (size_t)M * (size_t)K;
-    norm_case c{M, K, layer, residual, {}, {}, {}, {}};
-    c.x = rounded(act, random_vector(&state, n));
-    c.add = rounded(act, random_vector(&state, n));
+    const size_t n = (size_t)M * (size_t)K;
+    norm_case c{M, K, kind, biased, added, random_vector(&state, n), {}, {}, {}};
+    for (float &value : c.x) value += kind == NORM_LAYER ? 3.0f : 0.0f; /* a mean to take away */
+    c.x = rounded(act, c.x);
+    c.sum = rounded(act, random_vector(&state, n));
     c.gain = random_vector(&state, (size_t)K);
     c.bias = random_vector(&state, (size_t)K);
-    for (float &value : c.x) value += layer ? 3.0f : 0.0f; /* a mean to take away */
-    c.x = rounded(act, c.x);
     return c;
 }
 
-/* y of one row, from x as it is stored after the addition. */
-static void norm_row(const norm_case &c, const float *x, float *y) {
-    double sum = 0, squares = 0;
-    for (int k = 0; k < c.K; k++) sum += (double)x[k];
-    double mean = c.layer ? sum / c.K : 0;
+/* y of one row. */
+static void norm_row(const norm_case &c, const float *x, const float *sum, float *y) {
+    double total = 0, squares = 0;
+    for (int k = 0; k < c.K; k++) total += (double)x[k];
+    const double mean = c.kind == NORM_LAYER ? total / c.K : 0;
     for (int k = 0; k < c.K; k++) squares += ((double)x[k] - mean) * ((double)x[k] - mean);
-    double r = 1 / sqrt(squares / c.K + (double)1e-5f);
+    const double r = 1 / sqrt(squares / c.K + (double)1e-5f);
     for (int k = 0; k < c.K; k++)
         y[k] = (float)(((double)x[k] - mean) * r * (double)c.gain[(size_t)k] +
-                       (c.layer ? (double)c.bias[(size_t)k] : 0));
+                       (c.biased ? (double)c.bias[(size_t)k] : 0) + (c.added ? (double)sum[k] : 0));
+}
+
+static floats normed(const norm_case &c) {
+    floats want(c.x.size());
+    for (int m = 0; m < c.M; m++) {
+        const size_t at = (size_t)(m * c.K);
+        norm_row(c, &c.x[at], &c.sum[at], &want[at]);
+    }
+    return want;
 }
 
 static void check_norm(enum dtype act, const norm_case &c) {
-    buffer x(packed(act, c.x)), add(packed(act, c.add)), gain(c.gain), bias(c.bias), y(x.bytes);
-    rows_norm(act, y.data, x.data, c.residual ? add.data : nullptr, gain.as<float>(),
-              c.layer ? bias.as<float>() : nullptr, c.M, c.K, 1e-5f, test_stream());
-    floats after = c.x, want(c.x.size());
-    for (size_t i = 0; c.residual && i < after.size(); i++) after[i] += c.add[i];
-    after = rounded(act, after);
-    for (int m = 0; m < c.M; m++) norm_row(c, &after[(size_t)(m * c.K)], &want[(size_t)(m * c.K)]);
-    std::string what =
-        text("norm of %d x %d, type %d, layer %d, residual %d", c.M, c.K, act, c.layer, c.residual);
-    check_close(read_activations(act, x), after, 0, 0, what + ": x");
-    check_close(read_activations(act, y), want, rounding_of(act), c.layer ? 1 : 0.02, what);
+    buffer x(packed(act, c.x)), gain(c.gain), bias(c.bias), y(x.bytes);
+    const struct norm norm = {c.kind, gain.as<float>(), c.biased ? bias.as<float>() : nullptr,
+                              1e-5f};
+    const std::string what = text("norm %d of %d x %d, type %d, biased %d, added %d", c.kind, c.M,
+                                  c.K, act, c.biased, c.added);
+    if (c.added) y.fill_from(packed(act, c.sum).data());
+    if (c.added)
+        rows_norm_add(act, y.data, x.data, &norm, c.M, c.K, test_stream());
+    else
+        rows_norm(act, y.data, x.data, &norm, c.M, c.K, test_stream());
+    check_close(read_activations(act, x), c.added ? floats(c.x.size()) : c.x, 0, 0, what + ": x");
+    check_close(read_activations(act, y), normed(c), rounding_of(act),
+                c.kind == NORM_LAYER || c.added ? 1 : 0.02, what);
 }
 
 START_TEST(norms_are_right) {
-    int K = lengths[_i];
+    const int K = lengths[_i];
     for (enum dtype act : activation_types)
         for (int M : {1, 3})
-            for (int kind = 0; kind < 4; kind++)
-                check_norm(act, make_norm(act, M, K, kind & 1, kind & 2));
+            for (int kind = 0; kind < 6; kind++)
+                check_norm(act, make_norm(act, M, K, kind < 2 ? NORM_RMS : NORM_LAYER, kind >= 4,
+                                          kind & 1));
 }
 END_TEST
 
-/* The first launch after the addition reads what it has stored itself: in place too. */
 START_TEST(a_norm_may_be_in_place) {
-    norm_case c = make_norm(DTYPE_BF16, 5, 64, false, false);
+    const norm_case c = make_norm(DTYPE_BF16, 5, 64, NORM_RMS, false, false);
     buffer x(packed(DTYPE_BF16, c.x)), gain(c.gain);
-    floats want(c.x.size());
-    for (int m = 0; m < c.M; m++) norm_row(c, &c.x[(size_t)(m * c.K)], &want[(size_t)(m * c.K)]);
-    rows_norm(DTYPE_BF16, x.data, x.data, nullptr, gain.as<float>(), nullptr, c.M, c.K, 1e-5f,
-              test_stream());
-    check_close(read_activations(DTYPE_BF16, x), want, rounding_of(DTYPE_BF16), 0.02, "in place");
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, 1e-5f};
+    rows_norm(DTYPE_BF16, x.data, x.data, &norm, c.M, c.K, test_stream());
+    check_close(read_activations(DTYPE_BF16, x), normed(c), rounding_of(DTYPE_BF16), 0.02,
+                "in place");
 }
 END_TEST
 
 /* ---- elements ------------------------------------------------------------------------------- */
 
-static double gated(enum gate_kind kind, double x) {
-    if (kind == GATE_SILU) return x / (1 + exp(-x));
-    if (kind == GATE_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
+static double activated_exactly(enum activation kind, double x) {
+    if (kind == ACTIVATION_SILU) return x / (1 + exp(-x));
+    if (kind == ACTIVATION_RELU) return x > 0 ? x : 0;
+    if (kind == ACTIVATION_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static void check_gate(enum dtype act, enum gate_kind kind, size_t n, bool with_up) {
+static void check_gate(enum dtype act, enum activation kind, size_t n, bool with_up) {
     uint64_t state = n;
     floats x = rounded(act, random_vector(&state, n)), up = rounded(act, random_vector(&state, n));
     x[0] = 30, x[n - 1] = -30;
     buffer gate(packed(act, x)), more(packed(act, up)), y(gate.bytes);
     floats want(n);
     for (size_t i = 0; i < n; i++)
-        want[i] = (float)(gated(kind, (double)x[i]) * (with_up ? (double)up[i] : 1));
+        want[i] = (float)(activated_exactly(kind, (double)x[i]) * (with_up ? (double)up[i] : 1));
     rows_gate(act, kind, y.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
     std::string what = text("gate %d of %zu, type %d, up %d", kind, n, act, with_up);
     check_close(read_activations(act, y), want, rounding_of(act), 3, what);
@@ -102,7 +115,8 @@ static void check_gate(enum dtype act, enum gate_kind kind, size_t n, bool with_
 
 START_TEST(gates_are_right) {
     for (enum dtype act : activation_types)
-        for (enum gate_kind kind : {GATE_SILU, GATE_GELU, GATE_GELU_TANH})
+        for (enum activation kind :
+             {ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_RELU})
             for (bool with_up : {true, false})
                 check_gate(act, kind, (size_t)(3 * lengths[_i]), with_up);
 }
@@ -123,6 +137,25 @@ static void check_bias(enum dtype act, int M, int K) {
 START_TEST(bias_is_right) {
     for (enum dtype act : activation_types)
         for (int M : {1, 5}) check_bias(act, M, lengths[_i]);
+}
+END_TEST
+
+START_TEST(caps_are_right) {
+    const size_t n = (size_t)(3 * lengths[_i]);
+    for (enum dtype act : activation_types)
+        for (float cap : {0.0f, 1.5f}) {
+            uint64_t state = n;
+            floats x = rounded(act, random_vector(&state, n)), want(n);
+            x[0] = 300, x[n - 1] = -300;
+            buffer y(packed(act, x));
+            rows_cap(act, y.data, 0.75f, cap, n, test_stream());
+            for (size_t i = 0; i < n; i++) {
+                const double scaled = 0.75 * (double)x[i];
+                want[i] = (float)(cap != 0 ? (double)cap * tanh(scaled / (double)cap) : scaled);
+            }
+            check_close(read_activations(act, y), want, rounding_of(act), 0.1,
+                        text("cap %g of %zu, type %d", (double)cap, n, act));
+        }
 }
 END_TEST
 
@@ -150,6 +183,7 @@ int main() {
     tcase_add_test(norms, a_norm_may_be_in_place);
     tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, bias_is_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, caps_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);
     suite_add_tcase(suite, norms);
     suite_add_tcase(suite, elements);

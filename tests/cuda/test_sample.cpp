@@ -1,7 +1,7 @@
 /* Sampling on the device against the CPU's sampler: the same logits, settings and history must give
  * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one
  * launch. */
-#include "kernels/cuda/sample.cuh"
+#include "kernels/cuda/sampling/sampling.cuh"
 
 #include <math.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "tests/cuda/support.h"
 
 extern "C" {
-#include "engine/engine.h"
+#include "engine/sampling/sampling.h"
 }
 
-enum { HISTORY = 24, MOST_BIAS = 6, MOST_BANNED = 3 };
+enum { HISTORY = 24, MAX_BIAS = 6, MAX_BANNED = 3 };
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
@@ -90,10 +90,10 @@ static float one_of(uint64_t *state, const floats &values) {
 static void draw_changes(uint64_t *state, setting *t, int V) {
     struct sampling *s = &t->sampling;
     int few = V < 3 ? V : 3;
-    for (int i = random_below(state, MOST_BIAS + 1); i > 0; i--) /* some of them twice */
+    for (int i = random_below(state, MAX_BIAS + 1); i > 0; i--) /* some of them twice */
         t->bias.push_back({random_below(state, random_below(state, 2) ? V : few),
                            one_of(state, {-100, -1, 2, 100})});
-    for (int i = random_below(state, MOST_BANNED + 1); i > 0; i--)
+    for (int i = random_below(state, MAX_BANNED + 1); i > 0; i--)
         t->banned.push_back(random_below(state, random_below(state, 2) ? V : few));
     s->presence_penalty = one_of(state, {0, 0, 0.5f, -1});
     s->frequency_penalty = one_of(state, {0, 0, 0.3f, -0.2f});

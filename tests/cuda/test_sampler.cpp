@@ -2,14 +2,14 @@
  * go, several choose from one row, some rows are only scored. Slots for counts are as few as may
  * be. Results must be the CPU's to the last bit, and the last token of a history that the device
  * must know itself is not there to be read. */
-#include "kernels/cuda/sampler.cuh"
+#include "kernels/cuda/sampling/sampling.cuh"
 
 #include <string.h>
 
 #include "tests/cuda/support.h"
 
 extern "C" {
-#include "engine/engine.h"
+#include "engine/sampling/sampling.h"
 }
 
 enum { SEQUENCES = 9, SLOTS = 4, STEPS = 12, UNKNOWN = -7 };
@@ -52,7 +52,7 @@ static sequence new_sequence(uint64_t *state, int V) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-/* What is sampled, and what the CPU makes of it. Histories are copies, of which the device's may
+/* What is sampled, and the CPU's result. Histories are copies, of which the device's may
  * lack the last token. */
 struct wanted {
     struct sample sample;

@@ -1,5 +1,5 @@
 /* The start on a device: what the pool comes to, and that what cannot be had ends in one sentence,
- * with nothing left behind: every allocation of a start fails once. And which device "auto" is. */
+ * with everything freed: every allocation of a start fails once. And which device "auto" is. */
 #include <check.h>
 #include <emu_memory.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void drop_file(void) {
 static struct engine_config usual(void) {
     return (struct engine_config){.model = file,
                                   .threads = 1,
-                                  .device = "cuda",
+                                  .device = DEVICE_CUDA,
                                   .max_num_seqs = 4,
                                   .max_num_batched_tokens = 32,
                                   .block_size = 16};
@@ -76,9 +76,12 @@ static void check_refused(const struct engine_config *config, const char *words)
 
 /* Types of cache and weights that take what the others do not. */
 static const struct {
-    const char *kv_dtype, *quantization;
+    enum kv_dtype kv_dtype;
+    enum quantization quantization;
     bool host_samples;
-} kinds[] = {{"float16", NULL, false}, {"fp8", "fp8", false}, {"auto", NULL, true}};
+} kinds[] = {{KV_DTYPE_FLOAT16, QUANTIZATION_NONE, false},
+             {KV_DTYPE_FP8, QUANTIZATION_FP8, false},
+             {KV_DTYPE_AUTO, QUANTIZATION_NONE, true}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 START_TEST(each_allocation_that_fails_ends_in_a_sentence) {
@@ -104,7 +107,7 @@ END_TEST
 START_TEST(weights_that_do_not_fit_are_refused) {
     struct engine_config config = usual();
     emu_memory_set(20000);
-    check_refused(&config, "the weights");
+    check_refused(&config, "weight");
     check_refused(&config, "smaller model");
 }
 END_TEST
@@ -170,7 +173,7 @@ END_TEST
 
 START_TEST(auto_is_a_gpu_where_there_is_one) {
     struct engine_config config = usual();
-    config.device = "auto";
+    config.device = DEVICE_AUTO;
     struct engine *engine = open_one(&config);
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cuda sm_90"));
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "(--device auto: emulated)"));
@@ -181,7 +184,7 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "no GPU that can be used"));
     ck_assert_uint_eq(engine_memory(engine)->device.total, 0);
     engine_close(engine);
-    config.device = "cuda";
+    config.device = DEVICE_CUDA;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "no usable GPU was found"));

@@ -1,10 +1,10 @@
 /* Blocks to the host's memory and back: byte for byte, whatever is queued around them, in lists
- * longer than a stage and a launch, over several slabs, while slots and blocks go to others at
+ * longer than a stage and a launch, over several chunks, while slots and blocks go to others at
  * once. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/swap.cuh"
+#include "kernels/cuda/attention/kv_swap.cuh"
 #include "tests/cuda/support.h"
 
 enum { L = 2 };
@@ -183,7 +183,7 @@ START_TEST(lists_may_be_longer_than_a_stage) {
 }
 END_TEST
 
-/* Slabs of two blocks, stages of one and of four. */
+/* Chunks of two blocks, stages of one and of four. */
 START_TEST(slabs_are_taken_as_they_are_wanted) {
     const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 512 bytes a block */
     world w(config, 5 * 512 + 100, {1200, _i ? 2100u : 600u});
@@ -192,7 +192,7 @@ START_TEST(slabs_are_taken_as_they_are_wanted) {
     for (int32_t b = 0; b < 5; b++) w.write(b);
     w.in({4, 2, 3, 1}, {6, 5, 0, 2});
     kv_swap_arrive(nullptr, w.swap);
-    w.check("slabs");
+    w.check("chunks");
 }
 END_TEST
 

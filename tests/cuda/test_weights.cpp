@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/embed.cuh"
-#include "kernels/cuda/matrix.cuh"
+#include "kernels/cuda/gemm/matrix.cuh"
+#include "kernels/cuda/gemm/ops.cuh"
 #include "tests/cuda/support.h"
 
 /* Rows of a file, and the weights that they mean. */
@@ -46,17 +46,17 @@ struct way {
 /* A matrix on the device. */
 struct taken {
     struct matrix *matrix = nullptr;
-    taken(way *by, enum dtype act, const file_rows &rows, enum matrix_form form = MATRIX_AS_FILED) {
+    taken(way *by, enum dtype act, const file_rows &rows, enum matrix_form form = MATRIX_NATIVE) {
         struct err err = {};
         std::vector<uint8_t> gone(rows.bytes); /* the caller's memory ends with the call */
-        enum status status = matrix_make(&matrix, &by->staging, act, false, rows.type, rows.N,
-                                         rows.K, gone.data(), form, &err);
+        enum status status = matrix_alloc(&matrix, &by->staging, act, false, rows.type, rows.N,
+                                          rows.K, gone.data(), form, &err);
         memset(gone.data(), 0xff, gone.size());
         ck_assert_msg(status == STATUS_OK, "%s", err.message);
     }
     ~taken() {
         finish();
-        matrix_drop(matrix);
+        matrix_free(matrix);
     }
     taken(const taken &) = delete;
     taken &operator=(const taken &) = delete;
@@ -69,8 +69,8 @@ struct taken {
         }
         buffer token(asked), sampled(late);
         buffer y(tokens.size() * (size_t)w.K * (w.act == DTYPE_F32 ? 4 : 2));
-        embed_rows(y.data, &w, token.as<int32_t>(), sampled.as<int32_t>(), (int)tokens.size(),
-                   test_stream());
+        embed_rows(y.data, &w, token.as<int32_t>(), sampled.as<int32_t>(), 1, false,
+                   (int)tokens.size(), test_stream());
         return read_activations(w.act, y);
     }
 };
@@ -105,7 +105,7 @@ START_TEST(embeddings_have_the_cpu_s_bits) {
         for (int blocks : {1, 3, 6}) {
             way by;
             file_rows rows(type, 19, length_of(type, blocks));
-            taken w(&by, act, rows, act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_AS_FILED);
+            taken w(&by, act, rows, act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_NATIVE);
             check_rows(w, rows.weights, all_rows(rows.N),
                        text("embedding of type %s, activations %s, %d blocks", dtype_name(type),
                             dtype_name(act), blocks));
@@ -223,10 +223,10 @@ START_TEST(shapes_that_cannot_be_are_refused) {
         enum matrix_form form;
         enum status status;
     } wrong[] = {
-        {DTYPE_BF16, DTYPE_Q4_0, 1, 40, MATRIX_AS_FILED, STATUS_BAD_FILE},
-        {DTYPE_BF16, DTYPE_F32, 0, 40, MATRIX_AS_FILED, STATUS_BAD_FILE},
-        {DTYPE_BF16, DTYPE_F32, 1, 0, MATRIX_AS_FILED, STATUS_BAD_FILE},
-        {DTYPE_BF16, (enum dtype)99, 1, 40, MATRIX_AS_FILED, STATUS_BAD_FILE},
+        {DTYPE_BF16, DTYPE_Q4_0, 1, 40, MATRIX_NATIVE, STATUS_BAD_FILE},
+        {DTYPE_BF16, DTYPE_F32, 0, 40, MATRIX_NATIVE, STATUS_BAD_FILE},
+        {DTYPE_BF16, DTYPE_F32, 1, 0, MATRIX_NATIVE, STATUS_BAD_FILE},
+        {DTYPE_BF16, (enum dtype)99, 1, 40, MATRIX_NATIVE, STATUS_BAD_FILE},
         {DTYPE_BF16, DTYPE_F32, 1, 40, MATRIX_FLOAT32, STATUS_USAGE},
         {DTYPE_F32, DTYPE_F32, 1, 40, MATRIX_FP8, STATUS_USAGE},
     };
@@ -236,7 +236,7 @@ START_TEST(shapes_that_cannot_be_are_refused) {
         struct matrix *matrix = nullptr;
         struct err err = {};
         ck_assert_int_eq(
-            matrix_make(&matrix, &by.staging, w.act, false, w.type, w.N, w.K, zeros, w.form, &err),
+            matrix_alloc(&matrix, &by.staging, w.act, false, w.type, w.N, w.K, zeros, w.form, &err),
             w.status);
         ck_assert_ptr_null(matrix);
     }

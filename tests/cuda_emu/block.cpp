@@ -3,8 +3,8 @@
  * Each CUDA thread is a fiber. It runs until it waits (at a barrier, or for the other lanes of a
  * warp's collective), ends, or comes to a point where another may go first; then one of the ready
  * threads is picked, in order, in reverse or at random. The last thread to arrive at a barrier or a
- * collective completes it and makes the others ready. When nobody is ready and somebody waits, the
- * block has come to a halt: that is reported with where the threads stand, and the grid is given
+ * collective completes it and makes the others ready. When no thread is ready and some wait, the
+ * block is deadlocked: that is reported with the threads' places, and the grid is given
  * up. Fibers that wait then are left where they are; their stacks are used again by the next block.
  *
  * Threads that have ended count as arrived at barriers and collectives, as on the devices of today.
@@ -43,7 +43,7 @@ struct thread {
     exchange fn;
     void *argument;
     bool orders_memory;
-    bool has_waited;                            /* for the grids in front */
+    bool has_waited;                            /* for the grids before this one */
     std::deque<std::vector<async_copy>> groups; /* committed */
     std::vector<async_copy> open_group;
 };
@@ -53,8 +53,8 @@ struct warp_lanes {
     unsigned alive, waiting;
 };
 
-static std::vector<thread> threads(MOST_THREADS);
-static warp_lanes warps[MOST_THREADS / WARP];
+static std::vector<thread> threads(MAX_THREADS);
+static warp_lanes warps[MAX_THREADS / WARP];
 static std::vector<thread *> ready; /* from next_ready on */
 static size_t next_ready;
 static thread_local thread *running; /* NULL: the host */
@@ -64,7 +64,7 @@ static unsigned n_threads, n_ended, n_at_barrier;
 static unsigned long n_spins;
 static bool halted, grid_begins_early;
 
-enum : unsigned long { MOST_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
+enum : unsigned long { MAX_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
 
 bool in_kernel() {
     return running != nullptr;
@@ -75,9 +75,9 @@ int lane() {
 }
 
 const char *block_stacks() {
-    static char *stacks = static_cast<char *>(
-        mmap(nullptr, (size_t)STACK_BYTES * MOST_THREADS, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    static char *stacks =
+        static_cast<char *>(mmap(nullptr, (size_t)STACK_BYTES * MAX_THREADS, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     return stacks;
 }
 
@@ -121,7 +121,7 @@ static void halt() {
     halted = true;
 }
 
-/* The running thread has said in its state why it stops; somebody else runs. */
+/* The running thread has said in its state why it stops; another one runs. */
 static void run_another() {
     thread *me = running, *next = halted ? nullptr : pick();
     if (next == me) return;
@@ -136,7 +136,7 @@ static void run_another() {
 
 void maybe_switch() {
     if (!running) return;
-    if (n_spins++ > MOST_SPINS) {
+    if (n_spins++ > MAX_SPINS) {
         report("no progress", "a block has waited for too long");
         halted = true;
     } else if (random_below(4) != 0) {
@@ -270,7 +270,7 @@ void cp_async_wait(int pending) {
     }
 }
 
-/* ---- grids in front of this one ------------------------------------------------------------- */
+/* ---- grids before this one ------------------------------------------------------------------ */
 
 void grid_wait() {
     running->has_waited = true;
@@ -282,12 +282,13 @@ bool is_early() {
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-/* The thread has returned from the kernel: somebody may have waited for only it. */
+/* The thread has returned from the kernel: it may have been the last that others waited for. */
 static void end_thread(thread *me) {
     if (!me->open_group.empty() || !me->groups.empty())
         report("cp.async", "a thread ends with copies that it never waited for");
-    if (is_early()) /* the grid may end before those in front, and who waits for it knows nothing */
-        report("early grid", "a thread ends that has not waited for the grids in front: grid_wait");
+    if (is_early()) /* the grid may end before earlier grids, which waiting for it would not show */
+        report("early grid",
+               "a thread ends that has not waited for the grids before it: grid_wait");
     me->state = life::ENDED;
     warps[me->warp].alive &= ~(1u << me->lane);
     n_ended++;

@@ -7,8 +7,8 @@
  * atomics. Reads that are kept are of different warps where there were some, and one of an earlier
  * block is kept too: any of them is enough to find a later write wrong.
  *
- * A thread of a grid that may begin before those in front have ended, and that has not waited for
- * them, may read what they did not write, and may write nothing. Those in front are the grids since
+ * A thread of a grid that may begin before earlier grids have ended, and that has not waited for
+ * them, may read what they did not write, and may write nothing. Earlier grids are those since
  * the last copy, or since one that did not begin so.
  *
  * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
@@ -39,7 +39,7 @@ struct shadow {
     bool initialised; /* by anybody, and its bytes have arrived */
 };
 
-enum { MOST_REPORTS = 40 };
+enum { MAX_REPORTS = 40 };
 
 static std::map<uintptr_t, shadow *> device_shadows; /* by the start of an allocation */
 static shadow *dynamic_shadow, *image_shadow;
@@ -83,7 +83,7 @@ struct attempt {
 
 static bool is_new(const char *kind, uint32_t pc, uint32_t other) {
     static std::set<std::tuple<std::string, uint32_t, uint32_t>> said;
-    return said.size() < MOST_REPORTS && said.insert({kind, pc, other}).second;
+    return said.size() < MAX_REPORTS && said.insert({kind, pc, other}).second;
 }
 
 static void complain(const char *kind, const attempt &a) {
@@ -129,7 +129,7 @@ static relation relation_to(const event &e, bool shared) {
     return order_of(e);
 }
 
-/* The grids in front may still run: what do they write, and what do they read that is written
+/* Earlier grids may still run: what do they write, and what do they read that is written
  * here? */
 static void check_early(const shadow &s, const attempt &a) {
     if (a.write)

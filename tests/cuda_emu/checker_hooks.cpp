@@ -16,7 +16,7 @@ void note_fence() {
  * placed by the compiler, here as there. */
 static void aligned_access(const void *p, size_t n, bool write, const void *pc) {
     const char *stacks = block_stacks();
-    const range local{stacks, stacks + (size_t)STACK_BYTES * MOST_THREADS};
+    const range local{stacks, stacks + (size_t)STACK_BYTES * MAX_THREADS};
     if (in_kernel() && (uintptr_t)p % n != 0 && !local.has(p))
         report("misaligned", "%zu bytes at %p: %s", n, p, describe(p).c_str());
     checker_access(p, n, write, false, pc);

@@ -1,8 +1,7 @@
 /* DESIGN: what happened before what, in one grid.
  *
  * In a block: all before a barrier happened before all after it. In a warp: what a lane did before
- * a
- * __syncwarp happened before what the others of the mask do after it; each thread keeps for every
+ * a __syncwarp happened before what the others of the mask do after it; each thread keeps for every
  * lane of its warp the clock that it has heard of (a vector clock of one warp). Shuffles and votes
  * order nothing.
  *

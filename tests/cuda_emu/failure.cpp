@@ -34,7 +34,7 @@ static void on_signal(int) {
 
 static void refuse_setting(const char *text) {
     fprintf(stderr,
-            "cuda_emu: CUDA_EMU_BREAK=%s is not KIND:N, with :once, :signal or both behind\n",
+            "cuda_emu: CUDA_EMU_BREAK=%s is not KIND:N, followed by :once, :signal or both\n",
             text);
     exit(2);
 }

@@ -13,7 +13,8 @@
  *   CUDA_EMU_SEED    of the random order; 1 unless given
  *   CUDA_EMU_DEVICES how many there are, which share their memory; 1 unless given
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow; random: one or the
- * other CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
+ *                    other
+ *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
  *   CUDA_EMU_BREAK   which call fails (failure.cpp)
  */
@@ -31,7 +32,7 @@
 
 namespace emu {
 
-enum { PAGE = 4096, WARP = 32, MOST_THREADS = 1024 };
+enum { PAGE = 4096, WARP = 32, MAX_THREADS = 1024 };
 enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
 
 /* ---- host threads --------------------------------------------------------------------------- */
@@ -78,13 +79,13 @@ void fiber_started();
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-/* Runs all threads of one block; false when they came to a halt, which is reported. Where the grid
- * may begin before those in front have ended, each of its threads must wait for that. */
+/* Runs all threads of one block; false after a deadlock, which is reported. If the grid
+ * may begin before earlier grids have ended, each of its threads must wait for that. */
 bool block_run(const dim3 &threads, const uint3 &index, const body &body, bool begins_early);
 /* The running thread has not waited yet. */
 bool is_early();
 bool in_kernel();
-const char *block_stacks(); /* MOST_THREADS times STACK_BYTES */
+const char *block_stacks(); /* MAX_THREADS times STACK_BYTES */
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -118,9 +119,9 @@ void device_fill(void *to, int value, size_t bytes);
 /* ---- shared memory -------------------------------------------------------------------------- */
 
 void shared_plan(size_t dynamic_bytes);     /* before a grid */
-void shared_fill();                         /* before a block: nobody knows what is in it */
+void shared_fill();                         /* before a block: its contents are undefined */
 void shared_check();                        /* after a block: the guards are as they were */
-std::string shared_describe(const void *p); /* empty where it is not shared memory */
+std::string shared_describe(const void *p); /* empty if it is not shared memory */
 
 enum class place { ELSEWHERE, SHARED, GUARD };
 /* Where n bytes of the program's own image are: in one shared variable, beside one, or

@@ -11,7 +11,7 @@ extern uint3 blockDim, gridDim;
 
 namespace emu {
 
-enum { MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64 };
+enum { MAX_BLOCKS_YZ = 65535, MAX_THREADS_Z = 64 };
 
 static std::map<const void *, size_t> allowed_shared; /* by cudaFuncSetAttribute */
 
@@ -73,7 +73,7 @@ static bool has_cluster(const cudaLaunchConfig_t &config) {
     return false;
 }
 
-/* Need the grids in front of it not have ended when it begins? */
+/* May it begin before the grids before it have ended? */
 static bool may_begin_early(const cudaLaunchConfig_t &config) {
     for (unsigned i = 0; i < config.numAttrs; i++)
         if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
@@ -90,8 +90,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
     const dim3 &grid = config.gridDim, &block = config.blockDim;
     size_t threads = (size_t)block.x * block.y * block.z, limit = shared_limit(kernel);
     bool blocks_fit = grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= INT32_MAX &&
-                      grid.y <= MOST_BLOCKS_YZ && grid.z <= MOST_BLOCKS_YZ;
-    bool threads_fit = threads > 0 && threads <= MOST_THREADS && block.z <= MOST_THREADS_Z;
+                      grid.y <= MAX_BLOCKS_YZ && grid.z <= MAX_BLOCKS_YZ;
+    bool threads_fit = threads > 0 && threads <= MAX_THREADS && block.z <= MAX_THREADS_Z;
     if (!blocks_fit || !threads_fit || config.dynamicSmemBytes > limit || has_cluster(config)) {
         report("launch",
                "grid %u,%u,%u of blocks %u,%u,%u with %zu bytes of dynamic shared memory, of which "

@@ -90,7 +90,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock:
-        *value = MOST_THREADS;
+        *value = MAX_THREADS;
         break;
     case cudaDevAttrMultiProcessorCount:
         *value = MULTIPROCESSORS;
@@ -237,7 +237,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 
-/* Nobody waits for it. */
+/* Nothing waits for it. */
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
     if (refuse_in_capture("cudaMemset")) return cudaErrorStreamCaptureUnsupported;
     return enqueue(nullptr, [=] { device_fill(to, value, bytes); });

@@ -1,16 +1,16 @@
 /* DESIGN: streams, events, graphs.
  *
- * A stream is a queue of work that nobody has done yet. It is done when the host waits: for the
+ * A stream is a queue of pending work. It is done when the host waits: for the
  * stream, for an event in it, for the device. So a host that reads without waiting reads what was
  * there before. The legacy default stream, in which cudaMemset and cudaMemcpy work, and all streams
  * that were not made non-blocking wait for one another; a non-blocking one knows nothing of it. An
  * event is done when its place in a queue has been passed; a stream that waits for one runs the
- * other queue that far and no further, for what comes behind may wait for this one.
+ * other queue that far and no further, since later work may wait for this one.
  *
  * Under capture, work is written down instead and belongs to the graph; a launch of the graph
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
  * refused, and ends the capture without a graph. An event that is recorded under capture belongs to
- * it: nobody can wait for it. A graph may go only when none of its launches is still to run.
+ * it: nothing can wait for it. A graph may go only when none of its launches is still to run.
  */
 #include <deque>
 #include <set>
@@ -59,7 +59,7 @@ static CUstream_st *stream_of(cudaStream_t stream) {
 }
 
 /* Runs a stream until the event has been recorded `number` times, or to its end. Work may wait for
- * another stream, and that one for this; whoever runs already goes on alone. */
+ * another stream, and that one for this; the one that runs already goes on alone. */
 static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t number = 0) {
     turn mine;
     if (stream->running || stream->queue.empty()) return;

@@ -18,7 +18,7 @@ static unsigned joined(vote_kind kind, unsigned a, unsigned b) {
         return a > b ? a : b;
     case LEAST_SIGNED:
         return (int)a < (int)b ? a : b;
-    case MOST_SIGNED:
+    case MAX_SIGNED:
         return (int)a > (int)b ? a : b;
     case AND:
         return a & b;

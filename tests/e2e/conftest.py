@@ -1,7 +1,7 @@
-"""Starts the built server for the tests, and shows its log where a test fails.
+"""Starts the built server for the tests, and shows its log if a test fails.
 
-PENSTOCK_BINARY and PENSTOCK_MODEL name another program or model than those of the tree, PENSTOCK_EMULATED the program that
-has an emulated GPU (tests/cuda).
+PENSTOCK_BINARY and PENSTOCK_MODEL name a program and a model other than those of the tree, PENSTOCK_EMULATED the program with
+an emulated GPU (tests/cuda).
 """
 import contextlib
 import os
@@ -20,11 +20,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))
 MODEL = os.environ.get("PENSTOCK_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
 EMULATED = pathlib.Path(os.environ.get("PENSTOCK_EMULATED", ROOT / "build/tests/cuda/penstock_emulated"))
-NAME = "smol"  # what the servers of the tests call their model
+NAME = "smol"  # the model's name in the tests' servers
 START_SECONDS = 60
 LOG_TAIL_BYTES = 6000
 
-running = []  # servers that a test's report should show the log of
+running = []  # servers whose log a test's report shows
 
 
 def free_port():
@@ -34,7 +34,7 @@ def free_port():
 
 
 def environment():
-    """Ours without settings of the server, which would change what the tests start."""
+    """Our environment without variables of the server, which would change the servers that the tests start."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
 
 
@@ -129,7 +129,7 @@ def server():
 
 @pytest.fixture
 def start():
-    """start(flags...) gives a test a server of its own."""
+    """start(flags...) starts a server for one test."""
     own = []
 
     def begin(*flags, ready=True):
@@ -153,7 +153,7 @@ def tiny_model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def emulated(tiny_model):
-    """emulated(flags...) gives a module a server on the emulated GPU; the same flags, the same server."""
+    """emulated(flags...) returns a module's server on the emulated GPU: the same server for the same flags."""
     own = {}
 
     def begin(*flags):

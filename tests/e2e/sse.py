@@ -1,4 +1,4 @@
-"""Server-sent events as the contract has them, read strictly."""
+"""A strict reader of server-sent events."""
 import json
 
 

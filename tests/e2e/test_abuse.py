@@ -1,4 +1,4 @@
-"""Nothing that a client sends, withholds or leaves unread ends the server or holds its memory."""
+"""Whatever a client sends, withholds or leaves unread, the server goes on and its memory is released."""
 import concurrent.futures
 import json
 import random
@@ -27,7 +27,7 @@ def request_bytes(body, path="/v1/completions"):
 
 
 def read_all(client):
-    """What comes until the server closes."""
+    """All bytes until the server closes the connection."""
     parts = []
     try:
         while part := client.recv(65536):
@@ -60,7 +60,7 @@ def send_garbage(server, text):
 
 
 def test_garbage(start):
-    server = start("--request-timeout", "2")  # what is not whole is waited for that long
+    server = start("--request-timeout", "2")  # how long the server waits for an incomplete request
     source = random.Random(1)
     texts = [bytes(source.randrange(256) for _ in range(source.randrange(1, 2000))) for _ in range(60)]
     texts += [b"\r\n" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\0" * 100,
@@ -84,7 +84,7 @@ def test_slow_senders_are_timed_out(start):
             client.sendall(text)
             client.settimeout(0.3)
             answer = b""
-            while time.monotonic() - begun < 8:  # a byte now and then must not win more time
+            while time.monotonic() - begun < 8:  # an occasional byte must not extend the time
                 try:
                     part = client.recv(4096)
                     answer += part
@@ -104,12 +104,12 @@ def test_large_headers_and_bodies(server):
     with connect(server) as client:
         client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Large: " + b"a" * 100_000 + b"\r\n\r\n")
         assert b" 431 " in read_all(client).split(b"\r\n")[0]
-    with connect(server) as client:  # refused by what it says, before the body is sent
+    with connect(server) as client:  # refused by its Content-Length, before the body is sent
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                        b"Content-Length: 20000000\r\n\r\n")
         answer = read_until(client, b"request_too_large")
         assert b" 413 " in answer.split(b"\r\n")[0]
-    with connect(server) as client:  # and by what comes, where it says nothing
+    with connect(server) as client:  # and by the bytes that arrive, if there is no Content-Length
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                        b"Transfer-Encoding: chunked\r\n\r\n")
         chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
@@ -138,7 +138,7 @@ def resident_bytes(server):
 
 
 def test_documents_are_not_kept_while_their_requests_wait(server):
-    """A million values take 2 MB as text and 80 as a tree; both are needed until the prompt is tokens."""
+    """A million values take 2 MB as text and 80 MB as a tree; both are needed until the prompt is tokenized."""
     before = resident_bytes(server)
     body = json.dumps(LONG)[:-1].encode() + b', "metadata": [' + b"1," * 1_000_000 + b"1]}"
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

@@ -1,4 +1,4 @@
-"""`penstock batch`: a file of requests in, a file of answers out, the same bytes as over HTTP; whole again after an end."""
+"""`penstock batch`: a file of requests in, a file of answers out, the same bytes as over HTTP, also after an interruption."""
 import json
 import signal
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BINARY, MODEL, NAME, environment
 
-LINES = 48  # of the batch that is broken off
+LINES = 48  # in the batch that is interrupted
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 
 
@@ -96,7 +96,7 @@ def answered(path):
 
 
 def break_off(source, target, flags, number):
-    """Starts the batch and ends it after some more answers. Returns its exit code and what it said."""
+    """Starts the batch and ends it after some more answers. Returns its exit code and its output."""
     enough = answered(target) + 4
     with subprocess.Popen(command(source, target, *flags), stderr=subprocess.PIPE, env=environment()) as process:
         while process.poll() is None and answered(target) < enough:
@@ -114,12 +114,12 @@ def test_a_batch_that_is_broken_off_goes_on(files, tmp_path):
     flags = ("--seed", "7", "--max-num-seqs", "4")
     assert run(source, whole, *flags).returncode == 0
     code, said = break_off(source, target, flags, signal.SIGINT)
-    assert code == 1 and "the same command goes on" in said
+    assert code == 1 and "the same command resumes it" in said
     break_off(source, target, flags, signal.SIGKILL)
     before = answered(target)
     assert 8 <= before < LINES
     with target.open("a") as file:
-        file.write('{"id":"batch_req_99","custom_id":"to')  # a line that is torn
+        file.write('{"id":"batch_req_99","custom_id":"to')  # an incomplete line
     done = run(source, target, *flags)
     assert done.returncode == 0 and f"answered={LINES - before} " in done.stderr
     assert choices(target) == choices(whole)
@@ -140,4 +140,4 @@ def test_files_that_cannot_be_used(files, tmp_path):
     done = run(tmp_path, target)
     assert done.returncode == 1 and "directory" in done.stderr
     done = run(source, "/dev/full")
-    assert done.returncode == 1 and "No space left" in done.stderr and "not whole" in done.stderr
+    assert done.returncode == 1 and "No space left" in done.stderr and "incomplete" in done.stderr

@@ -1,4 +1,4 @@
-"""`penstock bench`: its tables hold what they say, and the served part ends with the process."""
+"""`penstock bench`: its tables are complete, and the served part ends with the process."""
 import re
 import resource
 import subprocess
@@ -7,7 +7,7 @@ from conftest import BINARY, MODEL, environment
 
 
 def rows(text, head):
-    """Numbers of the rows of the table that begins with this line."""
+    """The numbers in the rows of the table that begins with this line."""
     lines = text[text.index(head):].splitlines()[2:]
     table = []
     for line in lines:
@@ -18,7 +18,7 @@ def rows(text, head):
 
 
 def with_few_files():
-    """24 streams have 48 ends in one process; the limit may be raised, as that of the server is."""
+    """24 streams have 48 sockets in one process; the client may raise its limit, as the server does."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (32, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 

@@ -1,4 +1,4 @@
-"""What the HTTP contract promises: endpoints, fields, errors, streams by their raw bytes, metrics."""
+"""The HTTP contract: endpoints, fields, errors, raw bytes of streams, metrics."""
 import json
 import math
 import re

@@ -1,4 +1,4 @@
-"""A GPU that fails while it serves (the emulated one, which fails when a test says so): everybody is told, nobody hangs, and
+"""A GPU that fails during work (the emulated one, which fails when a test says so): every client gets an error, none hangs, and
 the server ends by itself so that a supervisor can start it again."""
 import concurrent.futures
 import contextlib
@@ -20,7 +20,7 @@ LONG = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": T
 
 @pytest.fixture
 def begin(tiny_model):
-    """begin(failure, flags...): a server whose device fails so, and which is ended if the test does not see to it."""
+    """begin(failure, flags...): a server whose device fails in that way; the fixture ends it if the test does not."""
     own = []
 
     def start(failure, *flags):
@@ -34,7 +34,7 @@ def begin(tiny_model):
 
 
 def read_stream(server):
-    """The events of a stream, of which there are some before the error."""
+    """The events of a stream: at least one before the error."""
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True, "n": 2}, timeout=30) as response:
         return response.status_code, response.read()
 
@@ -50,7 +50,7 @@ def check_error(error, call):
 
 
 def wait_until_told(server):
-    """Until readiness says no, which a request's error may be ahead of by the blink of an eye."""
+    """Waits until readiness is 503: a request's error may arrive a moment before."""
     end = time.monotonic() + 5
     while (answer := server.http.get("/health")).status_code == 200:
         assert time.monotonic() < end
@@ -110,7 +110,7 @@ def test_everybody_is_told(begin, failure, steps, call):
 
 
 def test_without_clients_it_is_told_too(begin):
-    """The only client left before the device failed."""
+    """The only client disconnected before the device failed."""
     server = begin("wait:1:signal")
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True}) as response:
         next(response.iter_raw())
@@ -134,7 +134,7 @@ def test_while_it_drains(begin):
 @pytest.mark.parametrize("first, then", [(None, None), (signal.SIGTERM, None), (None, signal.SIGTERM)],
                          ids=["failing", "draining-and-failing", "failing-and-told-to-end"])
 def test_clients_that_do_not_read_hold_nothing_up(begin, first, then):
-    """A request whose body never comes to its end, and a stream that nobody reads; with a signal before or after."""
+    """A request whose body never ends, and a stream that its client does not read; with a signal before or after."""
     server = begin("launch:30:signal")
     with contextlib.ExitStack() as stack:
         slow = stack.enter_context(httpx.Client(base_url=server.url))
@@ -154,7 +154,7 @@ def test_clients_that_do_not_read_hold_nothing_up(begin, first, then):
 
 
 def test_failures_at_the_start(tiny_model):
-    """One sentence, and no server."""
+    """A failure during the start: one sentence, and no server."""
     for failure in ("launch:1", "copy:1", "copy:9", "wait:2", "record:1"):
         done = subprocess.run([EMULATED, "serve", "--model", tiny_model, "--device", "cuda", "--port", "0"], text=True,
                               capture_output=True, timeout=30, env={**environment(), "CUDA_EMU_BREAK": failure})

@@ -119,7 +119,7 @@ def test_idle_servers_end_at_once(start):
 
 
 def test_under_nohup_a_hangup_is_nothing(start):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what the program inherits, as from nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by the program, as from nohup
     try:
         server = start()
     finally:
@@ -130,7 +130,7 @@ def test_under_nohup_a_hangup_is_nothing(start):
 
 
 def test_work_after_idleness_is_not_a_hang(start):
-    """The first step of a server that has taken none for long, on a machine that is up for long."""
+    """The first step of a server that was idle for long, on a machine with a long uptime."""
     server = start()
     slow = Stream(server, {**STREAM, "prompt": "word " * 900, "max_tokens": 1})
     while slow.is_alive():
@@ -224,7 +224,7 @@ def test_a_full_queue_refuses_and_keeps_its_promises(start):
 
 
 def test_more_prompts_than_the_queue_holds(start):
-    """Trying again would not help, so it is the request that is at fault."""
+    """Trying again would not help, so the status is 400."""
     server = start("--max-queued-requests", "2")
     answer = ask(server, {"model": NAME, "prompt": ["a"] * 3, "max_tokens": 1})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
@@ -236,14 +236,14 @@ def test_a_key_file(start, tmp_path):
     long = "k" * 3000
     keys.write_text(f"first\nsecond\n{'#' * 2000}tail\n{long}\n")
     server = start("--api-key-file", str(keys))
-    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line is one key, or none
+    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line has one key, or none
     for key, code in [("first", 200), ("second", 200), ("third", 401), *parts]:
         answer = server.http.get("/v1/models", headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == code
 
 
 def test_little_memory_still_answers_all(start):
-    """More at once than the KV cache can hold: some are put back and resumed, none is lost."""
+    """More sequences at once than the KV cache can hold: some are preempted and resumed, none is lost."""
     server = start("--kv-cache-memory", "48MiB", "--max-num-seqs", "16")
     body = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": True, "temperature": 0}
     with concurrent.futures.ThreadPoolExecutor(16) as pool:

@@ -1,4 +1,4 @@
-"""Many at once: no request fails, and each gets the bytes it would have got alone."""
+"""Many requests at once: none fails, and each gets the same bytes as alone."""
 import concurrent.futures
 import json
 import subprocess
@@ -22,7 +22,7 @@ end
 
 
 def wrk_round(server, script):
-    """wrk counts seconds, not requests: one round, and what it found."""
+    """wrk runs for seconds, not for a number of requests: one run and its counts."""
     command = ["wrk", "-t1", "-c16", f"-d{ROUND_SECONDS}s", "--timeout", "60s", "-s", script,
                server.url + "/v1/completions"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ROUND_SECONDS + 60)

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/memory_plan.h"
-#include "engine/model_file.h"
+#include "engine/files/model_file.h"
+#include "engine/memory/memory.h"
+#include "engine/models/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -44,27 +45,29 @@ static void read_directory(const struct gguf *gguf) {
     }
 }
 
-static void read_tokenizer(const struct gguf *gguf, struct err *err) {
+static void read_tokenizer(struct gguf *gguf, struct err *err) {
     struct tokenizer_spec spec;
     int32_t ids[MAX_END_IDS];
     int n;
-    if (tokenizer_spec_read(&spec, gguf, err) != STATUS_OK) return;
+    if (gguf_tokenizer_read(&spec, gguf, err) != STATUS_OK) return;
     for (int id = 0; id < spec.n_tokens; id++) touch(spec.token[id], spec.token_length[id]);
     for (int i = 0; i < spec.n_merges; i++) touch(spec.merge[i], spec.merge_length[i]);
-    if (end_ids_collect(ids, &n, gguf, &spec, err) == STATUS_OK) {
+    if (end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, err) == STATUS_OK) {
         for (int i = 0; i < n; i++) require(ids[i] >= 0 && ids[i] < spec.n_tokens);
     }
     tokenizer_spec_free(&spec);
 }
 
-static void read_model(const struct gguf *gguf, struct err *err) {
-    struct model_info info;
+static void read_model(struct gguf *gguf, struct err *err) {
+    struct model_config info;
     struct engine_memory memory;
     struct machine_memory machine = {.total = (int64_t)1 << 40, .available = (int64_t)1 << 40};
     struct engine_config config = {
         .max_num_seqs = 65536, .max_num_batched_tokens = 1 << 20, .block_size = 16};
-    if (model_info_read(&info, gguf, "fuzz.gguf", err) != STATUS_OK) return;
-    require(info.H % info.G == 0 && info.D_rope <= info.D && info.V >= 1);
+    if (model_config_read(&info, &(struct model_file){.path = "fuzz.gguf", .gguf = gguf}, err) !=
+        STATUS_OK)
+        return;
+    require(info.H % info.G == 0 && info.rope.D_rope <= info.D && info.V >= 1);
     if (memory_plan(&memory, &info, &config, &machine, err) != STATUS_OK) return;
     require((int64_t)memory.n_blocks * memory.block_size >= memory.max_model_len);
 }

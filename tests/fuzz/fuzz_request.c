@@ -2,10 +2,11 @@
  * sentence, and what is taken is within its limits. The bytes are also written as a JSON string,
  * which must read back as the same text. */
 #include <assert.h>
+#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api_internal.h"
+#include "server/openai/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,38 +17,47 @@ static const struct api_limits limits = {.model = "m",
                                          .max_prompts = 8,
                                          .has_chat_template = true};
 
+/* Reads a body as a server does: first as JSON, then by its API. */
+static enum status request_read(struct api_request **out, const struct api *api, const char *body,
+                                size_t length, const struct api_limits *by, struct err *err) {
+    struct json *json;
+    *out = NULL;
+    enum status status = json_parse(&json, "The body", body, length, err);
+    return status ? status : api->parse(out, json, by, err);
+}
+
 static void check_refusal(enum status status, const struct err *err) {
     assert(err->status == status && err->message[0]);
     assert(status == STATUS_INVALID_REQUEST || status == STATUS_NOT_FOUND);
     assert(utf8_valid_prefix(err->message, strlen(err->message)) == strlen(err->message));
 }
 
-static void check_request(const struct api_request *r) {
+static void check_parsed(const struct api_request *r) {
     const struct sampling *s = &r->sampling;
     assert(r->n >= 1 && r->n <= limits.max_choices && r->n_stops <= API_MAX_STOPS);
     assert(r->max_tokens >= -1 && r->min_tokens >= 0 && r->n_stop_ids <= MAX_STOP_IDS);
     assert(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1);
     assert(s->repetition_penalty > 0 && s->top_k >= 0 && s->n_logprobs >= -1);
-    assert((r->kind == API_CHAT) == (r->messages != NULL));
-    assert(r->kind == API_CHAT || (r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts));
+    assert(r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts);
     for (int i = 0; i < r->n_prompts; i++) {
         const struct api_prompt *prompt = &r->prompts[i];
-        assert(prompt->ids ? prompt->n_ids > 0 : prompt->length > 0);
+        assert((r->api == &api_chat) == (prompt->messages != NULL));
+        assert(prompt->messages || (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
         assert(utf8_valid_prefix(prompt->text, prompt->length) == prompt->length);
     }
     for (int i = 0; i < s->n_bias; i++) assert(s->bias[i].id >= 0 && s->bias[i].id < limits.V);
 }
 
-static void try_request(enum api_kind kind, const char *body, size_t size) {
+static void try_request(const struct api *api, const char *body, size_t size) {
     struct api_request *request;
     struct err err = {0};
-    enum status status = api_request_parse(&request, kind, body, size, &limits, &err);
+    enum status status = request_read(&request, api, body, size, &limits, &err);
     if (status != STATUS_OK) {
         assert(!request);
         check_refusal(status, &err);
         return;
     }
-    check_request(request);
+    check_parsed(request);
     api_request_free(request);
 }
 
@@ -77,13 +87,30 @@ static void try_batch_line(const char *text, size_t size) {
     buf_free(&key);
 }
 
+/* The same tree, as far as cJSON holds it: it cuts strings at a NUL byte. */
+static void compare_values(const struct json *ours, const cJSON *theirs) {
+    assert(json_is(ours, JSON_STRING) == cJSON_IsString(theirs));
+    assert(json_is(ours, JSON_NUMBER) == cJSON_IsNumber(theirs));
+    assert(json_is(ours, JSON_ARRAY) == cJSON_IsArray(theirs));
+    assert(json_is(ours, JSON_OBJECT) == cJSON_IsObject(theirs));
+    assert((json_is(ours, JSON_BOOL) && ours->boolean) == cJSON_IsTrue(theirs));
+    if (json_is(ours, JSON_STRING)) assert(strcmp(ours->string, theirs->valuestring) == 0);
+    if (json_is(ours, JSON_NUMBER)) assert(ours->number == theirs->valuedouble);
+    const cJSON *their = theirs->child;
+    json_each(our, ours) {
+        assert(their && (!our->name || strcmp(our->name, their->string) == 0));
+        compare_values(our, their);
+        their = their->next;
+    }
+    assert(!their);
+}
+
 /* What is read here is JSON to cJSON as well; it may refuse only what it cannot hold. */
 static void compare_readers(const char *text, size_t size) {
-    cJSON *ours, *theirs;
+    struct json *ours;
     struct err err = {0};
-    if (json_parse(&ours, text, size, &err) != STATUS_OK) return;
-    cJSON_Delete(ours);
-    theirs = cJSON_ParseWithLength(text, size);
+    if (json_parse(&ours, "It", text, size, &err) != STATUS_OK) return;
+    cJSON *theirs = cJSON_ParseWithLength(text, size);
     bool long_number = false;
     for (size_t i = 0, run = 0; i < size; i++) {
         run = strchr("0123456789+-.eE", text[i]) && text[i] ? run + 1 : 0;
@@ -91,30 +118,31 @@ static void compare_readers(const char *text, size_t size) {
     }
     bool surrogates = memmem(text, size, "\\uD", 3) || memmem(text, size, "\\ud", 3);
     assert(theirs || long_number || surrogates);
+    if (theirs) compare_values(ours, theirs);
+    json_free(ours);
     cJSON_Delete(theirs);
 }
 
 static void try_string(const char *text, size_t size) {
     struct buf out = {0};
     struct err err = {0};
-    cJSON *string;
+    struct json *string;
     json_write_string(&out, text, size);
     assert(utf8_valid_prefix(out.data, out.length) == out.length);
-    enum status status = json_parse(&string, out.data, out.length, &err);
+    enum status status = json_parse(&string, "It", out.data, out.length, &err);
     assert(status == STATUS_OK);
     if (utf8_valid_prefix(text, size) == size) {
-        assert(json_string_length(string) == size);
-        assert(memcmp(string->valuestring, text, size) == 0);
+        assert(string->length == size);
+        assert(memcmp(string->string, text, size) == 0);
     }
-    cJSON_Delete(string);
+    json_free(string);
     buf_free(&out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *body = mem_alloc(size); /* exactly as long, so that reading behind it is seen */
     if (size) memcpy(body, data, size);
-    try_request(API_COMPLETION, body, size);
-    try_request(API_CHAT, body, size);
+    for (int i = 0; api_at(i); i++) try_request(api_at(i), body, size);
     try_tokens(body, size);
     try_batch_line(body, size);
     compare_readers(body, size);

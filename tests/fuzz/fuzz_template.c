@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
+#include "config/json.h"
 #include "engine/text/text.h"
 
 static const char conversation[] =
@@ -42,17 +41,18 @@ static void render(const struct chat_template *chat_template, const struct chat_
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static cJSON *json;
-    if (!json) json = cJSON_Parse(conversation);
+    static struct json *json;
+    struct err err = {0};
+    if (!json) json_parse(&json, "The test", conversation, strlen(conversation), &err);
+    assert(json);
     struct chat_input input = {
-        .messages = cJSON_GetObjectItem(json, "messages"),
-        .tools = cJSON_GetObjectItem(json, "tools"),
-        .extra = cJSON_GetObjectItem(json, "extra"),
+        .messages = json_member(json, "messages"),
+        .tools = json_member(json, "tools"),
+        .extra = json_member(json, "extra"),
         .bos_token = "<s>",
         .add_generation_prompt = true,
     };
     struct chat_template *chat_template;
-    struct err err = {0};
     if (chat_template_new(&chat_template, (const char *)data, size, &err) == STATUS_OK) {
         render(chat_template, &input);
         chat_template_free(chat_template);

@@ -1,7 +1,6 @@
 /* The tokenizer's door. The first byte chooses the vocabulary and how special tokens are taken, the
  * rest is the text. Whatever it is: ids are in range, their bytes are the text again, and a stream
- * of them decodes as the whole
- * does. */
+ * of them decodes as the whole does. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

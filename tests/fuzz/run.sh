@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh SECONDS: lets each fuzzer work for that long. New inputs are kept in build/fuzz/corpus, beside the seeds; an input
-# that breaks something is left in build/fuzz/found, and the script fails.
+# run.sh SECONDS: runs each fuzzer for that long. New inputs are kept in build/fuzz/corpus. An input that breaks something is
+# written to build/fuzz/found, and the script fails.
 set -eu
 cd "$(dirname "$0")/../.."
 mkdir -p build/fuzz/found

@@ -116,65 +116,35 @@ static uint64_t sum_before(struct fake_engine *engine, const int32_t *table, int
 
 static int32_t token_at(const struct fake_engine *engine, const struct step *step, int m) {
     int32_t token = step->token[m];
-    if (token < 0) token = engine->id[late_token(token)];
+    if (token < 0) token = engine->id[pending_token(token)];
     assert(token >= 0 && token < FAKE_V);
     return token;
 }
 
-static void run_sequence(struct fake_engine *engine, const struct fake_pass *pass, int s, int *r) {
-    const struct step *step = pass->step;
+static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
+                         const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int first = step->row_start[s], end = step->row_start[s + 1];
     uint64_t sum = sum_before(engine, table, step->position[first]);
     for (int m = first; m < end; m++) {
-        uint64_t word = word_of(token_at(engine, step, m), step->position[m], sum);
+        int32_t token = token_at(engine, step, m);
+        uint64_t word = word_of(token, step->position[m], sum);
         engine->word[step->slot[m]] = word;
         sum += word;
-        if (*r == step->R || step->logit_row[*r] != m) continue;
-        uint64_t logits = logits_of(sum);
-        memcpy(pass->logits + (size_t)(*r)++ * FAKE_V, &logits, sizeof logits);
+        if (pass->R == step->R || step->logit_row[pass->R] != m) continue;
+        pass->last[pass->R] = token;
+        pass->logits[pass->R++] = logits_of(sum);
     }
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
 }
 
-/* `last` is the token before the one that is chosen. */
-static void sample_one(const struct fake_pass *pass, struct sample_job *job, int32_t last) {
-    float *row = pass->logits + (size_t)job->row * FAKE_V;
-    uint64_t logits;
-    memcpy(&logits, row, sizeof logits);
-    job->out = (struct sampled){0};
-    if (job->score) {
-        job->out.id = job->history[job->position];
-        job->out.logprob = score(logits, job->out.id, job->n_top);
-        return;
-    }
-    assert(job->position == job->n_prompt + job->n_output);
-    job->out.id = choose(logits, job->sampling->seed, job->position, job->choice, last,
-                         job->sampling->banned, job->sampling->n_banned);
-    if (!job->shared) memset(row, 0xff, sizeof logits);
-}
-
-static void set_ids(struct fake_engine *engine, const struct fake_pass *pass) {
-    for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
-    for (int i = pass->n_jobs - 1; i >= 0; i--)
-        if (!pass->jobs[i].dropped && !pass->jobs[i].score)
-            engine->id[pass->jobs[i].row] = pass->jobs[i].out.id;
-}
-
-/* A device knows the last token of what it samples, because that was the row's. */
-static void sample_on_device(struct fake_engine *engine, const struct fake_pass *pass) {
-    int32_t *last = mem_calloc((size_t)pass->step->R + 1, sizeof *last);
-    for (int r = 0; r < pass->step->R; r++)
-        last[r] = token_at(engine, pass->step, pass->step->logit_row[r]);
-    for (int i = 0; i < pass->n_jobs; i++)
-        sample_one(pass, &pass->jobs[i], last[pass->jobs[i].row]);
-    free(last);
-    set_ids(engine, pass);
-}
-
-static void launch(struct fake_engine *engine, struct fake_pass *pass) {
-    const struct step *step = pass->step;
-    int r = 0, late = 0;
+static void fake_submit(void *self, const struct step *step) {
+    struct fake_engine *engine = self;
+    assert(engine->n_passes < engine->in_flight);
+    struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes++) % MAX_IN_FLIGHT];
+    int n_pending = 0;
+    pass->R = pass->n_samples = 0;
+    pass->sampled = false;
     engine->n_steps++;
     engine->n_rows += (uint64_t)step->M;
     if (step->S > engine->most_seqs) engine->most_seqs = step->S;
@@ -183,95 +153,90 @@ static void launch(struct fake_engine *engine, struct fake_pass *pass) {
     for (int s = 0; s < step->S; s++) check_arrived(engine, step, s);
     for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
     for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
-    for (int m = 0; m < step->M; m++) late += step->token[m] < 0;
-    assert(late == step->n_late);
-    engine->n_late += (uint64_t)late;
-    for (int s = 0; s < step->S; s++) run_sequence(engine, pass, s, &r);
-    assert(r == step->R);
-    if (engine->device) sample_on_device(engine, pass);
-    pass->launched = true;
+    for (int m = 0; m < step->M; m++) n_pending += step->token[m] < 0;
+    assert(n_pending == step->n_pending);
+    engine->n_pending += (uint64_t)n_pending;
+    for (int s = 0; s < step->S; s++) run_sequence(engine, pass, step, s);
+    assert(pass->R == step->R);
 }
 
-static void fake_submit(void *self, const struct step *step, struct sample_job *jobs, int n) {
+/* The last token of a history is the row's, whether the host knows it or not. */
+static struct sampled sample_one(const struct fake_pass *pass, const struct sample *sample) {
+    uint64_t logits = pass->logits[sample->row];
+    int32_t last = pass->last[sample->row];
+    assert(sample->row >= 0 && sample->row < pass->R);
+    if (!sample->sampling)
+        return (struct sampled){.id = sample->scored,
+                                .logprob = score(logits, sample->scored, sample->n_top)};
+    int known = sample->n_prompt + sample->n_output - sample->late;
+    assert(sample->position == sample->n_prompt + sample->n_output);
+    assert(sample->late || sample->history[known - 1] == last);
+    return (struct sampled){.id = choose(logits, sample->sampling->seed, sample->position,
+                                         sample->choice, last, sample->sampling->banned,
+                                         sample->sampling->n_banned)};
+}
+
+static void fake_sample(void *self, const struct sample *samples, int n) {
     struct fake_engine *engine = self;
-    assert(engine->n_passes < engine->in_flight);
-    struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes++) % MAX_IN_FLIGHT];
-    pass->step = step;
-    pass->jobs = jobs;
-    pass->n_jobs = n;
-    pass->launched = false;
-    if (engine->device || engine->n_passes == 1) launch(engine, pass);
-}
-
-static void sample_on_host(struct fake_engine *engine, const struct fake_pass *pass) {
-    for (int i = 0; i < pass->n_jobs; i++) {
-        struct sample_job *job = &pass->jobs[i];
-        if (!job->dropped) sample_one(pass, job, job->history[job->position - 1]);
+    struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes - 1) % MAX_IN_FLIGHT];
+    assert(engine->n_passes > 0 && !pass->sampled);
+    assert(n >= 0 && n <= engine->max_logit_rows + MAX_SHARED_SAMPLES);
+    for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        pass->results[i] = sample_one(pass, &samples[i]);
+        if (samples[i].sampling) engine->id[samples[i].row] = pass->results[i].id;
     }
-    set_ids(engine, pass);
+    pass->n_samples = n;
+    pass->sampled = true;
 }
 
-static bool fake_wait(void *self, struct sample_job *jobs, int n) {
+static const struct sampled *fake_wait(void *self) {
     struct fake_engine *engine = self;
     const struct fake_pass *pass = &engine->pass[engine->first];
     bool failed = engine->fails_at > 0 && ++engine->n_waits >= engine->fails_at;
-    assert(engine->n_passes > 0 && pass->jobs == jobs && pass->n_jobs == n);
-    assert(pass->launched || failed);
-    if (failed) {
-        engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
-        engine->n_passes--;
-        return false;
-    }
-    for (int i = 0; i < n; i++) engine->n_dropped += jobs[i].dropped;
-    if (!engine->device) sample_on_host(engine, pass);
+    assert(engine->n_passes > 0 && pass->sampled);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
-    struct fake_pass *next = &engine->pass[engine->first];
-    if (--engine->n_passes > 0 && !next->launched) launch(engine, next);
-    return true;
+    engine->n_passes--;
+    return failed ? NULL : pass->results;
 }
 
-static void fake_why(void *self, struct err *err) {
+static bool fake_failed(void *self, struct err *err) {
     (void)self;
     err_set(err, STATUS_SERVER_ERROR, NULL, "The fake device has failed.");
+    return true;
 }
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
 static bool fake_swap_reserve(void *self, int n) {
     struct fake_engine *engine = self;
-    assert(n > 0 && n <= engine->n_slots);
+    assert(n > 0 && n <= engine->n_host_blocks);
     if (n > engine->n_host) return false;
     if (n > engine->n_reserved) engine->n_reserved = n;
     return true;
 }
 
-/* Steps that were submitted before have been launched. */
-static void check_launched(const struct fake_engine *engine) {
-    for (int i = 0; i < engine->n_passes; i++)
-        assert(engine->pass[(engine->first + i) % MAX_IN_FLIGHT].launched);
-}
-
-static void fake_swap_out(void *self, const int32_t *block, const int32_t *slot, int n) {
+static void fake_swap_out(void *self, const int32_t *block, const int32_t *host_block, int n) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
-    check_launched(engine);
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
     for (int i = 0; i < n; i++) {
-        assert(slot[i] >= 0 && slot[i] < engine->n_reserved && engine->comes_from[block[i]] < 0);
-        memcpy(engine->slot + (size_t)slot[i] * size, engine->word + (size_t)block[i] * size,
-               bytes);
+        assert(host_block[i] >= 0 && host_block[i] < engine->n_reserved &&
+               engine->comes_from[block[i]] < 0);
+        memcpy(engine->host_word + (size_t)host_block[i] * size,
+               engine->word + (size_t)block[i] * size, bytes);
     }
     engine->n_out += (uint64_t)n;
 }
 
-static void fake_swap_in(void *self, const int32_t *slot, const int32_t *block, int n) {
+static void fake_swap_in(void *self, const int32_t *host_block, const int32_t *block, int n) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
-    check_launched(engine);
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
     for (int i = 0; i < n; i++) {
-        assert(slot[i] >= 0 && slot[i] < engine->n_reserved && engine->comes_from[block[i]] < 0);
-        engine->comes_from[block[i]] = slot[i];
-        memcpy(engine->comes + (size_t)block[i] * size, engine->slot + (size_t)slot[i] * size,
-               bytes);
+        assert(host_block[i] >= 0 && host_block[i] < engine->n_reserved &&
+               engine->comes_from[block[i]] < 0);
+        engine->comes_from[block[i]] = host_block[i];
+        memcpy(engine->comes + (size_t)block[i] * size,
+               engine->host_word + (size_t)host_block[i] * size, bytes);
         memset(engine->word + (size_t)block[i] * size, 0xee, bytes);
     }
     engine->n_in += (uint64_t)n;
@@ -279,7 +244,7 @@ static void fake_swap_in(void *self, const int32_t *slot, const int32_t *block, 
 
 static void fake_swap_arrive(void *self) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->slot;
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
     for (size_t b = 0; b < (size_t)engine->n_blocks; b++) {
         if (engine->comes_from[b] < 0) continue;
         memcpy(engine->word + b * size, engine->comes + b * size, bytes);
@@ -287,25 +252,23 @@ static void fake_swap_arrive(void *self) {
     }
 }
 
-static void fake_close(void *self) {
-    (void)self; /* the test looks at the engine after the scheduler has gone */
-}
-
 struct engine_port fake_engine_port(struct fake_engine *engine) {
-    size_t words = (size_t)engine->n_slots * (size_t)engine->block_size;
-    engine->slot = mem_calloc(words, sizeof *engine->slot);
+    size_t words = (size_t)engine->n_host_blocks * (size_t)engine->block_size;
+    engine->host_word = mem_calloc(words, sizeof *engine->host_word);
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
                                 .in_flight = engine->in_flight,
+                                .row_quantum = 16,
                                 .submit = fake_submit,
+                                .sample = fake_sample,
                                 .wait = fake_wait,
-                                .why = fake_why,
-                                .n_slots = engine->n_slots,
-                                .swap_reserve = fake_swap_reserve,
-                                .swap_out = fake_swap_out,
-                                .swap_in = fake_swap_in,
-                                .swap_arrive = fake_swap_arrive,
-                                .close = fake_close};
+                                .failed = fake_failed,
+                                .swap = {.self = engine,
+                                         .n_host_blocks = engine->n_host_blocks,
+                                         .reserve = fake_swap_reserve,
+                                         .out = fake_swap_out,
+                                         .in = fake_swap_in,
+                                         .arrive = fake_swap_arrive}};
 }
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
@@ -324,8 +287,12 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->comes_from = mem_calloc(blocks, sizeof *engine->comes_from);
     for (size_t b = 0; b < blocks; b++) engine->comes_from[b] = -1;
     engine->in_flight = 1;
-    for (int i = 0; i < MAX_IN_FLIGHT; i++)
-        engine->pass[i].logits = mem_calloc((size_t)config->max_logit_rows * FAKE_V, sizeof(float));
+    size_t rows = (size_t)config->max_logit_rows;
+    for (int i = 0; i < MAX_IN_FLIGHT; i++) {
+        engine->pass[i].logits = mem_calloc(rows, sizeof(uint64_t));
+        engine->pass[i].last = mem_calloc(rows, sizeof(int32_t));
+        engine->pass[i].results = mem_calloc(rows + MAX_SHARED_SAMPLES, sizeof(struct sampled));
+    }
     return engine;
 }
 
@@ -334,10 +301,14 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine->written_in);
     free(engine->writer);
     free(engine->id);
-    free(engine->slot);
+    free(engine->host_word);
     free(engine->comes);
     free(engine->comes_from);
-    for (int i = 0; i < MAX_IN_FLIGHT; i++) free(engine->pass[i].logits);
+    for (int i = 0; i < MAX_IN_FLIGHT; i++) {
+        free(engine->pass[i].logits);
+        free(engine->pass[i].last);
+        free(engine->pass[i].results);
+    }
     free(engine);
 }
 

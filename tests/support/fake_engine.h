@@ -7,12 +7,11 @@
  * content of the sequence's slots, and what a request must give is a pure function of the
  * request: any wrong block, copy, position or share comes out as a wrong token.
  *
- * Blocks that are swapped go to slots of words at once. What comes back is rubbish in its blocks
- * until swap_arrive, and no step may touch them before.
+ * Steps run when they are submitted and are sampled when that is asked for; the scheduler sees the
+ * results at its wait. With two steps in flight the ids of pending tokens are the fake's own.
  *
- * With two steps in flight it is one of two: a host, which launches the second step as late as it
- * may, when the first one's results are there; or a device, which runs and samples each step as
- * soon as it is submitted and takes no id from the host.
+ * Blocks that are swapped are copied to host blocks of words at once. A block that is swapped in
+ * holds rubbish until swap_arrive, and no step may touch it before.
  */
 #ifndef PENSTOCK_TESTS_FAKE_ENGINE_H
 #define PENSTOCK_TESTS_FAKE_ENGINE_H
@@ -22,17 +21,18 @@
 #define FAKE_V 16
 #define FAKE_MAX_TOKENS 512
 
+/* A step in flight. */
 struct fake_pass {
-    const struct step *step;
-    struct sample_job *jobs;
-    int n_jobs;
-    bool launched;
-    float *logits; /* [max_logit_rows][FAKE_V] */
+    int R;
+    bool sampled;
+    int n_samples;
+    uint64_t *logits;        /* [max_logit_rows] */
+    int32_t *last;           /* [max_logit_rows] the token of the row */
+    struct sampled *results; /* [max_logit_rows + MAX_SHARED_SAMPLES] */
 };
 
 struct fake_engine {
     int in_flight; /* 1, or the test's to set */
-    bool device;
     int n_blocks, block_size, max_seqs, max_rows, max_logit_rows;
     uint64_t *word;       /* [n_blocks * block_size] */
     uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
@@ -41,15 +41,15 @@ struct fake_engine {
     int most_seqs;                        /* in one step so far */
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
-    uint64_t n_late, n_dropped; /* rows, jobs */
-    int32_t *id;                /* [max_logit_rows] what was sampled last, or -1 */
-    int fails_at;               /* number of the wait, from 1, that finds the device failed; or 0 */
+    uint64_t n_pending; /* rows */
+    int32_t *id;        /* [max_logit_rows] what was sampled last, or -1 */
+    int fails_at;       /* number of the wait, from 1, that finds the device failed; or 0 */
     int n_waits;
-    int n_slots; /* of swap space; 0, or the test's to set */
-    int n_host;  /* slots that the host has memory for, the others cannot be had */
+    int n_host_blocks; /* of swap space; 0, or the test's to set */
+    int n_host;        /* host blocks that there is memory for */
     int n_reserved;
-    uint64_t *slot;       /* [n_slots * block_size] */
-    int32_t *comes_from;  /* [n_blocks] -1, or the slot whose words a block gets */
+    uint64_t *host_word;  /* [n_host_blocks * block_size] */
+    int32_t *comes_from;  /* [n_blocks] -1, or the host block whose words a block gets */
     uint64_t *comes;      /* [n_blocks * block_size] those words */
     uint64_t n_out, n_in; /* blocks */
 };

@@ -1,11 +1,10 @@
 /* gguf_writer: builds GGUF files for tests, right ones and wrong ones. All zero is an empty writer
  * of version 3 with the default alignment of 32. Nothing is checked: what a test asks for is what
- * the file
- * says. */
+ * the file says. */
 #ifndef PENSTOCK_TESTS_GGUF_WRITER_H
 #define PENSTOCK_TESTS_GGUF_WRITER_H
 
-#include "engine/gguf.h"
+#include "engine/files/gguf.h"
 
 struct gguf_writer {
     struct buf keys, tensors, data; /* the three parts as they will stand in the file */

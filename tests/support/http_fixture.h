@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_HTTP_FIXTURE_H
 #define PENSTOCK_TESTS_HTTP_FIXTURE_H
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 #define FIXTURE_HELD 512
 #define FIXTURE_BIG ((size_t)1 << 20)

@@ -6,8 +6,9 @@
 #include "support/kernel_data.h"
 
 const enum dtype all_types[N_TYPES] = {
-    DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
-    DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
+#define ENTRY(TYPE, ...) DTYPE_##TYPE,
+    WEIGHT_TYPES(ENTRY)
+#undef ENTRY
 };
 
 uint32_t random_u32(uint64_t *state) { /* xorshift64*, Vigna 2016 */

@@ -13,7 +13,7 @@
 #include "scheduler/internal.h"
 
 #define MOST_CHOICES 4
-#define MOST_CLIENTS 12
+#define MAX_CLIENTS 12
 #define N_THEMES 3      /* texts that prompts begin with */
 #define MOST_ASKED 48   /* requests of a set */
 #define LONG_PROMPT 600 /* tokens: two chunks of attention and more */
@@ -55,12 +55,12 @@ struct setting {
 /* What of the settings belongs to the model, and may change the bytes. */
 struct model_choice {
     const char *file;
-    const char *kv_dtype;
-    bool float32;
+    enum kv_dtype kv_dtype;
     int max_model_len;
-    const char *device;               /* NULL: the CPU */
-    const char *dtype, *quantization; /* of the engine's settings, for CUDA; or NULL */
-    int ranks;                        /* that share the model; 0: 1 */
+    enum device device;
+    enum compute_dtype dtype;
+    enum quantization quantization;
+    int ranks; /* that share the model; 0: 1 */
     bool host_samples;
 };
 
@@ -118,7 +118,7 @@ struct run {
     struct tally tally;
     char first_difference[512];
     int n_clients, n_live;
-    struct client client[MOST_CLIENTS];
+    struct client client[MAX_CLIENTS];
     pthread_mutex_t mutex; /* guards n_live in a threaded run */
     pthread_cond_t all_ended;
 };

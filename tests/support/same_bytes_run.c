@@ -127,7 +127,6 @@ static struct engine *open_engine(const struct run *run) {
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
                                    .ranks = m->ranks,
-                                   .float32 = m->float32,
                                    .kv_dtype = m->kv_dtype,
                                    .device = m->device,
                                    .dtype = m->dtype,
@@ -166,9 +165,10 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
     run->engine = open_engine(run);
     struct scheduler_config config = {.max_num_seqs = setting->max_seqs,
                                       .max_num_batched_tokens = setting->max_rows,
-                                      .max_mixed_prefill_tokens = setting->mixed_rows,
+                                      .max_mixed_prefill_tokens =
+                                          setting->mixed_rows > 0 ? setting->mixed_rows : 1 << 20,
                                       .max_model_len = set->model.max_model_len,
-                                      .max_queued_requests = MOST_CLIENTS,
+                                      .max_queued_requests = MAX_CLIENTS,
                                       .max_queued_tokens = 1 << 20,
                                       .n_blocks = setting->n_blocks,
                                       .block_size = setting->block_size,
@@ -185,7 +185,7 @@ static void take_stats(struct run *run) {
     scheduler_stats(run->scheduler, &stats);
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     run->tally.preemptions = stats.preemptions;
-    assert(stats.swapped == 0 && stats.slots_used == 0);
+    assert(stats.swapped == 0 && stats.host_blocks_used == 0);
     run->tally.swapped_out = stats.swapped_out;
     run->tally.swapped_in = stats.swapped_in;
     run->tally.prefix_hits = stats.prefix_hits;
@@ -210,7 +210,7 @@ static void copy_generation(struct generation *to, const struct generation *from
 }
 
 struct client *run_add(struct run *run, const struct asked *asked) {
-    assert(run->n_clients < MOST_CLIENTS);
+    assert(run->n_clients < MAX_CLIENTS);
     struct client *client = &run->client[run->n_clients++];
     memset(client, 0, sizeof *client);
     copy_generation(&client->generation, &asked->generation);

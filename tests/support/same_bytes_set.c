@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/memory_plan.h"
+#include "engine/memory/memory.h"
 #include "support/fake_engine.h"
 #include "support/same_bytes.h"
 
@@ -94,7 +94,6 @@ static void draw_themes(struct request_set *set, uint64_t *random) {
 static void ask_model(struct request_set *set) {
     struct engine_config config = {.model = set->model.file,
                                    .threads = 1,
-                                   .float32 = set->model.float32,
                                    .dtype = set->model.dtype,
                                    .kv_dtype = set->model.kv_dtype,
                                    .device = set->model.device,
@@ -108,7 +107,7 @@ static void ask_model(struct request_set *set) {
         fprintf(stderr, "%s: %s\n", set->model.file, err.message);
         exit(1);
     }
-    const struct model_info *m = engine_model(engine);
+    const struct model_config *m = engine_model(engine);
     set->V = m->V;
     set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
     if (memory_plan_kv_dtype(&config, &set->kv.dtype, &err) != STATUS_OK) abort();

@@ -1,5 +1,6 @@
-/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a heap. It
- * is the oracle of engine/sampling.c, which looks at few ids and must choose the same ones. */
+/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a
+ * heap. It is the oracle of engine/sampling/sampling.c, which looks at few ids and must choose the
+ * same ones. */
 #include "support/sampling_reference.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/sampling_math.h"
+#include "engine/sampling/math.h"
 #include "kernels/cpu/cpu.h"
 
 struct candidate {
@@ -19,7 +20,6 @@ struct reference {
     int V;
     float *weight;               /* [V] e of every id */
     float *raw;                  /* [V] the untouched logits, while they are changed */
-    int32_t *count;              /* [V] zero between calls: how often an id was generated */
     struct candidate *candidate; /* [V] */
 };
 
@@ -28,7 +28,6 @@ struct reference *reference_new(int V) {
     sampler->V = V;
     sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
     sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
-    sampler->count = mem_calloc((size_t)V, sizeof *sampler->count);
     sampler->candidate = mem_calloc((size_t)V, sizeof *sampler->candidate);
     return sampler;
 }
@@ -37,7 +36,6 @@ void reference_free(struct reference *sampler) {
     if (!sampler) return;
     free(sampler->weight);
     free(sampler->raw);
-    free(sampler->count);
     free(sampler->candidate);
     free(sampler);
 }
@@ -140,32 +138,33 @@ static bool has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
 }
 
-static void penalise_repetition(float *logit, float penalty) {
-    *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
+static int occurrences(const int32_t *ids, int n, int32_t id) {
+    int found = 0;
+    for (int i = 0; i < n; i++) found += ids[i] == id;
+    return found;
 }
 
-/* Each id once: the count is taken back to zero as it is dealt with; -1 marks one that only the
- * prompt has. */
-static void apply_penalties(struct reference *sampler, const struct sampling *s, float *logits,
-                            const int32_t *history, int n_prompt, int n_output) {
-    int32_t *count = sampler->count;
-    for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
-    for (int i = 0; i < n_prompt; i++)
-        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
+/* Step 3 as it is written down, for each id where it occurs first: quadratic, and without a table
+ * of counts. */
+static void apply_penalties(const struct sampling *s, float *logits, const int32_t *history,
+                            int n_prompt, int n_output) {
     for (int i = 0; i < n_prompt + n_output; i++) {
-        int32_t id = history[i], n = count[id];
-        if (n == 0) continue;
-        count[id] = 0;
-        if (s->repetition_penalty != 1) penalise_repetition(&logits[id], s->repetition_penalty);
-        if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
+        int32_t id = history[i];
+        if (occurrences(history, i, id) > 0) continue;
+        int count = occurrences(history + n_prompt, n_output, id);
+        float l = logits[id];
+        if (s->repetition_penalty != 1)
+            l = l > 0 ? l / s->repetition_penalty : l * s->repetition_penalty;
+        if (count > 0) l -= s->frequency_penalty * (float)count + s->presence_penalty;
+        logits[id] = l;
     }
 }
 
-static void change_logits(struct reference *sampler, const struct sampling *s, float *logits,
-                          const int32_t *history, int n_prompt, int n_output) {
+static void change_logits(const struct sampling *s, float *logits, const int32_t *history,
+                          int n_prompt, int n_output) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
-    if (has_penalties(s)) apply_penalties(sampler, s, logits, history, n_prompt, n_output);
+    if (has_penalties(s)) apply_penalties(s, logits, history, n_prompt, n_output);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */
@@ -262,7 +261,7 @@ void reference_sample(struct reference *sampler, const struct sampling *s, float
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
-    if (changed) change_logits(sampler, s, logits, history, n_prompt, n_output);
+    if (changed) change_logits(s, logits, history, n_prompt, n_output);
     out->id = s->temperature > 0 ? draw(sampler, s, logits, position, choice)
                                  : argmax(logits, sampler->V);
     if (scored) score_chosen(own, sampler->V, lse, out->id, out);

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TESTS_SAMPLING_REFERENCE_H
 #define PENSTOCK_TESTS_SAMPLING_REFERENCE_H
 
-#include "engine/engine.h"
+#include "engine/sampling/sampling.h"
 
 struct reference;
 struct reference *reference_new(int V);

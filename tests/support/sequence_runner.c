@@ -7,7 +7,7 @@
 #define MOST_ROWS 64
 
 struct engine *runner_open(const char *model, bool float32, const char *cpu_path, int threads) {
-    return runner_open_kv(model, float32, cpu_path, threads, NULL);
+    return runner_open_kv(model, float32, cpu_path, threads, KV_DTYPE_AUTO);
 }
 
 static struct engine *open_with(struct engine_config *config) {
@@ -25,20 +25,20 @@ static struct engine *open_with(struct engine_config *config) {
 }
 
 struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
-                              const char *kv_dtype) {
+                              enum kv_dtype kv_dtype) {
     return open_with(&(struct engine_config){.model = model,
                                              .threads = threads,
-                                             .float32 = float32,
+                                             .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
                                              .cpu_path = cpu_path,
                                              .kv_dtype = kv_dtype});
 }
 
-struct engine *runner_open_ranks(const char *model, bool float32, int threads, const char *kv_dtype,
-                                 int ranks) {
+struct engine *runner_open_ranks(const char *model, bool float32, int threads,
+                                 enum kv_dtype kv_dtype, int ranks) {
     return open_with(&(struct engine_config){.model = model,
                                              .threads = threads,
                                              .ranks = ranks,
-                                             .float32 = float32,
+                                             .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
                                              .kv_dtype = kv_dtype});
 }
 
@@ -58,7 +58,7 @@ float *runner_logits(struct engine *engine, const int32_t *tokens, int first, in
                         .R = n,
                         .logit_row = row};
     engine_submit(engine, &step);
-    return engine_wait(engine);
+    return engine_read_logits(engine);
 }
 
 double runner_logsumexp(const float *row, int n) {

@@ -8,13 +8,13 @@
 /* Opens an engine for a model file with settings that suit tests; ends the test program when it
  * cannot. */
 struct engine *runner_open(const char *model, bool float32, const char *cpu_path, int threads);
-/* The same with a type of the KV cache; NULL is "auto". */
+/* The same with a type of the KV cache. */
 struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
-                              const char *kv_dtype);
+                              enum kv_dtype kv_dtype);
 
 /* The same with ranks that share the model. */
-struct engine *runner_open_ranks(const char *model, bool float32, int threads, const char *kv_dtype,
-                                 int ranks);
+struct engine *runner_open_ranks(const char *model, bool float32, int threads,
+                                 enum kv_dtype kv_dtype, int ranks);
 
 /* Computes the logits of tokens[first..first + n) at positions first.. of a sequence whose earlier
  * tokens are in the cache (blocks 0, 1, ... hold it). Returns [n][V], the engine's until the next

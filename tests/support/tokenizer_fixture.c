@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model_file.h"
+#include "engine/files/model_file.h"
 #include "support/tokenizer_fixture.h"
 
 static void fail(const char *path, const char *what) {
@@ -140,7 +140,7 @@ struct tokenizer *fixture_model_tokenizer(void) {
     struct tokenizer *tokenizer;
     struct err err = {0};
     if (gguf_open(&gguf, path, &err) != STATUS_OK) fail(path, err.message);
-    if (tokenizer_spec_read(&spec, gguf, &err) != STATUS_OK) fail(path, err.message);
+    if (gguf_tokenizer_read(&spec, gguf, &err) != STATUS_OK) fail(path, err.message);
     if (tokenizer_new(&tokenizer, &spec, &err) != STATUS_OK) fail(path, err.message);
     tokenizer_spec_free(&spec);
     gguf_close(gguf);

@@ -1,6 +1,5 @@
 /* Vocabularies and golden vectors for the tests of text. Every function ends the program when a
- * file is not as it should be: a test cannot go on without
- * it. */
+ * file is not as it should be: a test cannot go on without it. */
 #ifndef PENSTOCK_TESTS_TOKENIZER_FIXTURE_H
 #define PENSTOCK_TESTS_TOKENIZER_FIXTURE_H
 

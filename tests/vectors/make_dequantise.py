@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes dequantise.bin: blocks of every weight type and what the `gguf` package (0.10 or later) reads in them.
+"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.10 or later) reads from them.
 
     python3 tests/vectors/make_dequantise.py > tests/vectors/dequantise.bin
 
 Little-endian, for each type: int32 type number, int32 number of weights, int32 bytes, the bytes, the float32 weights.
-Bytes are random but for the halves (scales), which are drawn as finite numbers, subnormals among them.
+Bytes are random, except the halves (scales), which are random finite numbers, some of them subnormal.
 """
 import sys
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Writes what the gguf package (the reference reader of the format) finds in a model file, one line a key and a tensor, for
-tests/test_engine_gguf.c. Made with gguf 0.19.0 from the
-model of 98362432 bytes:
+"""Writes what the gguf package (the reference reader of the format) finds in a model file, one line for each key and tensor, for
+tests/engine/test_gguf.c. The committed file was made with gguf 0.19.0 from the model of 98362432 bytes:
 
     python tests/vectors/make_gguf.py models/SmolLM2-135M-Instruct.Q4_1.gguf > tests/vectors/gguf_smollm2.txt
 

@@ -1,6 +1,6 @@
-"""Makes tests/vectors/golden.json: what the reference implementation says of the default model.
+"""Makes tests/vectors/golden.json: tokens and logits of the reference implementation for the default model.
 
-Run once, and again only when the model or the prompts change:
+Run it again only when the model or the prompts change:
 
     python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install torch transformers accelerate gguf
     /tmp/oracle/bin/python tests/vectors/make_golden.py models/SmolLM2-135M-Instruct.Q4_1.gguf

@@ -1,9 +1,9 @@
-"""Makes tests/vectors/template.json: templates with what Python's jinja2 renders from them, set up by transformers.
+"""Makes tests/vectors/template.json: templates, and what Python's jinja2 renders from them as transformers sets it up.
 
     python tests/vectors/make_template.py            (needs transformers and jinja2; see "made_with" in the file)
 
-Each template of `template_cases` is rendered for one or more inputs. The expected value is the text, or null where rendering or
-compiling fails. The tests want equality in all of them.
+Each template of `template_cases` is rendered for one or more inputs. The expected value is the text, or null if rendering or
+compiling fails. The tests require equality in all of them.
 """
 
 import json
@@ -33,7 +33,7 @@ def render(template, given):
             **extra,
         )
         return rendered[0]
-    except Exception as error:  # any error at all is the expected outcome
+    except Exception as error:  # any error is an expected outcome
         return None, type(error).__name__, str(error)
 
 

@@ -14,8 +14,8 @@ than that pre-tokenizer.
 Other families: small byte-level BPE tokenizers are trained here, on this folder's texts, with the pre-tokenizer that each
 family's tokenizer.json has; SentencePiece's model is trained with its own library. Their vocabularies are committed.
 
-A line of a .jsonl file: {"text": ..., "parsed": ids, "plain": ids}. "hex" stands for "text" where it holds a NUL; "plain"
-(special tokens as text) is left out where it is the same as "parsed".
+A line of a .jsonl file: {"text": ..., "parsed": ids, "plain": ids}. "hex" replaces "text" if it contains a NUL; "plain"
+(special tokens as text) is left out if it equals "parsed".
 """
 
 import io
@@ -134,7 +134,7 @@ FAMILIES = {
 }
 NORMALIZED = {"olmo", "qwen2", "qwen35"}
 IGNORE_MERGES = {"llama-bpe", "tekken"}
-# Tokens that no merge makes: only a tokenizer that ignores merges takes them.
+# Tokens that no merge makes: only a tokenizer that ignores merges chooses them.
 UNREACHABLE = ["ĠTurbine", "wheel", "Ġpressure", "Ãī"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|im_start|>system"]
 ADDED = ["<tool_call>", "</tool_call>", "<tool", "    "]
@@ -188,7 +188,7 @@ def families():
 
 
 def train_sentencepiece():
-    """A SentencePiece BPE model as Llama 2's is: byte fallback, no normalisation, spaces kept, a space put first."""
+    """A SentencePiece BPE model like Llama 2's: byte fallback, no normalisation, spaces kept, a space added at the start."""
     import sentencepiece
 
     out = io.BytesIO()
@@ -246,7 +246,7 @@ def sentencepiece_family():
         write_vocabulary(name, {"bos": 1, "eos": 2, "unknown": 0, "add_bos": True, "add_space_prefix": prefix, "tokens": tokens,
                                 "types": types, "scores": scores})
         strings = WRITTEN + MORE_TEXTS + texts(300, seed)[len(WRITTEN):]
-        strings = [text for text in strings if "\0" not in text]  # the library's own byte fallback of NUL is lost on the way
+        strings = [text for text in strings if "\0" not in text]  # the library's byte fallback for NUL is lost in the conversion
         write_vectors(name, strings, sentencepiece_encoder(model, prefix, added, specials))
 
 
@@ -254,7 +254,7 @@ def sentencepiece_family():
 
 
 def decoding():
-    """Bytes, and what Python's replacing decoder makes of them."""
+    """Bytes, and the text that Python's replacing decoder makes of them."""
     rng = random.Random(7)
     likely = [0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF]
     cases = [bytes([a]) for a in range(256)] + [bytes([a, b]) for a in likely for b in likely]

@@ -1,4 +1,4 @@
-"""The templates and inputs of make_template.py: every construct alone and combined, and templates in the shapes that models have."""
+"""The templates and inputs of make_template.py: every construct alone and combined, and templates like those of models."""
 
 USER = {"role": "user", "content": "What is 2 < 3 & \"so\" on? Zürich — 東京 🙂"}
 WEATHER = {

@@ -1,7 +1,7 @@
-"""Texts that tokenizers find hard, all made here: written by hand, or drawn from Unicode's blocks with a fixed seed.
+"""Texts that are hard for tokenizers: written by hand, or drawn from Unicode's blocks with a fixed seed.
 
-Only characters that Unicode 14 knows are drawn (Python's, PCRE2's and the oracle's tables then agree on what they are),
-and no surrogates.
+Only characters of Unicode 14 are drawn, because the tables of Python, PCRE2 and the oracle agree on those, and no
+surrogates.
 """
 
 import random

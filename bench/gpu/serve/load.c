@@ -1,5 +1,5 @@
-/* DESIGN: the scheduler's own thread calls on_events, which notes tokens in requests that nobody
- * else looks at until they have ended; the count of those that have not is under the mutex. */
+/* DESIGN: the scheduler's own thread calls on_events, which records tokens in requests that no
+ * other thread reads until they have ended; the mutex guards the count of running ones. */
 #include "bench/gpu/serve/load.h"
 
 #include <assert.h>
@@ -25,7 +25,6 @@ static void write_config(FILE *file, const struct shape *s) {
 
 static struct engine *open_path(const struct setup *setup, const char *path) {
     struct engine_config config = {.model = path,
-                                   .float32 = setup->float32,
                                    .dtype = setup->dtype,
                                    .quantization = setup->quantization,
                                    .dummy = true,
@@ -182,8 +181,8 @@ static bool wait_until(struct load *load, uint64_t end_ns) {
     return all;
 }
 
-void load_wait(struct load *load, double most_s) {
-    if (wait_until(load, now_ns() + (uint64_t)(most_s * 1e9))) return;
+void load_wait(struct load *load, double max_s) {
+    if (wait_until(load, now_ns() + (uint64_t)(max_s * 1e9))) return;
     load->cut_short = true;
     for (int i = 0; i < load->n; i++) {
         atomic_store(&load->request[i].generation.cancelled, true);
@@ -192,11 +191,11 @@ void load_wait(struct load *load, double most_s) {
     wait_until(load, UINT64_MAX);
 }
 
-bool load_run(struct load *load, double most_s) {
+bool load_run(struct load *load, double max_s) {
     bool good = true;
     for (int i = 0; i < load->n; i++) good = load_submit(load, &load->request[i]) && good;
     load_start(load);
-    load_wait(load, most_s);
+    load_wait(load, max_s);
     for (int i = 0; i < load->n; i++) good = good && (load->cut_short || !load->request[i].failed);
     return good;
 }

@@ -17,8 +17,11 @@ struct shape {
 /* What an engine is opened with. NULL and 0 as in struct engine_config. */
 struct setup {
     const struct shape *shape;
-    const char *device, *dtype, *quantization, *kv_dtype, *cpu_path;
-    bool float32;
+    enum device device;
+    enum compute_dtype dtype;
+    enum quantization quantization;
+    enum kv_dtype kv_dtype;
+    const char *cpu_path;
     int max_seqs, max_rows, max_len;
     int64_t kv_memory;
 };
@@ -60,9 +63,9 @@ struct load_request *load_add(struct load *load, int n_prompt, int n_output,
 bool load_submit(struct load *load, struct load_request *request);
 void load_start(struct load *load);
 /* Waits until all have ended, at most so many seconds; then what is left is cancelled. */
-void load_wait(struct load *load, double most_s);
+void load_wait(struct load *load, double max_s);
 /* All three: submits all at once. Returns false when one was refused or has failed. */
-bool load_run(struct load *load, double most_s);
+bool load_run(struct load *load, double max_s);
 
 /* Tokens of all requests that came, and seconds from the first submission to the last token. */
 double load_tokens(const struct load *load);

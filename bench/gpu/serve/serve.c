@@ -52,7 +52,7 @@ void write_failure(struct run *run, const char *id, const char *why) {
 }
 
 void count_step(const struct engine *engine, int S, double context, double *bytes, double *flops) {
-    const struct model_info *m = engine_model(engine);
+    const struct model_config *m = engine_model(engine);
     int64_t layers, head;
     engine_weights_read(engine, &layers, &head);
     double q = (double)m->H * m->D, kv = (double)m->G * m->D;

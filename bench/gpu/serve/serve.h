@@ -23,8 +23,8 @@ double time_left(const struct run *run);
  * out. */
 bool worth_starting(struct run *run, const char *id, double seconds);
 
-/* A figure of a model: a value with its unit, what a step (or all of it, where it says so) must
- * move and compute at least, and how long that took; zeros where there is no such thing. */
+/* A figure of a model: a value with its unit, what a step (or all steps, if it says so) must
+ * move and compute at least, and how long that took; zeros if they do not apply. */
 struct figure {
     const char *id, *model, *what, *unit;
     double value, us, bytes, flops;

@@ -1,4 +1,4 @@
-/* Speeds, through the scheduler: docs/cuda.md, "Measuring on a GPU", says what each figure is. */
+/* Speeds, through the scheduler: docs/cuda/measuring.md, "Serving", says what each figure is. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_l
 /* n requests of the same length at once, and where the time of their steps goes. */
 struct batch {
     int n, n_prompt, n_output, max_rows;
-    double most_s;
+    double max_s;
     struct op_times *times; /* or NULL */
 };
 
@@ -20,7 +20,7 @@ static bool run_batch(struct load *load, struct engine *engine, const struct bat
     for (int i = 0; i < b->n; i++)
         load_add(load, b->n_prompt, b->n_output, &greedy, (uint64_t)i + 1);
     if (b->times) engine_time_ops(engine, b->times);
-    return load_run(load, b->most_s);
+    return load_run(load, b->max_s);
 }
 
 static void close_batch(struct load *load, const struct batch *b) {
@@ -105,7 +105,7 @@ static void prefill(struct run *run, struct engine *engine, int n_prompt) {
     }
     char what[64];
     snprintf(what, sizeof what, "a prompt of %d tokens", n_prompt);
-    const struct model_info *m = engine_model(engine);
+    const struct model_config *m = engine_model(engine);
     double step_bytes, one, pairs = (double)n_prompt * (n_prompt + 1) / 2;
     count_step(engine, 1, 0, &step_bytes, &one);
     double head = 2.0 * m->V * m->K;
@@ -249,22 +249,23 @@ static void share_of_sampling(struct run *run, struct engine *engine) {
                               .unit = "%",
                               .value = all ? 100.0 * (double)times.ns[OP_SAMPLE] / (double)all : 0,
                               .us = us,
-                              .note = "with a stamp behind each op"});
+                              .note = "with an event after each op"});
     else
         write_failure(run, "G10", "a request failed");
 }
 
 /* ---- the parts ------------------------------------------------------------------------------ */
 
-static struct engine *open_for(struct run *run, const struct shape *shape, const char *quantization,
-                               int max_seqs, int max_rows, int max_len, int64_t kv_memory) {
+static struct engine *open_for(struct run *run, const struct shape *shape,
+                               enum quantization quantization, int max_seqs, int max_rows,
+                               int max_len, int64_t kv_memory) {
     const struct setup setup = {.shape = shape_of(run, shape),
-                                .device = "cuda",
+                                .device = DEVICE_CUDA,
                                 .quantization = quantization,
                                 .max_seqs = smaller(run, max_seqs, 4),
                                 .max_rows = smaller(run, max_rows, 512),
                                 .max_len = smaller(run, max_len, 96),
-                                .kv_dtype = "bfloat16",
+                                .kv_dtype = KV_DTYPE_BFLOAT16,
                                 .kv_memory = run->tiny ? 0 : kv_memory};
     uint64_t start = now_ns();
     struct engine *engine = open_random(&setup);
@@ -282,7 +283,8 @@ static struct engine *open_for(struct run *run, const struct shape *shape, const
 
 void run_llama(struct run *run) {
     const int seqs = smaller(run, 256, 4);
-    struct engine *engine = open_for(run, &llama_8b, NULL, 256, 8192, 8448, (int64_t)64 << 30);
+    struct engine *engine =
+        open_for(run, &llama_8b, QUANTIZATION_NONE, 256, 8192, 8448, (int64_t)64 << 30);
     if (!engine) return;
     const struct batch warm = {seqs, smaller(run, 64, 4), 4, 512, time_left(run), NULL};
     const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
@@ -314,7 +316,8 @@ void run_llama(struct run *run) {
 }
 
 void run_fp8(struct run *run) {
-    struct engine *engine = open_for(run, &llama_8b, "fp8", 32, 2048, 2048, (int64_t)10 << 30);
+    struct engine *engine =
+        open_for(run, &llama_8b, QUANTIZATION_FP8, 32, 2048, 2048, (int64_t)10 << 30);
     if (!engine) return;
     const struct batch many = {smaller(run, 32, 3),  smaller(run, 256, 8),
                                smaller(run, 512, 6), 2048,
@@ -329,7 +332,7 @@ void run_small(struct run *run) {
     const struct shape *const shapes[] = {&gpt2_sized, &smollm2_135m};
     for (int i = 0; i < 2; i++) {
         if (!worth_starting(run, "G9", 3)) continue;
-        struct engine *engine = open_for(run, shapes[i], NULL, 4, 512, 1024, 0);
+        struct engine *engine = open_for(run, shapes[i], QUANTIZATION_NONE, 4, 512, 1024, 0);
         if (!engine) continue;
         decode_alone(run, engine, "warm", smaller(run, 16, 4), smaller(run, 64, 4));
         decode_alone(run, engine, "G9", smaller(run, 16, 8), smaller(run, 512, 8));

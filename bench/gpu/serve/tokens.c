@@ -68,10 +68,10 @@ static void compare(struct run *run, const char *id, const char *model, const ch
 /* The same requests on the CPU's plain float32 and the device's. */
 static void compare_with_cpu(struct run *run, const struct shape *shape, int n, int n_output) {
     struct setup setup = {.shape = shape,
-                          .device = "cpu",
+                          .device = DEVICE_CPU,
                           .cpu_path = "plain",
-                          .kv_dtype = "float32",
-                          .float32 = true,
+                          .kv_dtype = KV_DTYPE_FLOAT32,
+                          .dtype = COMPUTE_FLOAT32,
                           .max_seqs = n,
                           .max_rows = 64,
                           .max_len = run->tiny ? 96 : 512};
@@ -79,8 +79,7 @@ static void compare_with_cpu(struct run *run, const struct shape *shape, int n, 
     struct engine *engine = open_random(&setup);
     bool good = engine && ask(engine, &cpu, 0, n, 64, run->tiny ? 8 : 40);
     engine_close(engine);
-    setup.device = "cuda";
-    setup.dtype = "float32";
+    setup.device = DEVICE_CUDA;
     engine = good ? open_random(&setup) : NULL;
     good = engine && ask(engine, &cuda, 0, n, 64, run->tiny ? 8 : 40);
     engine_close(engine);
@@ -92,13 +91,13 @@ static void compare_with_cpu(struct run *run, const struct shape *shape, int n, 
 }
 
 /* Each alone with its prompt whole, and all together in chunks. */
-static void compare_company(struct run *run, const struct shape *shape, const char *dtype,
-                            const char *quantization, int n, int n_output) {
+static void compare_company(struct run *run, const struct shape *shape, enum compute_dtype dtype,
+                            enum quantization quantization, int n, int n_output) {
     struct setup setup = {.shape = shape,
-                          .device = "cuda",
+                          .device = DEVICE_CUDA,
                           .dtype = dtype,
                           .quantization = quantization,
-                          .kv_dtype = "bfloat16",
+                          .kv_dtype = KV_DTYPE_BFLOAT16,
                           .max_seqs = n,
                           .max_rows = 128,
                           .max_len = run->tiny ? 96 : 512};
@@ -123,11 +122,12 @@ void run_tokens(struct run *run) {
     const struct shape *large = &smollm2_135m;
     const struct shape *first = shape_of(run, &tiny);
     compare_with_cpu(run, first, run->tiny ? 3 : 12, run->tiny ? 4 : 48);
-    compare_company(run, first, "bfloat16", NULL, run->tiny ? 3 : MOST, run->tiny ? 4 : 48);
+    compare_company(run, first, COMPUTE_BFLOAT16, QUANTIZATION_NONE, run->tiny ? 3 : MOST,
+                    run->tiny ? 4 : 48);
     if (run->tiny) return;
     if (worth_starting(run, "T2", 10)) {
-        compare_company(run, large, "bfloat16", NULL, MOST, 64);
-        compare_company(run, large, "bfloat16", "fp8", MOST, 64);
+        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_NONE, MOST, 64);
+        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_FP8, MOST, 64);
     }
     if (worth_starting(run, "T1", 20)) compare_with_cpu(run, large, 6, 32);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST_TESTS = 256, MOST_FIXTURES = 4 };
+enum { MAX_TESTS = 256, MAX_FIXTURES = 4 };
 
 /* One suite is all that a program has. */
 struct test {
@@ -15,9 +15,9 @@ struct test {
 };
 struct Suite {
     const char *name;
-    struct test tests[MOST_TESTS];
+    struct test tests[MAX_TESTS];
     int n, run, failed;
-    void (*setup[MOST_FIXTURES])(void), (*teardown[MOST_FIXTURES])(void);
+    void (*setup[MAX_FIXTURES])(void), (*teardown[MAX_FIXTURES])(void);
     int n_fixtures;
     jmp_buf leave;
 };
@@ -51,14 +51,14 @@ void tcase_set_timeout(TCase *cases, double seconds) {
 
 void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void)) {
     (void)cases;
-    if (the_suite.n_fixtures == MOST_FIXTURES) abort();
+    if (the_suite.n_fixtures == MAX_FIXTURES) abort();
     the_suite.setup[the_suite.n_fixtures] = setup;
     the_suite.teardown[the_suite.n_fixtures++] = teardown;
 }
 
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to) {
     (void)cases;
-    if (the_suite.n == MOST_TESTS) abort();
+    if (the_suite.n == MAX_TESTS) abort();
     the_suite.tests[the_suite.n++] = (struct test){test, from, to};
 }
 

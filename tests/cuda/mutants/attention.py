@@ -1,7 +1,7 @@
 """Mutants of the attention kernels; tests/cuda_mutate.py says what the names mean."""
-UNITS = ["attention", "attention_plan", "attention_float", "attention_f16", "attention_bf16", "attention_e4m3"]
+UNITS = ["attention/dispatch", "attention/plan", "attention/float", "attention/f16", "attention/bf16", "attention/e4m3"]
 PROGRAMS = ["attention", "attention_bits"]
-T, K, P, F = ("attention_tile.cuh", "attention_kernel.cuh", "attention_plan.cu", "attention_float.cu")
+T, K, P, F = ("attention/tile.cuh", "attention/kernel.cuh", "attention/plan.cu", "attention/float.cu")
 DROPS = [K, F]
 
 MUTANTS = [

@@ -1,17 +1,17 @@
 """Mutants of decode steps as graphs, of where a step's numbers lie, and of grids that begin early; tests/cuda_mutate.py says
 what the names mean."""
-UNITS = ["graph", "step", "attention_work", "backend", "heads", "rows", "embed", "gemm_skinny"]
+UNITS = ["graph", "step", "attention/workspace", "backend_compute", "attention/rope", "rows/rows", "gemm/embed", "gemm/skinny"]
 PROGRAMS = ["graph", "engine_graphs"]
 
 MUTANTS = [
     # which graph a step runs as, and when it is made
     ("graph.cu", "step->S != M || step->R != M || step->n_copies > 0", "step->S != M || step->R != M"),
     ("graph.cu", "step->S != M || step->R != M || step->n_copies > 0", "step->S != M || step->n_copies > 0"),
-    ("graph.cu", "if (M > graphs->most_rows ||", "if ("),
+    ("graph.cu", "if (M > graphs->max_rows ||", "if ("),
     ("graph.cu", "rows / 2 >= M) rows /= 2;", "rows / 2 > M) rows /= 2;"),
-    ("graph.cu", "return rows < graphs->most_rows ? rows : graphs->most_rows;", "return rows;"),
-    ("graph.cu", "a->rows == b->rows && a->items == b->items &&", "a->rows == b->rows &&"),
-    ("graph.cu", "a->rows == b->rows && a->items == b->items &&", "a->items == b->items &&"),
+    ("graph.cu", "return rows < graphs->max_rows ? rows : graphs->max_rows;", "return rows;"),
+    ("graph.cu", "if (a->items[i] != b->items[i]) return false;", ""),
+    ("graph.cu", "return a->rows == b->rows && a->sampled", "return a->sampled"),
     ("graph.cu", "graphs->all[i].used < place->used", "graphs->all[i].used > place->used"),
     ("graph.cu", "        drop(place);\n", ""),
     ("graph.cu", "    graph->used = ++graphs->runs;\n", "    graph->used = graphs->runs++ ? graph->used : 1;\n"),
@@ -21,11 +21,11 @@ MUTANTS = [
     ("graph.cu", "if (error != cudaErrorMemoryAllocation) {", "if (true) {"),
     ("graph.cu", "    graph->exec = nullptr;\n    return false;", "    return false;"),
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
-    ("backend.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
-    ("backend.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
-    ("backend.cu", "    cuda->laid_out = false;\n", ""),
-    ("backend.cu", "    if (cuda->laid_out) return;\n", ""),
-    ("backend.cu", "{rows, cuda->attention.plan.n_items, step->sampled, cache};", "{rows, 0, step->sampled, cache};"),
+    ("backend_compute.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
+    ("backend_compute.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
+    ("backend_compute.cu", "    cuda->laid_out = false;\n", ""),
+    ("backend_compute.cu", "    if (cuda->laid_out) return;\n", ""),
+    ("backend_compute.cu", "key.items[w] = cuda->attention.plan[w].n_items;", "key.items[w] = 0;"),
     # where a step's numbers lie
     ("step.cu", "at->slot = put(to, step->slot, M, M + more, -1);", "at->slot = put(to, step->slot, M, M + more, 0);"),
     ("step.cu", "at->position = put(to, step->position, M, M + more, -1);", "at->position = put(to, step->position, M, M + more, 0);"),
@@ -37,18 +37,19 @@ MUTANTS = [
     ("step.cu", "at[m] = s * stride;", "at[m] = s * (stride > 0);"),
     ("step.cu", "at[i] = from++;", "at[i] = from;"),
     ("step.cu", "    memory->turn = (turn + 1) % MAX_IN_FLIGHT;\n", "", "one piece is enough, and the host waits"),
-    ("step.cu", "cuda_must(cudaEventSynchronize(memory->copied[turn]), \"waiting for a step's copy\");", ";",
+    ("step.cu", "cuda_check(cudaEventSynchronize(memory->copied[turn]), \"waiting for a step's copy\");", ";",
      "who submits has waited for the step that had the piece before: what the wait would find is the caller's mistake"),
-    ("attention_work.cu", "    for (int i = plan->n_items; i < room; i++) items[i] = {};\n", ""),
-    ("attention_work.cu", "    plan->n_items = room;\n", ""),
-    ("attention_work.cu", "while (room < n && room < work->most_items) room *= 2;", "while (room < n && room < work->most_items) room++;"),
-    ("attention_work.cu", "return room < work->most_items ? room : work->most_items;", "return room;"),
-    ("attention_work.cu", "args.table_stride = 1;", "args.table_stride = 2;"),
-    # rows that are nobody's
-    ("heads.cu", "    if (a.slot[m] < 0) return; /* nobody's row */\n", ""),
+    ("attention/workspace.cu", "    for (int i = plan->n_items; i < room; i++) items[i] = {};\n", ""),
+    ("attention/workspace.cu", "    plan->n_items = room;\n", ""),
+    ("attention/workspace.cu", "while (room < plan->n_items && room < work->max_items) room *= 2;",
+     "while (room < plan->n_items && room < work->max_items) room++;"),
+    ("attention/workspace.cu", "    if (room > work->max_items) room = work->max_items;\n", ""),
+    ("attention/workspace.cu", "args.table_stride = 1;", "args.table_stride = 2;"),
+    # padding rows
+    ("attention/rope.cu", "    if (a.slot[m] < 0) return; /* padding */\n", ""),
     # grids that begin early
-    ("rows.cu", "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_begin();\n",
+    ("rows/rows.cu", "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_begin();\n",
      "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_let_next();\n"),
-    ("heads.cu", "prepare_kernel(const kernel_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const kernel_args<T> a) {\n"),
-    ("gemm_skinny.cu", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
+    ("attention/rope.cu", "prepare_kernel(const kernel_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const kernel_args<T> a) {\n"),
+    ("gemm/skinny.cu", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
 ]

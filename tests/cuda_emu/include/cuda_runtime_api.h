@@ -1,8 +1,7 @@
 /* The part of the CUDA runtime's host interface that this project uses, for the emulation. It is
  * found in the place of NVIDIA's header of the same name: the include folder that it stands in
  * comes first. Names and meanings are those of the CUDA runtime's documentation; what is not
- * declared here is not
- * emulated. */
+ * declared here is not emulated. */
 #ifndef CUDA_EMU_RUNTIME_API_H
 #define CUDA_EMU_RUNTIME_API_H
 

@@ -44,7 +44,7 @@ void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_mem
 /* A point where another thread of the block may run. */
 void maybe_switch();
 
-/* Waits for the grids in front of this one in its stream. */
+/* Waits for the grids before this one in its stream. */
 void grid_wait();
 
 /* ---- memory --------------------------------------------------------------------------------- */

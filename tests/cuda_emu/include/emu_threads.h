@@ -102,7 +102,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, EMU_S
 
 namespace emu {
 
-enum vote_kind { BALLOT, MATCH, SUM, LEAST, MOST, LEAST_SIGNED, MOST_SIGNED, OR, AND };
+enum vote_kind { BALLOT, MATCH, SUM, LEAST, MOST, LEAST_SIGNED, MAX_SIGNED, OR, AND };
 
 struct vote_of {
     uint64_t in;
@@ -152,7 +152,7 @@ inline int __reduce_min_sync(unsigned mask, int value, EMU_SITE) {
     return (int)emu::vote(mask, (unsigned)value, emu::LEAST_SIGNED, EMU_HERE);
 }
 inline int __reduce_max_sync(unsigned mask, int value, EMU_SITE) {
-    return (int)emu::vote(mask, (unsigned)value, emu::MOST_SIGNED, EMU_HERE);
+    return (int)emu::vote(mask, (unsigned)value, emu::MAX_SIGNED, EMU_HERE);
 }
 inline unsigned __reduce_or_sync(unsigned mask, unsigned value, EMU_SITE) {
     return emu::vote(mask, value, emu::OR, EMU_HERE);

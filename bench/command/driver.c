@@ -1,0 +1,98 @@
+/* An engine that is driven step by step, for `penstock bench`. */
+#include <stdlib.h>
+
+#include "bench/command/bench.h"
+
+static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+
+void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_seqs) {
+    const struct engine_memory *memory = engine_memory(engine);
+    *d = (struct driver){.engine = engine, .block_size = memory->block_size};
+    d->blocks_each = memory->n_blocks / max_seqs;
+    size_t rows = (size_t)max_rows, seqs = (size_t)max_seqs;
+    d->token = mem_calloc(rows, sizeof(int32_t));
+    d->position = mem_calloc(rows, sizeof(int32_t));
+    d->slot = mem_calloc(rows, sizeof(int32_t));
+    d->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
+    d->logit_row = mem_calloc(seqs, sizeof(int32_t));
+    d->samples = mem_calloc(seqs, sizeof *d->samples);
+    d->table = mem_calloc(seqs * (size_t)d->blocks_each, sizeof(int32_t));
+    for (size_t i = 0; i < seqs * (size_t)d->blocks_each; i++) d->table[i] = (int32_t)i;
+    d->step = (struct step){.token = d->token,
+                            .position = d->position,
+                            .slot = d->slot,
+                            .row_start = d->row_start,
+                            .table = d->table,
+                            .logit_row = d->logit_row,
+                            .table_stride = d->blocks_each};
+}
+
+void driver_free(struct driver *d) {
+    free(d->token);
+    free(d->position);
+    free(d->slot);
+    free(d->row_start);
+    free(d->logit_row);
+    free(d->samples);
+    free(d->table);
+}
+
+static void fill_step(struct driver *d, int S, int rows, int position, bool pending) {
+    int M = 0;
+    for (int s = 0; s < S; s++) {
+        d->row_start[s] = M;
+        for (int i = 0; i < rows; i++, M++) {
+            int at = position + i;
+            d->token[M] =
+                pending ? pending_token(s) : (at * 131 + s * 7919) % engine_model(d->engine)->V;
+            d->position[M] = at;
+            d->slot[M] = d->table[s * d->blocks_each + at / d->block_size] * d->block_size +
+                         at % d->block_size;
+        }
+        d->logit_row[s] = M - 1;
+        d->samples[s] = (struct sample){.row = s,
+                                        .sampling = &greedy,
+                                        .position = position + rows,
+                                        .history = d->token,
+                                        .sequence = (uint64_t)s};
+    }
+    d->row_start[S] = M;
+    d->step.M = M;
+    d->step.S = d->step.R = S;
+    d->step.n_pending = pending ? M : 0;
+}
+
+static void submit(struct driver *d) {
+    engine_submit(d->engine, &d->step);
+    engine_sample(d->engine, d->samples, d->step.R);
+}
+
+static double seconds_since(uint64_t start) {
+    return (double)(now_ns() - start) * 1e-9;
+}
+
+double driver_step(struct driver *d, int S, int rows, int position) {
+    uint64_t start = now_ns();
+    fill_step(d, S, rows, position, false);
+    submit(d);
+    engine_wait(d->engine);
+    return seconds_since(start);
+}
+
+double driver_prefill(struct driver *d, int n, int chunk) {
+    uint64_t start = now_ns();
+    for (int at = 0; at < n; at += chunk) driver_step(d, 1, n - at < chunk ? n - at : chunk, at);
+    return seconds_since(start);
+}
+
+double driver_decode(struct driver *d, int S, int n, int position) {
+    int max_in_flight = engine_in_flight(d->engine), in_flight = 0;
+    uint64_t start = now_ns();
+    for (int i = 0; i < n; i++) {
+        fill_step(d, S, 1, position + i, in_flight > 0);
+        submit(d);
+        if (++in_flight == max_in_flight) engine_wait(d->engine), in_flight--;
+    }
+    for (; in_flight > 0; in_flight--) engine_wait(d->engine);
+    return seconds_since(start);
+}

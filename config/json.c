@@ -1,0 +1,65 @@
+/* Looking at the values of a JSON document, and changing them. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+
+bool json_is_text(const struct json *json, const char *text) {
+    return json_is(json, JSON_STRING) && strcmp(json->string, text) == 0;
+}
+
+/* Where the link to a member is. */
+static struct json **find_link(struct json **link, const char *name) {
+    while (*link && strcmp((*link)->name, name) != 0) link = &(*link)->next;
+    return link;
+}
+
+struct json *json_member(const struct json *object, const char *name) {
+    if (!json_is(object, JSON_OBJECT)) return NULL;
+    struct json *first = object->child;
+    return *find_link(&first, name);
+}
+
+struct json *json_detach(struct json *object, const char *name) {
+    if (!json_is(object, JSON_OBJECT)) return NULL;
+    struct json **link = find_link(&object->child, name), *member = *link;
+    if (!member) return NULL;
+    assert(object->n_children > 0);
+    *link = member->next;
+    object->n_children--;
+    member->next = NULL;
+    return member;
+}
+
+const char *json_type_name(const struct json *json) {
+    static const char *const names[] = {
+        [JSON_NULL] = "null",       [JSON_BOOL] = "a boolean", [JSON_NUMBER] = "a number",
+        [JSON_STRING] = "a string", [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object"};
+    assert(json->type <= JSON_OBJECT);
+    return names[json->type];
+}
+
+/* Frees what a value holds beside its name: recursion is as deep as the tree. */
+static void free_content(struct json *json) {
+    if (json->type == JSON_STRING) free(json->string);
+    for (struct json *child = json_first(json), *next; child; child = next) {
+        next = child->next;
+        json_free(child);
+    }
+}
+
+void json_free(struct json *json) {
+    if (!json) return;
+    free_content(json);
+    free(json->name);
+    free(json);
+}
+
+void json_set_string(struct json *json, char *string, size_t length) {
+    assert(string && string[length] == 0);
+    free_content(json);
+    json->type = JSON_STRING;
+    json->string = string;
+    json->length = length;
+}

@@ -1,0 +1,359 @@
+#include "engine/files/gguf.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the reader takes numbers from the file unchanged, which needs a little-endian machine"
+#endif
+
+#define MAX_NESTING 4     /* arrays within arrays */
+#define MAX_ENTRIES 65536 /* keys or tensors: bounds what names that collide can cost */
+#define MAX_ALIGNMENT (1 << 20)
+/* Bytes of the shortest key-value (length, one letter, type, a byte) and of the shortest entry of
+ * the tensor list (length, one letter, n, one dim, type, offset). */
+#define MIN_VALUE 14
+#define MIN_TENSOR 33
+
+/* ---- reading forwards ----------------------------------------------------------------------- */
+
+/* How far the file was read. */
+struct cursor {
+    const uint8_t *begin, *at, *end;
+};
+
+static size_t left(const struct cursor *cursor) {
+    return (size_t)(cursor->end - cursor->at);
+}
+
+static bool read_bytes(struct cursor *cursor, void *out, size_t bytes) {
+    if (left(cursor) < bytes) return false;
+    memcpy(out, cursor->at, bytes);
+    cursor->at += bytes;
+    return true;
+}
+
+static bool read_string(struct cursor *cursor, const char **text, size_t *length) {
+    uint64_t n;
+    if (!read_bytes(cursor, &n, sizeof n) || n > left(cursor)) return false;
+    *text = (const char *)cursor->at;
+    *length = (size_t)n;
+    cursor->at += n;
+    return true;
+}
+
+static enum status cut_short(const struct cursor *cursor, const char *what, struct err *err) {
+    return err_set(err, STATUS_BAD_FILE, NULL,
+                   "the file ends, or is forged, within %s, at byte %td of %td", what,
+                   cursor->at - cursor->begin, cursor->end - cursor->begin);
+}
+
+/* Names go into messages and terminals as they are, so they must be letters that do no harm
+ * there. */
+static bool is_name(const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] <= ' ' || text[i] > '~') return false;
+    }
+    return length > 0;
+}
+
+/* ---- key-values ----------------------------------------------------------------------------- */
+
+/* Skips `count` elements of a type, checking them. Returns NULL, or why they cannot be right. */
+static const char *skip_elements(struct cursor *cursor, uint32_t type, uint64_t count, int depth) {
+    size_t min = type == GGUF_STRING ? 8 : type == GGUF_ARRAY ? 12 : gguf_type_bytes(type);
+    if (min == 0) return "its type number is unknown";
+    if (count > left(cursor) / min) return "it goes past the file's end";
+    if (type != GGUF_STRING && type != GGUF_ARRAY) {
+        for (uint64_t i = 0; type == GGUF_BOOL && i < count; i++)
+            if (cursor->at[i] > 1) return "a bool is neither 0 nor 1";
+        cursor->at += count * min;
+        return NULL;
+    }
+    const char *cause = NULL, *text;
+    size_t length;
+    for (uint64_t i = 0; i < count && !cause; i++) {
+        uint32_t element;
+        uint64_t n;
+        if (type == GGUF_STRING)
+            cause =
+                read_string(cursor, &text, &length) ? NULL : "a string goes past the file's end";
+        else if (depth >= MAX_NESTING)
+            cause = "arrays are nested too deeply";
+        else if (!read_bytes(cursor, &element, sizeof element) || !read_bytes(cursor, &n, sizeof n))
+            cause = "the file ends within an array";
+        else
+            cause = skip_elements(cursor, element, n, depth + 1);
+    }
+    return cause;
+}
+
+/* Reads the type and the payload that follow a key. Returns NULL, or why they cannot be right. */
+static const char *read_payload(struct cursor *cursor, struct gguf_value *value) {
+    uint32_t type, element;
+    if (!read_bytes(cursor, &type, sizeof type)) return "the file ends within its type";
+    element = type;
+    value->count = 1;
+    if (type == GGUF_ARRAY && (!read_bytes(cursor, &element, sizeof element) ||
+                               !read_bytes(cursor, &value->count, sizeof value->count)))
+        return "the file ends within its array";
+    value->data = cursor->at;
+    const char *cause = skip_elements(cursor, element, value->count, type == GGUF_ARRAY ? 1 : 0);
+    if (cause) return cause;
+    value->type = (enum gguf_type)type;
+    value->element = (enum gguf_type)element;
+    value->bytes = (size_t)(cursor->at - value->data);
+    return NULL;
+}
+
+static enum status read_value(struct gguf *gguf, struct cursor *cursor, struct err *err) {
+    struct gguf_value *value = &gguf->value[gguf->n_values];
+    if (!read_string(cursor, &value->key, &value->key_length))
+        return cut_short(cursor, "a key", err);
+    if (!is_name(value->key, value->key_length) || value->key_length > UINT16_MAX) {
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "key number %d is empty, too long or not printable ASCII", gguf->n_values);
+    }
+    char name[64]; /* as much as err.param holds */
+    snprintf(name, sizeof name, "%.*s", (int)value->key_length, value->key);
+    const char *cause = read_payload(cursor, value);
+    if (cause) {
+        return err_set(err, STATUS_BAD_FILE, name, "key %s, before byte %td: %s", name,
+                       cursor->at - cursor->begin, cause);
+    }
+    if (!name_index_add(&gguf->index, value->key, value->key_length, gguf->n_values))
+        return err_set(err, STATUS_BAD_FILE, name, "key %s is in the file twice", name);
+    gguf->n_values++;
+    return STATUS_OK;
+}
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+static enum status read_tensor_name(struct cursor *cursor, struct weight *weight, int number,
+                                    struct err *err) {
+    const char *text;
+    size_t length;
+    if (!read_string(cursor, &text, &length)) return cut_short(cursor, "a tensor's name", err);
+    if (!is_name(text, length) || length > WEIGHT_MAX_NAME) {
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "the name of tensor number %d is empty, too long or not printable ASCII",
+                       number);
+    }
+    memcpy(weight->name, text, length);
+    return STATUS_OK;
+}
+
+/* Reads one entry of the tensor list; its data is left as an offset in *offset. */
+static enum status read_tensor(struct cursor *cursor, struct weight *weight, uint64_t *offset,
+                               int number, struct err *err) {
+    static const char list[] = "the tensor list";
+    uint32_t n_dims, type;
+    *weight = (struct weight){0};
+    enum status status = read_tensor_name(cursor, weight, number, err);
+    if (status != STATUS_OK) return status;
+    if (!read_bytes(cursor, &n_dims, sizeof n_dims)) return cut_short(cursor, list, err);
+    if (n_dims < 1 || n_dims > WEIGHT_MAX_DIMS) {
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s has %" PRIu32 " dimensions; 1 to %d are possible", weight->name,
+                       n_dims, WEIGHT_MAX_DIMS);
+    }
+    weight->n_dims = (int)n_dims;
+    if (!read_bytes(cursor, weight->dim, n_dims * sizeof weight->dim[0]) ||
+        !read_bytes(cursor, &type, sizeof type))
+        return cut_short(cursor, list, err);
+    weight->type = (enum dtype)type;
+    status = weight_measure(weight, err);
+    if (status != STATUS_OK) return status;
+    return read_bytes(cursor, offset, sizeof *offset) ? STATUS_OK : cut_short(cursor, list, err);
+}
+
+/* Turns an offset into a place, once the tensor list was read and `data` .. `data + size` is known
+ * to be the data. */
+static enum status place_tensor(const struct gguf *gguf, struct weight *weight, uint64_t offset,
+                                const uint8_t *data, size_t size, struct err *err) {
+    if (offset % gguf->alignment != 0) {
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s: offset %" PRIu64 " is not a multiple of the alignment, %" PRIu32,
+                       weight->name, offset, gguf->alignment);
+    }
+    if (offset > size || weight->bytes > size - offset) {
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s: %zu bytes at offset %" PRIu64
+                       " go past the file's end (%zu bytes of tensor data are there); the file is "
+                       "cut short",
+                       weight->name, weight->bytes, offset, size);
+    }
+    weight->data = data + offset;
+    return STATUS_OK;
+}
+
+/* Reads the list once to find where the data begins, and again to place each tensor in it. */
+static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n, struct err *err) {
+    struct cursor again = *cursor;
+    struct weight weight;
+    uint64_t offset;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < n && status == STATUS_OK; i++)
+        status = read_tensor(cursor, &weight, &offset, i, err);
+    if (status != STATUS_OK) return status;
+    size_t used = (size_t)(cursor->at - cursor->begin), padding = -used % gguf->alignment;
+    size_t size = left(cursor) > padding ? left(cursor) - padding : 0;
+    const uint8_t *data = size ? cursor->at + padding : cursor->end;
+    weights_init(&gguf->weights, (size_t)n);
+    for (int i = 0; i < n && status == STATUS_OK; i++) {
+        status = read_tensor(&again, &weight, &offset, i, err);
+        assert(status == STATUS_OK); /* it was read before */
+        status = place_tensor(gguf, &weight, offset, data, size, err);
+        if (status == STATUS_OK) status = weights_add(&gguf->weights, &weight, err);
+    }
+    return status != STATUS_OK ? status : weights_check_apart(&gguf->weights, err);
+}
+
+/* ---- the whole file ------------------------------------------------------------------------- */
+
+struct head {
+    uint32_t version;
+    uint64_t n_tensors, n_values;
+};
+
+static enum status read_version(struct cursor *cursor, uint32_t *version, struct err *err) {
+    char magic[4];
+    if (!read_bytes(cursor, magic, 4)) return cut_short(cursor, "its first four bytes", err);
+    if (memcmp(magic, "GGUF", 4) != 0)
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "the file does not begin with GGUF: not a GGUF file");
+    if (!read_bytes(cursor, version, sizeof *version)) return cut_short(cursor, "its version", err);
+    if ((*version & 0xffff) == 0 && *version != 0) {
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "the file is big-endian GGUF; only little-endian files are supported");
+    }
+    if (*version < 2 || *version > 3) {
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "the file is GGUF version %" PRIu32 "; versions 2 and 3 are supported",
+                       *version);
+    }
+    return STATUS_OK;
+}
+
+/* A count that needs more bytes than the file has is forged; it must not decide how much is
+ * allocated. */
+static enum status check_count(const struct cursor *cursor, const char *what, uint64_t count,
+                               size_t min, struct err *err) {
+    size_t max = left(cursor) / min;
+    if (max > MAX_ENTRIES) max = MAX_ENTRIES;
+    if (count <= max) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, NULL,
+                   "the file says it has %" PRIu64 " %s; at most %zu are possible in it", count,
+                   what, max);
+}
+
+static enum status read_head(struct cursor *cursor, struct head *head, struct err *err) {
+    enum status status = read_version(cursor, &head->version, err);
+    if (status != STATUS_OK) return status;
+    if (!read_bytes(cursor, &head->n_tensors, sizeof head->n_tensors) ||
+        !read_bytes(cursor, &head->n_values, sizeof head->n_values))
+        return cut_short(cursor, "its counts", err);
+    status = check_count(cursor, "tensors", head->n_tensors, MIN_TENSOR, err);
+    if (status != STATUS_OK) return status;
+    return check_count(cursor, "keys", head->n_values, MIN_VALUE, err);
+}
+
+static enum status read_alignment(struct gguf *gguf, struct err *err) {
+    int64_t alignment;
+    enum status status =
+        gguf_int_or(gguf, "general.alignment", 1, MAX_ALIGNMENT, 32, &alignment, err);
+    if (status != STATUS_OK) return status;
+    if (alignment & (alignment - 1)) {
+        return err_set(err, STATUS_BAD_FILE, "general.alignment",
+                       "key general.alignment: %" PRId64 " is not a power of two", alignment);
+    }
+    gguf->alignment = (uint32_t)alignment;
+    return STATUS_OK;
+}
+
+static enum status read_all(struct gguf *gguf, struct err *err) {
+    struct cursor cursor = {gguf->data, gguf->data, gguf->data + gguf->size};
+    struct head head = {0};
+    enum status status = read_head(&cursor, &head, err);
+    if (status != STATUS_OK) return status;
+    gguf->version = head.version;
+    gguf->value = mem_calloc((size_t)head.n_values, sizeof *gguf->value);
+    name_index_init(&gguf->index, (size_t)head.n_values);
+    for (uint64_t i = 0; i < head.n_values && status == STATUS_OK; i++)
+        status = read_value(gguf, &cursor, err);
+    if (status == STATUS_OK) status = read_alignment(gguf, err);
+    if (status == STATUS_OK) status = read_tensors(gguf, &cursor, (int)head.n_tensors, err);
+    return status;
+}
+
+enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *err) {
+    struct gguf *gguf = mem_calloc(1, sizeof *gguf);
+    gguf->data = data;
+    gguf->size = size;
+    enum status status = read_all(gguf, err);
+    if (status == STATUS_OK) {
+        *out = gguf;
+    } else {
+        gguf_close(gguf);
+    }
+    return status;
+}
+
+/* Maps a regular file that is not empty. */
+static enum status map_file(const char *path, void **data, size_t *size, struct err *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        int cause = errno;
+        if (fd >= 0) close(fd);
+        return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
+    }
+    *data = MAP_FAILED;
+    int cause = EINVAL;
+    if (S_ISREG(info.st_mode) && info.st_size > 0) {
+        *size = (size_t)info.st_size;
+        *data = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+        cause = errno;
+    }
+    close(fd);
+    if (*data != MAP_FAILED) return STATUS_OK;
+    if (!S_ISREG(info.st_mode) || info.st_size == 0)
+        return err_set(err, STATUS_BAD_FILE, "model", "%s: not a file, or an empty one", path);
+    return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
+}
+
+enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
+    void *data = NULL;
+    size_t size = 0;
+    enum status status = map_file(path, &data, &size, err);
+    if (status != STATUS_OK) return status;
+    /* Tensors are read once, from the first to the last, into the backend's own layout. */
+    madvise(data, size, MADV_SEQUENTIAL);
+    status = gguf_open_memory(out, data, size, err);
+    if (status == STATUS_OK)
+        (*out)->mapped = (*out)->weights.mapped = true;
+    else
+        munmap(data, size);
+    if (status == STATUS_OK || !err) return status;
+    const struct err cause = *err;
+    return err_set(err, status, cause.param[0] ? cause.param : "model", "%s: %s", path,
+                   cause.message);
+}
+
+void gguf_close(struct gguf *gguf) {
+    if (!gguf) return;
+    assert(gguf->data && (!gguf->mapped || gguf->size > 0));
+    if (gguf->mapped) munmap((void *)(uintptr_t)gguf->data, gguf->size);
+    weights_free(&gguf->weights);
+    name_index_free(&gguf->index);
+    free(gguf->value);
+    free(gguf);
+}

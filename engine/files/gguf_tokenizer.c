@@ -1,0 +1,187 @@
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/files/model_file.h"
+
+#define MAX_TOKEN_BYTES (1 << 16)
+
+/* Splits an array of strings into pointers and lengths. Both arrays are the caller's to free. */
+static enum status split_strings(const struct gguf_value *value, const char *key,
+                                 const char ***strings, uint32_t **lengths, struct err *err) {
+    const uint8_t *at = value->data;
+    *strings = mem_alloc(value->count * sizeof **strings);
+    *lengths = mem_alloc(value->count * sizeof **lengths);
+    for (uint64_t i = 0; i < value->count; i++) {
+        size_t length;
+        (*strings)[i] = gguf_next_string(&at, &length);
+        if (length > MAX_TOKEN_BYTES) {
+            return err_set(err, STATUS_BAD_FILE, key,
+                           "key %s: entry %d has %zu bytes; %d is the most", key, (int)i, length,
+                           MAX_TOKEN_BYTES);
+        }
+        (*lengths)[i] = (uint32_t)length;
+    }
+    return STATUS_OK;
+}
+
+/* Finds an array of `element`, and checks that it has between one and `max` entries. */
+static enum status find_array(const struct gguf *gguf, const char *key, enum gguf_type element,
+                              int max, const struct gguf_value **value, struct err *err) {
+    enum status status = gguf_array(gguf, key, element, value, err);
+    if (status != STATUS_OK) return status;
+    if ((*value)->count >= 1 && (*value)->count <= (uint64_t)max) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, key, "key %s: expected 1 to %d entries, found %zu", key,
+                   max, (size_t)(*value)->count);
+}
+
+static enum status read_tokens(struct tokenizer_spec *spec, const struct gguf *gguf,
+                               struct err *err) {
+    static const char key[] = "tokenizer.ggml.tokens";
+    const struct gguf_value *value = NULL;
+    const char **strings;
+    uint32_t *lengths;
+    enum status status = find_array(gguf, key, GGUF_STRING, MAX_TOKENS, &value, err);
+    if (status != STATUS_OK) return status;
+    status = split_strings(value, key, &strings, &lengths, err);
+    spec->n_tokens = (int)value->count;
+    spec->token = strings;
+    spec->token_length = lengths;
+    return status;
+}
+
+static enum status read_merges(struct tokenizer_spec *spec, const struct gguf *gguf,
+                               struct err *err) {
+    static const char key[] = "tokenizer.ggml.merges";
+    const struct gguf_value *value = NULL;
+    const char **strings;
+    uint32_t *lengths;
+    if (spec->kind != TOKENIZER_BYTE_BPE) return STATUS_OK;
+    enum status status = find_array(gguf, key, GGUF_STRING, MAX_TOKENS, &value, err);
+    if (status != STATUS_OK) return status;
+    status = split_strings(value, key, &strings, &lengths, err);
+    spec->n_merges = (int)value->count;
+    spec->merge = strings;
+    spec->merge_length = lengths;
+    return status;
+}
+
+/* Copies an array with one entry of four bytes a token: the file need not align it. */
+static enum status copy_per_token(const struct tokenizer_spec *spec, const struct gguf *gguf,
+                                  const char *key, enum gguf_type element, const void **out,
+                                  struct err *err) {
+    const struct gguf_value *value = NULL;
+    enum status status = gguf_array(gguf, key, element, &value, err);
+    if (status != STATUS_OK) return status;
+    if (value->count != (uint64_t)spec->n_tokens) {
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: expected %d entries, one a token, found %zu", key, spec->n_tokens,
+                       (size_t)value->count);
+    }
+    assert(value->bytes == (size_t)spec->n_tokens * 4);
+    *out = memcpy(mem_alloc(value->bytes), value->data, value->bytes);
+    return STATUS_OK;
+}
+
+static enum status read_types(struct tokenizer_spec *spec, const struct gguf *gguf,
+                              struct err *err) {
+    static const char key[] = "tokenizer.ggml.token_type";
+    const struct gguf_value *value = gguf_find(gguf, key);
+    const void *types = NULL;
+    if (!value) return STATUS_OK;
+    enum gguf_type element = value->element == GGUF_UINT32 ? GGUF_UINT32 : GGUF_INT32;
+    enum status status = copy_per_token(spec, gguf, key, element, &types, err);
+    spec->type = types;
+    return status;
+}
+
+static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *gguf,
+                               struct err *err) {
+    const void *scores = NULL;
+    if (spec->kind != TOKENIZER_SENTENCEPIECE) return STATUS_OK;
+    enum status status =
+        copy_per_token(spec, gguf, "tokenizer.ggml.scores", GGUF_FLOAT32, &scores, err);
+    spec->score = scores;
+    return status;
+}
+
+static bool is_text(const char *text, size_t length, const char *wanted) {
+    return length == strlen(wanted) && memcmp(text, wanted, length) == 0;
+}
+
+static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *gguf,
+                             struct err *err) {
+    static const char key[] = "tokenizer.ggml.model";
+    const char *text = NULL;
+    size_t length = 0;
+    enum status status = gguf_string(gguf, key, &text, &length, err);
+    if (status != STATUS_OK) return status;
+    if (is_text(text, length, "gpt2")) {
+        spec->kind = TOKENIZER_BYTE_BPE;
+    } else if (is_text(text, length, "llama")) {
+        spec->kind = TOKENIZER_SENTENCEPIECE;
+    } else {
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: \"%.*s\" is not supported; \"gpt2\" and \"llama\" are", key,
+                       length < 64 ? (int)length : 64, text);
+    }
+    return STATUS_OK;
+}
+
+/* The pattern's name is compared as a C string, so it is copied to get its NUL. */
+static enum status read_pre(struct tokenizer_spec *spec, const struct gguf *gguf, struct err *err) {
+    const char *text = NULL;
+    size_t length = 0;
+    enum status status = gguf_string_or(gguf, "tokenizer.ggml.pre", &text, &length, err);
+    if (status != STATUS_OK || !text) return status;
+    char *copy = mem_alloc(length + 1);
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    spec->pre = copy;
+    return STATUS_OK;
+}
+
+static enum status read_id(const struct tokenizer_spec *spec, const struct gguf *gguf,
+                           const char *key, int32_t *out, struct err *err) {
+    int64_t id = -1;
+    enum status status = gguf_int_or(gguf, key, 0, spec->n_tokens - 1, -1, &id, err);
+    *out = (int32_t)id;
+    return status;
+}
+
+/* Without a key, a SentencePiece text begins with bos and a space, and a byte-level BPE text mostly
+ * with neither: only Llama 3's files older than the key rely on their pattern's name for bos. */
+static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gguf,
+                              struct err *err) {
+    bool sentencepiece = spec->kind == TOKENIZER_SENTENCEPIECE;
+    bool llama3 =
+        spec->pre && (strcmp(spec->pre, "llama-bpe") == 0 || strcmp(spec->pre, "llama3") == 0);
+    enum status status = read_id(spec, gguf, "tokenizer.ggml.bos_token_id", &spec->bos, err);
+    if (status == STATUS_OK)
+        status = read_id(spec, gguf, "tokenizer.ggml.eos_token_id", &spec->eos, err);
+    if (status == STATUS_OK)
+        status = read_id(spec, gguf, "tokenizer.ggml.unknown_token_id", &spec->unknown, err);
+    if (status == STATUS_OK)
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_bos_token", sentencepiece || llama3,
+                              &spec->add_bos, err);
+    if (status == STATUS_OK)
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_eos_token", false, &spec->add_eos, err);
+    if (status == STATUS_OK)
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_space_prefix", sentencepiece,
+                              &spec->add_space_prefix, err);
+    return status;
+}
+
+enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
+                                struct err *err) {
+    *spec = (struct tokenizer_spec){0};
+    enum status status = read_kind(spec, gguf, err);
+    if (status == STATUS_OK) status = read_pre(spec, gguf, err);
+    if (status == STATUS_OK) status = read_tokens(spec, gguf, err);
+    if (status == STATUS_OK) status = read_types(spec, gguf, err);
+    if (status == STATUS_OK) status = read_scores(spec, gguf, err);
+    if (status == STATUS_OK) status = read_merges(spec, gguf, err);
+    if (status == STATUS_OK) status = read_rules(spec, gguf, err);
+    if (status != STATUS_OK) tokenizer_spec_free(spec);
+    return status;
+}

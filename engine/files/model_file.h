@@ -1,0 +1,79 @@
+/* model_file: a model's file, whatever its format: a GGUF file, or a config.json that has only a
+ * shape. What the rest of the engine needs to know of it is read here: the config, the vocabulary,
+ * the ids that end a generation, the chat template. The door of engine/files/, with weights.h; the
+ * functions keep nothing and may be called by any thread. */
+#ifndef PENSTOCK_ENGINE_MODEL_FILE_H
+#define PENSTOCK_ENGINE_MODEL_FILE_H
+
+#include "engine/engine.h"
+#include "engine/files/gguf.h"
+#include "engine/files/hf_config.h"
+
+#define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
+
+struct model_file {
+    const char *path;
+    struct gguf *gguf;    /* NULL: the file is a config.json */
+    struct hf_config *hf; /* NULL: it is a GGUF file */
+};
+
+/* Opens the file that settings->model names: a GGUF file, or with settings->dummy a config.json.
+ * The path must outlive the file. model_file_close frees what was opened. */
+enum status model_file_open(struct model_file *out, const struct engine_config *settings,
+                            struct err *err);
+void model_file_close(struct model_file *file);
+
+/* Its tensors. Those of a config.json are listed by model_config_read and have no data. */
+const struct weights *model_file_weights(const struct model_file *file);
+
+/* What the file calls its model's architecture, as far as that may be shown. */
+enum { MAX_ARCHITECTURE = 64 };
+enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct model_file *file,
+                                    struct err *err);
+
+/* Fills in what the file says, in a config that its family has begun: it says which norm, which
+ * activation, and whether there are rotary positions. Fails with STATUS_BAD_FILE: a key that is
+ * missing or wrong, letters that do not fit each other, or a feature (scaled RoPE, experts) that
+ * would silently give wrong answers. */
+enum status model_file_config(struct model_config *config, struct model_file *file,
+                              struct err *err);
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* Fills `spec`. Its strings point into the file, which must outlive it; the arrays of pointers,
+ * lengths, types and scores are the spec's and are freed by tokenizer_spec_free, which also takes
+ * an all-zero spec. Fails with STATUS_BAD_FILE: arrays that differ in length, an id outside the
+ * vocabulary, an unknown kind of tokenizer. */
+enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_file *file,
+                                struct err *err);
+void tokenizer_spec_free(struct tokenizer_spec *spec);
+
+/* Room for all that end_ids_read can find. */
+#define MAX_END_IDS 16
+
+/* Fills ids[MAX_END_IDS] with the tokens that end a generation, without duplicates, and *n with
+ * their number: those that tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id name, and the
+ * control tokens that are spelt as an end of turn is ("<|im_end|>", "<|eot_id|>", ...). Fails with
+ * STATUS_BAD_FILE for an id outside the vocabulary. */
+enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
+                         const struct tokenizer_spec *spec, struct err *err);
+
+/* The chat template's text (not NUL-terminated, in the file), or NULL when the file has none. */
+enum status chat_template_read(const struct model_file *file, const char **text, size_t *length,
+                               struct err *err);
+
+/* ---- the readers ---------------------------------------------------------------------------- */
+
+enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
+                             struct err *err);
+enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
+                                struct err *err);
+
+/* Bytes of the first character of text[length], or 0 when it should not be shown as it stands:
+ * invalid UTF-8, or a control character, with which a file could steer a terminal. */
+size_t printable_prefix(const char *text, size_t length);
+
+/* May text[length] go into logs and JSON as it stands? */
+bool is_printable(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,186 @@
+#include "engine/files/weights.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void weights_init(struct weights *weights, size_t n) {
+    assert(n <= INT32_MAX);
+    *weights = (struct weights){.capacity = (int)n};
+    weights->tensor = mem_calloc(n, sizeof *weights->tensor);
+    name_index_init(&weights->index, n);
+}
+
+void weights_free(struct weights *weights) {
+    free(weights->tensor);
+    name_index_free(&weights->index);
+    *weights = (struct weights){0};
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+static enum status refuse_type(const struct weight *weight, struct err *err) {
+    struct buf names = {0};
+    for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
+        const char *name = dtype_name(type);
+        if (name) buf_printf(&names, "%s%s", names.length ? ", " : "", name);
+    }
+    enum status status =
+        err_set(err, STATUS_BAD_FILE, weight->name,
+                "tensor %s: type number %u is not supported; these are: %s", weight->name,
+                (unsigned)weight->type, names.data ? names.data : "none");
+    buf_free(&names);
+    return status;
+}
+
+static enum status measure_dims(struct weight *weight, struct err *err) {
+    if (weight->n_dims < 1 || weight->n_dims > WEIGHT_MAX_DIMS) {
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s has %d dimensions; 1 to %d are possible", weight->name,
+                       weight->n_dims, WEIGHT_MAX_DIMS);
+    }
+    weight->n_elements = 1;
+    for (int i = 0; i < WEIGHT_MAX_DIMS; i++) {
+        if (i >= weight->n_dims) weight->dim[i] = 1;
+        int64_t dim = weight->dim[i];
+        if (dim < 1 || dim > INT32_MAX) {
+            return err_set(err, STATUS_BAD_FILE, weight->name,
+                           "tensor %s: dimension %d is %" PRIu64 "; 1 to %d is possible",
+                           weight->name, i, (uint64_t)dim, INT32_MAX);
+        }
+        if (__builtin_mul_overflow(weight->n_elements, dim, &weight->n_elements)) {
+            return err_set(err, STATUS_BAD_FILE, weight->name,
+                           "tensor %s: its dimensions multiply to more than 2^63 elements",
+                           weight->name);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status weight_measure(struct weight *weight, struct err *err) {
+    if ((unsigned)weight->type > WEIGHT_MAX_TYPE) return refuse_type(weight, err);
+    int elements = dtype_block_elements((int)weight->type);
+    int block_bytes = dtype_block_bytes((int)weight->type);
+    if (elements <= 0) return refuse_type(weight, err);
+    enum status status = measure_dims(weight, err);
+    if (status != STATUS_OK) return status;
+    if (weight->dim[0] % elements != 0) {
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s: rows of %" PRId64 " elements are not whole blocks of %d (%s)",
+                       weight->name, weight->dim[0], elements, dtype_name((int)weight->type));
+    }
+    int64_t bytes;
+    if (__builtin_mul_overflow(weight->n_elements / elements, (int64_t)block_bytes, &bytes)) {
+        return err_set(err, STATUS_BAD_FILE, weight->name, "tensor %s takes more than 2^63 bytes",
+                       weight->name);
+    }
+    weight->bytes = (size_t)bytes;
+    return STATUS_OK;
+}
+
+/* ---- the directory -------------------------------------------------------------------------- */
+
+enum status weights_add(struct weights *weights, const struct weight *weight, struct err *err) {
+    assert(weights->n < weights->capacity && weight->bytes > 0);
+    struct weight *copy = &weights->tensor[weights->n];
+    *copy = *weight;
+    if (!name_index_add(&weights->index, copy->name, strlen(copy->name), weights->n)) {
+        return err_set(err, STATUS_BAD_FILE, weight->name, "tensor %s is in the file twice",
+                       weight->name);
+    }
+    weights->n++;
+    return STATUS_OK;
+}
+
+static int by_address(const void *left, const void *right) {
+    const struct weight *a = *(const struct weight *const *)left;
+    const struct weight *b = *(const struct weight *const *)right;
+    return a->data < b->data ? -1 : a->data > b->data;
+}
+
+enum status weights_check_apart(const struct weights *weights, struct err *err) {
+    enum status status = STATUS_OK;
+    const struct weight **sorted = mem_alloc((size_t)weights->n * sizeof *sorted);
+    for (int i = 0; i < weights->n; i++) sorted[i] = &weights->tensor[i];
+    qsort(sorted, (size_t)weights->n, sizeof *sorted, by_address);
+    for (int i = 1; i < weights->n && status == STATUS_OK; i++) {
+        const struct weight *before = sorted[i - 1], *after = sorted[i];
+        if ((const char *)after->data - (const char *)before->data >= (ptrdiff_t)before->bytes)
+            continue;
+        status = err_set(err, STATUS_BAD_FILE, after->name, "tensors %s and %s overlap in the file",
+                         before->name, after->name);
+    }
+    free(sorted);
+    return status;
+}
+
+const struct weight *weights_lookup(const struct weights *weights, const char *name) {
+    int number = name_index_find(&weights->index, name, strlen(name));
+    return number < 0 ? NULL : &weights->tensor[number];
+}
+
+/* In a private mapping that was not written to, released pages are read from the file again. */
+void weights_release_file_pages(const struct weights *weights) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = UINTPTR_MAX, to = 0;
+    for (int i = 0; i < weights->n && weights->mapped; i++) {
+        uintptr_t begin = (uintptr_t)weights->tensor[i].data;
+        uintptr_t end = begin + weights->tensor[i].bytes;
+        if (begin < from) from = begin;
+        if (end > to) to = end;
+    }
+    if (!to) return;
+    from = (from + page - 1) & ~(page - 1);
+    to &= ~(page - 1);
+    /* advice: a system that ignores it keeps more in memory for a while */
+    if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+/* ---- finding what a model needs ------------------------------------------------------------- */
+
+void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim) {
+    buf_puts(out, "[");
+    for (int i = 0; i < n_dims; i++) buf_printf(out, "%s%" PRId64, i ? " x " : "", dim[i]);
+    buf_puts(out, "]");
+}
+
+static enum status refuse_shape(const struct weight *weight, int n_dims, const int64_t *dim,
+                                struct err *err) {
+    struct buf wanted = {0}, found = {0};
+    weight_shape_text(&wanted, n_dims, dim);
+    weight_shape_text(&found, weight->n_dims, weight->dim);
+    enum status status =
+        err_set(err, STATUS_BAD_FILE, weight->name, "tensor %s: expected %s, found %s",
+                weight->name, wanted.data, found.data);
+    buf_free(&wanted);
+    buf_free(&found);
+    return status;
+}
+
+enum status weights_find(const struct weights *weights, const char *name, int n_dims,
+                         const int64_t *dim, int type, const struct weight **out, struct err *err) {
+    assert(n_dims >= 1 && n_dims <= WEIGHT_MAX_DIMS);
+    const struct weight *weight = weights_lookup(weights, name);
+    if (!weight) return err_set(err, STATUS_BAD_FILE, name, "tensor %s is missing", name);
+    for (int i = 0; i < WEIGHT_MAX_DIMS; i++)
+        if (weight->dim[i] != (i < n_dims ? dim[i] : 1))
+            return refuse_shape(weight, n_dims, dim, err);
+    if (type != WEIGHT_ANY_TYPE && (int)weight->type != type) {
+        return err_set(err, STATUS_BAD_FILE, name, "tensor %s: expected type %s, found %s", name,
+                       dtype_name(type), dtype_name((int)weight->type));
+    }
+    *out = weight;
+    return STATUS_OK;
+}
+
+enum status weights_matrix(const struct weights *weights, const char *name, int N, int K,
+                           const struct weight **out, struct err *err) {
+    return weights_find(weights, name, 2, (int64_t[]){K, N}, WEIGHT_ANY_TYPE, out, err);
+}
+
+enum status weights_vector(const struct weights *weights, const char *name, int K,
+                           const struct weight **out, struct err *err) {
+    return weights_find(weights, name, 1, (int64_t[]){K}, DTYPE_F32, out, err);
+}

@@ -1,0 +1,76 @@
+/* weights: the tensors of a model file by name, whatever format the file has.
+ *
+ * A reader (gguf.c) adds each tensor that it has checked against the file's end; the model asks for
+ * tensors by name, shape and type. The data stays where the reader has it and lives as long as the
+ * reader. Folder-internal; one thread fills it, then any thread may look.
+ */
+#ifndef PENSTOCK_ENGINE_WEIGHTS_H
+#define PENSTOCK_ENGINE_WEIGHTS_H
+
+#include "engine/files/name_index.h"
+#include "kernels/kernels.h"
+
+#define WEIGHT_MAX_DIMS 4
+#define WEIGHT_MAX_NAME 127
+#define WEIGHT_ANY_TYPE (-1)
+#define WEIGHT_MAX_TYPE 63 /* no type that is supported has a higher number */
+
+/* One tensor. Dimensions are in GGUF's order: dim[0] is the length of a row (K, the inputs), dim[1]
+ * the number of rows (N, the outputs); those beyond n_dims are 1. */
+struct weight {
+    char name[WEIGHT_MAX_NAME + 1]; /* NUL-terminated, printable ASCII */
+    enum dtype type;
+    int n_dims;                   /* 1..WEIGHT_MAX_DIMS */
+    int64_t dim[WEIGHT_MAX_DIMS]; /* each 1..INT32_MAX */
+    int64_t n_elements;           /* their product */
+    const void *data;             /* [bytes], aligned as the file has it: read it with dequantise */
+    size_t bytes;                 /* dtype_bytes(type, n_elements) */
+};
+
+struct weights {
+    int n, capacity;
+    struct weight *tensor; /* [n] in the file's order */
+    bool mapped;           /* data is a file's, mapped to be read: its pages can be released */
+    struct name_index index;
+};
+
+/* Makes an empty directory with room for n tensors, n at most INT32_MAX. */
+void weights_init(struct weights *weights, size_t n);
+void weights_free(struct weights *weights);
+
+/* Works out n_elements and bytes of a tensor from its type and dimensions. Fails with
+ * STATUS_BAD_FILE for a type that is not supported (with those that are), a dimension or product
+ * out of range, or rows that are not whole blocks. */
+enum status weight_measure(struct weight *weight, struct err *err);
+
+/* Adds a copy of a measured tensor. Fails with STATUS_BAD_FILE when its name is in use. */
+enum status weights_add(struct weights *weights, const struct weight *weight, struct err *err);
+
+/* Checks that no two tensors share bytes. Fails with STATUS_BAD_FILE and both names. */
+enum status weights_check_apart(const struct weights *weights, struct err *err);
+
+/* The tensor of that name, or NULL: for what a model may lack. */
+const struct weight *weights_lookup(const struct weights *weights, const char *name);
+
+/* Finds tensor `name` and checks that it has exactly the dimensions dim[n_dims] (in GGUF's order;
+ * trailing 1s are ignored) and the type, unless that is WEIGHT_ANY_TYPE. Fails with
+ * STATUS_BAD_FILE: the tensor, what was expected and what was found. */
+enum status weights_find(const struct weights *weights, const char *name, int n_dims,
+                         const int64_t *dim, int type, const struct weight **out, struct err *err);
+
+/* The two shapes that models are made of: a matrix of N rows of K, of any type, and a vector of K
+ * floats (F32). */
+enum status weights_matrix(const struct weights *weights, const char *name, int N, int K,
+                           const struct weight **out, struct err *err);
+enum status weights_vector(const struct weights *weights, const char *name, int K,
+                           const struct weight **out, struct err *err);
+
+/* Releases the resident pages of the tensors' data, once what was read of them has been copied into
+ * another layout. Reading them again is correct, and costs as much as the first time. Does nothing
+ * unless the data is mapped. */
+void weights_release_file_pages(const struct weights *weights);
+
+/* Appends a shape as people write it: "[576 x 1536]". */
+void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim);
+
+#endif

@@ -1,0 +1,238 @@
+#include "engine/memory/memory.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define DEFAULT_MAX_BYTES (512 * MIB) /* of KV memory when no size is given */
+#define DEFAULT_SHARE 4          /* the default takes at most this part of the free memory */
+#define MAX_SEQS 65536
+#define MAX_ROWS (1 << 20)
+
+static bool on_cuda(const struct engine_config *config) {
+    return config->device == DEVICE_CUDA;
+}
+
+/* ---- the type of keys and values ------------------------------------------------------------ */
+
+enum { ON_CPU = 1, ON_CUDA = 2, ON_CUDA_IN_FLOAT32 = 4, IN_PAIRS = 8 };
+
+static const struct kv_type {
+    enum dtype dtype;
+    int flags;
+} kv_types[] = {
+    [KV_DTYPE_INT16] = {DTYPE_I16, ON_CPU | IN_PAIRS},
+    [KV_DTYPE_Q8_0] = {DTYPE_Q8_0, ON_CPU | IN_PAIRS},
+    [KV_DTYPE_FLOAT16] = {DTYPE_F16, ON_CPU | ON_CUDA},
+    [KV_DTYPE_FLOAT32] = {DTYPE_F32, ON_CPU | ON_CUDA_IN_FLOAT32},
+    [KV_DTYPE_BFLOAT16] = {DTYPE_BF16, ON_CUDA},
+    [KV_DTYPE_FP8] = {DTYPE_E4M3, ON_CUDA},
+};
+
+/* Can the device that config asks for keep this type? */
+static enum status check_kv_device(const struct engine_config *config, const char *name, int flags,
+                                   struct err *err) {
+    const bool cuda = on_cuda(config);
+    if (!cuda && !(flags & ON_CPU))
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is for --device cuda; on the CPU give int16, q8_0, "
+                       "float16 or float32",
+                       name);
+    if (!cuda || flags & ON_CUDA) return STATUS_OK;
+    if (!(flags & ON_CUDA_IN_FLOAT32))
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype %s is the CPU's; with --device cuda give float16, "
+                       "bfloat16 or fp8",
+                       name);
+    if (config->dtype == COMPUTE_FLOAT32) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                   "--kv-cache-dtype %s on --device cuda needs --dtype float32; else give float16, "
+                   "bfloat16 or fp8",
+                   name);
+}
+
+enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
+                                 struct err *err) {
+    enum kv_dtype asked = config->kv_dtype;
+    if (!asked && config->dtype == COMPUTE_FLOAT32) asked = KV_DTYPE_FLOAT32;
+    if (!asked) asked = on_cuda(config) ? KV_DTYPE_FLOAT16 : KV_DTYPE_INT16;
+    const char *name = value_name(kv_dtype_names, (int)asked);
+    const struct kv_type *type = &kv_types[asked];
+    enum status status = check_kv_device(config, name, type->flags, err);
+    if (status) return status;
+    if (type->flags & IN_PAIRS && config->block_size % 2)
+        return err_set(
+            err, STATUS_USAGE, "block-size",
+            "--block-size %d is odd, and a KV cache of %s takes positions in pairs; give "
+            "an even one, or --kv-cache-dtype float16",
+            config->block_size, name);
+    *out = type->dtype;
+    return STATUS_OK;
+}
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static enum status check_range(const char *option, int value, int least, int most,
+                               struct err *err) {
+    if (value >= least && value <= most) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, option, "--%s %d is out of range; %d to %d is possible",
+                   option, value, least, most);
+}
+
+static enum status check_settings(const struct engine_config *config, struct err *err) {
+    enum status status = check_range("block-size", config->block_size, 1, MAX_BLOCK_SIZE, err);
+    if (status == STATUS_OK)
+        status = check_range("max-num-seqs", config->max_num_seqs, 1, MAX_SEQS, err);
+    if (status == STATUS_OK)
+        status =
+            check_range("max-num-batched-tokens", config->max_num_batched_tokens, 1, MAX_ROWS, err);
+    if (status != STATUS_OK) return status;
+    if (config->kv_memory < 0) {
+        return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                       "--kv-cache-memory cannot be negative; 0 lets it be chosen");
+    }
+    double share = config->gpu_memory_utilization;
+    if (!(share >= 0 && share <= 1))
+        return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
+                       "--gpu-memory-utilization is a share of the GPU's memory, above 0 and at "
+                       "most 1");
+    return STATUS_OK;
+}
+
+static enum status plan_length(struct engine_memory *plan, const struct model_config *info,
+                               const struct engine_config *config, struct err *err) {
+    plan->max_model_len = config->max_model_len ? config->max_model_len : info->context_length;
+    if (plan->max_model_len >= 1 && plan->max_model_len <= info->context_length) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "max-model-len",
+                   "--max-model-len %d is out of range; the model was trained for 1 to %d tokens",
+                   config->max_model_len, info->context_length);
+}
+
+/* ---- the KV pool ---------------------------------------------------------------------------- */
+
+/* A slot's number is block * block_size + offset in an int32, so no pool may have more slots than
+ * that. */
+static int64_t most_blocks(const struct engine_memory *plan) {
+    return INT32_MAX / plan->block_size;
+}
+
+/* What is left when the weights and the scratch are in memory. */
+static int64_t left_for_kv(const struct engine_memory *plan, const struct machine_memory *machine) {
+    int64_t left = machine->available - plan->weights - plan->scratch;
+    return left > 0 ? left : 0;
+}
+
+static enum status refuse_small_pool(const struct engine_memory *plan, int64_t given, int64_t need,
+                                     struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t length = given / block_bytes * plan->block_size;
+    char remedy[64] = "";
+    if (length > 0) snprintf(remedy, sizeof remedy, ", or --max-model-len %" PRId64, length);
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "--kv-cache-memory of %" PRId64 " bytes is too small for one sequence of %d "
+                   "tokens: give at least %" PRId64 " (%" PRId64 " bytes a token)%s",
+                   given, plan->max_model_len, need, plan->kv_bytes_per_token, remedy);
+}
+
+static enum status refuse_small_machine(const struct engine_memory *plan,
+                                        const struct machine_memory *machine, int64_t left,
+                                        int64_t need, struct err *err) {
+    int64_t length = left / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
+    if (length > 0)
+        return err_set(err, STATUS_USAGE, "max-model-len",
+                       "the KV cache of one sequence of %d tokens takes %" PRId64
+                       " MiB, and %" PRId64 " MiB are left beside weights and scratch; give "
+                       "--max-model-len %" PRId64 " or less",
+                       plan->max_model_len, need / MIB, left / MIB, length);
+    return err_set(err, STATUS_USAGE, "max-num-batched-tokens",
+                   "of the %" PRId64 " MiB that are free nothing is left for keys and values "
+                   "beside weights (%" PRId64 " MiB) and scratch (%" PRId64 " MiB); lower "
+                   "--max-num-batched-tokens or --max-num-seqs, or give a smaller model",
+                   machine->available / MIB, plan->weights / MIB, plan->scratch / MIB);
+}
+
+/* The default pool: modest, because no size is given, but enough that every sequence can run to
+ * its end. */
+static int64_t default_blocks(const struct engine_memory *plan, const struct engine_config *config,
+                              const struct machine_memory *machine, int64_t chain) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t share = min_int64(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
+    int64_t blocks = min_int64(share, DEFAULT_MAX_BYTES) / block_bytes;
+    blocks = min_int64(blocks, chain * config->max_num_seqs);
+    return blocks > chain ? blocks : chain;
+}
+
+static enum status plan_pool(struct engine_memory *plan, const struct engine_config *config,
+                             const struct machine_memory *machine, struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+    int64_t blocks, need = chain * block_bytes, left = left_for_kv(plan, machine);
+    if (config->kv_memory > 0) {
+        blocks = min_int64(config->kv_memory / block_bytes, most_blocks(plan));
+        if (blocks < chain) return refuse_small_pool(plan, config->kv_memory, need, err);
+        if (blocks * block_bytes > left) /* all of the pool can come into use */
+            return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                           "--kv-cache-memory of %" PRId64 " MiB is more than this machine has "
+                           "free beside weights and scratch: %" PRId64 " MiB",
+                           config->kv_memory / MIB, left / MIB);
+    } else {
+        blocks = min_int64(default_blocks(plan, config, machine, chain), most_blocks(plan));
+        if (need > left) return refuse_small_machine(plan, machine, left, need, err);
+    }
+    assert(blocks >= chain && blocks <= most_blocks(plan));
+    plan->n_blocks = (int)blocks;
+    plan->kv_cache = blocks * block_bytes;
+    return STATUS_OK;
+}
+
+/* The machine's pool, or the device's as far as it can be known before anything is taken. */
+static enum status plan_any_pool(struct engine_memory *plan, const struct model_config *info,
+                                 const struct engine_config *config,
+                                 const struct machine_memory *machine, struct err *err) {
+    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+    if (!on_cuda(config) || machine->device.total == 0)
+        return plan_pool(plan, config, machine, err);
+    if (config->kv_memory > 0 && config->kv_memory / block_bytes < chain)
+        return refuse_small_pool(plan, config->kv_memory, chain * block_bytes, err);
+    memory_device_begin(plan, config, &machine->device);
+    memory_device_estimate(plan, info, config);
+    return STATUS_OK;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+/* A step's rows in float32: on every rank the residual stream, its normed copy and a block's
+ * output; shared out, q and the attention's output; k and v; gate and up; and the logits of the
+ * rows that want them. */
+static int64_t scratch_bytes(const struct model_config *info, const struct engine_config *config) {
+    int64_t M = config->max_num_batched_tokens;
+    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
+    int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
+    int64_t ranks = config->ranks > 1 ? config->ranks : 1;
+    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F;
+    return (M * row + R * info->V) * (int64_t)sizeof(float);
+}
+
+enum status memory_plan(struct engine_memory *out, const struct model_config *info,
+                        const struct engine_config *config, const struct machine_memory *machine,
+                        struct err *err) {
+    enum dtype dtype = DTYPE_F16;
+    struct engine_memory plan = {.block_size = config->block_size};
+    enum status status = check_settings(config, err);
+    if (status == STATUS_OK) status = memory_plan_kv_dtype(config, &dtype, err);
+    if (status == STATUS_OK) status = plan_length(&plan, info, config, err);
+    if (status != STATUS_OK) return status;
+    plan.weights = config->dtype == COMPUTE_FLOAT32 ? info->n_parameters * 4 : info->file_bytes;
+    if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* of a device */
+    plan.scratch = scratch_bytes(info, config);
+    plan.kv_bytes_per_token = (int64_t)kv_token_bytes(
+        &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});
+    assert(plan.kv_bytes_per_token > 0);
+    status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
+    if (!status) status = plan_any_pool(&plan, info, config, machine, err);
+    if (status == STATUS_OK) *out = plan;
+    return status;
+}

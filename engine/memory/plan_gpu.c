@@ -1,0 +1,162 @@
+/* The memory of a GPU. --gpu-memory-utilization sets the process's share. From it come first the
+ * weights, scratch and sampling, whose size does not depend on the cache; a part is kept free; the
+ * rest is for the KV cache and the working memory of attention, which grows with the cache. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "engine/memory/memory.h"
+
+#define MIB ((int64_t)1 << 20)
+#define MOST_KEPT (512 * MIB)
+#define KEPT_SHARE 32 /* at most this part of the device's memory is kept */
+/* The pool has at most this many times the blocks that all sequences can fill: more would only
+ * cache prefixes that are rarely asked for again. */
+#define MOST_POOLS 4
+/* A swapped token's keys and values pass the host's link twice, beside the steps; a recomputed one
+ * takes 2 operations a parameter of a step. 20 GB/s each way, and 200 TFLOP/s of a prefill. */
+#define WORTH_SWAPPING 20000 /* operations a byte from which swapping is the cheaper */
+#define SWAP_SHARE 4         /* of the host's free memory, unless asked for */
+#define DEFAULT_SWAP (4096 * MIB)
+
+static int64_t chain_of(const struct engine_memory *plan) {
+    return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+}
+
+/* All that the process may take. */
+static int64_t budget(const struct engine_memory *plan) {
+    int64_t share = (int64_t)((double)plan->device.total * plan->share);
+    return min_int64(share, (int64_t)plan->device.free) - plan->kept;
+}
+
+static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
+    int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
+    return min_int64(most, INT32_MAX / plan->block_size);
+}
+
+void memory_device_begin(struct engine_memory *plan, const struct engine_config *config,
+                         const struct device_memory *device) {
+    int64_t total = (int64_t)device->total;
+    plan->device = *device;
+    plan->share =
+        config->gpu_memory_utilization > 0 ? config->gpu_memory_utilization : DEFAULT_UTILIZATION;
+    plan->kept = min_int64(total / KEPT_SHARE, MOST_KEPT);
+    assert(plan->share > 0 && plan->share <= 1 && plan->kept >= 0);
+}
+
+void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
+                            const struct engine_config *config) {
+    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
+    int64_t block = plan->kv_bytes_per_token * plan->block_size;
+    /* attention's parts: for each of 256 positions and each head, D numbers and two more */
+    int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
+    work /= 256;
+    plan->sampling = (int64_t)sizeof(int32_t) * info->V * min_int64(R, config->max_num_seqs);
+    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
+    int64_t blocks = config->kv_memory > 0 ? config->kv_memory / block : left / (block + work);
+    if (config->kv_memory == 0) blocks = min_int64(blocks, most_blocks(plan, config));
+    if (blocks < chain_of(plan)) blocks = chain_of(plan);
+    plan->n_blocks = (int)min_int64(blocks, INT32_MAX / plan->block_size);
+    plan->kv_cache = plan->n_blocks * block;
+    plan->steps = plan->n_blocks * work;
+    assert(plan->n_blocks > 0 && plan->kv_cache > 0 && plan->steps >= 0);
+}
+
+/* ---- the pool on the device ----------------------------------------------------------------- */
+
+/* The most blocks, up to `most`, that fit; 0 when none does. */
+static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most) {
+    int64_t low = 0, high = most;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (cost->bytes(cost->arg, (int)middle) <= left)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static enum status refuse_sequence(const struct engine_memory *plan, int64_t need, int64_t left,
+                                   int64_t blocks, struct err *err) {
+    char remedy[64];
+    int64_t length = blocks * plan->block_size;
+    if (length > 0)
+        snprintf(remedy, sizeof remedy, "--max-model-len %" PRId64 " or less", length);
+    else
+        snprintf(remedy, sizeof remedy, "a smaller model or fewer --max-num-seqs");
+    return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
+                   "the KV cache of one sequence of %d tokens takes %.1f MiB of the GPU, and of "
+                   "its %.1f MiB --gpu-memory-utilization %.2f leaves %.1f beside weights (%.1f), "
+                   "activations (%.1f) and sampling (%.1f); raise it, or give %s",
+                   plan->max_model_len, mib(need), mib((int64_t)plan->device.total), plan->share,
+                   mib(left > 0 ? left : 0), mib(plan->weights), mib(plan->scratch),
+                   mib(plan->sampling), remedy);
+}
+
+static enum status refuse_given(const struct engine_config *config, int64_t need, int64_t left,
+                                int64_t blocks, const struct engine_memory *plan, struct err *err) {
+    return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                   "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with what attention "
+                   "works in, and %.1f are free beside weights (%.1f), activations (%.1f) and "
+                   "sampling (%.1f); %.1f MiB would do",
+                   mib(config->kv_memory), mib(need), mib(left), mib(plan->weights),
+                   mib(plan->scratch), mib(plan->sampling),
+                   mib(blocks * plan->block_size * plan->kv_bytes_per_token));
+}
+
+enum status memory_device_pool(struct engine_memory *plan, const struct engine_config *config,
+                               const struct device_memory *now, const struct pool_cost *cost,
+                               struct err *err) {
+    int64_t block = plan->kv_bytes_per_token * plan->block_size, chain = chain_of(plan);
+    int64_t used = (int64_t)plan->device.free - (int64_t)now->free;
+    int64_t left = budget(plan) - used, blocks, most = most_blocks(plan, config);
+    if (config->kv_memory > 0) {
+        int64_t asked = min_int64(config->kv_memory / block, INT32_MAX / plan->block_size);
+        left = (int64_t)now->free;
+        blocks = fitting(cost, left, asked);
+        if (blocks < asked)
+            return refuse_given(config, cost->bytes(cost->arg, (int)asked), left, blocks, plan,
+                                err);
+    } else {
+        blocks = fitting(cost, left, most > chain ? most : chain);
+        if (blocks < chain)
+            return refuse_sequence(plan, cost->bytes(cost->arg, (int)chain), left, blocks, err);
+    }
+    assert(blocks >= chain);
+    plan->n_blocks = (int)blocks;
+    plan->kv_cache = blocks * block;
+    plan->steps = cost->bytes(cost->arg, (int)blocks) - plan->kv_cache;
+    if (plan->steps < 0) plan->steps = 0; /* a token's bytes are rounded up */
+    return STATUS_OK;
+}
+
+/* ---- the host's part ------------------------------------------------------------------------ */
+
+enum status memory_plan_swap(struct engine_memory *plan, const struct model_config *info,
+                             const struct engine_config *config,
+                             const struct machine_memory *machine, bool on_cuda, struct err *err) {
+    bool asked = config->swap_space > 0;
+    if (asked && !on_cuda)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space is for --device cuda, whose keys and values can go to the "
+                       "host's memory; on the CPU they are there already: give more "
+                       "--kv-cache-memory");
+    if (asked && config->ranks > 1)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space is for one GPU; with --tensor-parallel-size leave it out, and "
+                       "preempted sequences are computed again");
+    if (asked && config->swap_space > machine->available)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",
+                       mib(config->swap_space), mib(machine->available));
+    assert(plan->kv_bytes_per_token > 0);
+    int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* a byte */
+    bool worth =
+        on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;
+    plan->swap = asked   ? config->swap_space
+                 : worth ? min_int64(DEFAULT_SWAP, machine->available / SWAP_SHARE)
+                         : 0;
+    assert(plan->swap >= 0 && (plan->swap == 0 || on_cuda));
+    return STATUS_OK;
+}

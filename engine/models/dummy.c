@@ -1,0 +1,43 @@
+#include "engine/models/dummy.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static enum status add_tensor(struct weights *out, const struct model_config *config,
+                              enum role role, int layer, enum dtype dtype, struct err *err) {
+    const struct role_info *info = role_info(role);
+    struct weight weight = {.type = info->K ? dtype : DTYPE_F32, .n_dims = info->K ? 2 : 1};
+    int N = role_extent(config, info->N), K = role_extent(config, info->K);
+    weight.dim[0] = info->K ? K : N;
+    weight.dim[1] = N;
+    role_name(weight.name, role, layer);
+    enum status status = weight_measure(&weight, err);
+    return status ? status : weights_add(out, &weight, err);
+}
+
+enum status dummy_weights(struct weights *out, const struct model_config *config, enum dtype dtype,
+                          struct err *err) {
+    enum status status = STATUS_OK;
+    assert(!out->tensor && config->L > 0);
+    weights_init(out, (size_t)N_ROLES * (size_t)config->L);
+    for (int layer = -1; layer < config->L; layer++) /* -1: what belongs to none */
+        for (enum role role = 0; role < N_ROLES && !status; role++)
+            if (config_has(config, role) && role_is_of_layer(role) == (layer >= 0))
+                status = add_tensor(out, config, role, layer, dtype, err);
+    return status;
+}
+
+/* FNV-1a. */
+uint64_t dummy_seed(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return hash;
+}
+
+void *dummy_matrix(const struct weight *weight) {
+    struct random_weights random;
+    void *rows = mem_large(weight->bytes);
+    random_weights_plan(&random, weight->type, (int)weight->dim[0], dummy_seed(weight->name));
+    random_weights_fill(&random, rows, 0, weight->bytes);
+    return rows;
+}

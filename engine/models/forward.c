@@ -1,0 +1,158 @@
+/* DESIGN: the forward pass, once for all families.
+ *
+ * A model is pre-norm blocks of attention and an MLP on one residual stream x:
+ *
+ *     x = embedding(token) [+ position]
+ *     each layer:  x += [norm] output(attention(q, k, v of norm(x)))
+ *                  x += [norm] down(act(gate(norm(x))) * up(norm(x)))
+ *     logits = head(norm(x))
+ *
+ * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
+ * numbers of model_config (windows, caps, scales): both are options of the ops. Which ops run
+ * depends on the model and on M, S and R alone, as compute_ops.run asks.
+ *
+ * Ranks: o and down give each rank a part of a sum. Rank 0 adds its part to the stream, the others
+ * to `part`, and all_reduce leaves the sum in the stream of every rank. A norm after a branch needs
+ * the sum first, so there the sum is made in `branch`, and norm_add adds it to x.
+ */
+#include <assert.h>
+
+#include "engine/models/model.h"
+
+static struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
+    return (struct linear){t->w[w], t->vec[bias]};
+}
+
+static struct norm norm_of(const struct model *model, const struct tensors *t, enum role gain,
+                           enum role bias) {
+    return (struct norm){model->config.norm, t->vec[gain], t->vec[bias],
+                         model->config.norm_epsilon};
+}
+
+/* Where products go whose sum over the ranks is to be added to rows x: x itself, or the rank's
+ * part. */
+static float *sum_of(struct model *model, float *x) {
+    return model->shard.rank == 0 ? x : model->act.part;
+}
+
+/* Makes x[M][K], on all ranks alike, the sum of what each has in its sum_of. */
+static void all_reduce(struct model *model, float *x, int M) {
+    struct backend *b = model->backend;
+    if (model->shard.ranks == 1) return;
+    TIME_OP(b, OP_ALL_REDUCE, compute->all_reduce(b, x, model->act.part, M, model->part.K));
+}
+
+/* The rows of the tokens. Rank 0 looks them up and the others add nothing, so they need neither the
+ * embedding nor the tokens, of which some may be known to rank 0's device alone. */
+static void embed(struct model *model, int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->ends;
+    const struct embedding embedding = {.tokens = t->w[ROLE_TOKEN_EMBEDDING],
+                                        .scale = model->config.embedding_scale,
+                                        .positions = t->w[ROLE_POSITION_EMBEDDING]};
+    assert(model->shard.rank > 0 || embedding.tokens);
+    if (model->shard.rank == 0) TIME_OP(b, OP_EMBED, compute->embed(b, model->act.x, &embedding));
+    all_reduce(model, model->act.x, M);
+}
+
+/* q, and k and v of all rows into the cache, from norm(x). */
+static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    struct activations *a = &model->act;
+    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
+                                    linear_of(t, ROLE_K, ROLE_K_BIAS),
+                                    linear_of(t, ROLE_V, ROLE_V_BIAS)};
+    const struct heads heads = {.H = m->H,
+                                .rope = {m->rope.D_rope, model->inv_freq, m->rope.layout},
+                                .q_gain = t->vec[ROLE_Q_NORM],
+                                .k_gain = t->vec[ROLE_K_NORM],
+                                .epsilon = m->norm_epsilon};
+    assert(!heads.q_gain == !heads.k_gain && (m->rope.D_rope == 0 || model->inv_freq));
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
+    TIME_OP(b, OP_ROPE_WRITE, compute->rope_write(b, cache, layer, &heads, a->q, a->k, a->v));
+}
+
+/* attn_out = attention */
+static void attention(struct model *model, int layer, const struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    struct activations *a = &model->act;
+    const struct attention attention = {.H = m->H,
+                                        .scale = m->attention_scale,
+                                        .cap = m->attention_cap,
+                                        .window = m->layer[layer].window};
+    TIME_OP(b, OP_ATTENTION, compute->attention(b, a->attn_out, a->q, cache, layer, &attention));
+}
+
+/* Ends a branch whose products are in sum_of(y): all ranks add up, and what is not in the stream x
+ * yet comes there through the norm after the branch. */
+static void end_branch(struct model *model, const struct tensors *t, enum role post_norm, float *x,
+                       float *y, int M) {
+    struct backend *b = model->backend;
+    const struct norm norm = {model->config.norm, t->vec[post_norm], NULL,
+                              model->config.norm_epsilon};
+    all_reduce(model, y, M);
+    if (y != x) TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
+}
+
+/* M rows: x += output(attn_out), then x += mlp(norm(x)). */
+static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->layers[layer];
+    assert(M > 0 && t->w[ROLE_O] && t->w[ROLE_UP] && t->w[ROLE_DOWN]);
+    float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
+    const struct linear output = linear_of(t, ROLE_O, ROLE_O_BIAS);
+    TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
+    end_branch(model, t, ROLE_ATTN_POST_NORM, x, y, M);
+
+    const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    const struct mlp mlp = {.activation = model->config.activation,
+                            .gate = {t->w[ROLE_GATE], NULL},
+                            .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
+                            .down = linear_of(t, ROLE_DOWN, ROLE_DOWN_BIAS)};
+    y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
+    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, &norm, &mlp, M));
+    end_branch(model, t, ROLE_FFN_POST_NORM, x, y, M);
+}
+
+struct matrix *model_head(const struct model *model) {
+    struct matrix *own = model->ends.w[ROLE_OUTPUT];
+    return own ? own : model->ends.w[ROLE_TOKEN_EMBEDDING];
+}
+
+static void logits(struct model *model, int R) {
+    struct backend *b = model->backend;
+    struct activations *a = &model->act;
+    const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
+    const struct lm_head head = {
+        .linear = {model_head(model), NULL}, .scale = 1, .cap = model->config.logit_cap};
+    TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, a->logit_x, &norm, &head, R));
+}
+
+/* After the last layer's keys and values only the rows go on that want logits: their x and what
+ * attention gave them move to `logit_x` and, as the queries are not needed any more, to `q`. */
+void model_forward(struct model *model, const struct step *step, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    struct activations *a = &model->act;
+    int last = m->L - 1;
+    assert(step->M <= a->max_rows && step->R <= a->max_logit_rows);
+    TIME_OP(b, OP_STEP_BEGIN, compute->step_begin(b, step, cache));
+    embed(model, step->M);
+    for (int i = 0; i < last; i++) {
+        qkv(model, i, step->M, cache);
+        attention(model, i, cache);
+        output_and_mlp(model, i, a->x, a->attn_out, step->M);
+    }
+    qkv(model, last, step->M, cache);
+    if (step->R == 0) return;
+    attention(model, last, cache);
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, m->H * m->D));
+    output_and_mlp(model, last, a->logit_x, a->q, step->R);
+    if (model->shard.rank == 0) logits(model, step->R);
+}

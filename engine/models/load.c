@@ -1,0 +1,303 @@
+/* Loading: each tensor of the model's roles goes from the weights view into the backend's layout,
+ * or the rank's part of it does. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/memory/device.h"
+#include "engine/models/dummy.h"
+#include "engine/models/model.h"
+
+struct loader {
+    struct model *model;
+    const struct weights *weights;
+    const struct engine_config *settings;
+    struct err *err;
+};
+
+/* Rows of one tensor in the file that become one tensor of the model: all of them, or a part of a
+ * fused one. */
+struct source {
+    const struct weight *weight;
+    int first, N, K; /* rows first .. first + N; K 0: a vector */
+};
+
+/* Releasing pages interrupts every processor that has them mapped, so many are released at once. */
+enum { RELEASE_BYTES = 16 << 20 };
+
+/* fp8 is for the layers: an error of the head goes straight into the logits. */
+static enum matrix_form form_of(const struct engine_config *settings, enum role role) {
+    bool fp8 = settings->quantization == QUANTIZATION_FP8;
+    if (settings->dtype == COMPUTE_FLOAT32) return MATRIX_FLOAT32;
+    return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
+}
+
+/* Some rows of a tensor, or a shard's part of them; of random ones too, so that all ranks together
+ * have those of one. */
+static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
+                              struct matrix **out) {
+    const struct weight *weight = source->weight;
+    struct backend *b = l->model->backend;
+    void *made = l->settings->dummy ? dummy_matrix(weight) : NULL;
+    const char *rows = made ? made : weight->data;
+    struct piece piece;
+    assert(source->first >= 0 && source->first + source->N <= weight->dim[1]);
+    rows += (size_t)source->first * dtype_bytes(weight->type, (size_t)source->K);
+    piece_cut(&piece, l->model->shard, role_info(role)->split, weight->type, source->N, source->K,
+              rows);
+    enum status status = b->memory->matrix_new(b, out, weight->type, piece.N, piece.K, piece.rows,
+                                               form_of(l->settings, role), l->err);
+    piece_free(&piece);
+    mem_large_free(made, weight->bytes);
+    return status;
+}
+
+static enum status load_matrix(const struct loader *l, enum role role, const struct source *source,
+                               struct matrix **out) {
+    const struct weight *weight = source->weight;
+    struct backend *b = l->model->backend;
+    enum split split = role_info(role)->split;
+    bool is_cut = l->model->shard.ranks > 1 && (split == SPLIT_OUTPUTS || split == SPLIT_INPUTS);
+    enum status status;
+    if (is_cut || source->N != weight->dim[1])
+        status = load_piece(l, role, source, out);
+    else if (l->settings->dummy)
+        status =
+            b->memory->matrix_random(b, out, weight->type, source->N, source->K,
+                                     dummy_seed(weight->name), form_of(l->settings, role), l->err);
+    else
+        status = b->memory->matrix_new(b, out, weight->type, source->N, source->K, weight->data,
+                                       form_of(l->settings, role), l->err);
+    if (!l->settings->dummy) l->model->unreleased_bytes += weight->bytes;
+    if (l->model->unreleased_bytes >= RELEASE_BYTES) {
+        l->model->unreleased_bytes = 0;
+        weights_release_file_pages(l->weights);
+    }
+    if (!status) l->model->weight_bytes += (int64_t)b->memory->matrix_bytes(*out);
+    return status;
+}
+
+/* n floats in device memory. */
+static enum status upload(struct model *model, const float *values, int n, float **out,
+                          struct err *err) {
+    struct backend *b = model->backend;
+    size_t bytes = (size_t)n * sizeof *values;
+    void *buffer;
+    enum status status = buffer_take(b, &buffer, bytes, "the weights",
+                                     "give a smaller model, or free memory of the GPU", err);
+    if (status) return status;
+    b->memory->upload(b, buffer, values, bytes);
+    *out = buffer;
+    return STATUS_OK;
+}
+
+/* A vector follows the rows of its matrix: a rank has that part of it. */
+static enum status load_vector(const struct loader *l, enum role role, const struct source *source,
+                               float **out) {
+    const struct weight *weight = source->weight;
+    struct model *model = l->model;
+    int all = (int)weight->n_elements, n = source->N, first = source->first;
+    float *values = mem_alloc((size_t)all * sizeof *values);
+    assert(first >= 0 && first + n <= all && all == weight->dim[0]); /* "[n x 1]" is a vector too */
+    if (!l->settings->dummy) dequantise(weight->type, weight->data, values, (size_t)all);
+    for (int i = 0; l->settings->dummy && i < all; i++)
+        values[i] = role_info(role)->is_bias ? 0 : 1;
+    if (role_info(role)->split == SPLIT_OUTPUTS) {
+        assert(n % model->shard.ranks == 0);
+        n /= model->shard.ranks;
+        first += model->shard.rank * n;
+    }
+    enum status status = upload(model, values + first, n, out, l->err);
+    free(values);
+    if (!status) model->weight_bytes += n * (int64_t)sizeof **out;
+    return status;
+}
+
+static enum status load_rows(const struct loader *l, struct tensors *out, enum role role,
+                             const struct source *source) {
+    if (role_info(role)->split == SPLIT_FIRST && l->model->shard.rank > 0) return STATUS_OK;
+    assert(!out->w[role] && !out->vec[role]);
+    return source->K ? load_matrix(l, role, source, &out->w[role])
+                     : load_vector(l, role, source, &out->vec[role]);
+}
+
+/* Finds a role's tensor and loads it, a fused one as its parts. */
+static enum status load_role(const struct loader *l, struct tensors *out, enum role role,
+                             int layer) {
+    const struct role_info *info = role_info(role);
+    const struct model_config *m = &l->model->config;
+    struct source source = {.N = role_extent(m, info->N), .K = role_extent(m, info->K)};
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    enum status status =
+        info->K ? weights_matrix(l->weights, name, source.N, source.K, &source.weight, l->err)
+                : weights_vector(l->weights, name, source.N, &source.weight, l->err);
+    if (status) return status;
+    if (info->n_parts == 0) return load_rows(l, out, role, &source);
+    for (int i = 0; i < info->n_parts && !status; i++) {
+        source.N = role_extent(m, role_info(info->parts[i])->N);
+        status = load_rows(l, out, info->parts[i], &source);
+        source.first += source.N;
+    }
+    return status;
+}
+
+/* All roles of a layer, or with a layer below 0 those of none. */
+static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
+    enum status status = STATUS_OK;
+    for (enum role role = 0; role < N_ROLES && !status; role++) {
+        if (!config_has(&l->model->config, role) || role_is_of_layer(role) != (layer >= 0))
+            continue;
+        if (role_info(role)->split != SPLIT_HOST) status = load_role(l, out, role, layer);
+    }
+    return status;
+}
+
+/* ---- rotary positions ----------------------------------------------------------------------- */
+
+/* What frequency i of a stretched RoPE is divided by: 1 for wavelengths that fit the first context
+ * many times, `factor` for those that are longer than it; between these its inverse is interpolated
+ * linearly (Llama 3.1's model card and transformers have it so). */
+static float stretch_divisor(const struct rope_config *rope, int i) {
+    const struct rope_stretch *s = &rope->stretch;
+    double wavelength = 2 * M_PI * pow((double)rope->base, 2.0 * i / rope->D_rope);
+    double turns = s->original_context / wavelength;
+    double part = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return (float)(1 / ((1 - part) / s->factor + part));
+}
+
+void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors) {
+    for (int i = 0; i < rope->D_rope / 2; i++) {
+        double power = pow((double)rope->base, 2.0 * i / rope->D_rope);
+        float divisor = rope->stretch.is_set ? stretch_divisor(rope, i) : 1;
+        inv_freq[i] = (float)(1.0 / (power * (double)(factors ? factors[i] : divisor)));
+    }
+}
+
+/* The rotary positions' frequencies, with the file's own factors where it has some. */
+static enum status load_frequencies(const struct loader *l) {
+    const struct rope_config *rope = &l->model->config.rope;
+    const struct weight *weight = NULL;
+    int n = rope->D_rope / 2;
+    enum status status = STATUS_OK;
+    if (n == 0) return STATUS_OK;
+    if (config_has(&l->model->config, ROLE_ROPE_FACTORS))
+        status = weights_vector(l->weights, role_info(ROLE_ROPE_FACTORS)->gguf, n, &weight, l->err);
+    if (status) return status;
+    float *factors = mem_alloc((size_t)n * sizeof *factors);
+    float *inv_freq = mem_alloc((size_t)n * sizeof *inv_freq);
+    if (weight) dequantise(weight->type, weight->data, factors, (size_t)n);
+    rope_frequencies(inv_freq, rope, weight ? factors : NULL);
+    status = upload(l->model, inv_freq, n, &l->model->inv_freq, l->err);
+    free(inv_freq);
+    free(factors);
+    return status;
+}
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+/* One buffer of the activations. */
+struct field {
+    float **buffer;
+    int width;          /* numbers a row; 0: not of this model or rank */
+    bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
+};
+
+enum { N_FIELDS = 9 };
+
+static void activation_fields(struct activations *a, const struct model *model,
+                              struct field fields[N_FIELDS]) {
+    const struct model_config *m = &model->part;
+    bool first = model->shard.rank == 0;
+    bool post = config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM);
+    const struct field all[N_FIELDS] = {
+        {&a->x, m->K, false},
+        {&a->q, m->H * m->D, false},
+        {&a->k, m->G * m->D, false},
+        {&a->v, m->G * m->D, false},
+        {&a->attn_out, m->H * m->D, false},
+        {&a->branch, post ? m->K : 0, false},
+        {&a->logit_x, m->K, true},
+        {&a->logits, first ? m->V : 0, true},
+        {&a->part, first ? 0 : m->K, false},
+    };
+    memcpy(fields, all, sizeof all);
+}
+
+static size_t field_bytes(const struct field *field, const struct activations *a) {
+    int rows = field->per_logit_row ? a->max_logit_rows : a->max_rows;
+    return (size_t)rows * (size_t)field->width * sizeof(float);
+}
+
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
+    struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
+    struct field fields[N_FIELDS];
+    activation_fields(&a, model, fields);
+    int64_t bytes = 0;
+    for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
+    return bytes;
+}
+
+static enum status make_activations(const struct loader *l) {
+    struct activations *a = &l->model->act;
+    struct field fields[N_FIELDS];
+    a->max_rows = l->settings->max_num_batched_tokens;
+    a->max_logit_rows = l->settings->max_logit_rows;
+    activation_fields(a, l->model, fields);
+    enum status status = STATUS_OK;
+    for (int i = 0; i < N_FIELDS && !status; i++) {
+        void *made;
+        if (fields[i].width == 0) continue;
+        status = buffer_take(l->model->backend, &made, field_bytes(&fields[i], a), "activations",
+                             "lower --max-num-batched-tokens or --max-num-seqs", l->err);
+        *fields[i].buffer = made;
+    }
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+enum status model_load(struct model *model, const struct weights *weights,
+                       const struct engine_config *settings, struct err *err) {
+    const struct loader l = {model, weights, settings, err};
+    int L = model->config.L;
+    assert(L > 0 && model->backend && !model->layers);
+    model->part = shard_config(&model->config, model->shard.ranks);
+    model->layers = mem_calloc((size_t)L, sizeof *model->layers);
+    enum status status = load_tensors(&l, &model->ends, -1);
+    if (!status) status = load_frequencies(&l);
+    for (int i = 0; i < L && !status; i++) {
+        status = load_tensors(&l, &model->layers[i], i);
+        if (model->shard.rank == 0 && settings->progress)
+            settings->progress(settings->progress_arg, "weights", (i + 1.0) / L);
+    }
+    return status ? status : make_activations(&l);
+}
+
+static void free_tensors(struct model *model, struct tensors *tensors) {
+    struct backend *b = model->backend;
+    for (enum role role = 0; role < N_ROLES; role++) {
+        size_t n = (size_t)role_extent(&model->part, role_info(role)->N);
+        if (tensors->w[role]) b->memory->matrix_free(b, tensors->w[role]);
+        if (tensors->vec[role]) b->memory->buffer_free(b, tensors->vec[role], n * sizeof(float));
+    }
+}
+
+void model_close(struct model *model) {
+    struct backend *b = model->backend;
+    struct field fields[N_FIELDS];
+    activation_fields(&model->act, model, fields);
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (!*fields[i].buffer) continue;
+        b->memory->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));
+    }
+    for (int i = 0; model->layers && i < model->config.L; i++)
+        free_tensors(model, &model->layers[i]);
+    free(model->layers);
+    free_tensors(model, &model->ends);
+    size_t n = (size_t)model->config.rope.D_rope / 2;
+    if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, n * sizeof(float));
+    memset(model, 0, sizeof *model);
+}

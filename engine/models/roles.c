@@ -1,0 +1,86 @@
+#include "engine/models/roles.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#define VECTOR(n, split) EXTENT_##n, EXTENT_NONE, SPLIT_##split, false
+#define BIAS(n, split) EXTENT_##n, EXTENT_NONE, SPLIT_##split, true
+#define MATRIX(n, k, split) EXTENT_##n, EXTENT_##k, SPLIT_##split, false
+
+static const struct role_info table[N_ROLES] = {
+    [ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", MATRIX(V, K, FIRST)},
+    [ROLE_POSITION_EMBEDDING] = {"position_embd.weight", MATRIX(CONTEXT, K, FIRST)},
+    [ROLE_OUTPUT_NORM] = {"output_norm.weight", VECTOR(K, FIRST)},
+    [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", BIAS(K, FIRST)},
+    [ROLE_OUTPUT] = {"output.weight", MATRIX(V, K, FIRST)},
+    [ROLE_ROPE_FACTORS] = {"rope_freqs.weight", VECTOR(ROPE, HOST)},
+    [ROLE_ATTN_NORM] = {"attn_norm.weight", VECTOR(K, NONE)},
+    [ROLE_ATTN_NORM_BIAS] = {"attn_norm.bias", BIAS(K, NONE)},
+    [ROLE_Q] = {"attn_q.weight", MATRIX(Q, K, OUTPUTS)},
+    [ROLE_Q_BIAS] = {"attn_q.bias", BIAS(Q, OUTPUTS)},
+    [ROLE_K] = {"attn_k.weight", MATRIX(KV, K, OUTPUTS)},
+    [ROLE_K_BIAS] = {"attn_k.bias", BIAS(KV, OUTPUTS)},
+    [ROLE_V] = {"attn_v.weight", MATRIX(KV, K, OUTPUTS)},
+    [ROLE_V_BIAS] = {"attn_v.bias", BIAS(KV, OUTPUTS)},
+    [ROLE_QKV] = {"attn_qkv.weight", MATRIX(QKV, K, OUTPUTS), 3, {ROLE_Q, ROLE_K, ROLE_V}},
+    [ROLE_QKV_BIAS] = {"attn_qkv.bias",
+                       BIAS(QKV, OUTPUTS),
+                       3,
+                       {ROLE_Q_BIAS, ROLE_K_BIAS, ROLE_V_BIAS}},
+    [ROLE_Q_NORM] = {"attn_q_norm.weight", VECTOR(D, NONE)},
+    [ROLE_K_NORM] = {"attn_k_norm.weight", VECTOR(D, NONE)},
+    [ROLE_O] = {"attn_output.weight", MATRIX(K, Q, INPUTS)},
+    [ROLE_O_BIAS] = {"attn_output.bias", BIAS(K, FIRST)},
+    [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", VECTOR(K, NONE)},
+    [ROLE_FFN_NORM] = {"ffn_norm.weight", VECTOR(K, NONE)},
+    [ROLE_FFN_NORM_BIAS] = {"ffn_norm.bias", BIAS(K, NONE)},
+    [ROLE_GATE] = {"ffn_gate.weight", MATRIX(F, K, OUTPUTS)},
+    [ROLE_UP] = {"ffn_up.weight", MATRIX(F, K, OUTPUTS)},
+    [ROLE_UP_BIAS] = {"ffn_up.bias", BIAS(F, OUTPUTS)},
+    [ROLE_GATE_UP] = {"ffn_up.weight", MATRIX(2F, K, OUTPUTS), 2, {ROLE_GATE, ROLE_UP}},
+    [ROLE_DOWN] = {"ffn_down.weight", MATRIX(K, F, INPUTS)},
+    [ROLE_DOWN_BIAS] = {"ffn_down.bias", BIAS(K, FIRST)},
+    [ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", VECTOR(K, NONE)},
+};
+_Static_assert(N_ROLES <= 64, "a set of roles is a uint64_t");
+
+const struct role_info *role_info(enum role role) {
+    assert(role < N_ROLES);
+    return &table[role];
+}
+
+void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer) {
+    int n = role_is_of_layer(role)
+                ? snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s", layer, role_info(role)->gguf)
+                : snprintf(out, ROLE_NAME_BYTES, "%s", role_info(role)->gguf);
+    assert(n < ROLE_NAME_BYTES);
+    (void)n;
+}
+
+int role_extent(const struct model_config *config, enum extent extent) {
+    switch (extent) {
+    case EXTENT_NONE:
+        return 0;
+    case EXTENT_V:
+        return config->V;
+    case EXTENT_K:
+        return config->K;
+    case EXTENT_F:
+        return config->F;
+    case EXTENT_2F:
+        return 2 * config->F;
+    case EXTENT_Q:
+        return config->H * config->D;
+    case EXTENT_KV:
+        return config->G * config->D;
+    case EXTENT_QKV:
+        return (config->H + 2 * config->G) * config->D;
+    case EXTENT_D:
+        return config->D;
+    case EXTENT_CONTEXT:
+        return config->context_length;
+    case EXTENT_ROPE:
+        return config->rope.D_rope / 2;
+    }
+    return 0;
+}

@@ -1,0 +1,106 @@
+/* roles: the tensors that models are made of, as one table: what each is called in a file, its
+ * shape, how ranks share it. A family is a subset of the roles (family.h); loading, sharding and
+ * freeing are loops over it. Folder-internal.
+ *
+ * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
+ *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width
+ *   o, down             columns of inputs: those that belong to these heads, to this width
+ *   biases of o, down   on rank 0 alone, as they may be added only once
+ *   norms               on every rank
+ *   embeddings, head    on rank 0 alone
+ * So o and down give each rank a part of a sum over the whole width, and there the ranks add up. */
+#ifndef PENSTOCK_ENGINE_ROLES_H
+#define PENSTOCK_ENGINE_ROLES_H
+
+#include "engine/engine.h"
+
+enum role {
+    ROLE_TOKEN_EMBEDDING,
+    ROLE_POSITION_EMBEDDING,
+    ROLE_OUTPUT_NORM,
+    ROLE_OUTPUT_NORM_BIAS,
+    ROLE_OUTPUT,
+    ROLE_ROPE_FACTORS,
+    ROLE_ATTN_NORM, /* from here on: of each layer */
+    ROLE_ATTN_NORM_BIAS,
+    ROLE_Q,
+    ROLE_Q_BIAS,
+    ROLE_K,
+    ROLE_K_BIAS,
+    ROLE_V,
+    ROLE_V_BIAS,
+    ROLE_QKV, /* q, k and v in one tensor, in this order; loaded as three */
+    ROLE_QKV_BIAS,
+    ROLE_Q_NORM,
+    ROLE_K_NORM,
+    ROLE_O,
+    ROLE_O_BIAS,
+    ROLE_ATTN_POST_NORM,
+    ROLE_FFN_NORM,
+    ROLE_FFN_NORM_BIAS,
+    ROLE_GATE,
+    ROLE_UP,
+    ROLE_UP_BIAS,
+    ROLE_GATE_UP, /* gate and up in one tensor, in this order; loaded as two */
+    ROLE_DOWN,
+    ROLE_DOWN_BIAS,
+    ROLE_FFN_POST_NORM,
+    N_ROLES,
+};
+
+/* A set of roles is the sum of these. */
+#define ROLE_BIT(role) (UINT64_C(1) << (role))
+
+/* Lengths of tensors, in the letters of kernels.h. */
+enum extent {
+    EXTENT_NONE,
+    EXTENT_V,
+    EXTENT_K,
+    EXTENT_F,
+    EXTENT_2F,
+    EXTENT_Q,   /* H * D */
+    EXTENT_KV,  /* G * D */
+    EXTENT_QKV, /* (H + 2 G) * D */
+    EXTENT_D,
+    EXTENT_CONTEXT,
+    EXTENT_ROPE, /* D_rope / 2 */
+};
+
+/* How ranks share a tensor. */
+enum split {
+    SPLIT_NONE,    /* every rank has all of it */
+    SPLIT_OUTPUTS, /* each has some of the rows */
+    SPLIT_INPUTS,  /* each has some of the columns */
+    SPLIT_FIRST,   /* rank 0 alone has it */
+    SPLIT_HOST,    /* no device has it: the engine computes with it when it loads */
+};
+
+enum { MAX_PARTS = 3 };
+
+struct role_info {
+    const char *gguf; /* its name; of a layer's: after "blk.<layer>." */
+    enum extent N, K; /* rows and columns; without K a vector of N floats */
+    enum split split;
+    bool is_bias;               /* dummy weights have biases of 0, and gains of 1 */
+    int n_parts;                /* of a tensor that is loaded as several: */
+    enum role parts[MAX_PARTS]; /* its rows in order */
+};
+
+const struct role_info *role_info(enum role role);
+
+static inline bool role_is_of_layer(enum role role) {
+    return role >= ROLE_ATTN_NORM;
+}
+
+/* The tensor's whole name; `layer` is ignored for a role that is not of a layer. */
+enum { ROLE_NAME_BYTES = 64 };
+void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer);
+
+/* A length in a model, or in a rank's part of it. */
+int role_extent(const struct model_config *config, enum extent extent);
+
+static inline bool config_has(const struct model_config *config, enum role role) {
+    return config->roles & ROLE_BIT(role);
+}
+
+#endif

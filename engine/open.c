@@ -1,0 +1,150 @@
+/* DESIGN: opening a model, and what it is.
+ *
+ * The stages of a start are a list, and their order is the design: memory is planned before
+ * anything is taken; weights go into the backend's layout, tensor by tensor, with the file's pages
+ * released every few of them, so that little more than one copy is resident; the cache is last,
+ * since it takes what is left. The text's side is read on another thread meanwhile (open_text.c).
+ * When both have ended the file is closed: nothing points into it. run.c runs the engine.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "engine/internal.h"
+#include "engine/memory/device.h"
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+static enum status read_config(struct opening *o, struct err *err) {
+    return model_config_read(&o->engine->model.config, &o->file, err);
+}
+
+static enum status choose_device(struct opening *o, struct err *err) {
+    return device_choose(&o->config, &o->machine.device, o->why, sizeof o->why, err);
+}
+
+static enum status plan_memory(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    machine_memory_read(&o->machine);
+    return memory_plan(&engine->memory, &engine->model.config, &o->config, &o->machine, err);
+}
+
+/* Afterwards the memory that was taken stands in the place of what the plan estimated. */
+static enum status load_weights(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    struct model *model = &engine->model;
+    uint64_t began = now_ns();
+    int64_t weights, scratch; /* of the other ranks */
+    enum status status = model_load(model, model_file_weights(&o->file), &o->config, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    engine->weights_ms = (double)(now_ns() - began) * 1e-6;
+    if (status || others) return status ? status : others;
+    ranks_memory(engine->ranks, &weights, &scratch);
+    engine->memory.weights = weights + model->weight_bytes;
+    engine->memory.scratch =
+        scratch + activations_bytes(model, model->act.max_rows, model->act.max_logit_rows);
+    return STATUS_OK;
+}
+
+static enum status open_cache(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    const struct engine_config *config = &o->config;
+    const struct model_config *m = &engine->model.part;
+    struct kv_config wanted = {
+        .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
+    enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
+    if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
+    if (status) return status;
+    wanted.n_blocks = engine->memory.n_blocks;
+    ranks_begin_cache(engine->ranks, &wanted);
+    status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);
+    enum status others = ranks_end(engine->ranks, status ? NULL : err);
+    return status ? status : others;
+}
+
+static enum status open_swap(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    struct backend *b = engine->backend;
+    int64_t bytes = engine->memory.swap;
+    assert(bytes == 0 || b->swap); /* the plan gives the CPU none */
+    if (bytes == 0) return STATUS_OK;
+    return b->swap->swap_new(b, &engine->swap, engine->cache, bytes, &engine->n_host_blocks, err);
+}
+
+static enum status (*const stages[])(struct opening *o, struct err *err) = {
+    read_config,  choose_device, text_begin,   plan_memory, settings_check,
+    backend_open, load_weights,  sampler_open, open_cache,  open_swap,
+};
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err) {
+    struct opening o = {.config = *config};
+    *out = NULL;
+    if (o.config.max_logit_rows == 0) o.config.max_logit_rows = o.config.max_num_seqs;
+    if (o.config.ranks == 0) o.config.ranks = 1;
+    enum status status = model_file_open(&o.file, &o.config, err);
+    if (status) return status;
+    o.engine = mem_calloc(1, sizeof *o.engine);
+    o.engine->model.shard = (struct shard){0, o.config.ranks};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages && !status; i++)
+        status = stages[i](&o, err);
+    if (o.engine->backend && engine_failed(o.engine, err)) status = STATUS_SERVER_ERROR;
+    enum status text_status = text_end(&o, err); /* an error of the text is reported first */
+    if (text_status) status = text_status;
+    model_file_close(&o.file);
+    if (status)
+        engine_close(o.engine);
+    else
+        *out = o.engine;
+    return status;
+}
+
+void engine_close(struct engine *engine) {
+    if (!engine) return;
+    if (engine->backend) {
+        sampler_close(engine);
+        if (engine->swap) engine->backend->swap->swap_free(engine->backend, engine->swap);
+        if (engine->cache) engine->backend->cache->kv_free(engine->backend, engine->cache);
+        model_close(&engine->model);
+        backend_close(engine->backend);
+    }
+    ranks_close(engine->ranks);
+    tokenizer_free(engine->tokenizer);
+    chat_template_free(engine->chat_template);
+    free(engine);
+}
+
+/* ---- what it is ----------------------------------------------------------------------------- */
+
+const struct model_config *engine_model(const struct engine *engine) {
+    return &engine->model.config;
+}
+
+const struct engine_memory *engine_memory(const struct engine *engine) {
+    return &engine->memory;
+}
+
+const struct tokenizer *engine_tokenizer(const struct engine *engine) {
+    return engine->tokenizer;
+}
+
+const struct chat_template *engine_chat_template(const struct engine *engine) {
+    return engine->chat_template;
+}
+
+const char *engine_backend_name(const struct engine *engine) {
+    return engine->backend_name;
+}
+
+double engine_weights_ms(const struct engine *engine) {
+    return engine->weights_ms;
+}
+
+const int32_t *engine_end_ids(const struct engine *engine, int *n) {
+    *n = engine->n_end_ids;
+    return engine->end_ids;
+}
+
+int engine_threads(const struct engine *engine) {
+    return engine->backend->n_threads;
+}

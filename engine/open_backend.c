@@ -1,0 +1,94 @@
+/* Opening the backend of an engine, and those of its other ranks. */
+#include <stdio.h>
+
+#include "engine/internal.h"
+
+/* Types that only a GPU computes with are refused elsewhere, not passed over; so is a model that
+ * cannot be shared by so many ranks. */
+enum status settings_check(struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    bool halves = config->dtype == COMPUTE_BFLOAT16 || config->dtype == COMPUTE_FLOAT16;
+    bool fp8 = config->quantization == QUANTIZATION_FP8, cuda = config->device == DEVICE_CUDA;
+    if (halves && !cuda)
+        return err_set(err, STATUS_USAGE, "dtype",
+                       "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
+                       value_name(compute_dtype_names, config->dtype));
+    if (fp8 && !cuda)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 is made for a GPU; give --device cuda, or serve a file "
+                       "of q8_0 or q4_k from the CPU");
+    if (fp8 && config->dtype == COMPUTE_FLOAT32)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "--quantization fp8 contradicts --dtype float32; give only one of them");
+    return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
+}
+
+/* The largest step in which every sequence may have one row, and a logit row. Ranks meet on their
+ * devices, which no graph has yet. */
+static int graph_rows(const struct engine_config *config) {
+    if (config->enforce_eager || config->ranks > 1) return 0;
+    int rows = config->max_num_seqs;
+    if (rows > config->max_num_batched_tokens) rows = config->max_num_batched_tokens;
+    return rows < config->max_logit_rows ? rows : config->max_logit_rows;
+}
+
+/* What a rank's backend is opened with; the threads are those of all ranks. */
+static struct backend_config plan_backend(const struct engine *engine,
+                                          const struct engine_config *config) {
+    struct model_config m = shard_config(&engine->model.config, config->ranks);
+    int widest = m.K > m.F ? m.K : m.F;
+    if (m.H * m.D > widest) widest = m.H * m.D;
+    enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;
+    struct backend_config wanted = {
+        .threads = config->threads,
+        .path = config->cpu_path,
+        .max_rows = config->max_num_batched_tokens,
+        .max_k = widest,
+        .activations = config->dtype == COMPUTE_FLOAT32 ? DTYPE_F32 : half,
+        .max_seqs = config->max_num_seqs,
+        .max_context = engine->memory.max_model_len,
+        .heads = m.H,
+        .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
+        .graph_rows = graph_rows(config),
+        .graphs = config->max_graphs,
+    };
+    wanted.n_windows = model_windows(&m, wanted.windows);
+    return wanted;
+}
+
+/* Opens the other ranks, which begin to open their backends and to load; sets rank 0's part. */
+static enum status open_ranks(struct opening *o, struct backend_config *wanted, struct err *err) {
+    struct engine *engine = o->engine;
+    int n = o->config.ranks;
+    bool on_cuda = o->config.device == DEVICE_CUDA;
+    enum status status = ranks_open(&engine->ranks, n, on_cuda, err);
+    if (status) return status;
+    if (wanted->threads == 0) wanted->threads = backend_cpu_threads();
+    const struct ranks_plan plan = {&engine->model.config, model_file_weights(&o->file), &o->config,
+                                    *wanted};
+    ranks_begin_load(engine->ranks, &plan);
+    wanted->threads = ranks_threads(wanted->threads, 0, n);
+    wanted->group = ranks_group(engine->ranks);
+    return STATUS_OK;
+}
+
+enum status backend_open(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    struct backend_config wanted = plan_backend(engine, &o->config);
+    enum status status = o->config.ranks > 1 ? open_ranks(o, &wanted, err) : STATUS_OK;
+    if (status) return status;
+    status = o->config.device == DEVICE_CUDA ? backend_cuda_open(&engine->backend, &wanted, err)
+                                             : backend_cpu_open(&engine->backend, &wanted, err);
+    if (status) {
+        ranks_end(engine->ranks, NULL);
+        return status;
+    }
+    engine->model.backend = engine->backend;
+    const struct backend *b = engine->backend;
+    char others[40] = "";
+    if (o->config.ranks > 1)
+        snprintf(others, sizeof others, " in the first of %d ranks", o->config.ranks);
+    snprintf(engine->backend_name, sizeof engine->backend_name, "%s %s, %d thread%s%s%s", b->name,
+             b->path, b->n_threads, b->n_threads == 1 ? "" : "s", others, o->why);
+    return STATUS_OK;
+}

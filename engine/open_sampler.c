@@ -1,0 +1,69 @@
+/* Opening what samples: the device if it can, otherwise the host; and the memory that results come
+ * back in. */
+#include <assert.h>
+
+#include "engine/internal.h"
+#include "engine/memory/device.h"
+
+#define FEWER_SEQUENCES "lower --max-num-seqs"
+
+static size_t pending_bytes(const struct engine *engine) {
+    return (size_t)engine->model.act.max_logit_rows * sizeof *engine->pending;
+}
+
+static size_t results_bytes(const struct engine *engine) {
+    return (size_t)max_samples(engine) * sizeof *engine->results;
+}
+
+static enum status open_device_sampler(struct engine *engine, int sequences, struct err *err) {
+    struct backend *b = engine->backend;
+    size_t counts = (size_t)sequences * (size_t)engine->model.config.V * sizeof(int32_t);
+    void *pending, *results = NULL;
+    enum status status =
+        buffer_take(b, &pending, pending_bytes(engine), "ids", FEWER_SEQUENCES, err);
+    engine->pending = pending;
+    if (status) return status;
+    engine->device_sampler =
+        b->sampler->sampler_new(b, engine->model.config.V, sequences, max_samples(engine));
+    if (!engine->device_sampler)
+        return refuse_room(b, "counts of tokens", counts, FEWER_SEQUENCES, err);
+    engine->memory.sampling = (int64_t)(counts + results_bytes(engine));
+    status = buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
+    engine->device_results = results;
+    return status;
+}
+
+/* The device samples if it can, and several steps may be in flight only then. */
+enum status sampler_open(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    const struct engine_config *config = &o->config;
+    struct backend *b = engine->backend;
+    bool on_device = b->sampler && !config->host_samples;
+    int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
+    if (sequences <= 0 || sequences > rows) sequences = rows; /* as many as sample in one step */
+    void *results;
+    assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
+    engine->max_in_flight = !on_device ? 1 : config->in_flight ? config->in_flight : b->in_flight;
+    enum status status = host_take(b, &results, MAX_IN_FLIGHT * results_bytes(engine), "samples",
+                                   FEWER_SEQUENCES, err);
+    engine->results = results;
+    if (status) return status;
+    if (on_device) return open_device_sampler(engine, sequences, err);
+    int threads = b->n_threads < sequences ? b->n_threads : sequences;
+    engine->host_sampler = host_sampler_new(engine->model.config.V, threads);
+    return STATUS_OK;
+}
+
+void sampler_close(struct engine *engine) {
+    struct backend *b = engine->backend;
+    int rows = engine->model.act.max_logit_rows;
+    host_sampler_free(engine->host_sampler);
+    if (engine->device_sampler) b->sampler->sampler_free(b, engine->device_sampler);
+    if (engine->device_results)
+        b->memory->buffer_free(b, engine->device_results, results_bytes(engine));
+    if (engine->pending) b->memory->buffer_free(b, engine->pending, pending_bytes(engine));
+    if (engine->results)
+        b->memory->host_free(b, engine->results, MAX_IN_FLIGHT * results_bytes(engine));
+    if (engine->host_logits)
+        b->memory->host_free(b, engine->host_logits, logits_bytes(engine, rows));
+}

@@ -1,0 +1,57 @@
+/* DESIGN: reading a model's tokenizer, chat template and end ids.
+ *
+ * They are read on a thread of their own while the weights are loaded: neither needs the other's
+ * results, and the start is as long as the longer of both. The thread writes only the engine's
+ * fields for text, which are read after text_end has joined it. If no thread can be started, the
+ * caller reads them.
+ */
+#include "engine/internal.h"
+
+static enum status read_tokenizer(struct engine *engine, const struct model_file *file,
+                                  struct err *err) {
+    struct tokenizer_spec spec = {0};
+    enum status status = tokenizer_spec_read(&spec, file, err);
+    if (!status) status = tokenizer_new(&engine->tokenizer, &spec, err);
+    if (!status) status = end_ids_read(engine->end_ids, &engine->n_end_ids, file, &spec, err);
+    tokenizer_spec_free(&spec);
+    return status;
+}
+
+static void *read_text(void *arg) {
+    struct opening *o = arg;
+    const char *template;
+    size_t length;
+    struct err *err = &o->text_err;
+    o->text_status = read_tokenizer(o->engine, &o->file, err);
+    if (!o->text_status) o->text_status = chat_template_read(&o->file, &template, &length, err);
+    if (!o->text_status && template)
+        o->text_status = chat_template_new(&o->engine->chat_template, template, length, err);
+    return NULL;
+}
+
+enum status text_begin(struct opening *o, struct err *err) {
+    (void)err; /* what is wrong with the text is told by text_end */
+    o->text_begun = true;
+    o->text_on_thread = pthread_create(&o->text_thread, NULL, read_text, o) == 0;
+    if (!o->text_on_thread) read_text(o);
+    return STATUS_OK;
+}
+
+enum status text_end(struct opening *o, struct err *err) {
+    if (!o->text_begun) return STATUS_OK;
+    if (o->text_on_thread) pthread_join(o->text_thread, NULL);
+    if (o->text_status && err) *err = o->text_err;
+    return o->text_status;
+}
+
+enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err) {
+    struct model_file file;
+    struct engine engine = {0};
+    const struct engine_config config = {.model = path};
+    enum status status = model_file_open(&file, &config, err);
+    if (status) return status;
+    status = read_tokenizer(&engine, &file, err);
+    model_file_close(&file);
+    *out = engine.tokenizer;
+    return status;
+}

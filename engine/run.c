@@ -1,0 +1,199 @@
+/* DESIGN: running an engine's passes.
+ *
+ * On the CPU a pass runs within engine_submit and its samples within engine_sample, on the caller's
+ * thread and the backend's, so that there is one in flight and engine_wait only returns what is
+ * there. On a device both calls queue work; engine_sample also queues the copy of the results to
+ * pinned memory, with a mark behind it that engine_wait waits for. Two passes may be in flight:
+ *
+ *     host     submit 1, sample 1 | submit 2, sample 2 | wait 1 | commit 1, plan 3, submit 3 ..
+ *     device   [ pass 1 ][ sample 1 ][ pass 2            ][ sample 2 ][ pass 3
+ *
+ * Pass 2 may need ids that sample 1 gives: pending tokens. They stay on the device, in one array by
+ * logit row, where sampling writes them and the next pass's embedding reads them.
+ *
+ * On a backend that cannot sample, engine_sample waits for the logits and the host samples them.
+ * Then one pass is in flight, and no token is ever pending.
+ *
+ * If several ranks share the model, the engine runs rank 0, which alone has embedding, head and
+ * sampling. The others run the same passes on threads of their own (ranks.c); engine_submit returns
+ * when all have launched.
+ *
+ * A device may fail while passes are in flight, which engine_wait finds out. Results that were
+ * copied before are lost too, since the device does not tell which of them are whole. Passes are
+ * still counted, so that each one that was submitted can be waited for.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/internal.h"
+
+bool engine_failed(const struct engine *engine, struct err *err) {
+    struct backend *b = engine->backend;
+    bool failed = b->device->failed && b->device->failed(b, err);
+    if (!failed && !engine->lacks_memory) return false;
+    if (!failed)
+        err_set(err, STATUS_SERVER_ERROR, NULL,
+                "The host has no memory to pin for the logits of a step.");
+    if (err) snprintf(err->code, sizeof err->code, "device_failed");
+    return true;
+}
+
+bool engine_on_host(const struct engine *engine) {
+    return engine->backend->host_memory;
+}
+
+int engine_in_flight(const struct engine *engine) {
+    return engine->max_in_flight;
+}
+
+int engine_row_quantum(const struct engine *engine) {
+    return engine->backend->row_quantum;
+}
+
+/* ---- a pass --------------------------------------------------------------------------------- */
+
+static void check_step(const struct engine *engine, const struct step *step) {
+    const struct activations *a = &engine->model.act;
+    assert(step->M > 0 && step->M <= a->max_rows);
+    assert(step->R >= 0 && step->R <= a->max_logit_rows && step->R <= step->M);
+    assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
+    assert(step->n_pending == 0 || engine->n_in_flight > 0); /* ids come from the one before */
+    (void)a;
+    (void)step;
+}
+
+static int newest(const struct engine *engine) {
+    assert(engine->n_in_flight > 0);
+    return (engine->first + engine->n_in_flight - 1) % MAX_IN_FLIGHT;
+}
+
+static void forward(void *arg, const struct step *step) {
+    struct engine *engine = arg;
+    model_forward(&engine->model, step, engine->cache);
+}
+
+void engine_submit(struct engine *engine, const struct step *step) {
+    assert(engine->n_in_flight < engine->max_in_flight);
+    assert(engine->n_in_flight == 0 || engine->passes[newest(engine)].sampled);
+    check_step(engine, step);
+    struct step ours = *step;
+    ours.sampled = engine->pending;
+    engine->n_in_flight++;
+    engine->passes[newest(engine)] = (struct inflight_pass){.R = step->R};
+    ranks_begin_pass(engine->ranks, &ours);
+    step_run(engine->backend, &ours, engine->cache, forward, engine);
+    ranks_end(engine->ranks, NULL);
+}
+
+/* Waits for the newest pass and returns its logits as host memory. Few ask a device for logits, so
+ * their memory is taken at the first time; by then the engine is in use, and engine_failed tells if
+ * there is none. NULL if the device has failed. */
+static float *fetch_logits(struct engine *engine) {
+    struct backend *b = engine->backend;
+    const struct activations *a = &engine->model.act;
+    int i = newest(engine);
+    if (b->host_memory) return a->logits;
+    if (!engine->host_logits && !engine_failed(engine, NULL)) {
+        engine->host_logits = b->memory->host_new(b, logits_bytes(engine, a->max_logit_rows));
+        engine->lacks_memory = !engine->host_logits;
+    }
+    if (engine->host_logits) {
+        size_t bytes = logits_bytes(engine, engine->passes[i].R);
+        step_fetch(b, i, engine->host_logits, a->logits, bytes);
+        step_await(b, i);
+    }
+    return engine_failed(engine, NULL) ? NULL : engine->host_logits;
+}
+
+void engine_sample(struct engine *engine, const struct sample *samples, int n) {
+    struct backend *b = engine->backend;
+    int i = newest(engine);
+    struct sampled *results = engine->results + i * max_samples(engine);
+    assert(n >= 0 && n <= max_samples(engine) && !engine->passes[i].sampled);
+    engine->passes[i].sampled = true;
+    if (engine->device_sampler) {
+        TIME_OP(b, OP_SAMPLE,
+                sampler->sample(b, engine->device_sampler, engine->model.act.logits, samples, n,
+                                engine->pending, engine->device_results));
+        step_fetch(b, i, results, engine->device_results, (size_t)n * sizeof *results);
+        return;
+    }
+    float *logits = fetch_logits(engine);
+    if (!logits) return;
+    uint64_t began = op_begin(b, OP_SAMPLE);
+    host_sampler_run(engine->host_sampler, b, logits, samples, n, results);
+    op_end(b, OP_SAMPLE, began);
+}
+
+static void remove_oldest(struct engine *engine) {
+    assert(engine->n_in_flight > 0);
+    engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
+    engine->n_in_flight--;
+}
+
+const struct sampled *engine_wait(struct engine *engine) {
+    int i = engine->first;
+    assert(engine->n_in_flight > 0 && engine->passes[i].sampled);
+    if (engine->device_sampler) step_await(engine->backend, i);
+    remove_oldest(engine);
+    return engine_failed(engine, NULL) ? NULL : engine->results + i * max_samples(engine);
+}
+
+float *engine_read_logits(struct engine *engine) {
+    assert(engine->n_in_flight == 1 && !engine->passes[engine->first].sampled);
+    float *logits = fetch_logits(engine);
+    remove_oldest(engine);
+    return logits;
+}
+
+/* ---- swapping ------------------------------------------------------------------------------- */
+
+int engine_host_blocks(const struct engine *engine) {
+    return engine->n_host_blocks;
+}
+
+bool engine_swap_reserve(struct engine *engine, int n) {
+    assert(n > 0 && n <= engine->n_host_blocks);
+    return engine->backend->swap->swap_reserve(engine->backend, engine->swap, n);
+}
+
+void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block,
+                     int n) {
+    engine->backend->swap->swap_out(engine->backend, engine->swap, block, host_block, n);
+}
+
+void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n) {
+    engine->backend->swap->swap_in(engine->backend, engine->swap, host_block, block, n);
+}
+
+void engine_swap_arrive(struct engine *engine) {
+    engine->backend->swap->swap_arrive(engine->backend, engine->swap);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+void engine_time_ops(struct engine *engine, struct op_times *times) {
+    backend_time_ops(engine->backend, times);
+}
+
+void engine_limits(struct engine *engine, struct device_limits *out) {
+    struct backend *b = engine->backend;
+    *out = (struct device_limits){0};
+    if (b->timers) b->timers->limits(b, out);
+}
+
+void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head) {
+    const struct model *model = &engine->model;
+    size_t (*bytes)(const struct matrix *) = engine->backend->memory->matrix_bytes;
+    int64_t ends = 0;
+    for (int role = 0; role < N_ROLES; role++)
+        if (model->ends.w[role]) ends += (int64_t)bytes(model->ends.w[role]);
+    *head = (int64_t)bytes(model_head(model));
+    *layers = model->weight_bytes - ends;
+}
+
+void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {
+    engine->backend->device->parallel(engine->backend, fn, arg, n);
+}

@@ -1,0 +1,84 @@
+/* host_sampler: samples a step's rows on the backend's compute threads, for backends that do not
+ * sample on their device.
+ *
+ * DESIGN. A backend's `parallel` does not say which thread runs a task, so the parallel work is one
+ * task a sampler: task i owns sampler i and takes samples from a shared counter until none is left.
+ * Which sampler serves which row changes no result (sampler_sample). A choice of a forked prompt
+ * shares its logits with the others, so its task works on a copy.
+ */
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "engine/sampling/sampling.h"
+
+#define MAX_SAMPLERS 64
+
+struct host_sampler {
+    int V, n_samplers;
+    struct sampler *sampler[MAX_SAMPLERS];
+    float *spare; /* [n_samplers][V] copies of shared rows */
+    /* of the call in progress: */
+    float *logits;
+    const struct sample *samples;
+    int n_samples;
+    struct sampled *results;
+    _Atomic int next; /* sample that no task has taken */
+};
+
+static size_t spare_bytes(const struct host_sampler *s) {
+    return (size_t)s->n_samplers * (size_t)s->V * sizeof *s->spare;
+}
+
+/* More samplers than compute threads could not work at once, and each has tables of V. */
+struct host_sampler *host_sampler_new(int V, int n_threads) {
+    struct host_sampler *s = mem_calloc(1, sizeof *s);
+    assert(V > 0 && n_threads > 0);
+    s->V = V;
+    s->n_samplers = n_threads < MAX_SAMPLERS ? n_threads : MAX_SAMPLERS;
+    for (int i = 0; i < s->n_samplers; i++) s->sampler[i] = sampler_new(V, NULL);
+    s->spare = mem_large(spare_bytes(s));
+    return s;
+}
+
+void host_sampler_free(struct host_sampler *s) {
+    if (!s) return;
+    for (int i = 0; i < s->n_samplers; i++) sampler_free(s->sampler[i]);
+    mem_large_free(s->spare, spare_bytes(s));
+    free(s);
+}
+
+static void run_one(struct host_sampler *s, int i, const struct sample *sample,
+                    struct sampled *out) {
+    size_t V = (size_t)s->V;
+    float *logits = s->logits + (size_t)sample->row * V;
+    assert(!sample->late);
+    if (!sample->sampling) {
+        sampler_score(s->sampler[i], logits, sample->scored, sample->n_top, out);
+        return;
+    }
+    if (sample->shared) logits = memcpy(s->spare + (size_t)i * V, logits, V * sizeof *logits);
+    sampler_sample(s->sampler[i], sample->sampling, logits, sample->history, sample->n_prompt,
+                   sample->n_output, sample->position, sample->choice, out);
+}
+
+static void run_task(void *arg, int i) {
+    struct host_sampler *s = arg;
+    for (;;) {
+        int n = atomic_fetch_add(&s->next, 1);
+        if (n >= s->n_samples) return;
+        run_one(s, i, &s->samples[n], &s->results[n]);
+    }
+}
+
+void host_sampler_run(struct host_sampler *s, struct backend *b, float *logits,
+                      const struct sample *samples, int n, struct sampled *results) {
+    if (n == 0) return;
+    s->logits = logits;
+    s->samples = samples;
+    s->n_samples = n;
+    s->results = results;
+    atomic_store(&s->next, 0);
+    b->device->parallel(b, run_task, s, n < s->n_samplers ? n : s->n_samplers);
+    assert(atomic_load(&s->next) >= n);
+}

@@ -1,0 +1,397 @@
+/* Sampling: one row of logits in, one token out.
+ *
+ * The order of operations, which is part of the contract (the same as vLLM's, so that its users see
+ * what they expect):
+ *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched
+ *      logits
+ *   2. logit_bias is added; banned ids (end tokens before min_tokens) become -inf
+ *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
+ *      then l -= frequency * count + presence * (count > 0) over the output
+ *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
+ *   5. otherwise e = exp((l - max) / temperature), and of the candidates are kept
+ *        min_p: those with e >= min_p (the best one has e = 1)
+ *        top_k: the k largest, ties to the lower id
+ *        top_p: in descending order the shortest run whose sum reaches top_p of what is left
+ *   6. one uniform number u from Philox, keyed by the seed, at counter (position, choice), picks
+ *      from the running sum: the first id, in their order or (after 5's cuts) in that of falling e,
+ *      at which the sum is above u times that of all that are left
+ *
+ * Nothing here calls a function of libm: exp and log are made of additions and products in a
+ * written order, so every machine gives the same token. Sums are of shares: each e is rounded to a
+ * multiple of 2^-44 (weight_share), so that they are integers and a GPU's are the same, whatever
+ * the order. What is less than 2^-45 of the best is never drawn.
+ *
+ * DESIGN. A vocabulary is large and what may be chosen from it is small, so the row is read as few
+ * times as can be, and only by the vector functions of kernels.h. The first reading leaves the
+ * maxima of its columns. A logit that k of those reach is reached by k of the row, so a few counts
+ * over them, a sixteenth of the row, give a bound below which none of the k best is; what reaches
+ * it is collected from the blocks whose maxima do, and only that is weighed and sorted. Step 5
+ * orders by e, which is rounded: logits that are close may have the same e, or swapped ones. So
+ * bounds are put lower by SLACK, several times what rounding can amount to, and the order is that
+ * of e in the end.
+ */
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampling/sampling.h"
+
+#include "engine/sampling/candidates.h"
+#include "engine/sampling/math.h"
+
+/* In units of the temperature. An e whose exponent is less than another's by 6e-7 or more is the
+ * smaller one (its relative error is below 3e-7), and two roundings of an exponent down to -87,
+ * below which e is 0, amount to 2e-5. */
+#define SLACK 1e-4
+#define LEAST_EXPONENT (-87.0)
+
+struct sampler {
+    int V, n_maxima;
+    const struct logit_ops *ops;
+    float *maxima;  /* [n_maxima] of the row that was read last */
+    float *weight;  /* [V] e of every id */
+    float *raw;     /* [V] the untouched logits, while they are changed */
+    int32_t *count; /* [V] zero between calls: how often an id was generated */
+    float *value;   /* [V] what was collected from the row, ... */
+    int32_t *id;    /* [V] ... and its ids */
+    struct candidates candidates;
+};
+
+struct sampler *sampler_new(int V, const char *path) {
+    struct sampler *sampler = mem_calloc(1, sizeof *sampler);
+    sampler->V = V;
+    sampler->n_maxima = (int)logit_maxima(V);
+    sampler->ops = backend_cpu_logit_ops(path);
+    sampler->maxima = mem_calloc((size_t)sampler->n_maxima, sizeof *sampler->maxima);
+    sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
+    sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
+    sampler->count = mem_calloc((size_t)V, sizeof *sampler->count);
+    sampler->value = mem_calloc((size_t)V, sizeof *sampler->value);
+    sampler->id = mem_calloc((size_t)V, sizeof *sampler->id);
+    candidates_init(&sampler->candidates, V);
+    return sampler;
+}
+
+void sampler_free(struct sampler *sampler) {
+    if (!sampler) return;
+    free(sampler->maxima);
+    free(sampler->weight);
+    free(sampler->raw);
+    free(sampler->count);
+    free(sampler->value);
+    free(sampler->id);
+    candidates_free(&sampler->candidates);
+    free(sampler);
+}
+
+/* ---- a row ---------------------------------------------------------------------------------- */
+
+/* Logits that were read: their maxima are the sampler's. */
+struct row {
+    const float *logits;
+    float max;
+    uint64_t total; /* of the shares at temperature 1, while the sampler has the weights; or 0 */
+};
+
+static struct row read_row(struct sampler *sampler, const float *logits) {
+    return (struct row){logits, sampler->ops->maxima(sampler->maxima, logits, sampler->V), 0};
+}
+
+/* Collects at most `most` ids whose logits reach the bound, in their order; returns their
+ * number. */
+static int collect(struct sampler *sampler, const struct row *row, float bound, int most) {
+    return sampler->ops->collect(sampler->value, sampler->id, most, row->logits, sampler->V,
+                                 sampler->maxima, bound);
+}
+
+/* The lowest id with the largest logit. A row of NaN has none: id 0 then, so that the request goes
+ * on. */
+static int32_t best_id(struct sampler *sampler, const struct row *row) {
+    return collect(sampler, row, row->max, 1) > 0 ? sampler->id[0] : 0;
+}
+
+/* A bound that at least k of the row are above, and not many more; -inf when there are no k. The
+ * maxima are counted where they are enough: each is another logit. */
+static float bound_of_best(const struct sampler *sampler, const struct row *row, int k) {
+    bool few = k <= sampler->n_maxima / 2;
+    const float *x = few ? sampler->maxima : row->logits;
+    int n = few ? sampler->n_maxima : sampler->V, count;
+    float low, high = row->max;
+    if (sampler->ops->count_above(x, n, -INFINITY) < k) return -INFINITY;
+    for (float step = 1;; step *= 2) {
+        low = row->max - step;
+        count = sampler->ops->count_above(x, n, low);
+        if (count >= k) break;
+        if (step > FLT_MAX / 4) return -INFINITY;
+        high = low;
+    }
+    for (int i = 0; i < 16 && count > k + k / 4 + 8; i++) {
+        float middle = low + (high - low) / 2;
+        int above = sampler->ops->count_above(x, n, middle);
+        if (above >= k) {
+            low = middle;
+            count = above;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+/* The n best of what was collected, in order, by insertion: n is at most 20, and ties stay in the
+ * order of their ids. */
+static int best_of_collected(const struct sampler *sampler, int collected, int n,
+                             struct token_logprob *top) {
+    int found = 0;
+    for (int i = 0; i < collected; i++) {
+        float value = sampler->value[i];
+        if (found == n && !(value > top[n - 1].logprob)) continue;
+        int at = found < n ? found++ : n - 1;
+        for (; at > 0 && value > top[at - 1].logprob; at--) top[at] = top[at - 1];
+        top[at] = (struct token_logprob){sampler->id[i], value};
+    }
+    return found;
+}
+
+/* The log of the sum of a row's exponentials. It is a double because a logprob is the small
+ * difference of two large numbers, and is to be rounded once only. */
+static double log_sum(struct sampler *sampler, struct row *row) {
+    row->total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max, 1.0f);
+    return (double)row->max + log_positive((double)row->total * SHARE_UNIT);
+}
+
+static float logprob_of(float logit, double lse) {
+    return (float)((double)logit - lse);
+}
+
+static void score_chosen(const struct sampler *sampler, const float *logits, float max, double lse,
+                         int32_t id, struct sampled *out) {
+    out->id = id;
+    out->logprob = logprob_of(logits[id], lse);
+    out->rank = 1;
+    if (logits[id] < max) out->rank += sampler->ops->count_above(logits, sampler->V, logits[id]);
+}
+
+static void score_top(struct sampler *sampler, const struct row *row, double lse, int n_top,
+                      struct sampled *out) {
+    assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
+    if (n_top == 0) return;
+    int n = collect(sampler, row, bound_of_best(sampler, row, n_top), sampler->V);
+    out->n_top = best_of_collected(sampler, n, n_top, out->top);
+    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
+}
+
+void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+                   struct sampled *out) {
+    struct row row = read_row(sampler, logits);
+    double lse = log_sum(sampler, &row);
+    out->n_top = 0;
+    score_chosen(sampler, logits, row.max, lse, id, out);
+    score_top(sampler, &row, lse, n_top, out);
+}
+
+/* ---- changes to the logits ------------------------------------------------------------------ */
+
+/* The penalties apply to each id once: its count goes back to zero then; -1 marks an id that is in
+ * the prompt only. */
+static void change_logits(struct sampler *sampler, const struct sampling *s, float *logits,
+                          const int32_t *history, int n_prompt, int n_output) {
+    int32_t *count = sampler->count;
+    for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
+    for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
+    if (!sampling_has_penalties(s)) return;
+    for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
+    for (int i = 0; i < n_prompt; i++)
+        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
+    for (int i = 0; i < n_prompt + n_output; i++) {
+        int32_t id = history[i], n = count[id];
+        if (n == 0) continue;
+        count[id] = 0;
+        float penalty = s->repetition_penalty;
+        if (penalty != 1) logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+        if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
+    }
+}
+
+/* ---- the draw ------------------------------------------------------------------------------- */
+
+/* The sum that the drawn one must reach: more than u of the total. At most the total, as u < 1. */
+static uint64_t sum_drawn(double u, uint64_t total) {
+    return (uint64_t)(u * (double)total) + 1;
+}
+
+/* The sum at which top_p of the total is reached; one id at least is kept. */
+static uint64_t sum_kept(float top_p, uint64_t total) {
+    double wanted = (double)top_p * (double)total;
+    uint64_t whole = (uint64_t)wanted;
+    return whole + ((double)whole < wanted || whole == 0);
+}
+
+/* Sums of the 16 blocks from `start` on, or of those that are left. */
+static void sum_blocks(const struct sampler *sampler, int start, uint64_t *sum) {
+    int left = sampler->V - start;
+    if (left >= LOGIT_RUNS * LOGIT_BLOCK) {
+        sampler->ops->run_sums(sum, sampler->weight + start);
+        return;
+    }
+    for (; left > 0; left -= LOGIT_BLOCK, start += LOGIT_BLOCK, sum++) {
+        int n = left < LOGIT_BLOCK ? left : LOGIT_BLOCK;
+        *sum = 0;
+        for (int i = 0; i < n; i++) *sum += weight_share(sampler->weight[start + i]);
+    }
+}
+
+/* The first id from `start` on at which the running sum reaches what is wanted. */
+static int32_t pick_from_block(const struct sampler *sampler, int start, uint64_t wanted) {
+    uint64_t sum = 0;
+    int32_t id = start;
+    for (;; id++) {
+        assert(id < sampler->V);
+        sum += weight_share(sampler->weight[id]);
+        if (sum >= wanted) return id;
+    }
+}
+
+/* The first id at which the running sum, in ids' order, reaches what is wanted, which is at most
+ * the sum of all; whole blocks are passed over. */
+static int32_t pick_from_all(const struct sampler *sampler, uint64_t wanted) {
+    uint64_t block[LOGIT_RUNS];
+    for (int i = 0;; i++) {
+        int start = i * LOGIT_BLOCK, run = i % LOGIT_RUNS;
+        assert(start < sampler->V);
+        if (run == 0) sum_blocks(sampler, start, block);
+        if (block[run] >= wanted) return pick_from_block(sampler, start, wanted);
+        wanted -= block[run];
+    }
+}
+
+/* No logit below this has a weight that is above 0 and at least min_p. */
+static float least_logit(const struct sampling *s, const struct row *row) {
+    double exponent = s->min_p > 0 ? log_positive((double)s->min_p) : LEAST_EXPONENT;
+    if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;
+    double least = (double)row->max + (double)s->temperature * (exponent - SLACK);
+    return least < -(double)FLT_MAX ? -INFINITY : (float)least;
+}
+
+/* None of the k heaviest has a logit below this. */
+static float least_of_best(const struct sampler *sampler, const struct sampling *s,
+                           const struct row *row, int k) {
+    double least = (double)bound_of_best(sampler, row, k) - SLACK * (double)s->temperature;
+    return least < -(double)FLT_MAX ? -INFINITY : (float)least;
+}
+
+/* Makes candidates, in ids' order, of those whose logits reach the bound; returns how many. */
+static int weigh(struct sampler *sampler, const struct sampling *s, const struct row *row,
+                 float bound) {
+    int collected = collect(sampler, row, bound, sampler->V), n = 0;
+    float *value = sampler->value;
+    sampler->ops->weights(value, value, collected, row->max, 1.0f / s->temperature);
+    for (int i = 0; i < collected; i++)
+        if (value[i] > 0 && value[i] >= s->min_p)
+            sampler->candidates.best[n++] = (struct candidate){value[i], sampler->id[i]};
+    return n;
+}
+
+/* The shortest run of the n heaviest whose sum reaches what is wanted, or all of them. */
+static int run_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum) {
+    int kept = 0;
+    for (*sum = 0; kept < n && *sum < wanted; kept++) *sum += weight_share(best[kept].weight);
+    return kept;
+}
+
+static int32_t pick_from_run(const struct candidate *best, uint64_t wanted) {
+    for (uint64_t sum = 0;; best++) {
+        sum += weight_share(best->weight);
+        if (sum >= wanted) return best->id;
+    }
+}
+
+/* With top_k or min_p: all that count are collected. */
+static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
+                              const struct row *row, double u) {
+    int most = s->top_k > 0 && s->top_k < sampler->V ? s->top_k : sampler->V;
+    float bound = least_logit(s, row);
+    if (most < sampler->V) bound = fmaxf(bound, least_of_best(sampler, s, row, most));
+    int n = weigh(sampler, s, row, bound), k = most < n ? most : n;
+    uint64_t total = 0, sum;
+    candidates_sort(&sampler->candidates, n);
+    const struct candidate *best = sampler->candidates.best;
+    for (int i = 0; i < k; i++) total += weight_share(best[i].weight);
+    run_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
+    return pick_from_run(best, sum_drawn(u, sum));
+}
+
+/* How many of the n heaviest collected ones no other can come before: those that are heavier than
+ * a logit clearly above the bound. */
+static int count_certain(const struct sampler *sampler, const struct sampling *s,
+                         const struct row *row, float bound, int n) {
+    float clear = bound + 2 * (float)SLACK * s->temperature, weight;
+    int certain = 0;
+    if (!(clear < row->max)) return 0;
+    sampler->ops->weights(&weight, &clear, 1, row->max, 1.0f / s->temperature);
+    while (certain < n && sampler->candidates.best[certain].weight >= weight) certain++;
+    return certain;
+}
+
+/* With top_p alone: the heaviest are collected, more and more of them, until the sum of those whose
+ * order is certain reaches it. */
+static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
+                                 const struct row *row, uint64_t total, double u) {
+    uint64_t wanted = sum_kept(s->top_p, total), sum;
+    float least = least_logit(s, row);
+    for (int k = 64;; k = k < sampler->V / 8 ? 8 * k : sampler->V + 1) {
+        float bound = fmaxf(least, least_of_best(sampler, s, row, k));
+        int n = weigh(sampler, s, row, bound);
+        candidates_sort(&sampler->candidates, n);
+        bool all = bound <= least;
+        int certain = all ? n : count_certain(sampler, s, row, bound, n);
+        run_reaching(sampler->candidates.best, certain, wanted, &sum);
+        assert(sum >= wanted || !all);
+        if (sum >= wanted) return pick_from_run(sampler->candidates.best, sum_drawn(u, sum));
+    }
+}
+
+static int32_t draw(struct sampler *sampler, const struct sampling *s, const struct row *row,
+                    int position, int choice) {
+    if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
+    if (s->top_k > 0 || s->min_p > 0) return pick_from_best(sampler, s, row, u);
+    uint64_t total = row->total; /* its weights are still in the sampler if this is set */
+    if (total == 0 || s->temperature != 1)
+        total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
+                                      1.0f / s->temperature);
+    if (s->top_p < 1) return pick_from_nucleus(sampler, s, row, total, u);
+    return pick_from_all(sampler, sum_drawn(u, total));
+}
+
+void sampler_sample(struct sampler *sampler, const struct sampling *s, float *logits,
+                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                    struct sampled *out) {
+    assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
+    bool scored = s->n_logprobs >= 0;
+    bool changed = s->n_bias > 0 || s->n_banned > 0 || sampling_has_penalties(s);
+    const float *own = logits;
+    float own_max = 0;
+    double lse = 0;
+    struct row row = {0};
+    *out = (struct sampled){0};
+    if (scored || !changed) row = read_row(sampler, logits);
+    if (scored) {
+        lse = log_sum(sampler, &row);
+        own_max = row.max;
+        score_top(sampler, &row, lse, s->n_logprobs, out);
+    }
+    if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
+    if (changed) {
+        change_logits(sampler, s, logits, history, n_prompt, n_output);
+        row = read_row(sampler, logits);
+    }
+    out->id =
+        s->temperature > 0 ? draw(sampler, s, &row, position, choice) : best_id(sampler, &row);
+    assert(out->id >= 0 && out->id < sampler->V);
+    if (scored) score_chosen(sampler, own, own_max, lse, out->id, out);
+}

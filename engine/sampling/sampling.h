@@ -1,0 +1,42 @@
+/* engine/sampling: tokens from rows of logits, on the host. What is asked for and what comes out
+ * are struct sampling, struct sample and struct sampled of kernels/sampling.h; the order of
+ * operations is documented in sampling.c. */
+#ifndef PENSTOCK_ENGINE_SAMPLING_H
+#define PENSTOCK_ENGINE_SAMPLING_H
+
+#include "kernels/kernels.h"
+
+/* ---- one row -------------------------------------------------------------------------------- */
+
+/* Scratch of one sampling thread: tables of the vocabulary's size. `path` is the CPU path whose
+ * vector units it uses (kernels.h), NULL for the best; no result depends on it. */
+struct sampler;
+struct sampler *sampler_new(int V, const char *path);
+void sampler_free(struct sampler *sampler);
+
+/* Chooses the token at absolute position `position` of a sequence from logits[V], which it may
+ * change. history[n_prompt + n_output] are the tokens before it. The same inputs give the same
+ * token and bits on every machine and thread. Draws come from Philox 4x32-10 (Salmon et al. 2011)
+ * keyed by seed, at counter (position, choice). */
+void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
+                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+                    struct sampled *out);
+
+/* Logprobs of `id` and of the n best in logits[V], without choosing: prompt logprobs. */
+void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+                   struct sampled *out);
+
+/* ---- all rows of a step --------------------------------------------------------------------- */
+
+/* Samplers for as many rows at once as there are threads. */
+struct host_sampler;
+struct host_sampler *host_sampler_new(int V, int n_threads);
+void host_sampler_free(struct host_sampler *sampler); /* NULL does nothing */
+
+/* results[i] = the outcome of samples[i], for n samples of logits[R][V], computed side by side on
+ * the backend's threads. The logits may change. The tokens before each sample are known: none is
+ * pending. */
+void host_sampler_run(struct host_sampler *sampler, struct backend *b, float *logits,
+                      const struct sample *samples, int n, struct sampled *results);
+
+#endif

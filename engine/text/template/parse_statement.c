@@ -1,0 +1,279 @@
+/* Reads a template's statements into the tree that template/exec.c runs. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/text/template/parser.h"
+
+static struct node *parse_body(struct parser *p, const char *const *ends);
+
+static void expect_block_end(struct parser *p) {
+    parser_expect(p, TEMPLATE_BLOCK_END, "'%}'");
+}
+
+/* Reads the end of a tag ("%}", or ":%}"), then statements up to the tag `end`, `or` or `or2`,
+ * whose name is left to read. */
+static struct node *parse_block(struct parser *p, const char *end, const char * or,
+                                const char *or2) {
+    const char *const ends[] = {end, or, or2, NULL};
+    parser_skip(p, ':');
+    expect_block_end(p);
+    guard_enter(p->guard);
+    struct node *body = parse_body(p, ends);
+    guard_leave(p->guard);
+    if (p->token->kind == TEMPLATE_END) {
+        guard_fail(p->guard, "the template ends without '{%% %s %%}'", end);
+    }
+    return body;
+}
+
+/* The same for a body that only `end` ends, whose name is read too. */
+static struct node *parse_block_to(struct parser *p, const char *end) {
+    struct node *body = parse_block(p, end, NULL, NULL);
+    parser_skip_name(p, end);
+    return body;
+}
+
+static struct node *parse_branch(struct parser *p, struct node *test, const char * or,
+                                 const char *or2) {
+    struct node *branch = parser_node(p, NODE_BRANCH);
+    branch->a = test;
+    branch->b = parse_block(p, "endif", or, or2);
+    return parser_close(p, branch);
+}
+
+static struct node *parse_if(struct parser *p) {
+    struct node *node = parser_node(p, NODE_IF), **last = &node->a;
+    do {
+        *last = parse_branch(p, parse_tuple(p, false, false), "elif", "else");
+        last = &(*last)->next;
+    } while (parser_skip_name(p, "elif"));
+    if (parser_skip_name(p, "else")) *last = parse_branch(p, NULL, NULL, NULL);
+    parser_skip_name(p, "endif");
+    return parser_close(p, node);
+}
+
+/* The iterable is a tuple or an expression without inline if: "if" begins the loop's condition. */
+static struct node *parse_for(struct parser *p) {
+    struct node *node = parser_node(p, NODE_FOR);
+    node->a = parse_target(p, false);
+    if (!parser_skip_name(p, "in")) parser_fail(p, "'in'");
+    node->b = parse_tuple(p, false, false);
+    if (parser_skip_name(p, "if")) node->e = parse_expression(p);
+    if (parser_sees_name(p, "recursive")) guard_fail(p->guard, "recursive loops are not supported");
+    p->n_loops++;
+    node->c = parse_block(p, "endfor", "else", NULL);
+    p->n_loops--;
+    assert(p->n_loops >= 0);
+    if (parser_skip_name(p, "else")) {
+        node->d = parse_block_to(p, "endfor");
+    } else {
+        parser_skip_name(p, "endfor");
+    }
+    return parser_close(p, node);
+}
+
+static struct node *parse_set(struct parser *p) {
+    struct node *node = parser_node(p, NODE_SET);
+    node->a = parse_target(p, true);
+    if (parser_skip(p, '=')) {
+        node->b = parse_tuple(p, true, false);
+        return parser_close(p, node);
+    }
+    node->kind = NODE_SET_BLOCK;
+    node->b = parse_filters(p, NULL, false);
+    node->c = parse_block_to(p, "endset");
+    return parser_close(p, node);
+}
+
+static struct node *parse_with(struct parser *p) {
+    struct node *node = parser_node(p, NODE_WITH), **last = &node->a;
+    while (p->token->kind != TEMPLATE_BLOCK_END) {
+        if (node->a) parser_expect(p, ',', "','");
+        struct node *target = parser_node(p, NODE_NAME);
+        target->name = parser_expect_name(p);
+        parser_expect(p, '=', "'='");
+        *last = target;
+        target->next = parse_expression(p);
+        last = &target->next->next;
+    }
+    node->c = parse_block_to(p, "endwith");
+    return parser_close(p, node);
+}
+
+/* ---- macros and what is like them ----------------------------------------------------------- */
+
+static void check_parameter(struct parser *p, const struct node *list,
+                            const struct node *parameter) {
+    for (; list; list = list->next) {
+        guard_charge(p->guard, 1);
+        if (string_equal(list->name, parameter->name))
+            guard_fail(p->guard, "two parameters have the same name");
+    }
+    if (string_is(parameter->name, "caller") && !parameter->a) {
+        guard_fail(p->guard, "the parameter 'caller' needs a default");
+    }
+}
+
+static struct node *parse_parameters(struct parser *p) {
+    struct node *list = NULL, **last = &list;
+    bool has_default = false;
+    parser_expect(p, '(', "'('");
+    while (p->token->kind != ')') {
+        struct node *parameter = parser_node(p, NODE_PARAMETER);
+        if (list) parser_expect(p, ',', "','");
+        parameter->name = parser_expect_name(p);
+        if (parser_skip(p, '=')) {
+            parameter->a = parse_expression(p);
+        } else if (has_default) {
+            guard_fail(p->guard, "a parameter without a default follows one that has one");
+        }
+        has_default |= parameter->a != NULL;
+        check_parameter(p, list, parameter);
+        *last = parser_close(p, parameter);
+        last = &parameter->next;
+    }
+    parser_expect(p, ')', "')'");
+    return list;
+}
+
+/* Reads the body of a function: a break in it cannot end a loop around it. */
+static void parse_function_body(struct parser *p, struct node *node, const char *end) {
+    struct node *macro = p->macro;
+    int n_loops = p->n_loops;
+    p->macro = node;
+    p->n_loops = 0;
+    node->c = parse_block_to(p, end);
+    assert(p->n_loops == 0);
+    p->macro = macro;
+    p->n_loops = n_loops;
+    if (!macro) return;
+    macro->uses_caller |= node->uses_caller;
+    macro->uses_kwargs |= node->uses_kwargs;
+    macro->uses_varargs |= node->uses_varargs;
+}
+
+static struct node *parse_macro(struct parser *p) {
+    struct node *node = parser_node(p, NODE_MACRO);
+    node->name = parser_expect_name(p);
+    node->a = parse_parameters(p);
+    parse_function_body(p, node, "endmacro");
+    return parser_close(p, node);
+}
+
+static struct node *parse_call_block(struct parser *p) {
+    struct node *node = parser_node(p, NODE_CALL_BLOCK);
+    if (p->token->kind == '(') node->a = parse_parameters(p);
+    node->b = parse_expression(p);
+    if (node->b->kind != NODE_CALL) guard_fail(p->guard, "a call block needs a call");
+    parse_function_body(p, node, "endcall");
+    return parser_close(p, node);
+}
+
+static struct node *parse_filter_block(struct parser *p) {
+    struct node *node = parser_node(p, NODE_FILTER_BLOCK);
+    node->b = parse_filters(p, NULL, true);
+    node->c = parse_block_to(p, "endfilter");
+    return parser_close(p, node);
+}
+
+/* transformers' own tag around what a model is trained on; here it only shows its content. */
+static struct node *parse_generation(struct parser *p) {
+    struct node *node = parser_node(p, NODE_SCOPE);
+    parse_function_body(p, node, "endgeneration");
+    return parser_close(p, node);
+}
+
+/* A named block: without inheritance it is a scope that shows its content. */
+static struct node *parse_named_block(struct parser *p) {
+    struct node *node = parser_node(p, NODE_SCOPE);
+    const struct string *name = parser_expect_name(p);
+    parser_skip_name(p, "scoped");
+    parse_function_body(p, node, "endblock");
+    if (p->token->kind == TEMPLATE_NAME && string_equal(p->token->string, name)) parser_next(p);
+    return parser_close(p, node);
+}
+
+/* {% print a, b %}: an output for each, in one scope-less list. */
+static struct node *parse_print(struct parser *p) {
+    struct node *list = NULL, **last = &list;
+    while (p->token->kind != TEMPLATE_BLOCK_END) {
+        struct node *output = parser_node(p, NODE_OUTPUT);
+        if (list) parser_expect(p, ',', "','");
+        output->a = parse_expression(p);
+        *last = parser_close(p, output);
+        last = &output->next;
+    }
+    return list;
+}
+
+static struct node *parse_jump(struct parser *p, enum node_kind kind) {
+    if (p->n_loops == 0) guard_fail(p->guard, "break and continue are only allowed in a loop");
+    return parser_node(p, kind);
+}
+
+static struct node *parse_break(struct parser *p) {
+    return parse_jump(p, NODE_BREAK);
+}
+
+static struct node *parse_continue(struct parser *p) {
+    return parse_jump(p, NODE_CONTINUE);
+}
+
+/* ---- statements ----------------------------------------------------------------------------- */
+
+static struct node *parse_statement(struct parser *p) {
+    static const struct {
+        const char *tag;
+        struct node *(*parse)(struct parser *p);
+    } statements[] = {
+        {"if", parse_if},
+        {"for", parse_for},
+        {"set", parse_set},
+        {"with", parse_with},
+        {"macro", parse_macro},
+        {"call", parse_call_block},
+        {"filter", parse_filter_block},
+        {"generation", parse_generation},
+        {"block", parse_named_block},
+        {"print", parse_print},
+        {"break", parse_break},
+        {"continue", parse_continue},
+    };
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
+        if (parser_skip_name(p, statements[i].tag)) return statements[i].parse(p);
+    }
+    parser_fail(p, "a known tag");
+}
+
+/* Reads statements up to the end of the template or to a tag of `ends`, whose "{%" is then read. */
+static struct node *parse_body(struct parser *p, const char *const *ends) {
+    struct node *list = NULL, **last = &list;
+    while (p->token->kind != TEMPLATE_END) {
+        if (p->token->kind == TEMPLATE_DATA) {
+            *last = parser_node(p, NODE_DATA);
+            (*last)->constant = VALUE_OF_STRING(p->token->string);
+            parser_next(p);
+        } else if (parser_skip(p, TEMPLATE_VARIABLE_BEGIN)) {
+            struct node *output = parser_node(p, NODE_OUTPUT);
+            output->a = parse_tuple(p, true, false);
+            parser_expect(p, TEMPLATE_VARIABLE_END, "'}}'");
+            *last = parser_close(p, output);
+        } else {
+            parser_expect(p, TEMPLATE_BLOCK_BEGIN, "a tag");
+            for (const char *const *end = ends; *end; end++) {
+                if (parser_sees_name(p, *end)) return list;
+            }
+            *last = parse_statement(p);
+            expect_block_end(p);
+        }
+        while (*last) last = &(*last)->next;
+    }
+    return list;
+}
+
+struct node *template_parse(struct guard *guard, const char *source, size_t length) {
+    static const char *const no_ends[] = {NULL};
+    struct parser p = {.guard = guard, .token = template_lex(guard, source, length)};
+    guard->line = 1;
+    return parse_body(&p, no_ends);
+}

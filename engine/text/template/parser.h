@@ -1,0 +1,37 @@
+/* What the files of the parser share: expressions are in template/parse_expression.c, statements in
+ * template/parse_statement.c, and what both stand on in template/parser.c. */
+#ifndef PENSTOCK_TEMPLATE_PARSER_H
+#define PENSTOCK_TEMPLATE_PARSER_H
+
+#include "engine/text/template/template.h"
+
+struct parser {
+    struct guard *guard;
+    const struct token *token; /* the current one; TEMPLATE_END is never passed */
+    struct node *macro;        /* the macro whose body is being read, or NULL */
+    int n_loops;               /* loops around the current statement, within the macro */
+};
+
+/* A node of the current line; its height is set by parser_close once its children are known. */
+struct node *parser_node(struct parser *p, enum node_kind kind);
+struct node *parser_close(struct parser *p, struct node *node);
+_Noreturn void parser_fail(struct parser *p, const char *wanted); /* "expected X, got Y" */
+void parser_next(struct parser *p);
+bool parser_skip(struct parser *p, int kind);
+void parser_expect(struct parser *p, int kind, const char *name);
+bool parser_token_is_name(const struct token *token, const char *name);
+bool parser_sees_name(const struct parser *p, const char *name);
+bool parser_skip_name(struct parser *p, const char *name);
+const struct string *parser_expect_name(struct parser *p);
+
+struct node *parse_expression(struct parser *p);
+struct node *parse_or(struct parser *p); /* an expression without inline if */
+/* One expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets` allows
+ * the empty tuple. */
+struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets);
+/* What a set, for or with assigns to. `member` allows name.attribute. */
+struct node *parse_target(struct parser *p, bool member);
+/* Filters that follow, applied to `input` (NULL: to a block). `first` reads one before any '|'. */
+struct node *parse_filters(struct parser *p, struct node *input, bool first);
+
+#endif

@@ -1,0 +1,92 @@
+/* Token ids back to text, one by one: always whole characters, at most 3 bytes held back. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/text/tokenizer/internal.h"
+
+#define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
+
+/* Appends whole characters, and U+FFFD for invalid bytes; returns the number of bytes at the end
+ * that may begin a character. */
+static size_t add_whole(const char *bytes, size_t length, struct buf *out) {
+    while (length > 0) {
+        size_t valid = utf8_valid_prefix(bytes, length);
+        buf_add(out, bytes, valid);
+        bytes += valid;
+        length -= valid;
+        if (utf8_partial(bytes, length) > 0 || length == 0) break;
+        size_t broken = utf8_maximal_subpart(bytes, length);
+        buf_puts(out, REPLACEMENT);
+        bytes += broken;
+        length -= broken;
+    }
+    return length;
+}
+
+/* Completes the held character with new bytes, or replaces it with U+FFFD if they do not fit;
+ * returns how many of them it used. */
+static size_t finish_held(struct detokenizer *detokenizer, const char *bytes, size_t length,
+                          struct buf *out) {
+    char *held = detokenizer->held;
+    size_t taken = 0;
+    while (taken < length) {
+        size_t n = detokenizer->n_held;
+        assert(n < sizeof detokenizer->held);
+        held[n] = bytes[taken];
+        if (utf8_character(held, n + 1) > 0) {
+            buf_add(out, held, n + 1);
+            detokenizer->n_held = 0;
+            return taken + 1;
+        }
+        if (utf8_partial(held, n + 1) == 0) {
+            buf_puts(out, REPLACEMENT);
+            detokenizer->n_held = 0;
+            return taken;
+        }
+        detokenizer->n_held++;
+        taken++;
+    }
+    return taken;
+}
+
+static void add_bytes(struct detokenizer *detokenizer, const char *bytes, size_t length,
+                      struct buf *out) {
+    if (detokenizer->n_held > 0) {
+        size_t taken = finish_held(detokenizer, bytes, length, out);
+        bytes += taken;
+        length -= taken;
+    }
+    if (detokenizer->n_held > 0 || length == 0) return;
+    size_t rest = add_whole(bytes, length, out);
+    assert(rest < sizeof detokenizer->held);
+    memcpy(detokenizer->held, bytes + length - rest, rest);
+    detokenizer->n_held = (uint8_t)rest;
+}
+
+void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
+    const struct tokenizer *tokenizer = detokenizer->tokenizer;
+    if (detokenizer->skip_special && tokenizer_is_special(tokenizer, id)) return;
+    size_t length;
+    assert(tokenizer && detokenizer->n_held < sizeof detokenizer->held);
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    bool first = !detokenizer->started;
+    detokenizer->started = true;
+    if (first && tokenizer->kind == TOKENIZER_SENTENCEPIECE && tokenizer->add_space_prefix &&
+        length > 0 && bytes[0] == ' ') {
+        bytes++;
+        length--;
+    }
+    add_bytes(detokenizer, bytes, length, out);
+}
+
+void detokenizer_finish(struct detokenizer *detokenizer, struct buf *out) {
+    if (detokenizer->n_held > 0) buf_puts(out, REPLACEMENT);
+    detokenizer->n_held = 0;
+}
+
+void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool skip_special,
+                struct buf *out) {
+    struct detokenizer detokenizer = {.tokenizer = tokenizer, .skip_special = skip_special};
+    for (int i = 0; i < n; i++) detokenizer_add(&detokenizer, ids[i], out);
+    detokenizer_finish(&detokenizer, out);
+}

@@ -1,0 +1,116 @@
+/* SentencePiece's BPE: characters, of which two neighbours merge if together they are a token, the
+ * best score first. The text is not split into pieces: a token may hold several words. A character
+ * that is no token in the end is encoded byte by byte. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/text/tokenizer/internal.h"
+
+enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                               struct err *err) {
+    if (!spec->score) {
+        return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.scores",
+                       "a SentencePiece vocabulary needs a score for each token");
+    }
+    size_t n = (size_t)spec->n_tokens;
+    tokenizer->sentencepiece.rank = mem_alloc(n * sizeof *tokenizer->sentencepiece.rank);
+    for (size_t i = 0; i < n; i++) {
+        /* as unsigned numbers, negative floats are in reverse order, after the others */
+        uint32_t bits;
+        memcpy(&bits, &spec->score[i], sizeof bits);
+        bool negative = bits & 0x80000000u;
+        /* best: least */
+        tokenizer->sentencepiece.rank[i] = negative ? bits : ~(bits | 0x80000000u);
+    }
+    return STATUS_OK;
+}
+
+void sentencepiece_free(struct tokenizer *tokenizer) {
+    free(tokenizer->sentencepiece.rank);
+}
+
+/* Writes the text as tokens spell it: U+2581 becomes a space, and the first word may get one before
+ * it. After an added token no space is put in, so that decoding gives the text back. */
+static void rewrite(struct encoder *encoder, const char *text, size_t length) {
+    struct buf *out = &encoder->text;
+    buf_clear(out);
+    if (encoder->tokenizer->add_space_prefix && encoder->at_start) buf_add(out, " ", 1);
+    for (size_t at = 0; at < length;) {
+        const char *mark = memmem(text + at, length - at, "\xE2\x96\x81", 3);
+        size_t plain = mark ? (size_t)(mark - text) - at : length - at;
+        buf_add(out, text + at, plain);
+        if (mark) buf_add(out, " ", 1);
+        at += plain + (mark ? 3 : 0);
+    }
+}
+
+static size_t link_characters(const struct tokenizer *tokenizer, struct symbol *symbol,
+                              const char *text, size_t length) {
+    size_t n = 0;
+    for (size_t at = 0, size; at < length; at += size) {
+        size = utf8_character(text + at, length - at);
+        if (size == 0) size = 1;
+        symbol[n] =
+            (struct symbol){.id = string_table_find(&tokenizer->vocabulary.by_raw, text + at, size),
+                            .start = (uint32_t)at,
+                            .length = (uint32_t)size,
+                            .next = (int32_t)n + 1,
+                            .previous = (int32_t)n - 1};
+        n++;
+    }
+    assert(n > 0 && n <= length);
+    symbol[n - 1].next = -1;
+    return n;
+}
+
+/* Encodes a character that is no token: as its bytes or, if one of them has no token, as one
+ * unknown token for a run of such characters. */
+static bool push_character(struct encoder *encoder, const char *text, size_t length,
+                           bool *in_unknown) {
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    bool has_bytes = true;
+    for (size_t i = 0; i < length; i++) {
+        has_bytes &= tokenizer->vocabulary.byte_id[(uint8_t)text[i]] >= 0;
+    }
+    if (has_bytes) {
+        *in_unknown = false;
+        for (size_t i = 0; i < length; i++) {
+            if (!encoder_push(encoder, tokenizer->vocabulary.byte_id[(uint8_t)text[i]])) {
+                return false;
+            }
+        }
+        return true;
+    }
+    bool again = *in_unknown;
+    *in_unknown = true;
+    return again || tokenizer->unknown < 0 || encoder_push(encoder, tokenizer->unknown);
+}
+
+static bool push_symbols(struct encoder *encoder, const char *text) {
+    bool in_unknown = false;
+    const struct symbol *symbol = encoder->memory.symbol;
+    for (int32_t at = 0; at >= 0; at = symbol[at].next) {
+        if (symbol[at].id < 0) {
+            if (!push_character(encoder, text + symbol[at].start, symbol[at].length, &in_unknown)) {
+                return false;
+            }
+            continue;
+        }
+        in_unknown = false;
+        if (!encoder_push(encoder, symbol[at].id)) return false;
+    }
+    return true;
+}
+
+bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t length) {
+    if (length == 0) return true;
+    if (!encoder_may_fit(encoder, text, length)) return false;
+    rewrite(encoder, text, length);
+    text = encoder->text.data;
+    length = encoder->text.length;
+    size_t n =
+        link_characters(encoder->tokenizer, merge_symbols(&encoder->memory, length), text, length);
+    merge_run(encoder->tokenizer, &encoder->memory, text, n);
+    return push_symbols(encoder, text);
+}

@@ -1,0 +1,110 @@
+/* Ranks of the CPU: backends that add up their sums.
+ *
+ * DESIGN
+ * Purpose   the threads of all ranks come to all_reduce, each with the rows that its shard gave;
+ *           when they leave, each has the sum of all.
+ * Order     an element is rank 0's, + rank 1's, + rank 2's and so on, by whichever rank computes
+ *           it: so it has the same bits in every run, and on every rank, as it is computed once and
+ *           stored for all. Each rank computes a part of the elements, on its own threads.
+ * Meeting   twice: before the first element is read all ranks have their rows ready and have told
+ *           where they are; before a rank leaves all elements are stored. The last to arrive raises
+ *           `generation`, which the others wait for: what each wrote before is seen through it.
+ * Left out  a rank that does not come: all of them run the same passes, and no op fails. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/wait.h"
+
+/* What a rank brings. */
+struct rows {
+    _Alignas(64) float *x;
+    float *part;
+};
+
+struct cpu_group {
+    struct rank_group head;
+    _Alignas(64) _Atomic uint32_t arrived;
+    _Alignas(64) _Atomic uint32_t generation; /* the futex word */
+    _Atomic uint32_t sleepers;
+    struct rows rows[MAX_RANKS];
+};
+
+static void close_group(struct rank_group *group) {
+    mem_large_free(group, sizeof(struct cpu_group));
+}
+
+struct rank_group *rank_group_cpu_new(int ranks) {
+    assert(ranks >= 1 && ranks <= MAX_RANKS);
+    struct cpu_group *group = mem_large(sizeof *group);
+    group->head = (struct rank_group){ranks, close_group};
+    return &group->head;
+}
+
+void rank_group_close(struct rank_group *group) {
+    if (group) group->close(group);
+}
+
+/* Returns when all ranks have come here. */
+static void meet(struct cpu_group *group) {
+    uint32_t ranks = (uint32_t)group->head.ranks, seen = atomic_load(&group->generation);
+    if (atomic_fetch_add(&group->arrived, 1) + 1 < ranks) {
+        if (spin_while(&group->generation, seen)) return;
+        atomic_fetch_add(&group->sleepers, 1);
+        while (atomic_load(&group->generation) == seen) futex_wait(&group->generation, seen);
+        atomic_fetch_sub(&group->sleepers, 1);
+        return;
+    }
+    atomic_store(&group->arrived, 0);
+    atomic_fetch_add(&group->generation, 1);
+    if (atomic_load(&group->sleepers) > 0) futex_wake(&group->generation, MAX_RANKS);
+}
+
+enum { PIECE = 4096 }; /* elements: small enough to stay in the nearest cache */
+
+struct reduce_job {
+    const struct cpu_group *group;
+    size_t from, to; /* elements of this rank */
+};
+
+/* Adds up elements from..from + n of all ranks, in their order, and stores them for all. */
+static void add_up(const struct cpu_group *group, size_t from, size_t n) {
+    assert(n <= PIECE);
+    float sum[PIECE];
+    memcpy(sum, group->rows[0].x + from, n * sizeof *sum);
+    for (int r = 1; r < group->head.ranks; r++) {
+        float *part = group->rows[r].part + from;
+        for (size_t i = 0; i < n; i++) sum[i] += part[i];
+        memset(part, 0, n * sizeof *part);
+    }
+    for (int r = 0; r < group->head.ranks; r++)
+        memcpy(group->rows[r].x + from, sum, n * sizeof *sum);
+}
+
+static void reduce_piece(void *arg, int i, int thread) {
+    (void)thread;
+    const struct reduce_job *job = arg;
+    size_t from = job->from + (size_t)i * PIECE, left = job->to - from;
+    add_up(job->group, from, left < PIECE ? left : PIECE);
+}
+
+/* Where rank r's part of n elements begins: at the beginning of a line. */
+static size_t part_begins(size_t n, int r, int ranks) {
+    size_t begin = (n + LANES - 1) / LANES * (size_t)r / (size_t)ranks * LANES;
+    return begin < n ? begin : n;
+}
+
+void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    struct cpu *cpu = cpu_of(b);
+    struct cpu_group *group = cpu->group;
+    assert(group && M >= 0 && M <= cpu->max_rows && K > 0);
+    assert(cpu->rank >= 0 && cpu->rank < group->head.ranks);
+    size_t n = (size_t)M * (size_t)K;
+    group->rows[cpu->rank] = (struct rows){x, part};
+    meet(group);
+    struct reduce_job job = {group, part_begins(n, cpu->rank, group->head.ranks),
+                             part_begins(n, cpu->rank + 1, group->head.ranks)};
+    pool_run(cpu->pool, reduce_piece, &job, (int)((job.to - job.from + PIECE - 1) / PIECE));
+    meet(group);
+}

@@ -1,0 +1,300 @@
+/* The work list of attention. Rows of one sequence that stand together are taken in tiles, all
+ * query heads of a key-value head at once, so that a key or value that was loaded serves up to
+ * QUERIES query vectors:
+ *
+ *   task = (tile of rows, key-value head, part of its query heads)
+ *   a task goes through the context in chunks of CHUNK positions, which begin at multiples of
+ *   CHUNK; a query's first chunk is its state, and each later one is merged into that
+ *
+ * With a window a task begins at the first chunk that its first row sees, and reads no block before
+ * that row's window.
+ *
+ * When there are few tasks and long contexts, the chunks of a task are handed out one by one,
+ * their parts are kept, and a second round merges them in the same order: the same operations, so
+ * the same bits. */
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    TASKS_A_THREAD = 4,       /* fewer: split the contexts */
+    TINY_PRODUCTS = 32 << 10, /* multiply-adds that are not worth a hand-over */
+    SPLIT_BYTES = 8 << 20,    /* parts kept between the two rounds; what needs more is not split */
+};
+
+struct attention_job {
+    struct cpu *cpu;
+    float *y;
+    const float *q;
+    const struct kv_cache *cache;
+    int layer;
+    const struct attention *attention;
+    int group;           /* query heads of a key-value head */
+    int head_parts;      /* parts that they are cut into: 1 but for very large groups */
+    int rows;            /* rows of a tile */
+    int n_tasks, chunks; /* chunks: of the task with the most */
+    size_t part_floats;  /* of one query's part */
+    float *parts;        /* split: [task][chunk][QUERIES at most `queries`][part_floats] */
+    int queries;         /* of a task at most */
+};
+
+/* The queries of one task. */
+struct task {
+    struct attend attend;
+    int row[QUERIES], head[QUERIES];
+    int first_chunk[QUERIES]; /* that a query sees */
+    float *state[QUERIES];    /* parts of a query's chunks, merged so far */
+    int begin, end;           /* the chunks that any of them sees */
+};
+
+/* The first position that a row sees. */
+static int first_seen(const struct attention_job *job, int row) {
+    int position = job->cpu->step->position[row], window = job->attention->window;
+    return window > 0 && window <= position ? position - window + 1 : 0;
+}
+
+static int last_chunk(const struct attention_job *job, int row) {
+    return job->cpu->step->position[row] / CHUNK;
+}
+
+/* First row and rows of tile `i`, counted through all sequences, and its sequence. */
+static int find_tile(const struct attention_job *job, int i, int *row, int *n) {
+    const int32_t *start = job->cpu->step->row_start;
+    int s = 0;
+    for (;; s++) {
+        assert(s < job->cpu->step->S);
+        int tiles = (start[s + 1] - start[s] + job->rows - 1) / job->rows;
+        if (i < tiles) break;
+        i -= tiles;
+    }
+    *row = start[s] + i * job->rows;
+    *n = start[s + 1] - *row < job->rows ? start[s + 1] - *row : job->rows;
+    return s;
+}
+
+/* Counts tasks, and the chunks of the one that has the most. */
+static void count_tasks(struct attention_job *job) {
+    const struct step *step = job->cpu->step;
+    int tiles = 0;
+    for (int s = 0; s < step->S; s++) {
+        int end = step->row_start[s + 1];
+        for (int row = step->row_start[s]; row < end; row += job->rows, tiles++) {
+            int last = row + job->rows < end ? row + job->rows - 1 : end - 1;
+            int chunks = last_chunk(job, last) + 1 - first_seen(job, row) / CHUNK;
+            if (chunks > job->chunks) job->chunks = chunks;
+        }
+    }
+    job->n_tasks = tiles * job->cache->config.G * job->head_parts;
+}
+
+/* Where a row's head stands in q and y. */
+static size_t head_at(const struct attention_job *job, int row, int head) {
+    return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)job->cache->config.D;
+}
+
+static void task_make(const struct attention_job *job, struct task *task, int i) {
+    const struct step *step = job->cpu->step;
+    const struct kv_config *c = &job->cache->config;
+    int part = i % job->head_parts, g = i / job->head_parts % c->G, first, n;
+    int s = find_tile(job, i / job->head_parts / c->G, &first, &n);
+    struct attend *a = &task->attend;
+    a->cache = job->cache;
+    a->layer = job->layer;
+    a->head = g;
+    a->table = step->table + (size_t)s * (size_t)step->table_stride;
+    a->scale = job->attention->scale;
+    a->cap = job->attention->cap;
+    a->n = 0;
+    int head_end = (part + 1) * QUERIES < job->group ? (part + 1) * QUERIES : job->group;
+    for (int row = first; row < first + n; row++) {
+        for (int h = part * QUERIES; h < head_end; h++, a->n++) {
+            task->row[a->n] = row;
+            task->head[a->n] = g * job->group + h;
+            task->first_chunk[a->n] = first_seen(job, row) / CHUNK;
+            a->q[a->n] = job->q + head_at(job, row, task->head[a->n]);
+        }
+    }
+    task->begin = task->first_chunk[0];
+    task->end = last_chunk(job, first + n - 1) + 1;
+    assert(a->n > 0 && a->n <= QUERIES && task->begin < task->end);
+}
+
+/* States are parts of chunks at `parts`: of each query's first one, or of any if they share one
+ * place. */
+static void task_states(const struct attention_job *job, struct task *task, float *parts,
+                        size_t chunk_floats) {
+    for (int i = 0; i < task->attend.n; i++)
+        task->state[i] = parts + (size_t)(task->first_chunk[i] - task->begin) * chunk_floats +
+                         (size_t)i * job->part_floats;
+}
+
+static int within_chunk(int position) {
+    return position < 0 ? 0 : position < CHUNK ? position : CHUNK;
+}
+
+/* Attends to one chunk: a query's part is its state, or of a later chunk goes to parts[query]. */
+static void task_chunk(const struct attention_job *job, struct task *task, int chunk,
+                       float *parts) {
+    struct attend *a = &task->attend;
+    a->start = chunk * CHUNK;
+    for (int i = 0; i < a->n; i++) {
+        int row = task->row[i];
+        a->begin[i] = within_chunk(first_seen(job, row) - a->start);
+        a->end[i] = within_chunk(job->cpu->step->position[row] + 1 - a->start);
+        a->part[i] =
+            chunk == task->first_chunk[i] ? task->state[i] : parts + (size_t)i * job->part_floats;
+    }
+    job->cpu->path->attend(a);
+}
+
+/* Merges a later chunk's parts into the states. */
+static void task_merge(const struct attention_job *job, const struct task *task, int chunk,
+                       const float *parts) {
+    for (int i = 0; i < task->attend.n; i++)
+        if (chunk > task->first_chunk[i] && chunk <= last_chunk(job, task->row[i]))
+            job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats,
+                                  job->cache->config.D);
+}
+
+static void task_finish(const struct attention_job *job, const struct task *task) {
+    for (int i = 0; i < task->attend.n; i++)
+        job->cpu->path->finish(job->y + head_at(job, task->row[i], task->head[i]), task->state[i],
+                               job->cache->config.D);
+}
+
+/* Floats of a thread's scratch: scores, codes of the queries and their scales, parts of a chunk,
+ * parts of what came before. */
+static size_t thread_floats(int D) {
+    size_t padded = round_up((size_t)D, LANES), part = PART_VALUES + padded;
+    return (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
+}
+
+/* The scratch of a thread, laid out for the heads of this cache. */
+static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
+    assert(thread >= 0 && thread < job->cpu->head.n_threads);
+    size_t padded = (size_t)job->cache->D_padded;
+    a->scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
+    a->codes = (int16_t *)(a->scores + QUERIES * SCORE_STRIDE);
+    a->scales = a->scores + QUERIES * (SCORE_STRIDE + padded / 2);
+    return a->scales + QUERIES * (padded / LANES);
+}
+
+static void whole_task(void *arg, int i, int thread) {
+    const struct attention_job *job = arg;
+    struct task task;
+    task_make(job, &task, i);
+    float *parts = scratch_of(job, &task.attend, thread);
+    task_states(job, &task, parts + QUERIES * job->part_floats, 0);
+    for (int chunk = task.begin; chunk < task.end; chunk++) {
+        task_chunk(job, &task, chunk, parts);
+        task_merge(job, &task, chunk, parts);
+    }
+    task_finish(job, &task);
+}
+
+/* Makes task i of a job that keeps the parts of all chunks; returns those of its first one. */
+static float *split_task(const struct attention_job *job, struct task *task, int i,
+                         size_t *chunk_floats) {
+    *chunk_floats = (size_t)job->queries * job->part_floats;
+    float *parts = job->parts + (size_t)i * (size_t)job->chunks * *chunk_floats;
+    task_make(job, task, i);
+    assert(task->attend.n <= job->queries && task->end - task->begin <= job->chunks);
+    task_states(job, task, parts, *chunk_floats);
+    return parts;
+}
+
+static void split_chunk(void *arg, int i, int thread) {
+    const struct attention_job *job = arg;
+    struct task task;
+    size_t chunk_floats, number = (size_t)(i % job->chunks);
+    float *parts = split_task(job, &task, i / job->chunks, &chunk_floats);
+    scratch_of(job, &task.attend, thread);
+    int chunk = task.begin + (int)number;
+    if (chunk < task.end) task_chunk(job, &task, chunk, parts + number * chunk_floats);
+}
+
+static void split_merge(void *arg, int i, int thread) {
+    (void)thread;
+    const struct attention_job *job = arg;
+    struct task task;
+    size_t chunk_floats;
+    const float *parts = split_task(job, &task, i, &chunk_floats);
+    for (int chunk = task.begin; chunk < task.end; chunk++, parts += chunk_floats)
+        task_merge(job, &task, chunk, parts);
+    task_finish(job, &task);
+}
+
+/* Positions that a row sees at most. */
+static int max_seen(const struct attention_job *job) {
+    const struct step *step = job->cpu->step;
+    int max = 0;
+    for (int m = 0; m < step->M; m++) {
+        int seen = step->position[m] + 1 - first_seen(job, m);
+        if (seen > max) max = seen;
+    }
+    return max;
+}
+
+/* Few tasks over several chunks, whose parts fit. */
+static bool worth_splitting(const struct attention_job *job) {
+    size_t part_bytes = (size_t)job->queries * job->part_floats * sizeof(float);
+    return job->cpu->head.n_threads > 1 && job->chunks > 1 &&
+           job->n_tasks < TASKS_A_THREAD * job->cpu->head.n_threads &&
+           (size_t)job->chunks <= SPLIT_BYTES / part_bytes / (size_t)job->n_tasks;
+}
+
+void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                  int layer, const struct attention *attention) {
+    struct cpu *cpu = cpu_of(b);
+    const struct kv_config *c = &cache->config;
+    const int H = attention->H;
+    assert(H % c->G == 0 && c->D <= cpu->max_d && layer >= 0 && layer < c->L);
+    assert(attention->cap >= 0 && attention->window >= 0);
+    if (cpu->step->M == 0) return;
+    struct attention_job job = {.cpu = cpu,
+                                .y = y,
+                                .q = q,
+                                .cache = cache,
+                                .layer = layer,
+                                .attention = attention,
+                                .group = H / c->G};
+    job.head_parts = (job.group + QUERIES - 1) / QUERIES;
+    job.rows = job.group < QUERIES ? QUERIES / job.group : 1;
+    job.queries = job.group < QUERIES ? job.rows * job.group : QUERIES;
+    if (cpu->step->M == cpu->step->S && job.group < QUERIES) job.queries = job.group;
+    job.part_floats = PART_VALUES + (size_t)cache->D_padded;
+    count_tasks(&job);
+    job.parts = cpu->attention + (size_t)cpu->head.n_threads * thread_floats(cpu->max_d);
+    if (2 * (int64_t)cpu->step->M * H * c->D * max_seen(&job) < TINY_PRODUCTS) {
+        for (int i = 0; i < job.n_tasks; i++) whole_task(&job, i, 0);
+    } else if (worth_splitting(&job)) {
+        pool_run(cpu->pool, split_chunk, &job, job.n_tasks * job.chunks);
+        pool_run(cpu->pool, split_merge, &job, job.n_tasks);
+    } else {
+        pool_run(cpu->pool, whole_task, &job, job.n_tasks);
+    }
+}
+
+/* Takes scratch for heads of D, when that is more than before: angles of the rows, the threads'
+ * attention. */
+void cpu_plan_heads(struct cpu *cpu, int D) {
+    assert(D > 0 && cpu->max_rows > 0);
+    if (D <= cpu->max_d) return;
+    cpu_free_heads(cpu);
+    cpu->max_d = D;
+    cpu->rope_bytes = 2 * (size_t)cpu->max_rows * ((size_t)D / 2 + 1) * sizeof(float);
+    for (int i = 0; i < ROPE_TABLES; i++) {
+        cpu->rope[i].cosine = mem_large(cpu->rope_bytes);
+        cpu->rope[i].sine = cpu->rope[i].cosine + (size_t)cpu->max_rows * ((size_t)D / 2 + 1);
+    }
+    cpu->attention_bytes =
+        (size_t)cpu->head.n_threads * thread_floats(D) * sizeof(float) + SPLIT_BYTES;
+    cpu->attention = mem_large(cpu->attention_bytes);
+}
+
+void cpu_free_heads(struct cpu *cpu) {
+    if (cpu->max_d == 0) return;
+    for (int i = 0; i < ROPE_TABLES; i++) mem_large_free(cpu->rope[i].cosine, cpu->rope_bytes);
+    mem_large_free(cpu->attention, cpu->attention_bytes);
+    cpu->max_d = 0;
+}

@@ -1,0 +1,265 @@
+/* DESIGN: the products' work lists.
+ *
+ * A job is one pass over matrices of the same inputs. Panels (or pairs of them, below) are handed
+ * out; a piece is some of them times a group of tiles, so that a panel stays in the nearest cache
+ * while all rows of the group pass by.
+ *
+ * Inputs are made from the rows they come from in one of two ways. One tile: each thread makes all
+ * of it for itself at its first piece of the job, which takes no hand-over, and no line of it moves
+ * from one core's cache to another's. More tiles: they are handed out first, and shared.
+ *
+ * Outputs go through their epilogue (a bias, the scale and cap of logits) while they are in the
+ * nearest cache. What is done with them then decides what a job is: they are stored; or added to a
+ * sum; or they go through an activation, with what they gate where an MLP has gates, and become 32
+ * inputs of the next job in the thread that computed them. There the unit of work is two panels of
+ * each matrix. */
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    PIECES_A_THREAD = 12,      /* so that a late thread is not waited for long */
+    TINY_PRODUCTS = 128 << 10, /* multiply-adds not worth a hand-over: a microsecond */
+    PIECE_PRODUCTS = 4 << 20,  /* of the largest piece of several units: 20 to 40 microseconds */
+    PAIR = BLOCK / LANES,      /* panels that make a block of the next product's inputs */
+    OUTPUTS = TILE_GROUP * LANES * BLOCK, /* floats of one half of a thread's outputs */
+};
+
+struct job {
+    struct cpu *cpu;
+    /* where the inputs come from: rows, or what an earlier job left in `inputs` */
+    const float *x;
+    const struct norm *norm;
+    struct activations *inputs;  /* shared by the threads */
+    bool own;                    /* each thread makes its own instead */
+    const struct linear *linear; /* [n] */
+    float *const *y;             /* of each matrix: where outputs go */
+    float scale, cap;            /* of logits; else 1 and 0 */
+    enum activation activation;  /* of an MLP's inner product */
+    int n, M, K;
+    void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
+                 struct thread_scratch *scratch);
+    int units, unit_panels;  /* what is handed out, of how many panels each */
+    int piece_units, pieces; /* units of a piece, and pieces of one group of tiles */
+};
+
+/* ---- a panel times tiles -------------------------------------------------------------------- */
+
+/* The tiles of a group are from group * TILE_GROUP to before this. */
+static int group_end(int M, int group) {
+    int end = (group + 1) * TILE_GROUP;
+    return end < tiles_of(M) ? end : tiles_of(M);
+}
+
+static int group_rows(int M, int group) {
+    int left = M - group * TILE_GROUP * LANES;
+    return left < TILE_GROUP * LANES ? left : TILE_GROUP * LANES;
+}
+
+/* Outputs of a panel: LANES, or fewer of a matrix's last one. */
+static int panel_outputs(const struct matrix *w, int panel) {
+    int left = w->N - panel * LANES;
+    return left < LANES ? left : LANES;
+}
+
+/* y[r * stride + lane] for the rows of a group; y begins at its first row. */
+static void panel_times_group(const struct job *job, const struct activations *a,
+                              const struct linear *linear, int panel, int group, float *y,
+                              size_t stride) {
+    const struct path *path = job->cpu->path;
+    const struct matrix *w = linear->w;
+    assert(panel >= 0 && panel < w->n_panels && a->M == job->M && a->K == w->K);
+    int from = group * TILE_GROUP, end = group_end(job->M, group);
+    if (!path->group || !path->group(w, panel, a, from, end, y, stride))
+        for (int tile = from; tile < end; tile++)
+            path->product(w, panel, a, tile, rows_of_tile(job->M, tile),
+                          y + (size_t)(tile - from) * LANES * stride, stride);
+    if (!linear->bias && job->scale == 1 && job->cap == 0) return;
+    const struct epilogue epilogue = {linear->bias ? linear->bias + (size_t)panel * LANES : NULL,
+                                      job->scale, job->cap};
+    path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(w, panel), &epilogue);
+}
+
+static float *output_at(const struct job *job, int i, int panel, int group) {
+    size_t row = (size_t)group * TILE_GROUP * LANES;
+    return job->y[i] + row * (size_t)job->linear[i].w->N + (size_t)panel * LANES;
+}
+
+static void store_unit(const struct job *job, const struct activations *a, int unit, int group,
+                       struct thread_scratch *scratch) {
+    (void)scratch;
+    int panel = unit, i = 0; /* counted through all the job's matrices, then within matrix i */
+    while (panel >= job->linear[i].w->n_panels) panel -= job->linear[i++].w->n_panels;
+    assert(i < job->n);
+    panel_times_group(job, a, &job->linear[i], panel, group, output_at(job, i, panel, group),
+                      (size_t)job->linear[i].w->N);
+}
+
+static void add_unit(const struct job *job, const struct activations *a, int unit, int group,
+                     struct thread_scratch *scratch) {
+    const struct matrix *w = job->linear[0].w;
+    panel_times_group(job, a, &job->linear[0], unit, group, scratch->outputs, LANES);
+    job->cpu->path->add_panel(output_at(job, 0, unit, group), (size_t)w->N, scratch->outputs,
+                              group_rows(job->M, group), panel_outputs(w, unit));
+}
+
+/* Outputs of matrix 0 go through the activation; they gate those of matrix 1 where there is one. */
+static void activate_unit(const struct job *job, const struct activations *a, int unit, int group,
+                          struct thread_scratch *scratch) {
+    const struct path *path = job->cpu->path;
+    float *x = scratch->outputs, *gated = job->n == 2 ? x + OUTPUTS : NULL;
+    int left = job->linear[0].w->N - unit * BLOCK, n = left < BLOCK ? left : BLOCK;
+    assert(n > 0 && (job->n == 1 || job->n == 2));
+    for (int i = 0; i < PAIR && i * LANES < n; i++) {
+        int panel = unit * PAIR + i, at = i * LANES;
+        panel_times_group(job, a, &job->linear[0], panel, group, x + at, BLOCK);
+        if (gated) panel_times_group(job, a, &job->linear[1], panel, group, gated + at, BLOCK);
+    }
+    path->activate(x, gated, (size_t)group_rows(job->M, group) * BLOCK, job->activation);
+    int end = group_end(job->M, group);
+    for (int tile = group * TILE_GROUP; tile < end; tile++, x += LANES * BLOCK)
+        path->put_block(&job->cpu->hidden, tile, unit, rows_of_tile(job->M, tile), x, n);
+}
+
+/* ---- a job ---------------------------------------------------------------------------------- */
+
+static void make_tile(void *arg, int tile, int thread) {
+    const struct job *job = arg;
+    inputs_make_tile(job->cpu, job->inputs, tile, job->x, job->norm, job->cpu->threads[thread].row);
+}
+
+static void job_piece(void *arg, int i, int thread) {
+    const struct job *job = arg;
+    struct thread_scratch *scratch = &job->cpu->threads[thread];
+    const struct activations *a = job->own ? &scratch->own : job->inputs;
+    if (job->own && scratch->made_for != job->cpu->n_products) { /* its first piece of the job */
+        inputs_begin(&scratch->own, job->M, job->K, job->linear, job->n);
+        inputs_make_tile(job->cpu, &scratch->own, 0, job->x, job->norm, scratch->row);
+        scratch->made_for = job->cpu->n_products;
+    }
+    int group = i / job->pieces, from = i % job->pieces * job->piece_units;
+    int to = from + job->piece_units < job->units ? from + job->piece_units : job->units;
+    for (int unit = from; unit < to; unit++) job->unit(job, a, unit, group, scratch);
+}
+
+/* Units of one piece: enough pieces for every thread, and none that takes long; all when that is
+ * little. */
+static int choose_piece(const struct job *job) {
+    int64_t rows = job->M < TILE_GROUP * LANES ? job->M : TILE_GROUP * LANES;
+    int64_t products = rows * LANES * job->unit_panels * job->K; /* of a unit */
+    if (products * job->units < TINY_PRODUCTS) return job->units;
+    int64_t by_time = PIECE_PRODUCTS / products;
+    int64_t by_threads = job->units / (PIECES_A_THREAD * job->cpu->head.n_threads);
+    int64_t units = by_time < by_threads ? by_time : by_threads;
+    return units < 1 ? 1 : (int)units;
+}
+
+static void make_inputs(struct job *job) {
+    struct cpu *cpu = job->cpu;
+    cpu->n_products++;
+    job->own = tiles_of(job->M) == 1;
+    if (job->own) return;
+    inputs_begin(job->inputs, job->M, job->K, job->linear, job->n);
+    pool_run(cpu->pool, make_tile, job, tiles_of(job->M));
+}
+
+static void run_units(struct job *job) {
+    assert(job->units > 0 && job->unit_panels > 0);
+    job->piece_units = choose_piece(job);
+    assert(job->piece_units > 0 && job->piece_units <= job->units);
+    job->pieces = (job->units + job->piece_units - 1) / job->piece_units;
+    int groups = (tiles_of(job->M) + TILE_GROUP - 1) / TILE_GROUP;
+    pool_run(job->cpu->pool, job_piece, job, job->pieces * groups);
+}
+
+/* ---- the ops -------------------------------------------------------------------------------- */
+
+/* Norm, products of n matrices, epilogue, and stores the outputs. */
+static void store_products(struct cpu *cpu, float *const *y, const float *x,
+                           const struct norm *norm, const struct linear *linear, int n, int M,
+                           float scale, float cap) {
+    struct job job = {.cpu = cpu,
+                      .x = x,
+                      .norm = norm,
+                      .inputs = &cpu->act,
+                      .linear = linear,
+                      .y = y,
+                      .scale = scale,
+                      .cap = cap,
+                      .n = n,
+                      .M = M,
+                      .K = linear[0].w->K,
+                      .unit = store_unit,
+                      .unit_panels = 1};
+    assert(M <= cpu->max_rows && job.K <= cpu->max_k && cap >= 0);
+    for (int i = 0; i < n; i++) job.units += linear[i].w->n_panels;
+    make_inputs(&job);
+    run_units(&job);
+}
+
+void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+               const struct linear *linear, int n, int M) {
+    if (n > 0 && M > 0) store_products(cpu_of(b), y, x, norm, linear, n, M, 1, 0);
+}
+
+void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+               const struct lm_head *head, int R) {
+    if (R > 0) store_products(cpu_of(b), &y, x, norm, &head->linear, 1, R, head->scale, head->cap);
+}
+
+static struct job adding_job(struct cpu *cpu, float *const *sum, const struct linear *linear,
+                             int M) {
+    assert(M <= cpu->max_rows && linear->w->K <= cpu->max_k);
+    return (struct job){.cpu = cpu,
+                        .linear = linear,
+                        .y = sum,
+                        .scale = 1,
+                        .n = 1,
+                        .M = M,
+                        .K = linear->w->K,
+                        .unit = add_unit,
+                        .units = linear->w->n_panels,
+                        .unit_panels = 1};
+}
+
+void op_matmul_add(struct backend *b, float *sum, const float *x, const struct linear *linear,
+                   int M) {
+    struct cpu *cpu = cpu_of(b);
+    if (M == 0) return;
+    struct job job = adding_job(cpu, &sum, linear, M);
+    job.x = x;
+    job.inputs = &cpu->act;
+    make_inputs(&job);
+    run_units(&job);
+}
+
+/* The second product's inputs are of all threads, so they are shared whatever M. */
+void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+            const struct mlp *mlp, int M) {
+    struct cpu *cpu = cpu_of(b);
+    if (M == 0) return;
+    bool gated = mlp->gate.w != NULL;
+    const struct linear both[] = {mlp->gate, mlp->up};
+    const struct matrix *up = mlp->up.w, *down = mlp->down.w;
+    assert(!gated || (mlp->gate.w->N == up->N && mlp->gate.w->K == up->K));
+    assert(up->N == down->K && down->N == up->K && M <= cpu->max_rows && up->K <= cpu->max_k);
+    struct job job = {.cpu = cpu,
+                      .x = x,
+                      .norm = norm,
+                      .inputs = &cpu->act,
+                      .linear = gated ? both : &mlp->up,
+                      .scale = 1,
+                      .activation = mlp->activation,
+                      .n = gated ? 2 : 1,
+                      .M = M,
+                      .K = up->K,
+                      .unit = activate_unit,
+                      .units = blocks_of(up->N),
+                      .unit_panels = gated ? 2 * PAIR : PAIR};
+    inputs_begin(&cpu->hidden, M, down->K, &mlp->down, 1);
+    make_inputs(&job);
+    run_units(&job);
+    job = adding_job(cpu, &sum, &mlp->down, M);
+    job.inputs = &cpu->hidden;
+    run_units(&job);
+}

@@ -1,0 +1,91 @@
+/* Inputs of products: rows go through their norm, are quantised, and are laid out in tiles
+ * (activations.h). Their memory is planned here, with the threads' scratch. */
+#include <stdlib.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    /* blocks after the last, for kernels that compute more rows than they are asked */
+    SLACK = 3 * LANES,
+    LINE = 64, /* bytes: what two threads write does not share one */
+};
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Bytes of inputs of so many rows. */
+static size_t inputs_bytes(size_t rows, size_t K) {
+    size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
+    return n * (sizeof(float) + sizeof(int16_t) + 1) + blocks * (6 * sizeof(float));
+}
+
+static void inputs_lay_out(struct activations *a, void *memory, size_t rows, size_t K) {
+    assert(rows % LANES == 0 && K % BLOCK == 0 && (uintptr_t)memory % LINE == 0);
+    size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
+    a->x = memory;
+    a->scale = a->x + n;
+    a->sum = a->scale + blocks;
+    a->minus_sum = (int32_t *)(a->sum + blocks);
+    a->half_scale = (float *)(a->minus_sum + 3 * blocks);
+    a->half_q = (int16_t *)(a->half_scale + blocks);
+    a->q = (int8_t *)(a->half_q + n);
+}
+
+/* Lays everything out in one piece of memory. Pages that are not used are not taken. */
+void cpu_plan_inputs(struct cpu *cpu) {
+    assert(cpu->max_rows > 0 && cpu->max_k > 0 && cpu->head.n_threads > 0);
+    size_t rows = round_up((size_t)cpu->max_rows, LANES), K = round_up((size_t)cpu->max_k, BLOCK);
+    size_t shared = round_up(inputs_bytes(rows, K), LINE);
+    size_t own = round_up(inputs_bytes(LANES, K), LINE);
+    size_t row = round_up(K * sizeof(float), LINE);
+    size_t outputs = 2 * (size_t)TILE_GROUP * LANES * BLOCK * sizeof(float);
+    size_t n_threads = (size_t)cpu->head.n_threads;
+    cpu->memory_bytes = 2 * shared + n_threads * (own + row + outputs);
+    uint8_t *memory = cpu->memory = mem_large(cpu->memory_bytes);
+    inputs_lay_out(&cpu->act, memory, rows, K);
+    inputs_lay_out(&cpu->hidden, memory + shared, rows, K);
+    memory += 2 * shared;
+    cpu->threads = mem_calloc(n_threads, sizeof *cpu->threads);
+    for (size_t t = 0; t < n_threads; t++, memory += own + row + outputs) {
+        inputs_lay_out(&cpu->threads[t].own, memory, LANES, K);
+        cpu->threads[t].row = (float *)(memory + own);
+        cpu->threads[t].outputs = (float *)(memory + own + row);
+    }
+}
+
+void cpu_free_inputs(struct cpu *cpu) {
+    mem_large_free(cpu->memory, cpu->memory_bytes);
+    free(cpu->threads);
+}
+
+/* ---- making them ---------------------------------------------------------------------------- */
+
+void inputs_begin(struct activations *a, int M, int K, const struct linear *linear, int n) {
+    assert(M > 0 && K > 0 && n > 0);
+    a->M = M;
+    a->K = K;
+    a->width = M < LANES ? M : LANES;
+    a->quantised = a->halves = a->floats = false;
+    for (int i = 0; i < n; i++) {
+        const struct matrix *w = linear[i].w;
+        assert(w->K == K);
+        a->floats |= matrix_is_float(w);
+        a->halves |= matrix_is_half(w);
+        a->quantised |= !matrix_is_float(w) && !matrix_is_half(w);
+    }
+}
+
+void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, const float *x,
+                      const struct norm *norm, float *row) {
+    assert(tile >= 0 && tile < tiles_of(a->M));
+    for (int r = 0; r < rows_of_tile(a->M, tile); r++) {
+        int number = tile * LANES + r;
+        const float *from = x + (size_t)number * (size_t)a->K;
+        if (norm) path_norm(cpu->path, row, from, norm, a->K), from = row;
+        if (a->quantised) cpu->path->quantise(a, number, from);
+        if (a->halves) cpu->path->quantise_half(a, number, from);
+        if (!a->floats) continue;
+        size_t width = (size_t)a->width; /* the tile's rows stand side by side: [K][width] */
+        float *to = a->x + (size_t)tile * (size_t)a->K * width + r;
+        for (size_t k = 0; k < (size_t)a->K; k++) to[k * width] = from[k];
+    }
+}

@@ -1,0 +1,180 @@
+/* What is done to the heads between their product and attention: queries and keys go through a norm
+ * where the model has one, and are rotated by their positions (RoPE); keys and values are written
+ * to the cache. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    AT_ONCE = 4 * SCALED,
+    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in every line: a microsecond */
+    ANGLES_AT_ONCE = 4,
+};
+
+struct heads_job {
+    struct cpu *cpu;
+    struct kv_cache *cache;
+    int layer;
+    const struct heads *heads;
+    const struct rope_table *angles;
+    float *q, *k;
+    const float *v;
+};
+
+/* The rows of piece i are from i * at_once to before this. */
+static int piece_end(const struct cpu *cpu, int i, int at_once) {
+    int end = (i + 1) * at_once;
+    return end < cpu->step->M ? end : cpu->step->M;
+}
+
+static int pieces(const struct cpu *cpu, int at_once) {
+    return (cpu->step->M + at_once - 1) / at_once;
+}
+
+/* ---- RoPE ----------------------------------------------------------------------------------- */
+
+/* The angle is the float product of position and frequency; its cosine and sine are taken in
+ * double and rounded once, so that they do not depend on a single-precision library. A step's
+ * angles are made at their first use and serve all its layers. */
+
+struct angles_job {
+    struct cpu *cpu;
+    struct rope_table *table;
+};
+
+static void angles_piece(void *arg, int i, int thread) {
+    (void)thread;
+    const struct angles_job *job = arg;
+    const struct rope_table *table = job->table;
+    size_t pairs = (size_t)table->pairs;
+    for (int m = i * ANGLES_AT_ONCE; m < piece_end(job->cpu, i, ANGLES_AT_ONCE); m++) {
+        for (size_t p = 0; p < pairs; p++) {
+            float angle = (float)job->cpu->step->position[m] * table->inv_freq[p];
+            table->cosine[(size_t)m * pairs + p] = (float)cos((double)angle);
+            table->sine[(size_t)m * pairs + p] = (float)sin((double)angle);
+        }
+    }
+}
+
+/* The step's angles for these frequencies. Tables are replaced in turn when a model has more lists
+ * than that. */
+static const struct rope_table *angles(struct cpu *cpu, const float *inv_freq, int pairs) {
+    for (int i = 0; i < ROPE_TABLES; i++)
+        if (cpu->rope[i].inv_freq == inv_freq && cpu->rope[i].pairs == pairs) return &cpu->rope[i];
+    struct rope_table *table = &cpu->rope[cpu->n_rope++ % ROPE_TABLES];
+    assert(inv_freq && pairs > 0 && pairs <= cpu->max_d / 2 && cpu->step->M <= cpu->max_rows);
+    table->inv_freq = inv_freq;
+    table->pairs = pairs;
+    struct angles_job job = {cpu, table};
+    pool_run(cpu->pool, angles_piece, &job, pieces(cpu, ANGLES_AT_ONCE));
+    return table;
+}
+
+/* Norms and rotates the heads of row m of x. */
+static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
+                            int m) {
+    const struct path *path = job->cpu->path;
+    size_t D = (size_t)job->cache->config.D, pairs = (size_t)job->heads->rope.D_rope / 2;
+    x += (size_t)m * (size_t)heads * D;
+    for (int h = 0; gain && h < heads; h++)
+        path->rmsnorm(x + (size_t)h * D, x + (size_t)h * D, gain, (int)D, job->heads->epsilon);
+    if (!job->angles) return;
+    path->rope(x, heads, (int)D, job->heads->rope.D_rope, job->angles->cosine + (size_t)m * pairs,
+               job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* A key is spread over its block, one element in each line of B positions; a value stands in one
+ * piece. */
+static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
+                         const float *k, const float *v) {
+    size_t B = (size_t)job->cache->config.block_size, D = (size_t)job->cache->config.D;
+    size_t element = job->cache->element_bytes;
+    keys += (size_t)offset * element;
+    values += (size_t)offset * (size_t)job->cache->D_padded * element;
+    if (element == 4) {
+        for (size_t d = 0; d < D; d++) memcpy(keys + 4 * d * B, k + d, 4);
+        memcpy(values, v, D * 4);
+        return;
+    }
+    uint16_t halves[AT_ONCE];
+    for (size_t d = 0; d < D; d += AT_ONCE) {
+        size_t n = D - d < AT_ONCE ? D - d : AT_ONCE;
+        job->cpu->path->to_halves(halves, k + d, n);
+        for (size_t i = 0; i < n; i++) memcpy(keys + 2 * (d + i) * B, halves + i, 2);
+        job->cpu->path->to_halves(halves, v + d, n);
+        memcpy(values + 2 * d, halves, 2 * n);
+    }
+}
+
+/* One code of element_bytes at place i. */
+static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) {
+    if (bytes)
+        codes[i] = (uint8_t)(int8_t)code;
+    else
+        memcpy(codes + 2 * i, &code, 2);
+}
+
+/* Number d of a key is half d % 2 of line d / 2; position `offset` of a value is half offset % 2 of
+ * row offset / 2. What pads D is never written: the memory came zeroed. */
+static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
+                        const float *k, const float *v) {
+    const struct kv_cache *cache = job->cache;
+    size_t B = (size_t)cache->config.block_size, at = (size_t)offset;
+    size_t row = at / 2 * 2 * (size_t)cache->D_padded + at % 2, length = (size_t)cache->config.D;
+    bool bytes = cache->element_bytes == 1;
+    int max_code = bytes ? INT8_MAX : KEPT_CODES;
+    int16_t codes[AT_ONCE];
+    float scales[AT_ONCE / SCALED];
+    for (size_t d = 0; d < length; d += AT_ONCE) {
+        size_t n = length - d < AT_ONCE ? length - d : AT_ONCE;
+        size_t n_scales = (n + SCALED - 1) / SCALED;
+        float *key_scales = (float *)(keys + cache->head_key_codes) + d / SCALED * B + at;
+        float *value_scales = (float *)(values + cache->head_value_codes) + d / SCALED * B + at;
+        job->cpu->path->to_codes(codes, scales, k + d, (int)n, max_code);
+        for (size_t i = 0; i < n; i++)
+            put_code(keys, ((d + i) / 2 * B + at) * 2 + i % 2, codes[i], bytes);
+        for (size_t i = 0; i < n_scales; i++) key_scales[i * B] = scales[i];
+        job->cpu->path->to_codes(codes, scales, v + d, (int)n, max_code);
+        for (size_t i = 0; i < n; i++) put_code(values, row + 2 * (d + i), codes[i], bytes);
+        for (size_t i = 0; i < n_scales; i++) value_scales[i * B] = scales[i];
+    }
+}
+
+/* Writes the keys and values of row m. */
+static void write_row(const struct heads_job *job, int m) {
+    const struct kv_config *c = &job->cache->config;
+    int slot = job->cpu->step->slot[m], block = slot / c->block_size, offset = slot % c->block_size;
+    assert(slot >= 0 && block < c->n_blocks);
+    for (int g = 0; g < c->G; g++) {
+        size_t at = ((size_t)m * (size_t)c->G + (size_t)g) * (size_t)c->D;
+        uint8_t *keys = kv_head_keys(job->cache, job->layer, block, g);
+        uint8_t *values = kv_head_values(job->cache, job->layer, block, g);
+        (job->cache->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
+                                                         job->v + at);
+    }
+}
+
+static void rope_write_piece(void *arg, int i, int thread) {
+    (void)thread;
+    const struct heads_job *job = arg;
+    for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
+        norm_and_rotate(job, job->q, job->heads->q_gain, job->heads->H, m);
+        norm_and_rotate(job, job->k, job->heads->k_gain, job->cache->config.G, m);
+        write_row(job, m);
+    }
+}
+
+void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
+                   float *q, float *k, const float *v) {
+    struct cpu *cpu = cpu_of(b);
+    const struct rope *rope = &heads->rope;
+    assert(layer >= 0 && layer < cache->config.L && cache->config.D <= cpu->max_d);
+    assert(rope->D_rope <= cache->config.D && rope->D_rope % 2 == 0);
+    assert(!heads->q_gain == !heads->k_gain);
+    struct heads_job job = {cpu, cache, layer, heads, NULL, q, k, v};
+    if (rope->D_rope > 0) job.angles = angles(cpu, rope->inv_freq, rope->D_rope / 2);
+    pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));
+}

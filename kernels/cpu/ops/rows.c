@@ -1,0 +1,85 @@
+/* Ops on rows: each row is computed by the path's function, on whichever thread. Few rows are not
+ * worth a hand-over and stay on the caller's thread. */
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    PIECE = 4096
+}; /* numbers that are worth a hand-over to another thread: about a microsecond */
+
+struct rows_job {
+    struct cpu *cpu;
+    float *x, *y;
+    const struct embedding *embedding;
+    const struct norm *norm;
+    size_t length; /* of a row */
+    int M, rows;   /* rows in all, and in one piece */
+};
+
+/* Runs fn on pieces of rows that hold about PIECE numbers or more. */
+static void run_rows(struct rows_job *job, void (*fn)(void *arg, int i, int thread)) {
+    assert(job->M >= 0 && job->M <= job->cpu->max_rows && job->length > 0);
+    if (job->M == 0) return;
+    size_t rows = (PIECE + job->length - 1) / job->length;
+    job->rows = rows < (size_t)job->M ? (int)rows : job->M;
+    pool_run(job->cpu->pool, fn, job, (job->M + job->rows - 1) / job->rows);
+}
+
+static int piece_end(const struct rows_job *job, int i) {
+    int end = (i + 1) * job->rows;
+    return end < job->M ? end : job->M;
+}
+
+static void embed_piece(void *arg, int i, int thread) {
+    struct rows_job *job = arg;
+    const struct step *step = job->cpu->step;
+    const struct embedding *e = job->embedding;
+    float *row = job->cpu->threads[thread].row;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        float *y = job->y + (size_t)m * job->length;
+        int32_t id = step->token[m];
+        if (id < 0) id = step->sampled[pending_token(id)];
+        matrix_row(e->tokens, id, y);
+        if (e->scale != 1)
+            for (size_t k = 0; k < job->length; k++) y[k] = y[k] * e->scale;
+        if (!e->positions) continue;
+        matrix_row(e->positions, step->position[m], row);
+        for (size_t k = 0; k < job->length; k++) y[k] = y[k] + row[k];
+    }
+}
+
+void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
+    struct cpu *cpu = cpu_of(b);
+    const struct matrix *tokens = embedding->tokens, *positions = embedding->positions;
+    assert(!positions || (positions->K == tokens->K && tokens->K <= cpu->max_k));
+    struct rows_job job = {
+        .cpu = cpu, .y = y, .embedding = embedding, .M = cpu->step->M, .length = (size_t)tokens->K};
+    run_rows(&job, embed_piece);
+}
+
+static void norm_add_piece(void *arg, int i, int thread) {
+    struct rows_job *job = arg;
+    float *row = job->cpu->threads[thread].row;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        float *x = job->x + (size_t)m * job->length, *y = job->y + (size_t)m * job->length;
+        path_norm(job->cpu->path, row, y, job->norm, (int)job->length);
+        for (size_t k = 0; k < job->length; k++) x[k] = x[k] + row[k];
+        memset(y, 0, job->length * sizeof *y);
+    }
+}
+
+void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K) {
+    struct cpu *cpu = cpu_of(b);
+    assert(K > 0 && K <= cpu->max_k);
+    struct rows_job job = {.cpu = cpu, .x = x, .y = y, .norm = norm, .M = M, .length = (size_t)K};
+    run_rows(&job, norm_add_piece);
+}
+
+void op_gather(struct backend *b, float *y, const float *x, int K) {
+    const struct step *step = cpu_of(b)->step;
+    assert(K > 0 && step->R >= 0 && step->R <= step->M);
+    for (int i = 0; i < step->R; i++)
+        memcpy(y + (size_t)i * (size_t)K, x + (size_t)step->logit_row[i] * (size_t)K,
+               (size_t)K * sizeof *y);
+}

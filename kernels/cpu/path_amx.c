@@ -1,5 +1,0 @@
-/* The path of processors with AMX for bytes (Sapphire Rapids and later): products of many rows by
- * tiles, all else as with AVX-512 VNNI. */
-#define PATH amx
-#define GROUP_PRODUCT amx_group
-#include "kernels/cpu/fast_path.inc"

@@ -1,4 +1,0 @@
-/* The path of processors with AVX-VNNI but no AVX-512 (Alder Lake, Sierra Forest, Zen 5c and
- * later). */
-#define PATH avxvnni
-#include "kernels/cpu/fast_path.inc"

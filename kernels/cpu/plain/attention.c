@@ -1,0 +1,184 @@
+/* The plain path's attention over one chunk of a context: scalar C in the order that order.md
+ * writes down. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+static float element(const uint8_t *from, size_t i, size_t bytes) {
+    if (bytes == 2) {
+        uint16_t half;
+        memcpy(&half, from + 2 * i, sizeof half);
+        return half_to_float(half);
+    }
+    float value;
+    memcpy(&value, from + 4 * i, sizeof value);
+    return value;
+}
+
+static float value(const struct attend *a, int position, int d) {
+    const struct kv_config *c = &a->cache->config;
+    const uint8_t *values =
+        kv_head_values(a->cache, a->layer, a->table[position / c->block_size], a->head);
+    return element(values, (size_t)(position % c->block_size) * a->cache->D_padded + d,
+                   a->cache->element_bytes);
+}
+
+/* ---- codes ---------------------------------------------------------------------------------- */
+
+static int code_at(const uint8_t *codes, size_t i, size_t bytes) {
+    if (bytes == 1) return (int8_t)codes[i];
+    int16_t code;
+    memcpy(&code, codes + 2 * i, sizeof code);
+    return code;
+}
+
+static float scale_at(const uint8_t *scales, size_t i) {
+    float scale;
+    memcpy(&scale, scales + sizeof scale * i, sizeof scale);
+    return scale;
+}
+
+static int value_code(const struct attend *a, int position, int d) {
+    int B = a->cache->config.block_size, offset = position % B;
+    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
+    return code_at(values, ((size_t)(offset / 2) * a->cache->D_padded + d) * 2 + offset % 2,
+                   a->cache->element_bytes);
+}
+
+static float value_scale(const struct attend *a, int position, int i) {
+    int B = a->cache->config.block_size;
+    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
+    return scale_at(values + a->cache->head_value_codes, (size_t)i * B + position % B);
+}
+
+void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int max_code) {
+    for (int d = 0; d < n; d += SCALED) {
+        int end = d + SCALED < n ? d + SCALED : n;
+        float largest = 0;
+        for (int i = d; i < end; i++) /* a NaN stays */
+            if (!isnan(largest) && !(fabsf(x[i]) <= largest)) largest = fabsf(x[i]);
+        bool usual = largest >= TINY && largest <= FLT_MAX;
+        scales[d / SCALED] = usual ? largest / (float)max_code : largest < TINY ? 0.0f : largest;
+        float inverse = usual ? (float)max_code / largest : 0.0f;
+        for (int i = d; i < end; i++)
+            codes[i] = usual ? (int16_t)nearbyintf(x[i] * inverse) : (int16_t)0;
+    }
+}
+
+/* scale * q . key of position j of the chunk, by codes. */
+static float coded_score(const struct attend *a, const int16_t *q, const float *scales, int j) {
+    const struct kv_config *c = &a->cache->config;
+    int position = a->start + j, B = c->block_size, offset = position % B;
+    const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+    float dot = 0;
+    for (int i = 0; i < a->cache->n_scales; i++) {
+        int end = (i + 1) * SCALED < c->D ? (i + 1) * SCALED : c->D, sum = 0;
+        for (int d = i * SCALED; d < end; d++)
+            sum += q[d] * code_at(keys, ((size_t)(d / 2) * B + offset) * 2 + d % 2,
+                                  a->cache->element_bytes);
+        float scale = scale_at(keys + a->cache->head_key_codes, (size_t)i * B + offset);
+        dot = fmaf((float)sum, scales[i] * a->scale * scale, dot);
+    }
+    return dot;
+}
+
+static void coded_scores(const struct attend *a, int i, float *s) {
+    plain_to_codes(a->codes, a->scales, a->q[i], a->cache->config.D, USED_CODES);
+    for (int j = a->begin[i]; j < a->end[i]; j++) s[j] = coded_score(a, a->codes, a->scales, j);
+}
+
+/* Adds the positions from..end-1, at most SCALED, to numbers of the head that share scale i. */
+static void add_coded_values(const struct attend *a, const float *weights, int from, int end, int i,
+                             float *sum) {
+    float w[SCALED], scale;
+    int16_t codes[SCALED];
+    int last = (i + 1) * SCALED < a->cache->config.D ? (i + 1) * SCALED : a->cache->config.D;
+    for (int j = from; j < end; j++) w[j - from] = weights[j] * value_scale(a, a->start + j, i);
+    plain_to_codes(codes, &scale, w, end - from, USED_CODES);
+    for (int d = i * SCALED; d < last; d++) {
+        int dot = 0;
+        for (int j = from; j < end; j++) dot += codes[j - from] * value_code(a, a->start + j, d);
+        sum[d] = fmaf((float)dot, scale, sum[d]);
+    }
+}
+
+static void coded_values(const struct attend *a, int i, const float *weights, float *sum) {
+    int D = a->cache->config.D;
+    for (int d = 0; d < D; d++) sum[d] = 0;
+    for (int from = a->begin[i], end; from < a->end[i]; from = end) {
+        end = (from / SCALED + 1) * SCALED; /* of the run of positions that are coded together */
+        if (end > a->end[i]) end = a->end[i];
+        for (int scale = 0; scale < a->cache->n_scales; scale++)
+            add_coded_values(a, weights, from, end, scale, sum);
+    }
+    for (int d = 0; d < D; d++) sum[d] = sum[d] + 0.0f;
+}
+
+/* ---- softmax and values --------------------------------------------------------------------- */
+
+/* s[j] = scale * q . key. */
+static void scores(const struct attend *a, int i, float *s) {
+    int B = a->cache->config.block_size;
+    for (int j = a->begin[i]; j < a->end[i]; j++) {
+        int position = a->start + j;
+        const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+        float sum = 0;
+        for (int d = 0; d < a->cache->config.D; d++)
+            sum = fmaf(a->q[i][d],
+                       element(keys, (size_t)d * B + position % B, a->cache->element_bytes), sum);
+        s[j] = sum * a->scale;
+    }
+}
+
+/* s[j] = exp(s[j] - max), after the cap; their sum has position j in partial sum j % 16. */
+static void exponentials(const struct attend *a, int i, float *s, float *part) {
+    float max = -INFINITY, partial[LANES] = {0};
+    for (int j = a->begin[i]; j < a->end[i]; j++) {
+        if (a->cap != 0) s[j] = a->cap * plain_tanh(s[j] / a->cap);
+        max = s[j] > max ? s[j] : max;
+    }
+    for (int j = a->begin[i]; j < a->end[i]; j++) {
+        s[j] = plain_exp(s[j] - max);
+        partial[j % LANES] = partial[j % LANES] + s[j];
+    }
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int k = 0; k < width; k++) partial[k] = partial[k] + partial[k + width];
+    part[PART_MAX] = max;
+    part[PART_SUM] = partial[0];
+}
+
+static void values(const struct attend *a, int i, const float *weights, float *sum) {
+    for (int d = 0; d < a->cache->config.D; d++) {
+        sum[d] = 0;
+        for (int j = a->begin[i]; j < a->end[i]; j++)
+            sum[d] = fmaf(weights[j], value(a, a->start + j, d), sum[d]);
+    }
+}
+
+void plain_attend(const struct attend *a) {
+    assert(a->n >= 0 && a->n <= QUERIES && a->start % CHUNK == 0);
+    for (int i = 0; i < a->n; i++) {
+        float *s = a->scores, *part = a->part[i];
+        if (a->begin[i] >= a->end[i]) continue;
+        (a->cache->coded ? coded_scores : scores)(a, i, s);
+        exponentials(a, i, s, part);
+        (a->cache->coded ? coded_values : values)(a, i, s, part + PART_VALUES);
+    }
+}
+
+void plain_merge(float *into, const float *part, int n) {
+    float max = part[PART_MAX] > into[PART_MAX] ? part[PART_MAX] : into[PART_MAX];
+    float old = plain_exp(into[PART_MAX] - max), new = plain_exp(part[PART_MAX] - max);
+    into[PART_MAX] = max;
+    into[PART_SUM] = fmaf(part[PART_SUM], new, into[PART_SUM] * old);
+    for (int i = 0; i < n; i++) {
+        float *sum = into + PART_VALUES + i;
+        *sum = fmaf(part[PART_VALUES + i], new, *sum * old);
+    }
+}
+
+void plain_finish(float *y, const float *part, int n) {
+    for (int i = 0; i < n; i++) y[i] = part[PART_VALUES + i] / part[PART_SUM];
+}

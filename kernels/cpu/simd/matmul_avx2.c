@@ -1,0 +1,129 @@
+/* Quantised products with AVX2: half a panel (8 outputs) at a time, its block's codes in 8
+ * registers, one row after the other; the sums of all rows stay in the nearest cache.
+ *
+ * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with
+ * saturation. Activations are -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 *
+ * 127 = 3,810, 2 * 31 * 127 = 7,874 or 2 * 63 * 127 = 16,002 in magnitude; 8, 4 and 2 of these add
+ * up to 30,480, 31,496 and 32,004, below 32,768. They are widened to 32 bits after so many groups.
+ * An 8-bit weight is -128..127: its magnitude is the unsigned side and its sign goes to the
+ * activation, so a pair is at most 2 * 128 * 127 = 32,512; it is widened at once. */
+#include "kernels/cpu/simd/peak.h"
+#include "kernels/cpu/simd/unpack_256.h"
+
+INLINE __m256i widened(__m256i words) {
+    return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
+}
+
+/* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as
+ * the head of this file allows. */
+INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
+                         const int bits) {
+    const int groups = bits == 4 ? 8 : bits == 5 ? 4 : 2;
+    __m256i sum = _mm256_setzero_si256(), words = sum;
+    UNROLL for (int g = from; g < to; g++) {
+        __m256i pairs = _mm256_maddubs_epi16(v[g], four_inputs(q, g));
+        words = g % groups == 0 ? pairs : _mm256_add_epi16(words, pairs);
+        if ((g + 1) % groups == 0) sum = _mm256_add_epi32(sum, widened(words));
+    }
+    return sum;
+}
+
+/* The same for signed codes, which those of 8 bits were made. */
+INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
+    __m256i sum = _mm256_setzero_si256();
+    UNROLL_FOR(g, 8) {
+        __m256i inputs = _mm256_sign_epi8(four_inputs(q, g), v[g]);
+        sum = _mm256_add_epi32(sum, widened(_mm256_maddubs_epi16(_mm256_abs_epi8(v[g]), inputs)));
+    }
+    return sum;
+}
+
+/* The exact product sum of groups from..to-1 of a block, minus the zero-point correction. */
+INLINE __m256i dot(const __m256i *v, const int8_t *q, int32_t minus_sum, const int from,
+                   const int to, const struct format format) {
+    if (format.bits == 8) return dot_signed(v, q);
+    __m256i sum = dot_codes(v, q, from, to, format.bits);
+    return format.zero ? _mm256_add_epi32(sum, _mm256_set1_epi32(minus_sum * format.zero)) : sum;
+}
+
+/* Adds block i's share to acc[row][16], of the outputs half * 8 and on. */
+INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half,
+                      const struct format format) {
+    size_t at = activation_at(c->a, c->tile, i, 0), width = (size_t)c->a->width;
+    const int8_t *q = c->a->q + at * BLOCK;
+    const float *scale = c->a->scale + at, *sum = c->a->sum + at;
+    const int32_t *minus_sum = activation_minus_sum(c->a, c->tile, i, 0);
+    __m256i v[8];
+    __m256 d[2], m = _mm256_setzero_ps();
+    unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, format.bits);
+    if (format.bits == 8) {
+        UNROLL_FOR(g, 8) v[g] = _mm256_xor_si256(v[g], _mm256_set1_epi8((char)0x80));
+    }
+    unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, half, format);
+    for (int r = 0; r < c->rows; r++, q += BLOCK) {
+        __m256 s = _mm256_loadu_ps(acc[r] + half * VEC8);
+        if (format.bits == 6) {
+            s = add_scaled(s, dot(v, q, minus_sum[width + (size_t)r], 0, 4, format), d[0],
+                           scale[r]);
+            s = add_scaled(s, dot(v, q, minus_sum[2 * width + (size_t)r], 4, 8, format), d[1],
+                           scale[r]);
+        } else {
+            s = add_scaled(s, dot(v, q, minus_sum[r], 0, 8, format), d[0], scale[r]);
+            if (format.has_min) s = _mm256_fmadd_ps(m, _mm256_set1_ps(sum[r]), s);
+        }
+        _mm256_storeu_ps(acc[r] + half * VEC8, s);
+    }
+}
+
+INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct format format) {
+    size_t share = fetch_share(c->w);
+    const uint8_t *ahead = matrix_codes(c->w, c->panel, 0) + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, ahead += share) {
+        if (c->tile == 0) fetch(ahead, share);
+        add_block(c, acc, i, 0, format);
+        add_block(c, acc, i, 1, format);
+    }
+}
+
+#define PRODUCT avx2_product
+#include "kernels/cpu/simd/matmul_quant_256.inc"
+
+/* ---- the peak ------------------------------------------------------------------------------- */
+
+/* The most that AVX2 can multiply and add. */
+
+/* Three instructions stand for the one that these processors lack. The barrier keeps the product,
+ * which does not change, inside the loop. */
+static void int8(void *arg, int part) {
+    (void)arg;
+    __m256i sum[PEAK_SUMS], a = _mm256_set1_epi32(part), b = _mm256_set1_epi32(0x01020304);
+    __m256i ones = _mm256_set1_epi16(1);
+    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
+    for (int i = 0; i < PEAK_ROUNDS; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < PEAK_SUMS; j++) {
+            __asm__ volatile("" : "+x"(a));
+            __m256i pairs = _mm256_maddubs_epi16(a, b);
+            sum[j] = _mm256_add_epi32(sum[j], _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) sum[0] = _mm256_add_epi32(sum[0], sum[j]);
+    peak_sink = _mm256_extract_epi32(sum[0], 0);
+}
+
+void peak_float_avx2(void *arg, int part) {
+    (void)arg;
+    __m256 sum[PEAK_SUMS], a = _mm256_set1_ps((float)part), b = _mm256_set1_ps(0.5f);
+    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
+    for (int i = 0; i < PEAK_ROUNDS; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < PEAK_SUMS; j++) sum[j] = _mm256_fmadd_ps(sum[j], b, a);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) sum[0] = _mm256_add_ps(sum[0], sum[j]);
+    peak_sink = (int)_mm256_cvtss_f32(sum[0]);
+}
+
+const struct peak_loops avx2_peaks = {
+    .int8 = {"vpmaddubsw, 256 bits", PEAK_LOOPS * 32.0, int8},
+    .float32 = {"vfmadd, 256 bits", PEAK_LOOPS * 8.0, peak_float_avx2},
+};

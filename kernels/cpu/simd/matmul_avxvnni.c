@@ -1,0 +1,116 @@
+/* Quantised products with AVX-VNNI: a panel's 16 outputs in two halves of 8. A block's codes are
+ * unpacked once; then rows go along it in fours, so that codes and activations that were read serve
+ * several products and no sum waits for the one before. The sums of all rows stay in the nearest
+ * cache.
+ *
+ * vpdpbusd multiplies unsigned codes by signed activations and adds four products at once into 32
+ * bits. It does not saturate, so the sum is exact; the zero point is corrected at the start. */
+#include "kernels/cpu/simd/peak.h"
+#include "kernels/cpu/simd/unpack_256.h"
+
+/* Adds the exact sums of code * activation over groups from..to-1 to dots[n][2], for n rows. */
+INLINE void multiply(__m256i (*dots)[2], const __m256i (*v)[2], const int8_t *q, const int n,
+                     const int from, const int to) {
+    UNROLL for (int g = from; g < to; g++) {
+        UNROLL_FOR(r, n) {
+            __m256i inputs = four_inputs(q + r * BLOCK, g);
+            dots[r][0] = _mm256_dpbusd_avx_epi32(dots[r][0], v[g][0], inputs);
+            dots[r][1] = _mm256_dpbusd_avx_epi32(dots[r][1], v[g][1], inputs);
+        }
+    }
+}
+
+/* A block of a panel, unpacked: for both halves of the outputs codes by group, scales (two for 6
+ * bits) and minima. */
+struct unpacked {
+    __m256i v[8][2];
+    __m256 d[2][2], m[2];
+};
+
+INLINE void unpack_block(struct unpacked *u, const struct call *c, int i,
+                         const struct format format) {
+    UNROLL_FOR(half, 2) {
+        __m256i v[8];
+        __m256 d[2], m = _mm256_setzero_ps();
+        unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, format.bits);
+        unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, half, format);
+        UNROLL_FOR(g, 8) u->v[g][half] = v[g];
+        u->d[0][half] = d[0];
+        if (format.bits == 6) u->d[1][half] = d[1];
+        u->m[half] = m;
+    }
+}
+
+/* Adds to acc[n][16] the share of groups from..to-1 of block i: those that have d for a scale. */
+INLINE void add_groups(const struct call *c, float (*acc)[LANES], const struct unpacked *u, int i,
+                       int row, const int n, const int from, const int to,
+                       const struct format format) {
+    size_t at = activation_at(c->a, c->tile, i, row), width = (size_t)c->a->width;
+    const int32_t *minus_sum = activation_minus_sum(c->a, c->tile, i, row);
+    const float *scale = c->a->scale + at, *sum = c->a->sum + at;
+    const int part = format.bits == 6 ? 1 + from / 4 : 0; /* of the sums of activations */
+    __m256i dots[4][2];
+    UNROLL_FOR(r, n) {
+        dots[r][0] = dots[r][1] =
+            format.zero ? _mm256_set1_epi32(minus_sum[part * width + (size_t)r] * format.zero)
+                        : _mm256_setzero_si256();
+    }
+    multiply(dots, u->v, c->a->q + at * BLOCK, n, from, to);
+    UNROLL_FOR(r, n) {
+        UNROLL_FOR(half, 2) {
+            __m256 s = _mm256_loadu_ps(acc[r] + half * VEC8);
+            s = add_scaled(s, dots[r][half], u->d[from / 4][half], scale[r]);
+            if (format.has_min) s = _mm256_fmadd_ps(u->m[half], _mm256_set1_ps(sum[r]), s);
+            _mm256_storeu_ps(acc[r] + half * VEC8, s);
+        }
+    }
+}
+
+/* Adds block i's share to n rows from `row` on. */
+INLINE void add_rows(const struct call *c, float (*acc)[LANES], const struct unpacked *u, int i,
+                     int row, const int n, const struct format format) {
+    if (format.bits == 6) {
+        add_groups(c, acc + row, u, i, row, n, 0, 4, format);
+        add_groups(c, acc + row, u, i, row, n, 4, 8, format);
+    } else {
+        add_groups(c, acc + row, u, i, row, n, 0, 8, format);
+    }
+}
+
+INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct format format) {
+    size_t share = fetch_share(c->w);
+    const uint8_t *ahead = matrix_codes(c->w, c->panel, 0) + AHEAD;
+    for (int i = 0; i < c->w->n_blocks; i++, ahead += share) {
+        struct unpacked u;
+        int row = 0;
+        if (c->tile == 0) fetch(ahead, share);
+        unpack_block(&u, c, i, format);
+        for (; row + 4 <= c->rows; row += 4) add_rows(c, acc, &u, i, row, 4, format);
+        if (row + 2 <= c->rows) add_rows(c, acc, &u, i, row, 2, format), row += 2;
+        if (row < c->rows) add_rows(c, acc, &u, i, row, 1, format);
+    }
+}
+
+#define PRODUCT avxvnni_product
+#include "kernels/cpu/simd/matmul_quant_256.inc"
+
+/* ---- the peak ------------------------------------------------------------------------------- */
+
+/* The most that AVX-VNNI can multiply and add; its floats are AVX2's. */
+
+static void int8(void *arg, int part) {
+    (void)arg;
+    __m256i sum[PEAK_SUMS], a = _mm256_set1_epi32(part), b = _mm256_set1_epi32(0x01020304);
+    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
+    for (int i = 0; i < PEAK_ROUNDS; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < PEAK_SUMS; j++) sum[j] = _mm256_dpbusd_avx_epi32(sum[j], a, b);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) sum[0] = _mm256_add_epi32(sum[0], sum[j]);
+    peak_sink = _mm256_extract_epi32(sum[0], 0);
+}
+
+const struct peak_loops avxvnni_peaks = {
+    .int8 = {"vpdpbusd, 256 bits", PEAK_LOOPS * 32.0, int8},
+    .float32 = {"vfmadd, 256 bits", PEAK_LOOPS * 8.0, peak_float_avx2},
+};

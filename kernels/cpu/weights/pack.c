@@ -1,0 +1,319 @@
+/* Weights packed into panels of 16 rows, so that a vector's lane is an output and needs no
+ * horizontal sum. The layout is drawn at `struct matrix` in weights.h; all paths read it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+const struct format *format_of(enum dtype type) {
+    static const struct format formats[] = {
+#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, ...)                \
+    [DTYPE_##TYPE] = {bits, zero, has_min, super},
+        WEIGHT_TYPES(ENTRY)
+#undef ENTRY
+    };
+    assert(dtype_name(type));
+    return &formats[type];
+}
+
+/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------ */
+
+enum { LINE = 4 * LANES };
+
+static void lines_write(uint8_t *codes, const uint8_t *bytes, int lines, int lane) {
+    for (int j = 0; j < lines; j++) memcpy(codes + j * LINE + lane * 4, bytes + 4 * j, 4);
+}
+
+/* Puts the bits from the fifth on of `groups` groups of four codes side by side, `bits` of each, in
+ * the four bytes of a line. */
+static void high_bits_write(uint8_t *line, const uint8_t *code, int groups, int bits, int lane) {
+    uint32_t four, all = 0, mask = bits == 1 ? 0x01010101 : 0x03030303;
+    for (int g = 0; g < groups; g++) {
+        memcpy(&four, code + 4 * g, 4);
+        all |= (four >> 4 & mask) << g * bits;
+    }
+    memcpy(line + lane * 4, &all, 4);
+}
+
+static void codes_write(uint8_t *codes, const uint8_t *code, int bits, int lane) {
+    if (bits == 8) {
+        lines_write(codes, code, 8, lane);
+        return;
+    }
+    uint8_t nibbles[16];
+    for (int i = 0; i < 16; i++) nibbles[i] = (uint8_t)((code[i] & 15) | code[i + 16] << 4);
+    lines_write(codes, nibbles, 4, lane);
+    uint8_t *high = codes + 4 * LINE;
+    if (bits == 5) high_bits_write(high, code, 8, 1, lane);
+    for (int i = 0; i < 2 && bits == 6; i++)
+        high_bits_write(high + i * LINE, code + 16 * i, 4, 2, lane);
+}
+
+static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) {
+    if (bits == 8) {
+        for (int i = 0; i < BLOCK; i++) code[i] = codes[i / 4 * LINE + lane * 4 + i % 4];
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        uint8_t byte = codes[i / 4 * LINE + lane * 4 + i % 4];
+        code[i] = byte & 15;
+        code[i + 16] = byte >> 4;
+    }
+    const uint8_t *high = codes + 4 * LINE + lane * 4;
+    for (int i = 0; i < BLOCK && bits == 5; i++) code[i] |= (high[i % 4] >> i / 4 & 1) << 4;
+    for (int i = 0; i < BLOCK && bits == 6; i++)
+        code[i] |= (high[i / 16 * LINE + i % 4] >> i / 4 % 4 * 2 & 3) << 4;
+}
+
+static size_t code_bytes(int bits) {
+    static const size_t lines[] = {[4] = 4, [5] = 5, [6] = 6, [8] = 8, [16] = 16};
+    assert(bits > 0 && bits <= 16 && lines[bits] > 0);
+    return lines[bits] * LINE;
+}
+
+/* ---- scales --------------------------------------------------------------------------------- */
+
+enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
+
+static size_t scale_bytes(const struct format *format) {
+    if (format->bits == 16) return LANES;
+    size_t halves = format->has_min ? 2 * HALVES : HALVES;
+    return format->super ? halves + 8 * 2 * LANES : halves;
+}
+
+/* Where block i of 8 keeps its small scales: 16 bytes of one kind, then 16 of another. */
+static size_t small_offset(const struct format *format, int i) {
+    return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * 2 * LANES;
+}
+
+static void scales_write(uint8_t *scales, const struct format *format, const struct block *block,
+                         int i, int lane) {
+    memcpy(scales + 2 * lane, &block->d, 2);
+    if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
+    if (!format->super) return;
+    uint8_t *small = scales + small_offset(format, i) + lane;
+    small[0] = (uint8_t)block->scale[0];
+    small[LANES] = (uint8_t)(format->has_min ? -block->min : block->scale[1]);
+}
+
+static void scales_read(const uint8_t *scales, const struct format *format, struct block *block,
+                        int i, int lane) {
+    memcpy(&block->d, scales + 2 * lane, 2);
+    block->m = 0;
+    if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
+    block->scale[0] = block->scale[1] = 1;
+    block->min = format->has_min;
+    if (!format->super) return;
+    const uint8_t *small = scales + small_offset(format, i) + lane;
+    block->scale[0] = format->has_min ? small[0] : (int8_t)small[0];
+    block->scale[1] = format->has_min ? small[0] : (int8_t)small[LANES];
+    if (format->has_min) block->min = -small[LANES];
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Matrices stand one after the other in slabs of large pages. A small matrix alone would lie in
+ * small pages, and a token that streams all weights would spend most of its time on their
+ * addresses. */
+
+enum { SLAB_BYTES = 64 << 20, TOUCH_BYTES = 2 << 20, MAX_AHEAD = 8 };
+
+struct slab {
+    struct slab *next;
+    uint8_t *memory;
+    size_t bytes, used, touched;
+    int matrices; /* that live here; the last one to go takes the slab along */
+};
+
+static struct slab *slab_with_room(struct cpu *cpu, size_t bytes) {
+    struct slab *slab = cpu->slabs;
+    if (slab && slab->bytes - slab->used >= bytes) return slab;
+    slab = mem_calloc(1, sizeof *slab);
+    slab->bytes = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+    slab->memory = mem_large(slab->bytes);
+    slab->next = cpu->slabs;
+    cpu->slabs = slab;
+    return slab;
+}
+
+static void touch_page(void *arg, int i, int thread) {
+    (void)thread;
+    struct slab *slab = arg;
+    *(volatile uint8_t *)(slab->memory + slab->touched + (size_t)i * TOUCH_BYTES) = 0;
+}
+
+/* The system zeroes a large page when it is first written. Threads that meet in a new one would all
+ * zero a page, and all but one throw theirs away; so each gets pages of its own, a few ahead of
+ * what is needed now. */
+static void slab_touch(struct cpu *cpu, struct slab *slab) {
+    if (slab->used <= slab->touched) return;
+    size_t ahead = (size_t)(cpu->head.n_threads < MAX_AHEAD ? cpu->head.n_threads : MAX_AHEAD);
+    size_t pages = (slab->used - slab->touched + TOUCH_BYTES - 1) / TOUCH_BYTES;
+    pages = (pages + ahead - 1) / ahead * ahead;
+    size_t left = (slab->bytes - slab->touched + TOUCH_BYTES - 1) / TOUCH_BYTES;
+    if (pages > left) pages = left;
+    pool_run(cpu->pool, touch_page, slab, (int)pages);
+    slab->touched += pages * TOUCH_BYTES;
+    assert(slab->touched >= slab->used);
+}
+
+/* Zeroed memory for w's panels; `bytes` is a multiple of 64. */
+static void slab_alloc(struct cpu *cpu, struct matrix *w) {
+    assert(w->bytes > 0 && w->bytes % 64 == 0);
+    w->slab = slab_with_room(cpu, w->bytes);
+    w->panels = w->slab->memory + w->slab->used;
+    w->slab->used += w->bytes;
+    assert(w->slab->used <= w->slab->bytes && (uintptr_t)w->panels % 64 == 0);
+    w->slab->matrices++;
+    slab_touch(cpu, w->slab);
+}
+
+/* ---- a matrix ------------------------------------------------------------------------------- */
+
+/* Sets the sizes of w's panels; false when they do not fit the machine. */
+static bool plan(struct matrix *w) {
+    if (!matrix_is_float(w)) {
+        w->n_blocks = blocks_of(w->K);
+        w->code_bytes = code_bytes(w->format->bits);
+        w->scale_bytes = scale_bytes(w->format);
+        w->scale_offset = (size_t)w->n_blocks * w->code_bytes;
+        size_t n_scales = (size_t)(w->format->super ? w->n_blocks / 8 : w->n_blocks);
+        w->panel_bytes = w->scale_offset + n_scales * w->scale_bytes;
+    } else {
+        w->panel_bytes = (size_t)w->K * LANES * sizeof(float);
+    }
+    w->panel_bytes = round_up(w->panel_bytes, 64);
+    return !__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->bytes);
+}
+
+void matrix_write_row(struct matrix *w, int row, const void *from) {
+    assert(row >= 0 && row < w->N && !matrix_is_float(w) && !matrix_is_half(w));
+    int panel = row / LANES, lane = row % LANES;
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        block_read(&block, w->type, from, (size_t)i);
+        codes_write((uint8_t *)matrix_codes(w, panel, i), block.code, w->format->bits, lane);
+        scales_write((uint8_t *)matrix_scales(w, panel, i), w->format, &block, i, lane);
+    }
+}
+
+static void write_float_row(struct matrix *w, int row, const void *from, enum dtype type) {
+    float *to = (float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes) + row % LANES;
+    size_t step = (size_t)dtype_block_elements(type);
+    float values[256];
+    for (size_t k = 0; k < (size_t)w->K; k += step) {
+        dequantise(type, (const uint8_t *)from + dtype_bytes(type, k), values, step);
+        for (size_t i = 0; i < step; i++) to[(k + i) * LANES] = values[i];
+    }
+}
+
+static enum status check(enum dtype type, int N, int K, struct err *err) {
+    if (!dtype_name((int)type))
+        return err_set(err, STATUS_BAD_FILE, NULL, "weights of type %d are not supported",
+                       (int)type);
+    if (N <= 0 || K <= 0 || N > INT32_MAX - LANES || K % dtype_block_elements((int)type) != 0)
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "a %s matrix of %d rows of %d: rows must be whole blocks of %d",
+                       dtype_name((int)type), N, K, dtype_block_elements((int)type));
+    return STATUS_OK;
+}
+
+enum { PIECE_BYTES = 64 << 10 };
+
+struct pack_job {
+    struct matrix *w;
+    enum dtype type;
+    const uint8_t *rows;
+    size_t row_bytes;
+    int piece_panels;
+};
+
+static void pack_panel_rows(struct pack_job *job, int panel) {
+    struct matrix *w = job->w;
+    const uint8_t *first = job->rows + (size_t)panel * LANES * job->row_bytes;
+    if ((panel + 1) * LANES <= w->N && pack_panel(w, panel, first, job->row_bytes)) return;
+    for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
+        const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
+        if (matrix_is_float(w))
+            write_float_row(w, row, from, job->type);
+        else if (matrix_is_half(w))
+            matrix_write_halves(w, row, from);
+        else
+            matrix_write_row(w, row, from);
+    }
+}
+
+static void pack_piece(void *arg, int piece, int thread) {
+    (void)thread;
+    struct pack_job *job = arg;
+    int from = piece * job->piece_panels, to = from + job->piece_panels;
+    for (int panel = from; panel < to && panel < job->w->n_panels; panel++)
+        pack_panel_rows(job, panel);
+}
+
+/* A piece is about as much of the file as the system maps at one fault, so that threads seldom
+ * meet in one; and all threads get as many. */
+static void pack_panels(struct cpu *cpu, struct pack_job *job) {
+    size_t panels = (size_t)job->w->n_panels, threads = (size_t)cpu->head.n_threads;
+    size_t pieces = panels * LANES * job->row_bytes / PIECE_BYTES;
+    pieces = round_up(pieces ? pieces : 1, threads);
+    job->piece_panels = (int)((panels + pieces - 1) / pieces);
+    pool_run(cpu->pool, pack_piece, job,
+             (job->w->n_panels + job->piece_panels - 1) / job->piece_panels);
+}
+
+enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
+                           const void *rows, enum matrix_form form, struct err *err) {
+    enum status status = check(type, N, K, err);
+    if (status != STATUS_OK) return status;
+    if (form == MATRIX_FP8)
+        return err_set(err, STATUS_USAGE, "quantization",
+                       "the CPU multiplies no fp8; serve a file of q8_0 or q4_k");
+    struct matrix plain = {.type = form == MATRIX_FLOAT32 ? DTYPE_F32 : type, .N = N, .K = K};
+    plain.format = format_of(plain.type);
+    plain.n_panels = (N + LANES - 1) / LANES;
+    if (!plan(&plain))
+        return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
+    struct matrix *w = mem_alloc(sizeof *w);
+    *w = plain;
+    slab_alloc(cpu, w);
+    struct pack_job job = {w, type, rows, dtype_bytes(type, (size_t)K), 0};
+    pack_panels(cpu, &job);
+    *out = w;
+    return STATUS_OK;
+}
+
+void cpu_matrix_free(struct cpu *cpu, struct matrix *w) {
+    if (!w) return;
+    struct slab *slab = w->slab, **link = &cpu->slabs;
+    free(w);
+    assert(slab->matrices > 0);
+    if (--slab->matrices > 0) return;
+    while (*link != slab) link = &(*link)->next;
+    *link = slab->next;
+    mem_large_free(slab->memory, slab->bytes);
+    free(slab);
+}
+
+void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
+    int panel = row / LANES, lane = row % LANES;
+    codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
+    scales_read(matrix_scales(w, panel, i), w->format, block, i, lane);
+    block->zero = w->format->zero;
+}
+
+void matrix_row(const struct matrix *w, int row, float *out) {
+    assert(row >= 0 && row < w->N);
+    if (matrix_is_half(w)) {
+        matrix_half_row(w, row, out);
+        return;
+    }
+    for (int i = 0; i < w->n_blocks; i++) {
+        struct block block;
+        matrix_block(w, &block, row, i);
+        block_floats(&block, out + (size_t)i * BLOCK);
+    }
+    if (w->n_blocks) return;
+    const float *from = (const float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes);
+    for (size_t k = 0; k < (size_t)w->K; k++) out[k] = from[k * LANES + (size_t)(row % LANES)];
+}

@@ -1,0 +1,148 @@
+/* Attention in float32, the oracle mode: the order of operations is that of kernels/cpu/order.md,
+ * and so are the bits. A block takes one query vector through the chunks of its context. It is for
+ * checking: every query vector reads all keys and values itself. */
+#include <math.h>
+
+#include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
+
+constexpr int CHUNK = SPLIT; /* a thread for each position of a chunk */
+constexpr int PARTIAL_SUMS = 16;
+
+/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, as kernels/cpu computes it: returns m, and 2^n in
+ * *power. */
+constexpr float EXP_LOW = -0x1.5d589ep+6f, EXP_HIGH = 0x1.618p+6f;
+__device__ __forceinline__ float exp_parts(float x, float *power) {
+    const float shifted = fmaf(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
+    const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, x));
+    float q = fmaf(r, 0x1.6a2352p-10f, 0x1.123a6cp-7f);
+    q = fmaf(q, r, 0x1.5558f4p-5f);
+    q = fmaf(q, r, 0x1.55549p-3f);
+    q = fmaf(q, r, 0x1.fffffcp-2f);
+    *power = __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000u);
+    return fmaf(q, r * r, r);
+}
+__device__ __forceinline__ float ordered_exp(float x) {
+    if (x < EXP_LOW) return 0.0f;
+    float power;
+    const float m = exp_parts(x > EXP_HIGH ? EXP_HIGH : x, &power);
+    return (m + 1.0f) * power;
+}
+__device__ __forceinline__ float ordered_tanh(float x) {
+    const float twice = 2.0f * fabsf(x);
+    float power;
+    const float m = exp_parts(twice > EXP_HIGH ? EXP_HIGH : twice, &power);
+    const float e = fmaf(m, power, power - 1.0f);
+    return copysignf(e / (e + 2.0f), x);
+}
+
+/* The largest of the block's numbers, in every thread. */
+__device__ __forceinline__ float block_max(float x) {
+    __shared__ float part[CHUNK / WARP];
+    x = warp_max(x);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float most = part[0];
+#pragma unroll
+    for (int i = 1; i < CHUNK / WARP; i++) most = fmaxf(most, part[i]);
+    return most;
+}
+
+/* Sum of e[begin..end), number j in partial sum j % 16, and those in a tree; in lane 0 of warp
+ * 0. */
+__device__ __forceinline__ float ordered_sum(const float *e, int begin, int end) {
+    const int lane = threadIdx.x % PARTIAL_SUMS;
+    float sum = 0.0f;
+    for (int j = lane; j < end; j += PARTIAL_SUMS)
+        if (j >= begin) sum = sum + e[j];
+#pragma unroll
+    for (int width = PARTIAL_SUMS / 2; width > 0; width /= 2)
+        sum = sum + __shfl_down_sync(FULL_MASK, sum, width);
+    return sum;
+}
+
+template <class R> struct float_head {
+    const kv_view &kv;
+    const int32_t *table;
+    int head;
+
+    __device__ __forceinline__ size_t vector(int position) const {
+        return kv_vector(kv, table[position / kv.B], head, position % kv.B);
+    }
+    __device__ __forceinline__ float scale(const float *scales, int position) const {
+        if (sizeof(R) > 1) return 1.0f;
+        return scales[kv_scale_index(kv, table[position / kv.B], head)];
+    }
+    __device__ __forceinline__ float score(const float *q, int position) const {
+        const R *key = static_cast<const R *>(kv.keys) + vector(position) * kv.D;
+        const float by = scale(kv.key_scale, position);
+        float dot = 0.0f;
+        for (int d = 0; d < kv.D; d++) dot = fmaf(q[d], kv_float(key[d]) * by, dot);
+        return dot;
+    }
+    __device__ __forceinline__ float value(int position, int d) const {
+        const R *from = static_cast<const R *>(kv.values) + vector(position) * kv.D;
+        return kv_float(from[d]) * scale(kv.value_scale, position);
+    }
+};
+
+template <class R>
+__global__ void __launch_bounds__(CHUNK)
+    attention_float_kernel(const __grid_constant__ attention_args args,
+                           const int32_t *__restrict__ sequence) {
+    __shared__ float e[CHUNK], chunk_sum;
+    grid_begin();
+    float *q = dyn_smem<float>();
+    const int row = blockIdx.x, h = blockIdx.y, j = threadIdx.x, D = args.kv.D;
+    if (args.position[row] < 0) return; /* padding */
+    const size_t at = ((size_t)row * args.H + h) * D;
+    const int last = args.position[row], first = args.window ? max(last - args.window + 1, 0) : 0;
+    const float_head<R> head = {args.kv, args.table + (size_t)sequence[row] * args.table_stride,
+                                (int)((size_t)h * args.kv.G / args.H)};
+    if (j < D) q[j] = static_cast<const float *>(args.q)[at + j];
+    float most = 0.0f, sum = 0.0f, o = 0.0f; /* o: number j of the vector */
+    for (int start = first / CHUNK * CHUNK; start <= last; start += CHUNK) {
+        const int begin = max(first - start, 0), end = min(last + 1 - start, CHUNK);
+        const bool seen = j >= begin && j < end;
+        __syncthreads(); /* q is there; e and the sum were read */
+        float s = -INFINITY;
+        if (seen) {
+            s = head.score(q, start + j) * args.scale;
+            if (args.cap != 0.0f) s = args.cap * ordered_tanh(s / args.cap);
+        }
+        const float chunk_most = block_max(s);
+        if (seen) e[j] = ordered_exp(s - chunk_most);
+        __syncthreads();
+        if (j < WARP) {
+            const float total = ordered_sum(e, begin, end);
+            if (j == 0) chunk_sum = total;
+        }
+        float part = 0.0f;
+        if (j < D)
+            for (int i = begin; i < end; i++) part = fmaf(e[i], head.value(start + i, j), part);
+        __syncthreads();
+        if (start <= first) {
+            most = chunk_most, sum = chunk_sum, o = part;
+            continue;
+        }
+        const float larger = chunk_most > most ? chunk_most : most;
+        const float old = ordered_exp(most - larger), now = ordered_exp(chunk_most - larger);
+        most = larger;
+        sum = fmaf(chunk_sum, now, sum * old);
+        o = fmaf(part, now, o * old);
+    }
+    if (j < D) static_cast<float *>(args.y)[at + j] = o / sum;
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+void attention_float(const struct attention_args *args, const int32_t *sequence, int M,
+                     cudaStream_t stream) {
+    const struct kv_view *kv = &args->kv;
+    assert(kv->D <= CHUNK && args->H % kv->G == 0);
+    auto *kernel = kv->type == KV_F32    ? attention_float_kernel<float>
+                   : kv->type == KV_F16  ? attention_float_kernel<__half>
+                   : kv->type == KV_BF16 ? attention_float_kernel<__nv_bfloat16>
+                                         : attention_float_kernel<__nv_fp8_e4m3>;
+    launch(kernel, dim3(M, args->H), dim3(CHUNK), kv->D * sizeof(float), stream, *args, sequence);
+}

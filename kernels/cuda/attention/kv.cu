@@ -1,0 +1,243 @@
+/* Moving blocks of the cache. A block of one layer is one run of bytes; one thread block
+ * moves it, 16 bytes a thread at a time if its size allows, so that a copy costs its traffic. */
+#include "kernels/cuda/attention/kv.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention/kv_layout.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
+#include "kernels/cuda/runtime/runtime.cuh"
+
+enum { MOVE_THREADS = 128 };
+
+/* ---- moving --------------------------------------------------------------------------------- */
+
+/* The place of piece (i, key or value, layer) of a list of blocks: in the cache with a list, else
+ * in a stage. */
+struct pieces {
+    uint8_t *keys, *values; /* of the cache; without a list `keys` is the stage */
+    const int32_t *block;   /* device memory; NULL: the list is passed with the launch */
+    bool listed;
+    size_t layer_bytes;
+    float *key_scale, *value_scale; /* of the cache */
+    int n_blocks;
+};
+
+/* A list that is passed with a launch, so that it needs no memory of its own. */
+struct launch_list {
+    int32_t block[KV_LIST];
+};
+
+/* The sizes of what is moved. */
+struct piece_sizes {
+    size_t block_bytes, piece_bytes;
+    int L, n_scales; /* scales of a piece: G, or none */
+};
+
+/* One piece: its elements and its scales. */
+struct block_piece {
+    uint8_t *elements;
+    float *scales;
+};
+
+__device__ __forceinline__ block_piece piece_at(const pieces &p, const launch_list &list,
+                                                const piece_sizes &sizes, int i, bool is_value,
+                                                int layer) {
+    if (!p.block && !p.listed) {
+        const size_t number = ((size_t)i * 2 + is_value) * sizes.L + layer;
+        uint8_t *at = p.keys + number * sizes.piece_bytes;
+        return {at, reinterpret_cast<float *>(at + sizes.block_bytes)};
+    }
+    const size_t block = p.listed ? list.block[i] : p.block[i];
+    uint8_t *elements = (is_value ? p.values : p.keys) + (size_t)layer * p.layer_bytes;
+    float *scales = is_value ? p.value_scale : p.key_scale;
+    return {elements + block * sizes.block_bytes,
+            scales + ((size_t)layer * p.n_blocks + block) * sizes.n_scales};
+}
+
+template <int N>
+__global__ void __launch_bounds__(MOVE_THREADS)
+    move_kernel(const pieces to, const pieces from, const piece_sizes sizes,
+                const launch_list list) {
+    grid_begin();
+    const int y = blockIdx.y;
+    const bool is_value = y >= sizes.L;
+    const int layer = y % sizes.L;
+    const block_piece into = piece_at(to, list, sizes, blockIdx.x, is_value, layer);
+    const block_piece source = piece_at(from, list, sizes, blockIdx.x, is_value, layer);
+    for (size_t i = threadIdx.x * N; i < sizes.block_bytes; i += MOVE_THREADS * N)
+        store_vec<N>(into.elements + i, load_vec<N>(source.elements + i));
+    for (int g = threadIdx.x; g < sizes.n_scales; g += MOVE_THREADS)
+        into.scales[g] = source.scales[g];
+}
+
+static pieces in_cache(const struct kv_cache *cache, const int32_t *block) {
+    return {cache->keys,        cache->values,         block,
+            block == nullptr,   cache->layer_bytes,    cache->key_scale,
+            cache->value_scale, cache->config.n_blocks};
+}
+
+static pieces in_stage(void *stage) {
+    return {(uint8_t *)stage, nullptr, nullptr, false, 0, nullptr, nullptr, 0};
+}
+
+static int scales_of(const struct kv_cache *cache) {
+    return cache->key_scale ? cache->config.G : 0;
+}
+
+static void move(const struct kv_cache *cache, const pieces &to, const pieces &from, int n,
+                 const launch_list &list, cudaStream_t stream) {
+    const int L = cache->config.L;
+    const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
+    auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
+                  : cache->block_bytes % 4 == 0 ? move_kernel<4>
+                                                : move_kernel<2>;
+    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
+}
+
+void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
+             cudaStream_t stream) {
+    move(cache, in_cache(cache, to), in_cache(cache, from), n, {}, stream);
+}
+
+void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
+               cudaStream_t stream) {
+    move(cache, in_stage(stage), in_cache(cache, block), n, {}, stream);
+}
+
+void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
+                cudaStream_t stream) {
+    move(cache, in_cache(cache, block), in_stage((void *)stage), n, {}, stream);
+}
+
+static launch_list list_of(const int32_t *block, int n) {
+    launch_list list = {};
+    assert(n >= 0 && n <= KV_LIST);
+    memcpy(list.block, block, (size_t)n * sizeof *block);
+    return list;
+}
+
+void kv_gather_listed(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
+                      cudaStream_t stream) {
+    move(cache, in_stage(stage), in_cache(cache, nullptr), n, list_of(block, n), stream);
+}
+
+void kv_scatter_listed(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
+                       cudaStream_t stream) {
+    move(cache, in_cache(cache, nullptr), in_stage((void *)stage), n, list_of(block, n), stream);
+}
+
+/* With scales, blocks and so pieces are multiples of 16 bytes. */
+size_t kv_piece_bytes(const struct kv_cache *cache) {
+    const size_t scales = (size_t)scales_of(cache) * sizeof(float);
+    return cache->block_bytes + (scales + 15) / 16 * 16;
+}
+
+size_t kv_stage_bytes(const struct kv_cache *cache, int n) {
+    return (size_t)n * 2 * (size_t)cache->config.L * kv_piece_bytes(cache);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static size_t element_bytes(enum dtype dtype) {
+    switch (kv_type_of(dtype)) {
+    case KV_F32:
+        return 4;
+    case KV_E4M3:
+        return 1;
+    default:
+        return 2;
+    }
+}
+
+static bool plan(struct kv_cache *cache) {
+    const struct kv_config *c = &cache->config;
+    cache->block_bytes = element_bytes(c->dtype);
+    if (!size_multiply(&cache->block_bytes, (size_t)c->G) ||
+        !size_multiply(&cache->block_bytes, (size_t)c->D) ||
+        !size_multiply(&cache->block_bytes, (size_t)c->block_size))
+        return false;
+    cache->layer_bytes = cache->block_bytes;
+    if (!size_multiply(&cache->layer_bytes, (size_t)c->n_blocks)) return false;
+    size_t all = cache->layer_bytes; /* scales take no more: a head has 16 elements or more */
+    return size_multiply(&all, (size_t)c->L) && all < SIZE_MAX / 4;
+}
+
+/* The memory is zeroed, so that parts of a block that were never written hold numbers. */
+static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
+    static const struct alloc_hint keys_or_values = {
+        "the KV cache", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
+    void *memory;
+    const enum status status = device_calloc(&memory, bytes, &keys_or_values, err);
+    *out = (uint8_t *)memory;
+    return status;
+}
+
+static enum status check(const struct kv_config *c, struct err *err) {
+    if (c->dtype != DTYPE_F16 && c->dtype != DTYPE_F32 && c->dtype != DTYPE_BF16 &&
+        c->dtype != DTYPE_E4M3)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "on a GPU the cache holds float16, bfloat16, fp8 or float32");
+    if (c->L <= 0 || c->G <= 0 || c->D <= 0 || c->n_blocks <= 0 || c->block_size <= 0)
+        return err_set(err, STATUS_USAGE, NULL,
+                       "every size of the key-value cache must be positive");
+    if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "--kv-cache-dtype fp8 takes heads of a multiple of 16 numbers, and the "
+                       "model's have %d",
+                       c->D);
+    return STATUS_OK;
+}
+
+static enum status take_all(struct kv_cache *cache, struct err *err) {
+    const struct kv_config *c = &cache->config;
+    const size_t bytes = cache->layer_bytes * (size_t)c->L;
+    enum status status = take_memory(&cache->keys, bytes, err);
+    if (!status) status = take_memory(&cache->values, bytes, err);
+    if (status || c->dtype != DTYPE_E4M3) return status;
+    uint8_t *scales;
+    const size_t n = (size_t)c->L * (size_t)c->n_blocks * (size_t)c->G;
+    status = take_memory(&scales, 2 * n * sizeof(float), err);
+    if (status) return status;
+    cache->key_scale = (float *)scales;
+    cache->value_scale = cache->key_scale + n;
+    return STATUS_OK;
+}
+
+size_t kv_cache_bytes(const struct kv_config *config) {
+    struct kv_cache sizes = {};
+    sizes.config = *config;
+    if (!plan(&sizes)) return SIZE_MAX;
+    const size_t L = (size_t)config->L;
+    const size_t scales =
+        config->dtype == DTYPE_E4M3 ? (size_t)config->n_blocks * (size_t)config->G : 0;
+    return 2 * L * (sizes.layer_bytes + scales * sizeof(float));
+}
+
+enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
+    enum status status = check(config, err);
+    if (status) return status;
+    struct kv_cache plain = {};
+    plain.config = *config;
+    if (!plan(&plain))
+        return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
+                       config->n_blocks);
+    status = take_all(&plain, err);
+    if (status) {
+        cudaFree(plain.keys);
+        cudaFree(plain.values);
+        return status;
+    }
+    *out = (struct kv_cache *)mem_alloc(sizeof plain);
+    **out = plain;
+    return STATUS_OK;
+}
+
+void kv_cache_free(struct kv_cache *cache) {
+    if (!cache) return;
+    cuda_check(cudaFree(cache->keys), "freeing the cache's keys");
+    cuda_check(cudaFree(cache->values), "freeing the cache's values");
+    cuda_check(cudaFree(cache->key_scale), "freeing the cache's scales");
+    free(cache);
+}

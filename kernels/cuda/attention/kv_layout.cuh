@@ -1,0 +1,88 @@
+/* kv_layout: the addresses of keys and values on the device. All code that reads or writes the
+ * paged cache uses these functions.
+ *
+ *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer
+ *   position  p of a sequence stands in block table[p / B], at offset p % B
+ *
+ * So a head's B positions in a block are one run of B * D elements: a tile of 32 positions is read
+ * in whole rows, and 16-byte pieces of neighbouring positions are neighbours in memory.
+ *
+ * Elements of 8 bits (e4m3) have a scale for each block, head, and keys or values: element * scale
+ * is the number. The vector at offset 0 of the block sets it (kv_scale), a power of two, so that a
+ * vector's bytes depend only on itself and on that vector, not on how the sequence was cut into
+ * steps. Later vectors of the block saturate at four times its size.
+ */
+#ifndef PENSTOCK_CUDA_KV_LAYOUT_CUH
+#define PENSTOCK_CUDA_KV_LAYOUT_CUH
+
+#include "kernels/cuda/runtime/device.cuh"
+
+enum kv_type { KV_F32, KV_F16, KV_BF16, KV_E4M3 };
+
+/* The keys and values of one layer. */
+struct kv_view {
+    enum kv_type type;
+    int G, D, B;
+    const void *keys, *values;            /* [n_blocks][G][B][D] */
+    const float *key_scale, *value_scale; /* [n_blocks][G]; read for KV_E4M3 only */
+};
+
+/* The type of a cache; `dtype` must be one that a cache can have. */
+static inline enum kv_type kv_type_of(enum dtype dtype) {
+    assert(dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16 || dtype == DTYPE_E4M3);
+    return dtype == DTYPE_F32    ? KV_F32
+           : dtype == DTYPE_F16  ? KV_F16
+           : dtype == DTYPE_BF16 ? KV_BF16
+                                 : KV_E4M3;
+}
+
+/* One layer of a cache. */
+static inline struct kv_view kv_view_of(const struct kv_cache *cache, int layer) {
+    const struct kv_config &c = cache->config;
+    const size_t at = (size_t)layer * cache->layer_bytes;
+    const size_t scale = (size_t)layer * (size_t)c.n_blocks * (size_t)c.G;
+    const enum kv_type type = kv_type_of(c.dtype);
+    struct kv_view view = {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at};
+    if (type == KV_E4M3) {
+        view.key_scale = cache->key_scale + scale;
+        view.value_scale = cache->value_scale + scale;
+    }
+    return view;
+}
+
+/* Number of the vector of D elements that holds a head's key or value. */
+__host__ __device__ __forceinline__ size_t kv_vector(const struct kv_view &kv, int block, int head,
+                                                     int offset) {
+    return ((size_t)block * kv.G + head) * kv.B + offset;
+}
+
+/* Number of the scale of a vector. */
+__host__ __device__ __forceinline__ size_t kv_scale_index(const struct kv_view &kv, int block,
+                                                          int head) {
+    return (size_t)block * kv.G + head;
+}
+
+/* The scale of a block whose first vector has the largest magnitude `most`: the power of two that
+ * brings it into (56, 112], a quarter of e4m3's range. */
+__device__ __forceinline__ float kv_scale(float most) {
+    if (!(most > 0x1p-100f && most < 0x1p100f)) return 1.0f;
+    int exponent;
+    const float fraction = frexpf(most * (1.0f / 112.0f), &exponent); /* [0.5, 1) */
+    return ldexpf(1.0f, fraction > 0.5f ? exponent : exponent - 1);
+}
+
+/* One element of each type as a float. */
+__device__ __forceinline__ float kv_float(float x) {
+    return x;
+}
+__device__ __forceinline__ float kv_float(__half x) {
+    return __half2float(x);
+}
+__device__ __forceinline__ float kv_float(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+__device__ __forceinline__ float kv_float(__nv_fp8_e4m3 x) {
+    return (float)x;
+}
+
+#endif

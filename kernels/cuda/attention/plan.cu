@@ -1,0 +1,126 @@
+/* The work list of attention, made on the host once a step. */
+#include "kernels/cuda/attention/attention.cuh"
+
+static int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+int attention_head_parts(int H, int G) {
+    return ceil_div(H / G, ATTENTION_MAX_HEADS);
+}
+
+int attention_heads(int H, int G) {
+    return ceil_div(H / G, attention_head_parts(H, G));
+}
+
+/* What all sequences of a step share. */
+struct planner {
+    struct attention_plan *plan;
+    struct attention_item *items;
+    const struct step *step;
+    int window;
+    int64_t max_parts;
+};
+
+/* An item for n rows of sequence s, not yet marked as whole or split. */
+static struct attention_item rows_item(const struct planner *p, int s, int row, int n) {
+    struct attention_item item = {};
+    item.row = row;
+    item.rows = n;
+    item.sequence = s;
+    const int begin = p->step->position[row] - p->window + 1;
+    item.first_split = p->window ? max_int(begin, 0) / SPLIT : 0;
+    item.n_splits = p->step->position[row + n - 1] / SPLIT + 1 - item.first_split;
+    item.split = item.part = item.counter = -1;
+    item.n_neighbours = 1;
+    return item;
+}
+
+static void plan_whole(const struct planner *p, int s, int row, int end) {
+    const int rows = WHOLE_VECTORS / p->plan->heads;
+    const int tiles = ceil_div(end - row, rows);
+    for (int tile = tiles - 1; tile >= 0; tile--) { /* the last one has the longest context */
+        const int at = row + tile * rows;
+        const int n = at + rows < end ? rows : end - at;
+        p->items[p->plan->n_items++] = rows_item(p, s, at, n);
+    }
+}
+
+/* Rows of at most 16 vectors: a block for every four splits. */
+static void plan_splits(const struct planner *p, struct attention_item item) {
+    struct attention_plan *plan = p->plan;
+    item.n_neighbours = ceil_div(item.n_splits, ATTENTION_WARPS);
+    if (item.n_splits > 1) {
+        item.part = (int32_t)plan->n_parts;
+        plan->n_parts += (int64_t)item.n_splits * item.rows * plan->heads;
+    }
+    if (item.n_neighbours > 1) item.counter = plan->n_counters++;
+    for (int i = 0; i < item.n_neighbours; i++) {
+        item.split = item.first_split + i * ATTENTION_WARPS;
+        p->items[plan->n_items++] = item;
+    }
+}
+
+/* Splitting pays if one block would take long for few rows: always for a decode row, for a few rows
+ * with a long context. Rows of up to four tiles then read the context up to seven times, from the
+ * L2 cache. */
+static bool wants_splits(const struct planner *p, const struct attention_item *all) {
+    const int vectors = all->rows * p->plan->heads;
+    if (p->plan->heads > SPLIT_VECTORS) return false;
+    if (vectors > SPLIT_VECTORS && (vectors > WHOLE_VECTORS || all->n_splits <= ATTENTION_WARPS))
+        return false;
+    return p->plan->n_parts + (int64_t)all->n_splits * vectors <= p->max_parts ||
+           all->n_splits == 1;
+}
+
+static void plan_sequence(const struct planner *p, int s) {
+    const int row = p->step->row_start[s], end = p->step->row_start[s + 1];
+    if (row == end) return;
+    const struct attention_item all = rows_item(p, s, row, end - row);
+    if (!wants_splits(p, &all)) {
+        plan_whole(p, s, row, end);
+        return;
+    }
+    const int rows = SPLIT_VECTORS / p->plan->heads;
+    for (int at = row; at < end; at += rows)
+        plan_splits(p, rows_item(p, s, at, at + rows < end ? rows : end - at));
+}
+
+void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
+                         const struct step *step, int H, int G, int window, int64_t max_parts) {
+    assert(H % G == 0 && window >= 0);
+    *plan = {};
+    plan->head_parts = attention_head_parts(H, G);
+    plan->heads = attention_heads(H, G);
+    max_parts = max_parts < INT32_MAX ? max_parts : INT32_MAX;
+    const struct planner p = {plan, items, step, window, max_parts};
+    for (int s = 0; s < step->S; s++) plan_sequence(&p, s);
+}
+
+/* See wants_splits. */
+static int max_tiles(int M, int S) {
+    return (int)(M < 7 * (int64_t)S ? M : 7 * (int64_t)S);
+}
+
+int attention_max_counters(int M, int S) {
+    return max_tiles(M, S);
+}
+
+/* A row is in one item or in those of its tile: a tile of n splits has at most n / 4 + 1 items and
+ * at least n * heads parts. */
+int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts) {
+    const int64_t tiles = max_tiles(M, S);
+    const int64_t seen = M + tiles * ceil_div(ceil_div(context, SPLIT) + 1, ATTENTION_WARPS);
+    const int64_t parts = M + max_parts / (ATTENTION_WARPS * attention_heads(H, G)) + 1;
+    const int64_t most = seen < parts ? seen : parts;
+    assert(most <= INT32_MAX);
+    return (int)most;
+}
+
+size_t attention_parts_bytes(const struct attention_plan *plan, int G, int D) {
+    return (size_t)plan->n_parts * (size_t)(G * plan->head_parts) * (size_t)(D + 2) * sizeof(float);
+}
+
+size_t attention_counters_bytes(const struct attention_plan *plan, int G) {
+    return (size_t)plan->n_counters * (size_t)(G * plan->head_parts) * sizeof(int32_t);
+}

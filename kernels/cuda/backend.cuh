@@ -1,0 +1,42 @@
+/* The CUDA backend's own struct, and its tables of functions. */
+#ifndef PENSTOCK_CUDA_BACKEND_CUH
+#define PENSTOCK_CUDA_BACKEND_CUH
+
+#include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/attention/workspace.cuh"
+#include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/graph.cuh"
+#include "kernels/cuda/runtime/nccl.cuh"
+#include "kernels/cuda/step.cuh"
+#include "kernels/cuda/timing.cuh"
+
+struct cuda {
+    struct backend head;
+    struct backend *host; /* the CPU's, for the host's own work */
+    enum dtype act;
+    bool allow_batch_variant_gemm; /* products of floats may be cuBLAS's */
+    struct step_limits limits;
+    cudaStream_t stream;
+    cudaEvent_t fetched[MAX_IN_FLIGHT]; /* recorded after the copies of a step's results */
+    struct step_memory step;
+    bool laid_out; /* op_run has uploaded the step already, perhaps with more rows */
+    struct graphs graphs;
+    struct attention_workspace attention;
+    struct staging staging; /* of weights, while they are loaded */
+    struct angle_table angles;
+    struct timers timers;
+    struct gemm_workspace gemm;
+    struct all_reduce all_reduce;
+    char architecture[16]; /* "sm_90" */
+};
+
+static inline struct cuda *cuda_of(struct backend *b) {
+    return (struct cuda *)b;
+}
+
+extern const struct compute_ops cuda_compute_ops; /* backend_compute.cu */
+extern const struct memory_ops cuda_memory_ops;   /* backend_memory.cu */
+extern const struct cache_ops cuda_cache_ops;
+extern const struct swap_ops cuda_swap_ops;
+
+#endif

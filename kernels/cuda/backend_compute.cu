@@ -1,0 +1,153 @@
+/* The forward pass's ops: each queues its kernels on the backend's stream and returns. */
+#include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/rows/rows.cuh"
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+static void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
+    struct cuda *cuda = cuda_of(b);
+    cuda->angles.inv_freq = NULL;
+    if (cuda_failed()) return;
+    if (cuda->laid_out) return;
+    step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
+    step_copy_blocks(&cuda->step.at, step, cache, cuda->stream);
+}
+
+/* A pass that a graph may stand for. */
+struct forward_pass {
+    void (*forward)(void *arg, const struct step *step);
+    void *arg;
+    const struct step *step; /* with the graph's rows */
+};
+
+static void queue_forward(void *arg) {
+    const struct forward_pass *pass = (const struct forward_pass *)arg;
+    pass->forward(pass->arg, pass->step);
+}
+
+static void op_run(struct backend *b, const struct step *step, struct kv_cache *cache,
+                   void (*forward)(void *arg, const struct step *step), void *arg) {
+    struct cuda *cuda = cuda_of(b);
+    if (cuda_failed()) return;
+    const int rows = graphs_rows(&cuda->graphs, step);
+    if (rows == 0) {
+        forward(arg, step);
+        return;
+    }
+    step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
+    struct step padded = *step;
+    padded.M = padded.S = padded.R = rows;
+    struct forward_pass pass = {forward, arg, &padded};
+    struct graph_key key = {rows, {}, step->sampled, cache};
+    for (int w = 0; w < MAX_WINDOWS; w++) key.items[w] = cuda->attention.plan[w].n_items;
+    cuda->laid_out = true;
+    graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
+    cuda->laid_out = false;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    embed_rows(y, &embedding->tokens->packed, at->token, at->sampled, embedding->scale, false,
+               at->M, cuda->stream);
+    if (embedding->positions)
+        embed_rows(y, &embedding->positions->packed, at->position, NULL, 1, true, at->M,
+                   cuda->stream);
+}
+
+static void op_gather(struct backend *b, float *y, const float *x, int K) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    assert(at->R <= at->M && K > 0);
+    rows_gather(cuda->act, y, x, at->logit_row, at->R, K, cuda->stream);
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
+
+static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
+                          const struct heads *heads, float *q, float *k, const float *v) {
+    struct cuda *cuda = cuda_of(b);
+    const struct rope *rope = &heads->rope;
+    assert(layer >= 0 && layer < cache->config.L);
+    assert(!heads->q_gain == !heads->k_gain && heads->H == cuda->limits.H);
+    assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
+    struct rope_args args = {};
+    args.q = {q, heads->H, NULL, heads->q_gain};
+    args.k = {k, cache->config.G, NULL, heads->k_gain};
+    args.v = {(void *)v, cache->config.G, NULL, NULL};
+    args.M = cuda->step.at.M;
+    args.D = cache->config.D;
+    args.D_rope = rope->D_rope;
+    args.layout = rope->layout;
+    args.epsilon = heads->epsilon;
+    if (rope->D_rope > 0) {
+        angles_make(&cuda->angles, cuda->step.at.position, rope->inv_freq, args.M, rope->D_rope / 2,
+                    cuda->stream);
+        args.cosine = cuda->angles.cosine;
+        args.sine = cuda->angles.sine;
+    }
+    args.cache = cache;
+    args.layer = layer;
+    args.slot = cuda->step.at.slot;
+    rope_prepare(cuda->act, &args, cuda->stream);
+}
+
+static void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                         int layer, const struct attention *attention) {
+    struct cuda *cuda = cuda_of(b);
+    assert(layer >= 0 && layer < cache->config.L && attention->scale > 0);
+    attention_workspace_run(&cuda->attention, y, q, cache, layer, &cuda->step.at, attention,
+                            cuda->stream);
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+static void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                      const struct linear *linear, int n, int M) {
+    gemm_matmul(&cuda_of(b)->gemm, y, x, norm, linear, n, M);
+}
+
+static void op_matmul_add(struct backend *b, float *sum, const float *x,
+                          const struct linear *linear, int M) {
+    gemm_matmul_add(&cuda_of(b)->gemm, sum, x, linear, M);
+}
+
+static void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                   const struct mlp *mlp, int M) {
+    gemm_mlp(&cuda_of(b)->gemm, sum, x, norm, mlp, M);
+}
+
+static void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm, int M,
+                        int K) {
+    assert(norm->gain && M >= 0 && M <= cuda_of(b)->limits.max_rows);
+    rows_norm_add(cuda_of(b)->act, x, y, norm, M, K, cuda_of(b)->stream);
+}
+
+static void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    all_reduce_run(&cuda->all_reduce, cuda->act, x, part, M, K, cuda->stream);
+}
+
+static void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
+                      const struct lm_head *head, int R) {
+    gemm_logits(&cuda_of(b)->gemm, y, x, norm, head, R);
+}
+
+const struct compute_ops cuda_compute_ops = {
+    .run = op_run,
+    .step_begin = op_step_begin,
+    .embed = op_embed,
+    .matmul = op_matmul,
+    .matmul_add = op_matmul_add,
+    .mlp = op_mlp,
+    .norm_add = op_norm_add,
+    .all_reduce = op_all_reduce,
+    .logits = op_logits,
+    .rope_write = op_rope_write,
+    .attention = op_attention,
+    .gather = op_gather,
+};

@@ -1,0 +1,55 @@
+/* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
+ * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
+ * share what they read through shared memory. */
+#include "kernels/cuda/gemm/mainloop.cuh"
+
+constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
+constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;
+
+/* Copies FLOAT_DEEP columns, from k on, of some rows of K floats to shared memory, with zeros
+ * outside and rows ROWS + 1 apart against bank conflicts. */
+template <int ROWS>
+__device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const float *from,
+                                     int first, int rows, int k, int K) {
+    for (int i = threadIdx.x; i < ROWS * FLOAT_DEEP; i += FLOAT_THREADS) {
+        const int r = first + i / FLOAT_DEEP, at = k + i % FLOAT_DEEP;
+        to[i % FLOAT_DEEP][i / FLOAT_DEEP] = r < rows && at < K ? from[(size_t)r * K + at] : 0.0f;
+    }
+}
+
+__global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) {
+    __shared__ float xs[FLOAT_DEEP][FLOAT_ROWS + 1];
+    __shared__ float ws[FLOAT_DEEP][FLOAT_OUTPUTS + 1];
+    __shared__ float sums[FLOAT_ROWS][FLOAT_OUTPUTS];
+    grid_begin();
+    const int n = threadIdx.x % FLOAT_OUTPUTS, m = threadIdx.x / FLOAT_OUTPUTS * FLOAT_EACH;
+    const int first_m = (int)blockIdx.x * FLOAT_ROWS, first_n = (int)blockIdx.y * FLOAT_OUTPUTS;
+    float acc[FLOAT_EACH] = {};
+    for (int k = 0; k < p.w.K; k += FLOAT_DEEP) {
+        fill<FLOAT_ROWS>(xs, p.x, first_m, p.M, k, p.w.K);
+        fill<FLOAT_OUTPUTS>(ws, reinterpret_cast<const float *>(p.w.codes), first_n,
+                            p.w.tiles * GEMM_TILE, k, p.w.K);
+        __syncthreads();
+        const int deep = min(FLOAT_DEEP, p.w.K - k);
+        for (int i = 0; i < deep; i++) /* the padding is skipped: infinity times 0 is not 0 */
+#pragma unroll
+            for (int e = 0; e < FLOAT_EACH; e++) acc[e] = fmaf(xs[i][m + e], ws[i][n], acc[e]);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int e = 0; e < FLOAT_EACH; e++) sums[m + e][n] = acc[e];
+    __syncthreads();
+    for (int i = threadIdx.x; i < FLOAT_ROWS * FLOAT_OUTPUTS; i += FLOAT_THREADS) {
+        const int row = i / FLOAT_OUTPUTS, here = i % FLOAT_OUTPUTS;
+        store_output(p, first_m + row, first_n + here, [&](int) { return sums[row][here]; });
+    }
+}
+
+void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
+    const Product<float> p = product_of<float>(job, x, M);
+    const unsigned outputs = (unsigned)(p.w.tiles * GEMM_TILE);
+    launch(float_kernel,
+           dim3((unsigned)((M + FLOAT_ROWS - 1) / FLOAT_ROWS),
+                (outputs + FLOAT_OUTPUTS - 1) / FLOAT_OUTPUTS),
+           dim3(FLOAT_THREADS), 0, stream, p);
+}

@@ -1,0 +1,98 @@
+/* The arguments of product kernels, several products to a launch, and their epilogue. */
+#ifndef PENSTOCK_CUDA_GEMM_PRODUCT_CUH
+#define PENSTOCK_CUDA_GEMM_PRODUCT_CUH
+
+#include "kernels/cuda/gemm/format.cuh"
+#include "kernels/cuda/rows/math.cuh"
+
+/* A product, as kernels are given it. */
+template <class T> struct Product {
+    struct gemm_weights w, up;
+    int pair; /* 1 with an `up`, else 0 */
+    struct gemm_epilogue end;
+    void *y;
+    const T *x;
+    int M;
+};
+/* A block of the skinny kernel has a warp for each range of both matrices of a pair. */
+constexpr int MAX_WARPS = 16, MAX_PAIR_RANGES = MAX_WARPS / 2;
+template <class T> Product<T> product_of(const struct gemm_job *job, const void *x, int M) {
+    static const struct gemm_epilogue none = {};
+    Product<T> p = {*job->w,
+                    job->up ? *job->up : *job->w,
+                    job->up != nullptr,
+                    job->epilogue ? *job->epilogue : none,
+                    job->y,
+                    static_cast<const T *>(x),
+                    M};
+    assert(!p.pair || gemm_is_pair(job->w, job->up, M));
+    if (p.pair && p.w.ranges > MAX_PAIR_RANGES) p.w.ranges = p.up.ranges = MAX_PAIR_RANGES;
+    return p;
+}
+
+/* The products of one launch. Their blocks follow one another in one dimension of the grid: product
+ * i has the block numbers from first[i] on. */
+template <class T> struct Products {
+    Product<T> of[GEMM_MAX_JOBS];
+    int first[GEMM_MAX_JOBS + 1];
+    struct norm norm; /* of x; without a gain there is none */
+};
+/* A block takes `each` tiles, half of them of each matrix of a pair; if `each` is 1, one of
+ * both. */
+template <class T>
+Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M, int each) {
+    assert(n > 0 && n <= GEMM_MAX_JOBS);
+    Products<T> all = {};
+    for (int i = 0; i < GEMM_MAX_JOBS; i++) {
+        int blocks = 0;
+        if (i < n) {
+            all.of[i] = product_of<T>(&jobs[i], x, M);
+            const int of_one = each > 1 ? each >> all.of[i].pair : 1;
+            blocks = (jobs[i].w->tiles + of_one - 1) / of_one;
+        }
+        all.first[i + 1] = all.first[i] + blocks;
+    }
+    return all;
+}
+/* Which of them a block works on. */
+template <class T> __device__ __forceinline__ int number_of(const Products<T> &all, int block) {
+    int i = 0;
+#pragma unroll
+    for (int next = 1; next < GEMM_MAX_JOBS; next++) i += block >= all.first[next];
+    return i;
+}
+
+/* ---- the end of a product ------------------------------------------------------------------- */
+
+/* Finishes and stores y[m][n]; sum(0) is its sum over K, sum(1) that of `up`. */
+template <class T, class Sum>
+__device__ __forceinline__ void store_output(const Product<T> &p, int m, int n, Sum sum) {
+    const int N = p.w.N;
+    if (m >= p.M || n >= N) return;
+    float value = sum(0);
+    if (p.end.bias) value = value + p.end.bias[n];
+    if (p.pair || p.end.activate) value = activated(p.end.activation, value);
+    if (p.pair) {
+        float up = sum(1);
+        if (p.end.up_bias) up = up + p.end.up_bias[n];
+        value = value * up;
+    }
+    value = capped(value * p.end.scale, p.end.cap);
+    const size_t at = (size_t)m * N + n;
+    if (p.end.residual) value = value + to_float(static_cast<const T *>(p.end.residual)[at]);
+    if (p.end.float_out)
+        static_cast<float *>(p.y)[at] = value;
+    else
+        static_cast<T *>(p.y)[at] = from_float<T>(value);
+}
+
+/* ---- the kernels' launchers ----------------------------------------------------------------- */
+
+/* For n matrices of one mma format: up to GEMM_SKINNY_ROWS rows, perhaps with a norm, and any
+ * number of rows. For one matrix of GEMM_FLOAT. */
+void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+                 cudaStream_t stream);
+void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,40 @@
+/* Weights on the device, and how they get there: packed from a file's rows, quantised, or made at
+ * random. */
+#ifndef PENSTOCK_CUDA_MATRIX_CUH
+#define PENSTOCK_CUDA_MATRIX_CUH
+
+#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/runtime/staging.cuh"
+
+/* A weight, packed for products. */
+struct matrix {
+    struct gemm_weights packed;
+    void *memory;
+    size_t bytes;
+};
+
+/* As matrix_new of the op table, for products of activations of `act`. The rows go through
+ * `staging` in parts; the work may still be under way on return. MATRIX_FLOAT32 is possible with
+ * float32 activations only, which keep all weights in float32. With `cublas`, float weights that
+ * stay 16 bits are kept in rows, as cuBLAS needs them. */
+enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
+                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
+                         struct err *err);
+/* As matrix_random of the op table. */
+enum status matrix_alloc_random(struct matrix **out, struct staging *staging, enum dtype act,
+                                bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                                enum matrix_form form, struct err *err);
+void matrix_free(struct matrix *matrix);
+
+/* codes[N][K] of e4m3 and scales[N] from rows of a float type: the scale is the row's largest
+ * magnitude / 448, at least the smallest normal float, and a code the nearest to weight / scale,
+ * ties to even. */
+void quantise_e4m3(uint8_t *codes, float *scales, enum dtype type, const void *rows, int N, int K,
+                   cudaStream_t stream);
+
+/* data = bytes from .. to of the matrix that `w` describes (kernels/dtype.h), the same bytes as the
+ * host's random_weights_fill makes. `from` is a multiple of piece_bytes. */
+void random_rows(void *data, const struct random_weights *w, size_t from, size_t to,
+                 cudaStream_t stream);
+
+#endif

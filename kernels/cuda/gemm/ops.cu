@@ -1,0 +1,116 @@
+/* Products, with as few launches as their matrices allow: for few rows the norm is part of the
+ * product, and a gate and its up projection are one product if they have one format. */
+#include "kernels/cuda/gemm/ops.cuh"
+
+#include "kernels/cuda/rows/rows.cuh"
+#include "kernels/cuda/runtime/runtime.cuh"
+
+enum { WORK_ALIGNMENT = 256 };
+
+enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
+                                int max_k, cudaStream_t stream, struct err *err) {
+    static const struct alloc_hint hint = {"the workspace of matrix products",
+                                           "max-num-batched-tokens",
+                                           "lower --max-num-batched-tokens"};
+    const size_t wanted = (size_t)max_rows * (size_t)max_k * (act == DTYPE_F32 ? 4 : 2);
+    const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
+    *work = {};
+    work->act = act;
+    work->stream = stream;
+    work->numbers = (size_t)max_rows * (size_t)max_k;
+    const enum status status = device_alloc(&work->memory, 3 * bytes, &hint, err);
+    if (status) return status;
+    work->normed = work->memory;
+    work->gate = (char *)work->memory + bytes;
+    work->up = (char *)work->memory + 2 * bytes;
+    return STATUS_OK;
+}
+
+void gemm_workspace_close(struct gemm_workspace *work) {
+    cuda_check(cudaFree(work->memory), "freeing memory for products");
+}
+
+/* The rows that some products multiply. Fuses the norm if every product supports it; otherwise
+ * applies it now and clears *norm. */
+static const void *norm_rows_if_needed(struct gemm_workspace *work, const struct gemm_job *jobs,
+                                       int n, const float *x, const struct norm **norm, int M) {
+    if (!*norm) return x;
+    bool fused = true;
+    for (int i = 0; i < n; i++) fused = fused && gemm_takes_norm(jobs[i].w, *norm, M);
+    if (fused) return x;
+    assert((size_t)M * (size_t)jobs->w->K <= work->numbers);
+    rows_norm(work->act, work->normed, x, *norm, M, jobs->w->K, work->stream);
+    *norm = NULL;
+    return work->normed;
+}
+
+static void multiply(struct gemm_workspace *work, const struct gemm_job *jobs, int n,
+                     const float *x, const struct norm *norm, int M) {
+    const void *rows = norm_rows_if_needed(work, jobs, n, x, &norm, M);
+    gemm_many(jobs, n, rows, norm, M, work->stream);
+}
+
+void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
+                 const struct norm *norm, const struct linear *linear, int n, int M) {
+    struct gemm_job jobs[GEMM_MAX_JOBS];
+    struct gemm_epilogue ends[GEMM_MAX_JOBS];
+    for (int i = 0; i < n;) {
+        int count = 0;
+        for (; i < n && count < GEMM_MAX_JOBS; i++, count++) {
+            ends[count] = {linear[i].bias};
+            jobs[count] = {&linear[i].w->packed, y[i], &ends[count]};
+        }
+        multiply(work, jobs, count, x, norm, M);
+    }
+}
+
+void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
+                     const struct linear *linear, int M) {
+    const struct gemm_epilogue end = {linear->bias, sum};
+    gemm(&linear->w->packed, sum, x, M, &end, work->stream);
+}
+
+/* work->gate = activation(gate(n)) * up(n), where n = norm(x). */
+static void gated(struct gemm_workspace *work, const float *x, const struct norm *norm,
+                  const struct mlp *mlp, int M) {
+    const struct gemm_weights *gate = &mlp->gate.w->packed, *up = &mlp->up.w->packed;
+    struct gemm_epilogue end = {mlp->gate.bias};
+    assert(gate->N == up->N && gate->K == up->K);
+    if (gemm_is_pair(gate, up, M)) {
+        end.up_bias = mlp->up.bias;
+        end.activation = mlp->activation;
+        const struct gemm_job pair = {gate, work->gate, &end, up};
+        multiply(work, &pair, 1, x, norm, M);
+        return;
+    }
+    const struct gemm_epilogue up_end = {mlp->up.bias};
+    const struct gemm_job apart[] = {{gate, work->gate, &end}, {up, work->up, &up_end}};
+    multiply(work, apart, 2, x, norm, M);
+    rows_gate(work->act, mlp->activation, work->gate, work->gate, work->up,
+              (size_t)M * (size_t)gate->N, work->stream);
+}
+
+void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const struct norm *norm,
+              const struct mlp *mlp, int M) {
+    assert((size_t)M * (size_t)mlp->up.w->packed.N <= work->numbers);
+    assert(mlp->down.w->packed.K == mlp->up.w->packed.N);
+    if (mlp->gate.w) {
+        gated(work, x, norm, mlp, M);
+    } else {
+        struct gemm_epilogue end = {mlp->up.bias};
+        end.activate = true;
+        end.activation = mlp->activation;
+        const struct gemm_job job = {&mlp->up.w->packed, work->gate, &end};
+        multiply(work, &job, 1, x, norm, M);
+    }
+    gemm_matmul_add(work, sum, work->gate, &mlp->down, M);
+}
+
+void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
+                 const struct lm_head *head, int R) {
+    struct gemm_epilogue end = {head->linear.bias, nullptr, true};
+    end.scale = head->scale;
+    end.cap = head->cap;
+    const struct gemm_job job = {&head->linear.w->packed, y, &end};
+    multiply(work, &job, 1, x, norm, R);
+}

@@ -1,0 +1,39 @@
+/* Arithmetic that row kernels share with products, which norm their inputs and finish their outputs
+ * themselves: the same operations, so the same bits.
+ *
+ * A norm's row is summed by NORM_THREADS threads, each of which takes the 16-byte vectors (or
+ * single numbers, if vectors do not divide K) that are NORM_THREADS apart; then by warps; then over
+ * the warps. */
+#ifndef PENSTOCK_CUDA_ROWS_MATH_CUH
+#define PENSTOCK_CUDA_ROWS_MATH_CUH
+
+#include "kernels/cuda/runtime/device.cuh"
+
+enum { NORM_THREADS = 256, NORM_WARPS = NORM_THREADS / WARP };
+
+/* Adds a number to a thread's sum of squares. */
+__device__ __forceinline__ float norm_add_square(float squares, float value) {
+    return fmaf(value, value, squares);
+}
+/* The factor of a row, from the sum of its squares. */
+__device__ __forceinline__ float norm_factor(float squares, int K, float epsilon) {
+    return 1.0f / sqrtf(squares / (float)K + epsilon);
+}
+__device__ __forceinline__ float norm_value(float value, float factor, float gain) {
+    return value * factor * gain;
+}
+
+__device__ __forceinline__ float activated(enum activation kind, float x) {
+    if (kind == ACTIVATION_SILU) return x / (1.0f + expf(-x));
+    if (kind == ACTIVATION_RELU) return x < 0.0f ? 0.0f : x;
+    if (kind == ACTIVATION_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    const float cubed = 0.044715f * x * x * x;
+    return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cubed)));
+}
+
+/* cap * tanh(x / cap); x where cap is 0. */
+__device__ __forceinline__ float capped(float x, float cap) {
+    return cap == 0.0f ? x : cap * tanhf(x / cap);
+}
+
+#endif

@@ -1,0 +1,207 @@
+/* Ops on rows. All of them are bound by memory: a row is read once, in 16-byte pieces if its length
+ * allows, and written once. */
+#include "kernels/cuda/rows/rows.cuh"
+
+#include <type_traits>
+
+#include "kernels/cuda/rows/math.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
+
+/* ---- norms ---------------------------------------------------------------------------------- */
+
+/* y = norm(x), or with ADD y += norm(x) and x = 0. One block a row. The sums need the whole row
+ * before the first output, so it waits in shared memory, as floats. */
+template <class T, int N, bool LAYER, bool ADD>
+__global__ void __launch_bounds__(NORM_THREADS)
+    norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
+                float epsilon) {
+    grid_begin();
+    float *row = dyn_smem<float>();
+    const size_t at = (size_t)blockIdx.x * K;
+    float sum = 0.0f, squares = 0.0f;
+    for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+        const Vec<T, N> in = load_vec<N>(x + at + k);
+        if (ADD) store_vec<N>(x + at + k, Vec<T, N>{});
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float value = to_float(in.v[i]);
+            row[k + i] = value;
+            sum = sum + value;
+            squares = norm_add_square(squares, value);
+        }
+    }
+    float mean = 0.0f;
+    if (LAYER) { /* the variance is taken around the mean, so that nothing cancels */
+        mean = block_sum<NORM_THREADS>(sum) / (float)K;
+        squares = 0.0f;
+        for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N)
+#pragma unroll
+            for (int i = 0; i < N; i++) squares = norm_add_square(squares, row[k + i] - mean);
+    }
+    const float r = norm_factor(block_sum<NORM_THREADS>(squares), K, epsilon);
+    for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+        Vec<T, N> out = {};
+        if (ADD) out = load_vec<N>(y + at + k);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float value = norm_value(row[k + i] - mean, r, gain[k + i]);
+            if (LAYER && bias) value = value + bias[k + i];
+            if (ADD) value = to_float(out.v[i]) + value;
+            out.v[i] = from_float<T>(value);
+        }
+        store_vec<N>(y + at + k, out);
+    }
+}
+
+/* ---- elements ------------------------------------------------------------------------------- */
+
+enum { ELEMENT_THREADS = 256 };
+
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    gate_kernel(T *y, const T *gate, const T *up, enum activation kind, size_t n) {
+    grid_begin();
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    const Vec<T, N> in = load_vec<N>(gate + at);
+    Vec<T, N> out = in;
+    if (up) out = load_vec<N>(up + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float value = activated(kind, to_float(in.v[i]));
+        if (up) value = value * to_float(out.v[i]);
+        out.v[i] = from_float<T>(value);
+    }
+    store_vec<N>(y + at, out);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    bias_kernel(T *x, const float *__restrict__ bias, int columns, size_t n) {
+    grid_begin();
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    const int column = (int)(at % (size_t)columns);
+    Vec<T, N> sum = load_vec<N>(x + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum.v[i] = from_float<T>(to_float(sum.v[i]) + bias[column + i]);
+    store_vec<N>(x + at, sum);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    cap_kernel(T *x, float scale, float cap, size_t n) {
+    grid_begin();
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    Vec<T, N> in = load_vec<N>(x + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) in.v[i] = from_float<T>(capped(to_float(in.v[i]) * scale, cap));
+    store_vec<N>(x + at, in);
+}
+
+/* One block a row. */
+template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {
+    grid_begin();
+    const T *from = x + (size_t)row[blockIdx.x] * K;
+    for (int k = threadIdx.x * N; k < K; k += ELEMENT_THREADS * N)
+        store_vec<N>(y + (size_t)blockIdx.x * K + k, load_vec<N>(from + k));
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+/* Calls fn with the number of elements a thread: as many as 16 bytes hold if that divides `length`,
+ * else one. */
+template <class T, class F> static void for_width(size_t length, F fn) {
+    if (length % Vec16<T>::N == 0)
+        fn(std::integral_constant<int, Vec16<T>::N>());
+    else
+        fn(std::integral_constant<int, 1>());
+}
+
+template <class T, int N, bool ADD>
+static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cudaStream_t stream) {
+    auto kernel =
+        norm->kind == NORM_LAYER ? norm_kernel<T, N, true, ADD> : norm_kernel<T, N, false, ADD>;
+    const size_t smem = (size_t)K * sizeof(float);
+    assert(K > 0 && K <= NORM_MAX_K && norm->gain);
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
+    launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, norm->gain,
+           norm->bias, K, norm->epsilon);
+}
+
+void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
+               cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            norm_of<T, decltype(width)::value, false>(y, const_cast<void *>(x), norm, M, K, stream);
+        });
+    });
+}
+
+void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, int M, int K,
+                   cudaStream_t stream) {
+    assert(x != y);
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            norm_of<T, decltype(width)::value, true>(x, y, norm, M, K, stream);
+        });
+    });
+}
+
+static dim3 element_grid(size_t n, int per_thread) {
+    const size_t per_block = (size_t)ELEMENT_THREADS * per_thread;
+    return dim3((unsigned)((n + per_block - 1) / per_block));
+}
+
+void rows_gate(enum dtype act, enum activation kind, void *y, const void *x, const void *up,
+               size_t n, cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(n, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(gate_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
+                   (const T *)x, (const T *)up, kind, n);
+        });
+    });
+}
+
+void rows_cap(enum dtype act, void *x, float scale, float cap, size_t n, cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(n, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(cap_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
+                   scale, cap, n);
+        });
+    });
+}
+
+void rows_bias(enum dtype act, void *x, const float *bias, int M, int columns,
+               cudaStream_t stream) {
+    const size_t n = (size_t)M * columns;
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(columns, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(bias_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
+                   bias, columns, n);
+        });
+    });
+}
+
+void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int R, int K,
+                 cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(gather_kernel<T, N>, dim3(R), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
+                   (const T *)x, row, K);
+        });
+    });
+}

@@ -1,0 +1,32 @@
+/* Ops on rows: what stands between the products. Rows are of `act` unless said otherwise; gains and
+ * biases are float32. */
+#ifndef PENSTOCK_CUDA_ROWS_CUH
+#define PENSTOCK_CUDA_ROWS_CUH
+
+#include "kernels/cuda/runtime/device.cuh"
+
+/* The largest K of a norm: a row of floats has room in shared memory. */
+enum { NORM_MAX_K = 57344 };
+
+/* y[M][K] = norm(x[M][K]); y may be x. */
+void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
+               cudaStream_t stream);
+/* x[M][K] += norm(y[M][K]), rounded once; y is zero afterwards. */
+void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, int M, int K,
+                   cudaStream_t stream);
+
+/* y[n] = activation(gate[n]) * up[n], or without `up` if that is NULL; y may be gate or up. */
+void rows_gate(enum dtype act, enum activation activation, void *y, const void *gate,
+               const void *up, size_t n, cudaStream_t stream);
+
+/* x[M][N] += bias[N]. */
+void rows_bias(enum dtype act, void *x, const float *bias, int M, int N, cudaStream_t stream);
+
+/* x[n] = cap * tanh(scale * x[n] / cap), or scale * x[n] if cap is 0. */
+void rows_cap(enum dtype act, void *x, float scale, float cap, size_t n, cudaStream_t stream);
+
+/* y[R][K] = rows row[0..R) of x. */
+void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int R, int K,
+                 cudaStream_t stream);
+
+#endif

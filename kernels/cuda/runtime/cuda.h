@@ -1,0 +1,52 @@
+/* kernels/cuda: the CUDA backend's inside. docs/cuda/ has the conventions and each kernel's plan.
+ *
+ *   backend*.cu, step.cu, graph.cu, timing.cu   op tables, a step's arrays, CUDA graphs, timers
+ *   runtime/    device selection, memory, staging, errors, cuBLAS, NCCL
+ *   gemm/       weights and their products
+ *   attention/  the KV cache, RoPE, attention, swapping
+ *   rows/       norms, gates, bias, gather
+ *   sampling/   a token for each row of logits
+ *
+ * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
+ * Those are asynchronous: they queue work on the stream that they are given. Pointers are device
+ * memory unless said. `act` is the type of activations: DTYPE_F32, DTYPE_F16 or DTYPE_BF16. All
+ * arithmetic is in float32, and what is stored is rounded once.
+ */
+#ifndef PENSTOCK_CUDA_CUDA_H
+#define PENSTOCK_CUDA_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+extern "C" {
+#include "kernels/kernels.h"
+}
+
+/* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
+ * another. */
+struct kv_cache {
+    struct kv_config config;
+    size_t block_bytes; /* of the keys of one block of one layer; as much for values */
+    size_t layer_bytes; /* of the keys of a layer: n_blocks of them */
+    uint8_t *keys;      /* [L][n_blocks] blocks */
+    uint8_t *values;
+    float *key_scale, *value_scale; /* [L][n_blocks][G]; NULL unless the elements are e4m3 */
+};
+
+/* A step on the device: the arrays of struct step (kernels/step.h) and what is derived from them,
+ * in one allocation that one copy fills. */
+struct device_step {
+    int M, S, R, n_copies;
+    const int32_t *token, *position, *slot; /* [M] */
+    const int32_t *sampled;                 /* the ids of pending tokens: the sampler's memory */
+    const int32_t *line;                    /* [M] start of its sequence's line of the table */
+    const int32_t *row_start;               /* [S + 1] */
+    const int32_t *table;                   /* [S] lines, all as long as the longest */
+    const int32_t *logit_row;               /* [R] */
+    const int32_t *copy_from, *copy_to;     /* [n_copies] */
+};
+
+#endif

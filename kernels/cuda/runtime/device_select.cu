@@ -1,0 +1,34 @@
+/* Device selection. */
+#include "kernels/cuda/runtime/runtime.cuh"
+
+#include <stdio.h>
+
+enum { MIN_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
+
+enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
+    int count = 0; /* not written if there is no driver */
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > device) error = cudaGetDeviceProperties(prop, device);
+    if (error == cudaSuccess && count > device) error = cudaSetDevice(device);
+    if (error != cudaSuccess || count <= device) {
+        cudaGetLastError(); /* handled here */
+        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
+                       error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
+    }
+    if (prop->major < MIN_MAJOR)
+        return err_set(err, STATUS_USAGE, "device",
+                       "--device cuda: %s has compute capability %d.%d, and at least 8.0 is needed",
+                       prop->name, prop->major, prop->minor);
+    return STATUS_OK;
+}
+
+enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
+                              struct err *err) {
+    cudaDeviceProp prop;
+    *memory = {};
+    const enum status status = device_select(&prop, 0, err);
+    if (status) return status;
+    *memory = device_memory_now();
+    snprintf(name, size, "%s", prop.name);
+    return STATUS_OK;
+}

@@ -1,0 +1,96 @@
+/* DESIGN: what every launch asks: has a CUDA call failed, and may grids begin early?
+ *
+ * A failed call must not end the process at once, since clients wait for an answer. But ops return
+ * nothing, and a kernel's fault shows up in a later call. So the first failure is recorded here
+ * with CUDA's description. From then on nothing is launched, and ops that copy or wait return at
+ * once, so that nothing runs on missing data; callers that wait for results ask whether they are
+ * valid (`failed` of the op table). Memory is still freed, and the results of those calls are
+ * ignored.
+ *
+ * The record belongs to the process, as its CUDA context does: after a fault every call of every
+ * backend fails. It is cleared when the last backend closes. */
+#include <atomic>
+#include <pthread.h>
+
+#include "kernels/cuda/runtime/device.cuh"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the rest but `failed` */
+static std::atomic<bool> failed;
+static struct {
+    cudaError_t error;
+    const char *what; /* "a kernel's launch" */
+    bool told;
+} first;
+static int n_backends;
+
+static void note(cudaError_t error, const char *what) {
+    pthread_mutex_lock(&mutex);
+    if (!failed) first = {error, what, false};
+    failed = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+bool cuda_ok(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return true;
+    note(error, what);
+    return false;
+}
+
+void cuda_check(cudaError_t error, const char *what) {
+    if (error != cudaSuccess) note(error, what);
+}
+
+bool cuda_alloc_ok(cudaError_t error) {
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorMemoryAllocation) note(error, "taking memory");
+    cudaGetLastError(); /* handled here */
+    return false;
+}
+
+bool cuda_failed() {
+    return failed.load(std::memory_order_relaxed);
+}
+
+static void describe(struct err *err) {
+    err_set(err, STATUS_SERVER_ERROR, NULL, "The GPU has failed: %s: %s (%s).", first.what,
+            cudaGetErrorString(first.error), cudaGetErrorName(first.error));
+}
+
+bool cuda_failure(struct err *err) {
+    pthread_mutex_lock(&mutex);
+    const bool is = failed;
+    if (is) describe(err);
+    if (is && err) first.told = true;
+    pthread_mutex_unlock(&mutex);
+    return is;
+}
+
+void cuda_failure_open() {
+    pthread_mutex_lock(&mutex);
+    n_backends++;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* A failure that was never reported is at least logged. */
+void cuda_failure_close() {
+    struct err err;
+    pthread_mutex_lock(&mutex);
+    assert(n_backends > 0);
+    if (failed && !first.told) {
+        describe(&err);
+        log_line(LOG_ERROR, "%s", err.message);
+        first.told = true;
+    }
+    if (--n_backends == 0) failed = false;
+    pthread_mutex_unlock(&mutex);
+}
+
+bool early_grids;
+
+__global__ void compiled_for_kernel() {}
+
+void early_grids_find() {
+    cudaFuncAttributes attributes = {};
+    cuda_check(cudaFuncGetAttributes(&attributes, compiled_for_kernel), "looking at a kernel");
+    early_grids = attributes.ptxVersion >= 90;
+}

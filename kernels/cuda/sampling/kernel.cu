@@ -1,0 +1,359 @@
+/* Sampling: one block a row. See sampling/select.cuh for how the best are found. */
+#include "kernels/cuda/sampling/sampling.cuh"
+
+#include "kernels/cuda/runtime/ptx.cuh"
+#include "kernels/cuda/sampling/select.cuh"
+
+/* ---- rankings ------------------------------------------------------------------------------- */
+
+/* By the logit. Nothing is summed. */
+struct by_logit {
+    __device__ __forceinline__ unsigned rank(float logit) const {
+        return logit == logit ? rank_of_logit(logit) : NO_RANK;
+    }
+    __device__ __forceinline__ uint64 share(unsigned) const {
+        return 0;
+    }
+};
+
+/* Ranks by the weight, exp((logit - max) / temperature). Close logits may have equal or swapped
+ * weights: the order is that of the weights. */
+struct by_weight {
+    float max, inverse, min_p;
+    __device__ __forceinline__ unsigned rank(float logit) const {
+        const float weight = weight_of((logit - max) * inverse);
+        return weight > 0.0f && weight >= min_p ? rank_of_weight(weight) : NO_RANK;
+    }
+    __device__ __forceinline__ uint64 share(unsigned rank) const {
+        return share_of(weight_of_rank(rank));
+    }
+};
+
+/* ---- the best ------------------------------------------------------------------------------- */
+
+/* The largest number of a row and the lowest id that has it; -inf and 0 for a row without numbers.
+ * And the largest number of this thread's, if it had one. */
+struct best {
+    float logit;
+    int id;
+    float own;
+    bool any;
+};
+
+template <int THREADS, int N>
+__device__ __forceinline__ struct best best_of(const workspace<THREADS> &w,
+                                               const struct logit_row &row) {
+    float own = -INFINITY;
+    int id = -1;
+    for_ids<THREADS, N>(row, 0, row.V, [&](int i, float logit) {
+        if (logit > own || (id < 0 && logit == logit)) {
+            own = logit;
+            id = i;
+        }
+    });
+    const unsigned rank = id < 0 ? NO_RANK : rank_of_logit(own);
+    const unsigned least = block_smallest<THREADS>(w, rank);
+    if (least == NO_RANK) return {-INFINITY, 0, own, false};
+    const unsigned first = block_smallest<THREADS>(w, rank == least ? (unsigned)id : NO_RANK);
+    return {logit_of_rank(least), (int)first, own, id >= 0};
+}
+
+/* The worst among the best ids of pairs of threads: at least as many ids as pairs are no worse. A
+ * pair without ids makes it worse than all. */
+template <int THREADS, class RANK>
+__device__ __forceinline__ unsigned floor_of(const workspace<THREADS> &w, const RANK &ranking,
+                                             const struct best &best) {
+    const unsigned own = best.any ? ranking.rank(best.own) : NO_RANK;
+    const unsigned other = __shfl_xor_sync(FULL_MASK, own, 1);
+    return block_largest<THREADS>(w, own < other ? own : other);
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+/* Of a sum of shares; `own` is a thread's part. */
+template <int THREADS>
+__device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float max, uint64 own) {
+    const uint64 shares = block_total<THREADS>(w, own);
+    if (threadIdx.x == 0) /* once: divisions of doubles are slow */
+        *w.key =
+            (uint64)__double_as_longlong((double)max + log_positive((double)shares * SHARE_UNIT));
+    __syncthreads();
+    return __longlong_as_double((long long)*w.key);
+}
+
+/* Writes the n best in order: they are put on the list of winners, and each counts how many others
+ * come before it. */
+template <int THREADS, int N>
+__device__ __forceinline__ void write_best(selection<THREADS, N, by_logit> &s, int n, double lse,
+                                           struct sample_best *best) {
+    const struct found last = select_key(s, false, (uint64)n);
+    const bool in_list = s.has_list;
+    uint64 *winners = s.w.sum; /* the histogram is not needed any more */
+    if (threadIdx.x == 0) *s.w.count = 0;
+    __syncthreads();
+    for_keys(s, in_list, [&](uint64 key) {
+        if (key <= last.key) winners[atomicAdd(s.w.count, 1u)] = key;
+    });
+    __syncthreads();
+    if ((int)threadIdx.x < n) {
+        const uint64 own = winners[threadIdx.x];
+        int before = 0;
+        for (int i = 0; i < n; i++) before += winners[i] < own;
+        const float logit = logit_of_rank(rank_of_key(own));
+        best[before] = {id_of_key(own), (float)((double)logit - lse)};
+    }
+    __syncthreads(); /* the next histogram takes their place */
+}
+
+/* Reads the row's sum and its best. Returns the logarithm of the sum. */
+template <int THREADS, int N>
+__device__ __forceinline__ double score_row(const workspace<THREADS> &w,
+                                            const struct logit_row &row, const struct best &best,
+                                            int n_best, struct sample_result *result) {
+    selection<THREADS, N, by_logit> s = {w, row, {}, false, {0, 0}};
+    uint64 own = 0;
+    const struct amount all = list_best(s, floor_of<THREADS>(w, s.ranking, best), [&](float logit) {
+        own += share_of(weight_of(logit - best.logit));
+    });
+    const double lse = log_of_sum<THREADS>(w, best.logit, own);
+    const int n = n_best < (int)all.count ? n_best : (int)all.count;
+    if (n > 0) write_best(s, n, lse, result->best);
+    if (threadIdx.x == 0) result->n_best = n;
+    return lse;
+}
+
+/* The chosen one's logprob and rank. */
+template <int THREADS, int N>
+__device__ __forceinline__ void score_chosen(const workspace<THREADS> &w,
+                                             const struct logit_row &row, double lse, int id,
+                                             struct sample_result *result) {
+    const float chosen = row.logits[id];
+    unsigned better = 0;
+    for_ids<THREADS, N>(row, 0, row.V, [&](int, float logit) { better += logit > chosen; });
+    better = (unsigned)block_total<THREADS>(w, better);
+    if (threadIdx.x > 0) return;
+    result->logprob = (float)((double)chosen - lse);
+    result->rank = 1 + (int)better;
+}
+
+/* ---- biases and bans ------------------------------------------------------------------------ */
+
+/* A row's biases, then its bans. The first entry of an id handles all of that id. */
+struct changes {
+    const struct sample_bias *bias;
+    const int32_t *banned;
+    int n_bias, n;
+    __device__ __forceinline__ int id(int entry) const {
+        return entry < n_bias ? bias[entry].id : banned[entry - n_bias];
+    }
+    __device__ __forceinline__ bool is_first(int entry) const {
+        for (int i = 0; i < entry; i++)
+            if (id(i) == id(entry)) return false;
+        return true;
+    }
+};
+
+/* Changes the logits themselves and saves the old values. */
+template <int THREADS>
+__device__ __forceinline__ void change_logits(const struct changes &c, float *logits, float *kept) {
+    for (int entry = threadIdx.x; entry < c.n; entry += THREADS) {
+        if (!c.is_first(entry)) continue;
+        const int id = c.id(entry);
+        float logit = kept[entry] = logits[id];
+        for (int i = entry; i < c.n; i++) {
+            if (c.id(i) != id) continue;
+            logit = i < c.n_bias ? logit + c.bias[i].bias : -INFINITY;
+        }
+        logits[id] = logit;
+    }
+}
+
+template <int THREADS>
+__device__ __forceinline__ void restore_logits(const struct changes &c, float *logits,
+                                               const float *kept) {
+    for (int entry = threadIdx.x; entry < c.n; entry += THREADS)
+        if (c.is_first(entry)) logits[c.id(entry)] = kept[entry];
+}
+
+/* ---- the draw ------------------------------------------------------------------------------- */
+
+/* The share that the row's random number selects: sums are integers, so passing u of the total
+ * means to reach the next integer. It is at most the total, as u < 1. */
+__device__ __forceinline__ uint64 share_passed(const struct sample_row &t, uint64 total) {
+    const double u = philox_uniform(t.seed, (uint32_t)t.position, (uint32_t)t.choice);
+    return (uint64)(u * (double)total) + 1;
+}
+
+/* The share at which top_p of the total is reached; at least one id is kept. */
+__device__ __forceinline__ uint64 share_wanted(float top_p, uint64 total) {
+    const double wanted = (double)top_p * (double)total;
+    return wanted > 1.0 ? (uint64)ceil(wanted) : 1;
+}
+
+/* Adds up the shares of each warp's run of [from, to), into the sums of digits. */
+template <int THREADS, int N>
+__device__ __forceinline__ void add_runs(const workspace<THREADS> &w, const struct logit_row &row,
+                                         const struct by_weight &ranking, int from, int to) {
+    uint64 own = 0;
+    for_ids<THREADS, N>(row, from, to, [&](int, float logit) {
+        const unsigned rank = ranking.rank(logit);
+        if (rank != NO_RANK) own += ranking.share(rank);
+    });
+    own = warp_total(own);
+    clear_histogram<THREADS>(w);
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) w.sum[threadIdx.x / WARP] = own;
+    __syncthreads();
+}
+
+/* Narrows [from, to) to the run in which the wanted share is reached, and makes the share relative
+ * to the run. */
+template <int THREADS, int N>
+__device__ __forceinline__ void enter_run(const workspace<THREADS> &w, int *from, int *to,
+                                          uint64 *wanted) {
+    if (threadIdx.x < WARP) find_crossing<THREADS>(w, true, *wanted);
+    __syncthreads();
+    const int run = run_of_warp<THREADS, N>(*from, *to);
+    *wanted -= w.crossing->before.sum;
+    *from += w.crossing->digit * run;
+    *to = *from + run < *to ? *from + run : *to;
+}
+
+/* Draws from all ids in their order: each warp adds up a run, and the run that the draw falls into
+ * is cut into runs again. */
+template <int THREADS, int N>
+__device__ __forceinline__ int
+draw_from_all(const workspace<THREADS> &w, const struct logit_row &row,
+              const struct by_weight &ranking, const struct sample_row &t) {
+    int from = 0, to = row.V;
+    add_runs<THREADS, N>(w, row, ranking, from, to);
+    uint64 wanted = share_passed(t, block_total<THREADS>(w, w.sum[threadIdx.x]));
+    enter_run<THREADS, N>(w, &from, &to, &wanted);
+    while (to - from > 1) {
+        add_runs<THREADS, 1>(w, row, ranking, from, to);
+        enter_run<THREADS, 1>(w, &from, &to, &wanted);
+    }
+    return from;
+}
+
+template <int THREADS, int N>
+__device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct logit_row &row,
+                                    const struct sample_row &t, const struct best &best) {
+    const float inverse = 1.0f / t.temperature; /* also for temperature 0, if it is not finite */
+    if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
+    const struct by_weight ranking = {best.logit, inverse, fminf(t.min_p, 1.0f)};
+    if (t.top_k <= 0 && t.top_p >= 1.0f && t.min_p <= 0.0f)
+        return draw_from_all<THREADS, N>(w, row, ranking, t);
+    selection<THREADS, N, by_weight> s = {w, row, ranking, false, {0, 0}};
+    const struct amount all = list_best(s, floor_of<THREADS>(w, ranking, best), [](float) {});
+    struct found last = {0, all};
+    enum { TOP_K, TOP_P, CHOICE, END };
+#pragma unroll 1 /* one loop, so that there is one copy of the selection */
+    for (int stage = TOP_K; stage < END; stage++) {
+        const uint64 total = last.upto.sum;
+        uint64 wanted = (uint64)t.top_k;
+        if (stage == TOP_K && (t.top_k <= 0 || (unsigned)t.top_k >= all.count)) continue;
+        if (stage == TOP_P && !(t.top_p < 1.0f)) continue;
+        if (stage == TOP_P) wanted = share_wanted(t.top_p, total);
+        if (stage == CHOICE) wanted = share_passed(t, total);
+        last = select_key(s, stage != TOP_K, wanted);
+    }
+    return id_of_key(last.key);
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+/* The row as it is sampled from, apart from biases and bans. */
+__device__ __forceinline__ struct logit_row
+row_with_penalties(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
+    const bool any =
+        t.presence_penalty != 0.0f || t.frequency_penalty != 0.0f || t.repetition_penalty != 1.0f;
+    const uint32_t *counts = any && t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
+    return {logits, counts, b.V, t.repetition_penalty, t.frequency_penalty, t.presence_penalty};
+}
+
+/* Read again at each use, to save registers. */
+__device__ __forceinline__ struct sample_place place_of(const struct sample_batch &b, int i) {
+    return b.places ? b.places[i] : sample_place{i, i, i, -1, 1};
+}
+
+template <int THREADS, int N>
+__global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct sample_batch b) {
+    using W = workspace<THREADS>;
+    grid_begin();
+    __shared__ unsigned count[W::DIGITS], listed[1];
+    __shared__ uint64 sum[W::DIGITS], list[W::LIST], part[W::WARPS], key[1];
+    __shared__ struct crossing crossing[1];
+    __shared__ float kept[SAMPLE_MAX_CHANGES];
+    const W w = {count, sum, list, listed, part, key, crossing};
+    const struct sample_row t = b.rows[blockIdx.x];
+    struct sample_result *result = &b.results[place_of(b, blockIdx.x).result];
+    float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
+    const struct changes changes = {b.bias + t.first_bias, b.banned + t.first_banned, t.n_bias,
+                                    t.n_bias + t.n_banned};
+    const struct logit_row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
+    const struct logit_row row = row_with_penalties(b, t, logits);
+    const bool scored = t.n_best >= 0, changed = changes.n > 0 || row.counts;
+
+    if (threadIdx.x == 0) *result = {};
+    struct best best = {};
+    double lse = 0;
+    if (scored || !changed) best = best_of<THREADS, N>(w, own);
+    if (scored) lse = score_row<THREADS, N>(w, own, best, t.n_best, result);
+    if (changes.n > 0) { /* all readers of the row ended with barriers */
+        change_logits<THREADS>(changes, logits, kept);
+        __syncthreads();
+    }
+    if (changed) best = best_of<THREADS, N>(w, row);
+    const int given = place_of(b, blockIdx.x).scored;
+    const int id = given >= 0 ? given : draw<THREADS, N>(w, row, t, best);
+    if (changes.n > 0) {
+        restore_logits<THREADS>(changes, logits, kept);
+        __syncthreads();
+    }
+    if (scored) score_chosen<THREADS, N>(w, own, lse, id, result);
+    if (threadIdx.x > 0) return;
+    result->id = id;
+    const struct sample_place place = place_of(b, blockIdx.x);
+    if (place.id >= 0) b.ids[place.id] = id;
+    if (t.slot >= 0 && place.counted) b.counts[(size_t)t.slot * b.V + id] += 1;
+}
+
+/* ---- counts --------------------------------------------------------------------------------- */
+
+enum { COUNT_THREADS = 256 };
+
+__global__ void __launch_bounds__(COUNT_THREADS)
+    count_kernel(uint32_t *counts, const int32_t *history, int n_prompt, int n) {
+    grid_begin();
+    const int i = blockIdx.x * COUNT_THREADS + threadIdx.x;
+    if (i >= n) return;
+    if (i < n_prompt)
+        atomicOr(&counts[history[i]], SAMPLE_IN_PROMPT);
+    else
+        atomicAdd(&counts[history[i]], 1u);
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+/* Small vocabularies occur in tests and toy models. */
+enum { LARGE_V = 8192, LARGE_THREADS = 512, SMALL_THREADS = 128 };
+
+void sample_rows(const struct sample_batch *batch, cudaStream_t stream) {
+    assert(batch->V > 0 && batch->V <= SAMPLE_MAX_V);
+    const bool large = batch->V >= LARGE_V, wide = batch->V % Vec16<float>::N == 0;
+    void (*kernel)(struct sample_batch) =
+        large  ? wide ? sample_kernel<LARGE_THREADS, 4> : sample_kernel<LARGE_THREADS, 1>
+         : wide ? sample_kernel<SMALL_THREADS, 4>
+               : sample_kernel<SMALL_THREADS, 1>;
+    launch(kernel, dim3(batch->R), dim3(large ? LARGE_THREADS : SMALL_THREADS), 0, stream, *batch);
+}
+
+void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt, int n_output,
+                  cudaStream_t stream) {
+    assert(n_prompt >= 0 && n_output >= 0 && n_prompt <= INT32_MAX - n_output);
+    const int n = n_prompt + n_output, blocks = n / COUNT_THREADS + (n % COUNT_THREADS > 0);
+    cuda_check(cudaMemsetAsync(counts, 0, (size_t)V * sizeof *counts, stream), "clearing counts");
+    launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, history, n_prompt,
+           n);
+}

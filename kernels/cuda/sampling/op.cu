@@ -1,0 +1,329 @@
+/* DESIGN: from a step's samples to their kernel.
+ *
+ * Settings are copied to the device at once, from pinned memory of which each step in flight has
+ * its own, so that filling it never waits for the running step.
+ *
+ * Counts of a sequence's tokens, which only penalties need, stay on the device in a slot, and the
+ * kernel adds the token that it chooses. The host records the slot's sequence and its number of
+ * tokens. The sample of the next token finds its counts ready; otherwise (the first sample, one
+ * after the slot went to another sequence, a discarded one that is repeated) they are rebuilt from
+ * the history. The search for a slot starts at a place given by the sequence's number, and takes
+ * the one that was used longest ago, which this launch does not use: so the last token of a
+ * sequence of the launch before, which the host may not know, is never needed.
+ *
+ * Biases and bans change a row of logits while it is sampled. If several samples share such a row,
+ * as the first tokens of a request's choices do, each runs in a wave of its own; else there is one
+ * wave. */
+#include "kernels/cuda/sampling/sampling.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Whose tokens are counted in a slot. */
+struct slot {
+    uint64_t sequence;
+    int n_prompt, n_output; /* how many of them */
+    bool known;             /* the slot is in use */
+    uint64_t launch;        /* that used it last */
+};
+
+/* Memory for one launch's settings. */
+struct passage {
+    uint8_t *host; /* pinned */
+    uint8_t *device;
+    size_t capacity;
+    cudaEvent_t copied;
+};
+
+struct device_sampler {
+    int V, n_slots, most;
+    uint32_t *counts;   /* device memory [n_slots][V] */
+    struct slot *slots; /* [n_slots] */
+    int *slot;          /* [most] of the samples of this launch, or -1 */
+    int *wave;          /* [most] */
+    uint8_t *anew;      /* [most] the slot's counts are made from the history */
+    uint64_t n_launches;
+    struct passage passages[MAX_IN_FLIGHT];
+};
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+struct device_sampler *device_sampler_new(int V, int sequences, int most) {
+    assert(V > 0 && V <= SAMPLE_MAX_V && sequences > 0 && most > 0);
+    void *counts;
+    const size_t bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
+    if (!cuda_alloc_ok(cudaMalloc(&counts, bytes))) return nullptr;
+    struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
+    s->V = V;
+    s->n_slots = sequences;
+    s->most = most;
+    s->counts = (uint32_t *)counts;
+    s->slots = (struct slot *)mem_calloc((size_t)sequences, sizeof *s->slots);
+    s->slot = (int *)mem_calloc((size_t)most, sizeof *s->slot);
+    s->wave = (int *)mem_calloc((size_t)most, sizeof *s->wave);
+    s->anew = (uint8_t *)mem_calloc((size_t)most, sizeof *s->anew);
+    for (struct passage &p : s->passages)
+        cuda_check(cudaEventCreateWithFlags(&p.copied, cudaEventDisableTiming), "an event");
+    return s;
+}
+
+static void drop_memory(struct passage *p) {
+    cuda_check(cudaFreeHost(p->host), "freeing pinned memory for samples");
+    cuda_check(cudaFree(p->device), "freeing memory for samples");
+    p->host = p->device = nullptr;
+    p->capacity = 0;
+}
+
+void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
+    if (!s) return;
+    cuda_check(cudaStreamSynchronize(stream), "waiting for the stream");
+    for (struct passage &p : s->passages) {
+        drop_memory(&p);
+        cuda_check(cudaEventDestroy(p.copied), "freeing an event");
+    }
+    cuda_check(cudaFree(s->counts), "freeing token counts");
+    free(s->slots);
+    free(s->slot);
+    free(s->wave);
+    free(s->anew);
+    free(s);
+}
+
+/* Makes a passage ready for that many bytes; false if the device has failed. */
+static bool prepare(struct passage *p, size_t bytes, cudaStream_t stream) {
+    if (!cuda_ok(cudaEventSynchronize(p->copied), "waiting for a copy")) return false;
+    if (bytes <= p->capacity) return true;
+    if (!cuda_ok(cudaStreamSynchronize(stream), "waiting for the stream")) return false;
+    drop_memory(p);
+    void *memory;
+    if (!cuda_ok(cudaMallocHost(&memory, 2 * bytes), "taking pinned memory for samples"))
+        return false;
+    p->host = (uint8_t *)memory;
+    if (!cuda_ok(cudaMalloc(&memory, 2 * bytes), "taking memory for samples")) return false;
+    p->device = (uint8_t *)memory;
+    p->capacity = 2 * bytes;
+    return true;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static int home(const struct device_sampler *s, uint64_t sequence) {
+    return (int)(sequence * 0x9E3779B97F4A7C15u >> 33) % s->n_slots;
+}
+
+/* The slot that has the sequence's tokens, or -1. */
+static int find_slot(const struct device_sampler *s, uint64_t sequence) {
+    int slot = home(s, sequence);
+    for (int i = 0; i < s->n_slots; i++, slot = slot + 1 < s->n_slots ? slot + 1 : 0)
+        if (s->slots[slot].known && s->slots[slot].sequence == sequence) return slot;
+    return -1;
+}
+
+/* The slot that was used longest ago, from the sequence's home on. */
+static int lend_slot(const struct device_sampler *s, uint64_t sequence) {
+    int slot = home(s, sequence), oldest = slot;
+    for (int i = 0; i < s->n_slots; i++, slot = slot + 1 < s->n_slots ? slot + 1 : 0)
+        if (s->slots[slot].launch < s->slots[oldest].launch) oldest = slot;
+    assert(s->slots[oldest].launch < s->n_launches);
+    return oldest;
+}
+
+static bool wants_counts(const struct sample *sample) {
+    return sample->sampling && sampling_has_penalties(sample->sampling);
+}
+
+/* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
+ * for all. */
+static void find_slots(struct device_sampler *s, const struct sample *samples, int n) {
+    for (int i = 0; i < n; i++) {
+        s->slot[i] = -1;
+        s->anew[i] = false;
+        if (!wants_counts(&samples[i]) || samples[i].shared) continue;
+        s->slot[i] = find_slot(s, samples[i].sequence);
+        if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;
+    }
+}
+
+static void lend_slots(struct device_sampler *s, const struct sample *samples, int n) {
+    for (int i = 0; i < n; i++) {
+        const struct sample *sample = &samples[i];
+        if (!wants_counts(sample)) continue;
+        const bool same = i > 0 && sample->shared && samples[i - 1].row == sample->row;
+        if (same && s->slot[i - 1] >= 0) {
+            s->slot[i] = s->slot[i - 1];
+            continue;
+        }
+        const bool lent = s->slot[i] < 0;
+        if (lent) s->slot[i] = lend_slot(s, sample->sequence);
+        struct slot *slot = &s->slots[s->slot[i]];
+        const bool next = slot->n_prompt == sample->n_prompt && slot->n_output == sample->n_output;
+        s->anew[i] = lent || !next;
+        assert(!sample->late || !s->anew[i]); /* no history could make the counts */
+        *slot = {sample->sequence, sample->n_prompt, sample->n_output + 1, !sample->shared,
+                 s->n_launches};
+    }
+}
+
+/* ---- waves ---------------------------------------------------------------------------------- */
+
+/* Returns how many waves there are. */
+static int find_waves(struct device_sampler *s, const struct sample *samples, int n) {
+    int waves = 1;
+    for (int first = 0, end; first < n; first = end) {
+        bool changed = false;
+        for (end = first; end < n && samples[end].row == samples[first].row; end++) {
+            const struct sampling *how = samples[end].sampling;
+            changed |= how && (how->n_bias > 0 || how->n_banned > 0);
+        }
+        for (int i = first; i < end; i++) s->wave[i] = changed ? i - first : 0;
+        if (changed && end - first > waves) waves = end - first;
+    }
+    return waves;
+}
+
+/* ---- a launch ------------------------------------------------------------------------------- */
+
+/* The offsets of a passage's parts in bytes, and how much is filled. */
+struct layout {
+    size_t places, bias, banned, history, end;
+    int n_rows, n_bias, n_banned;
+    size_t n_history;
+};
+
+static struct layout plan_layout(const struct device_sampler *s, const struct sample *samples,
+                                 int n) {
+    size_t bias = 0, banned = 0, history = 0;
+    for (int i = 0; i < n; i++) {
+        const struct sampling *how = samples[i].sampling;
+        assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_STOP_IDS));
+        bias += how ? (size_t)how->n_bias : 0;
+        banned += how ? (size_t)how->n_banned : 0;
+        if (s->anew[i]) history += (size_t)samples[i].n_prompt + (size_t)samples[i].n_output;
+    }
+    struct layout at = {};
+    at.places = (size_t)n * sizeof(struct sample_row);
+    at.bias = at.places + (size_t)n * sizeof(struct sample_place);
+    at.banned = at.bias + bias * sizeof(struct sample_bias);
+    at.history = at.banned + banned * sizeof(int32_t);
+    at.end = at.history + history * sizeof(int32_t);
+    return at;
+}
+
+static struct sample_row score_of(const struct sample *sample) {
+    struct sample_row row = {};
+    row.top_p = row.repetition_penalty = 1;
+    row.n_best = sample->n_top;
+    row.slot = -1;
+    return row;
+}
+
+/* The row of a sample; appends its biases and bans. */
+static struct sample_row row_of(const struct sample *sample, int slot, struct layout *at,
+                                uint8_t *host) {
+    const struct sampling *how = sample->sampling;
+    if (!how) return score_of(sample);
+    const struct sample_row row = {how->temperature,
+                                   how->top_p,
+                                   how->min_p,
+                                   how->top_k,
+                                   how->presence_penalty,
+                                   how->frequency_penalty,
+                                   how->repetition_penalty,
+                                   how->n_logprobs,
+                                   how->seed,
+                                   sample->position,
+                                   sample->choice,
+                                   slot,
+                                   at->n_bias,
+                                   how->n_bias,
+                                   at->n_banned,
+                                   how->n_banned};
+    struct sample_bias *bias = (struct sample_bias *)(host + at->bias) + at->n_bias;
+    for (int i = 0; i < how->n_bias; i++) bias[i] = {how->bias[i].id, how->bias[i].bias};
+    int32_t *banned = (int32_t *)(host + at->banned) + at->n_banned;
+    for (int i = 0; i < how->n_banned; i++) banned[i] = how->banned[i];
+    at->n_bias += how->n_bias;
+    at->n_banned += how->n_banned;
+    return row;
+}
+
+static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
+                    struct layout *at, uint8_t *host) {
+    const struct sample *sample = &samples[i];
+    const bool first = i == 0 || samples[i - 1].row != sample->row;
+    const int to = at->n_rows++;
+    ((struct sample_row *)host)[to] = row_of(sample, s->slot[i], at, host);
+    ((struct sample_place *)(host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
+                                                        sample->sampling ? -1 : sample->scored,
+                                                        !sample->shared};
+}
+
+static void count_anew(const struct device_sampler *s, const struct sample *samples, int n,
+                       const int32_t *history, cudaStream_t stream) {
+    for (int i = 0; i < n; i++) {
+        if (!s->anew[i]) continue;
+        sample_count(s->counts + (size_t)s->slot[i] * (size_t)s->V, s->V, history,
+                     samples[i].n_prompt, samples[i].n_output, stream);
+        history += samples[i].n_prompt + samples[i].n_output;
+    }
+}
+
+/* Launches rows `from` to `to` of a passage. */
+static void run_wave(const struct device_sampler *s, const struct sample_batch *all,
+                     const struct layout *at, const struct passage *p, int from, int to,
+                     cudaStream_t stream) {
+    struct sample_batch batch = *all;
+    batch.R = to - from;
+    batch.V = s->V;
+    batch.rows = (const struct sample_row *)p->device + from;
+    batch.places = (const struct sample_place *)(p->device + at->places) + from;
+    batch.bias = (const struct sample_bias *)(p->device + at->bias);
+    batch.banned = (const int32_t *)(p->device + at->banned);
+    batch.counts = s->counts;
+    sample_rows(&batch, stream);
+}
+
+/* Results are written as the host reads them. */
+static_assert(sizeof(struct sample_result) == sizeof(struct sampled) &&
+                  offsetof(struct sample_result, logprob) == offsetof(struct sampled, logprob) &&
+                  offsetof(struct sample_result, rank) == offsetof(struct sampled, rank) &&
+                  offsetof(struct sample_result, n_best) == offsetof(struct sampled, n_top) &&
+                  offsetof(struct sample_result, best) == offsetof(struct sampled, top) &&
+                  sizeof(struct sample_best) == sizeof(struct token_logprob),
+              "one layout");
+
+void device_sampler_run(struct device_sampler *s, float *logits, const struct sample *samples,
+                        int n, int32_t *ids, struct sampled *results, cudaStream_t stream) {
+    assert(n >= 0 && n <= s->most);
+    if (n == 0) return;
+    struct passage *p = &s->passages[s->n_launches++ % MAX_IN_FLIGHT];
+    find_slots(s, samples, n);
+    lend_slots(s, samples, n);
+    const int waves = find_waves(s, samples, n);
+    struct layout at = plan_layout(s, samples, n);
+    if (!prepare(p, at.end, stream)) return;
+    int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
+    assert(waves <= 1 + MAX_SHARED_SAMPLES);
+    for (int wave = 0; wave < waves; wave++) {
+        for (int i = 0; i < n; i++)
+            if (s->wave[i] == wave) put_row(s, samples, i, &at, p->host);
+        end[wave] = at.n_rows;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!s->anew[i]) continue;
+        const size_t tokens = (size_t)samples[i].n_prompt + (size_t)samples[i].n_output;
+        int32_t *history = (int32_t *)(p->host + at.history) + at.n_history;
+        if (tokens > 0) memcpy(history, samples[i].history, tokens * sizeof *history);
+        at.n_history += tokens;
+    }
+    cuda_check(cudaMemcpyAsync(p->device, p->host, at.end, cudaMemcpyHostToDevice, stream),
+               "copying samples");
+    cuda_check(cudaEventRecord(p->copied, stream), "recording an event");
+    count_anew(s, samples, n, (const int32_t *)(p->device + at.history), stream);
+    struct sample_batch all = {};
+    all.logits = logits;
+    all.ids = ids;
+    all.results = (struct sample_result *)results;
+    for (int wave = 0; wave < waves; wave++)
+        run_wave(s, &all, &at, p, wave > 0 ? end[wave - 1] : 0, end[wave], stream);
+}

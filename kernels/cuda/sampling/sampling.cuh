@@ -1,0 +1,92 @@
+/* Sampling on the device: a token for each row of logits, every row by settings of its own. The
+ * order of the operations is that of the CPU's sampler, written down at the top of
+ * engine/sampling/sampling.c, and so are the weights' bits and their sums: equal logits give equal
+ * tokens and logprobs (docs/cuda/kernels.md, "Sampling").
+ *
+ * op.cu is the op over this: it turns tokens and settings, as the engine has them, into rows for
+ * the kernel. */
+#ifndef PENSTOCK_CUDA_SAMPLING_CUH
+#define PENSTOCK_CUDA_SAMPLING_CUH
+
+#include "kernels/cuda/runtime/device.cuh"
+
+enum {
+    SAMPLE_MAX_V = MAX_VOCABULARY,
+    SAMPLE_MAX_BEST = MAX_TOP_LOGPROBS,
+    SAMPLE_MAX_CHANGES = MAX_LOGIT_BIAS + MAX_STOP_IDS, /* biases and bans of a row together */
+};
+
+/* A token's entry in the counts: how often it was generated, and a bit if the prompt has it. */
+constexpr uint32_t SAMPLE_IN_PROMPT = 1u << 31;
+
+struct sample_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How one row's token is chosen. */
+struct sample_row {
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off; min_p is at most 1 */
+    int32_t top_k;                             /* 0: off */
+    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    int32_t n_best;                            /* logprobs: -1 none, 0..20 the chosen's and these */
+    uint64_t seed;
+    int32_t position, choice; /* Philox's counter */
+    int32_t slot;             /* the counts to read and to add the token to; -1: none */
+    int32_t first_bias, n_bias;
+    int32_t first_banned, n_banned;
+};
+
+struct sample_best {
+    int32_t id;
+    float logprob;
+};
+
+/* The result of a row. Without logprobs all but the id is 0; the first n_best of `best` are
+ * written. */
+struct sample_result {
+    int32_t id;
+    float logprob; /* of the chosen token in the model's own distribution */
+    int32_t rank;  /* of the chosen token, 1 is the best */
+    int32_t n_best;
+    struct sample_best best[SAMPLE_MAX_BEST]; /* best first, ties by lower id */
+};
+
+/* The places of a row's logits and results, if they are not in the order of the rows. */
+struct sample_place {
+    int32_t logits, result, id; /* id: -1, nowhere */
+    int32_t scored;             /* this id is scored instead of choosing one; -1: no */
+    int32_t counted;            /* 0: the token is not added to the slot's counts */
+};
+
+/* All arrays are device memory. Rows whose tokens are counted have different slots, and rows with
+ * biases or bans have different logits. */
+struct sample_batch {
+    int R, V;                       /* V is at most SAMPLE_MAX_V */
+    float *logits;                  /* [R][V], changed while a row is sampled, then as they were */
+    const struct sample_row *rows;  /* [R] */
+    const struct sample_bias *bias; /* of all rows; repeated ids add up */
+    const int32_t *banned;          /* likewise */
+    uint32_t *counts;               /* [slots][V] */
+    int32_t *ids;                   /* [R] out */
+    struct sample_result *results;  /* [R] out */
+    const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
+};
+
+void sample_rows(const struct sample_batch *batch, cudaStream_t stream);
+
+/* Sets a slot's counts[V] from history[n_prompt + n_output], in device memory. */
+void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt, int n_output,
+                  cudaStream_t stream);
+
+/* ---- the op --------------------------------------------------------------------------------- */
+
+/* As sampler_new, sampler_free and sample of the op table. */
+struct device_sampler *device_sampler_new(int V, int sequences, int most);
+void device_sampler_free(struct device_sampler *sampler, cudaStream_t stream);
+void device_sampler_run(struct device_sampler *sampler, float *logits, const struct sample *samples,
+                        int n, int32_t *ids, struct sampled *results, cudaStream_t stream);
+
+#endif

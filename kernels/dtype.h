@@ -1,0 +1,88 @@
+/* kernels/dtype: the number formats of weights and of the KV cache, and weights made of random
+ * numbers. */
+#ifndef PENSTOCK_KERNELS_DTYPE_H
+#define PENSTOCK_KERNELS_DTYPE_H
+
+#include "config/config.h"
+
+/* The list of weight types, a row each; whatever must know all of them unfolds it. A new quantised
+ * type is a row here, and how its blocks are read: kernels/cpu/weights/dequantise.c and
+ * kernels/cuda/gemm/source.cuh. One that has codes of a new width also needs their place in a panel
+ * (kernels/cpu/weights.h). The columns of X(...):
+ *
+ *   TYPE, name       as in DTYPE_TYPE and in texts
+ *   number           GGUF's number of the tensor type, so that a file's type needs no translation
+ *   elements, bytes  of one block in a file
+ *   bits             of a code; floats: 16 if products see them as integers, else 0
+ *   zero             the code that means 0
+ *   has_min          a weight is scale * code + minimum
+ *   super            scales in two steps: a block is 8 small ones of 32
+ *   scale_at, min_at where a file's block has its scale and minimum, halves; -1: none
+ *   deviation, mean  of random weights with a scale of 1: their standard deviation, and what a
+ *                    minimum must be multiplied by for their mean to be 0 */
+#define FLOAT_TYPES(X)                                                                             \
+    X(F32, f32, 0, 1, 4, 0, 0, false, false, -1, -1, 73.3, 0)                                      \
+    X(F16, f16, 1, 1, 2, 16, 0, false, false, -1, -1, 73.3, 0)                                     \
+    X(BF16, bf16, 30, 1, 2, 16, 0, false, false, -1, -1, 73.3, 0)
+#define QUANT_TYPES(X)                                                                             \
+    X(Q4_0, q4_0, 2, 32, 18, 4, 8, false, false, 0, -1, 4.6, 0)                                    \
+    X(Q4_1, q4_1, 3, 32, 20, 4, 0, true, false, 0, 2, 4.6, -7.5)                                   \
+    X(Q5_0, q5_0, 6, 32, 22, 5, 16, false, false, 0, -1, 9.2, 0)                                   \
+    X(Q5_1, q5_1, 7, 32, 24, 5, 0, true, false, 0, 2, 9.2, -15.5)                                  \
+    X(Q8_0, q8_0, 8, 32, 34, 8, 128, false, false, 0, -1, 73.9, 0)                                 \
+    X(Q4_K, q4_k, 12, 256, 144, 4, 0, true, true, 0, 2, 258, 7.5)                                  \
+    X(Q5_K, q5_k, 13, 256, 176, 5, 0, true, true, 0, 2, 527, 15.5)                                 \
+    X(Q6_K, q6_k, 14, 256, 210, 6, 32, false, true, 208, -1, 1369, 0)
+#define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
+
+enum dtype {
+#define ENTRY(TYPE, name, number, ...) DTYPE_##TYPE = number,
+    WEIGHT_TYPES(ENTRY)
+#undef ENTRY
+    /* only in a key-value cache; the second is no number of GGUF's */
+    DTYPE_I16 = 25,
+    DTYPE_E4M3 = 1024,
+};
+
+/* A type's name ("q4_1"), or NULL for a number that is no type of ours. */
+const char *dtype_name(int dtype);
+
+/* Elements in one block of a type (1, 32 or 256), and bytes of that block; 0 for an unknown
+ * number. */
+int dtype_block_elements(int dtype);
+int dtype_block_bytes(int dtype);
+
+/* Bytes of `n` elements (a whole number of blocks) in a type. */
+size_t dtype_bytes(enum dtype dtype, size_t n);
+
+/* Turns n elements (a whole number of blocks) of GGUF data into float32. The reading of each format
+ * is here and nowhere else; the layouts follow the GGUF specification. */
+void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
+
+/* IEEE half precision to float32 and back (round to nearest even), exact on every machine. */
+float half_to_float(uint16_t half);
+uint16_t float_to_half(float value);
+
+/* ---- random weights ------------------------------------------------------------------------- */
+
+/* How the rows of a matrix are made of nothing, the same on every device and thread: pieces of 8
+ * weights, or in a type with blocks of 8 bytes, each from the seed and its number. */
+struct random_weights {
+    enum dtype type;
+    uint64_t seed;
+    int piece_bytes;
+    float unit;           /* a float weight is -127..127 times this power of two */
+    int block_bytes;      /* of a type with blocks: its bytes are random, but for */
+    int scale_at, min_at; /* where a block has its scale and minimum; -1: none */
+    uint16_t scale, min;  /* which are these, in half precision */
+};
+
+/* Plans rows of K weights of a type: they have such a size that products of activations of size 1
+ * have about size 1. */
+void random_weights_plan(struct random_weights *out, enum dtype type, int K, uint64_t seed);
+
+/* Makes bytes from .. to of the matrix that begins at `data`; `from` is a multiple of
+ * piece_bytes. */
+void random_weights_fill(const struct random_weights *w, void *data, size_t from, size_t to);
+
+#endif

@@ -1,0 +1,147 @@
+/* kernels/ops: the arithmetic of a forward pass, as one table of functions. What one model
+ * family needs and another does not is an option of an op, not an op of its own.
+ *
+ * Pointers x, y, q, k, v and sum are device memory from buffer_new, row-major, without padding, of
+ * the backend's type of activations: float32 on the CPU, no wider than that elsewhere. Gains,
+ * biases, frequencies and logits are float32 device memory everywhere. CPU ops have ended when they
+ * return; CUDA ops are queued, and `download` waits for them. No op reports a failure: arguments
+ * are checked when a matrix or a cache is made, and `failed` tells that a device broke. y may not
+ * overlap x unless said.
+ */
+#ifndef PENSTOCK_KERNELS_OPS_H
+#define PENSTOCK_KERNELS_OPS_H
+
+#include <stdbool.h>
+
+#include "kernels/step.h"
+
+struct backend;
+struct matrix;
+struct kv_cache;
+
+enum norm_kind {
+    NORM_RMS,   /* x / sqrt(mean(x^2) + epsilon) * gain (Zhang and Sennrich 2019) */
+    NORM_LAYER, /* (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias (Ba et al. 2016) */
+};
+
+/* What rows go through on their way into a product. An op that is given NULL applies no norm. */
+struct norm {
+    enum norm_kind kind;
+    const float *gain; /* [K] */
+    const float *bias; /* [K], of NORM_LAYER; NULL: none */
+    float epsilon;
+};
+
+/* A projection: y = x times w^T + bias. */
+struct linear {
+    struct matrix *w;  /* [N][K] */
+    const float *bias; /* [N]; NULL: none */
+};
+
+enum activation {
+    ACTIVATION_SILU,      /* x / (1 + exp(-x)) */
+    ACTIVATION_GELU,      /* x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel 2016) */
+    ACTIVATION_GELU_TANH, /* the same by their tanh approximation */
+    ACTIVATION_RELU,      /* max(x, 0) */
+};
+
+/* down(activation(gate(x)) * up(x)) (Shazeer 2020); without a gate down(activation(up(x))). */
+struct mlp {
+    enum activation activation;
+    struct linear gate; /* [F][K]; gate.w NULL: the MLP is not gated */
+    struct linear up;   /* [F][K] */
+    struct linear down; /* [K][F] */
+};
+
+/* How the two numbers of a pair that RoPE rotates are laid out in a head. */
+enum rope_layout {
+    ROPE_ADJACENT, /* (0,1), (2,3), ..: GGUF's llama files, whose query and key rows are permuted */
+    ROPE_HALVES,   /* (0,D/2), (1,D/2+1), ..: the order of GPT-NeoX and of Hugging Face */
+};
+
+/* Rotary positions (Su et al. 2021): a pair is rotated by position * inv_freq[pair]. */
+struct rope {
+    int D_rope;            /* leading numbers of a head that are rotated; even; 0: none */
+    const float *inv_freq; /* [D_rope / 2] */
+    enum rope_layout layout;
+};
+
+/* What queries and keys go through before attention: an RMSNorm of each head where there are gains
+ * (QK norm: Henry et al. 2020), then the rotation. */
+struct heads {
+    int H;                        /* query heads */
+    struct rope rope;             /* of queries and keys */
+    const float *q_gain, *k_gain; /* [D], both or neither; NULL: no norm */
+    float epsilon;                /* of that norm */
+};
+
+/* How scores of a query and a key are weighed. */
+struct attention {
+    int H;       /* query heads; head h reads key-value head h * G / H (Ainslie et al. 2023) */
+    float scale; /* score = scale * q . k */
+    float cap;   /* score becomes cap * tanh(score / cap); 0: it stays */
+    int window;  /* a row sees the last `window` positions, its own included; 0: all of them.
+                    One of backend_config's windows */
+};
+
+/* What a token's row begins with. */
+struct embedding {
+    const struct matrix *tokens;    /* [V][K] */
+    float scale;                    /* of the token's row; 1: as it is */
+    const struct matrix *positions; /* [positions][K], learned; NULL: none. Row `position` is added
+                                       to the scaled token's row */
+};
+
+/* What ends a pass: y = logits(norm(x)). */
+struct lm_head {
+    struct linear linear; /* [V][K] */
+    float scale;          /* of the product and its bias; 1: as it is */
+    float cap;            /* then y becomes cap * tanh(y / cap); 0: it stays */
+};
+
+/* The ops of a forward pass, called in order by the thread that opened the backend. */
+struct compute_ops {
+    /* Does what forward(arg, step) does, which calls step_begin and the ops of one pass; NULL where
+     * that would be all. A device may queue the same work without calling it, from what it has
+     * recorded, or may call it with a copy of the step that has more rows, of M, S and R alike,
+     * than the step's arrays have; the results of those rows are ignored. So which ops `forward`
+     * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
+    void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
+                void (*forward)(void *arg, const struct step *step), void *arg);
+    /* Declares the step that the following calls belong to, and does its block copies in
+     * `cache`. */
+    void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
+
+    /* y[M][K] = the rows of token[0..M); pending tokens are read from the step's `sampled`. */
+    void (*embed)(struct backend *b, float *y, const struct embedding *embedding);
+    /* y[i][M][N_i] = norm(x[M][K]) times linear[i] for n matrices of the same K. */
+    void (*matmul)(struct backend *b, float *const *y, const float *x, const struct norm *norm,
+                   const struct linear *linear, int n, int M);
+    /* sum[M][N] += x[M][K] times linear. */
+    void (*matmul_add)(struct backend *b, float *sum, const float *x, const struct linear *linear,
+                       int M);
+    /* sum[M][K] += mlp(norm(x[M][K])). sum may be x. */
+    void (*mlp)(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                const struct mlp *mlp, int M);
+    /* x[M][K] += norm(y[M][K]); y is zero afterwards. For norms after a branch. */
+    void (*norm_add)(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
+    /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +
+     * that of rank 2 and so on, in this order whatever M is; part, which is ignored on rank 0, is
+     * zero afterwards. All ranks call it with the same M and K, each on its thread. */
+    void (*all_reduce)(struct backend *b, float *x, float *part, int M, int K);
+    /* y[R][V] = head(norm(x[R][K])), in float32: the logits. */
+    void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
+                   const struct lm_head *head, int R);
+    /* Norms and rotates q[M][H][D] in place and k[M][G][D], and puts k and v[M][G][D] into the
+     * step's slots of one layer. k is left changed or as it was. */
+    void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
+                       const struct heads *heads, float *q, float *k, const float *v);
+    /* y[M][H][D] = softmax(scores) . values of each row over the positions of its sequence that it
+     * sees in one layer. */
+    void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
+                      int layer, const struct attention *attention);
+    /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
+    void (*gather)(struct backend *b, float *y, const float *x, int K);
+};
+
+#endif

@@ -1,0 +1,110 @@
+/* Where a step's time goes. Whoever calls an op says so by op_begin and op_end (TIME_OP); where
+ * nobody watches, that is two tests an op. A device's times are between stamps that are set after
+ * the ops; the host's own are between two looks at the clock. */
+#include "kernels/profile.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+const char *op_name(enum op op) {
+    static const char *const names[N_OPS] = {
+        [OP_EMBED] = "embed",
+        [OP_MATMUL] = "q k v",
+        [OP_ATTENTION] = "attention",
+        [OP_ROPE_WRITE] = "rope and kv write",
+        [OP_MLP] = "mlp",
+        [OP_MATMUL_ADD] = "attention output",
+        [OP_NORM_ADD] = "norm after a branch",
+        [OP_GATHER] = "gather",
+        [OP_LOGITS] = "head",
+        [OP_DOWNLOAD] = "download",
+        [OP_SAMPLE] = "sampling",
+        [OP_STEP_BEGIN] = "step's arrays",
+        [OP_BETWEEN] = "between steps",
+        [OP_STEP] = "step",
+        [OP_ALL_REDUCE] = "all-reduce",
+    };
+    assert(op >= 0 && op < N_OPS);
+    return names[op];
+}
+
+/* ---- stamps of a device --------------------------------------------------------------------- */
+
+/* Adds the times up to stamp `until`; those before `first` were read. */
+static void read_stamps(struct backend *b, uint64_t until) {
+    struct op_times *t = b->times;
+    assert(until <= t->next);
+    for (; t->first < until; t->first++) {
+        int to = (int)(t->first % N_STAMPS);
+        if (t->first > 0) /* before the first one nothing was timed */
+            t->ns[t->before[to]] += b->timers->stamped_ns(b, (int)((t->first - 1) % N_STAMPS), to);
+    }
+}
+
+/* The stamp after `op`. The one before the oldest unread one must stay, so one less fits. */
+static void set_stamp(struct backend *b, enum op op) {
+    struct op_times *t = b->times;
+    if (t->next - t->first >= N_STAMPS - 1) read_stamps(b, t->first + N_STAMPS / 2);
+    t->before[t->next % N_STAMPS] = (uint8_t)op;
+    b->timers->stamp(b, (int)(t->next++ % N_STAMPS));
+}
+
+/* ---- one op --------------------------------------------------------------------------------- */
+
+static bool is_timed(const struct backend *b, enum op op) {
+    return b->times && (!b->times->only_steps || op == OP_STEP || op == OP_BETWEEN);
+}
+
+uint64_t op_begin_watched(struct backend *b, enum op op) {
+    if (b->ranges) b->ranges->push(op_name(op));
+    return is_timed(b, op) && !b->timers ? now_ns() : 0;
+}
+
+void op_end_watched(struct backend *b, enum op op, uint64_t start) {
+    if (b->ranges) b->ranges->pop();
+    if (!is_timed(b, op)) return;
+    b->times->calls[op]++;
+    if (b->timers)
+        set_stamp(b, op);
+    else
+        b->times->ns[op] += now_ns() - start;
+}
+
+/* A stamp of its own: what came between the last one and here was `op`. */
+static void mark(struct backend *b, enum op op) {
+    if (!b->timers || !is_timed(b, op)) return;
+    b->times->calls[op]++;
+    set_stamp(b, op);
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
+              void (*forward)(void *arg, const struct step *step), void *arg) {
+    if (b->ranges) b->ranges->push("step");
+    mark(b, OP_BETWEEN);
+    bool ops_are_timed = b->times && !b->times->only_steps; /* then none may be replayed */
+    if (b->compute->run && !ops_are_timed)
+        b->compute->run(b, step, cache, forward, arg);
+    else
+        forward(arg, step);
+}
+
+void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes) {
+    if (b->times && b->times->only_steps) mark(b, OP_STEP);
+    TIME_OP(b, OP_DOWNLOAD, memory->fetch(b, number, host, device, bytes));
+    if (b->ranges) b->ranges->pop(); /* the step's, which step_run has opened */
+}
+
+/* Waiting is no time of a device's. */
+void step_await(struct backend *b, int number) {
+    if (b->timers)
+        b->memory->await(b, number);
+    else
+        TIME_OP(b, OP_DOWNLOAD, memory->await(b, number));
+}
+
+void backend_time_ops(struct backend *b, struct op_times *times) {
+    if (b->times) read_stamps(b, b->times->next);
+    b->times = times;
+}

@@ -1,0 +1,121 @@
+/* kernels/sampling: how a token is chosen from a row of logits: what is asked for, what comes out,
+ * and what the host's sampler reads rows with. */
+#ifndef PENSTOCK_KERNELS_SAMPLING_H
+#define PENSTOCK_KERNELS_SAMPLING_H
+
+#include <string.h>
+
+#include "config/config.h"
+
+#define MAX_TOP_LOGPROBS 20
+#define MAX_STOP_IDS 64
+#define MAX_LOGIT_BIAS 1024
+#define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+/* How one sequence's next token is chosen. The order of operations is documented in
+ * engine/sampling/sampling.c. */
+struct sampling {
+    float temperature;                         /* 0: greedy */
+    float top_p, min_p;                        /* 1 and 0: off */
+    int top_k;                                 /* 0: off */
+    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
+    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    uint64_t seed;
+    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    int n_logprobs;
+    int n_bias;
+    const struct logit_bias *bias; /* [n_bias], the request's */
+    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
+    const int32_t *banned;
+};
+
+static inline bool sampling_has_penalties(const struct sampling *s) {
+    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+struct token_logprob {
+    int32_t id;
+    float logprob;
+};
+
+struct sampled {
+    int32_t id;
+    /* of the chosen token in the model's own distribution (before temperature) */
+    float logprob;
+    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    int rank;
+    int n_top;
+    struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
+};
+
+/* One token to be chosen on the device, or one to be scored, from a row of logits.
+ *
+ * Penalties depend on the tokens before it. The device counts the tokens that it chooses, so the
+ * host need not know the last one where the device chose it. The counts of a sequence hold as long
+ * as each of its samples is the next one; otherwise all of `history` is counted again. */
+struct sample {
+    int row;                         /* of the logits */
+    const struct sampling *sampling; /* NULL: `scored` gets a logprob, with the n_top best */
+    int32_t scored;
+    int n_top;
+    int position, choice;   /* Philox's counter */
+    const int32_t *history; /* [n_prompt + n_output] */
+    int n_prompt, n_output;
+    uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
+    bool shared;       /* other samples may read the row: the token is not counted */
+    /* the last token of the history is not known: it was counted on the device */
+    bool late;
+};
+
+/* ---- rows of logits ------------------------------------------------------------------------- */
+
+/* The functions by which sampling reads a row of logits, on the calling thread. All CPU
+ * paths give the same bits. A NaN is never the largest, above a bound, or collected. */
+struct logit_ops {
+    /* Returns the largest of x[n], -inf when there is none, and in maxima[logit_maxima(n)] that of
+     * each of 16 columns in each block of 256: maxima[16 * b + i] is the largest of x[256 * b + i],
+     * x[256 * b + 16 + i], ... */
+    float (*maxima)(float *maxima, const float *x, int n);
+    /* How many of x[n] are above the bound. */
+    int (*count_above)(const float *x, int n, float bound);
+    /* The first of x[n] that are at least the bound, at most max_found of them, in the order of
+     * their ids; returns how many. `maxima` are those of x. */
+    int (*collect)(float *value, int32_t *id, int max_found, const float *x, int n,
+                   const float *maxima, float bound);
+    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns the sum of their
+     * shares. weight may be x. */
+    uint64_t (*weights)(float *weight, const float *x, int n, float max, float inverse);
+    /* sum[16] = the sums of the shares of 16 runs of 256 weights, one run after the other. */
+    void (*run_sums)(uint64_t *sum, const float *weight);
+};
+
+enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16, MAX_VOCABULARY = 1 << 19 };
+
+/* A weight, at most 1, as a number of units of 2^-44, rounded to nearest, ties to even. Sums of
+ * shares are integers: exact, so the same in whatever order a device takes them, and below 2^64
+ * for a whole vocabulary. (The last bit of a double between 256 and 512 is 2^-44.) */
+#define SHARE_UNIT 0x1p-44
+#define SHARE_ROUND 0x1p8
+#define SHARE_ROUND_BITS 0x4070000000000000u
+static inline uint64_t weight_share(float weight) {
+    double rounded = (double)weight + SHARE_ROUND;
+    uint64_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return bits - SHARE_ROUND_BITS;
+}
+
+/* How many maxima a row of n has: 16 a block. */
+static inline size_t logit_maxima(int n) {
+    return ((size_t)n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * 16;
+}
+
+/* The functions of the path `name`. NULL: of the path that PENSTOCK_CPU names, or else of the best
+ * path that this machine can run. A path that it cannot run: of the plain one. */
+const struct logit_ops *backend_cpu_logit_ops(const char *name);
+
+#endif

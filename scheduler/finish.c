@@ -1,0 +1,145 @@
+/* finish: how sequences and requests end, and how their events reach the server. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/internal.h"
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* Events are handed over once a step; earlier only when a mass of cancels fills the array. Of the
+ * sampled token's alternatives only those that exist are written: most events have none. */
+struct event *event_add(struct scheduler *s, const struct sequence *sequence,
+                        enum event_kind kind) {
+    if (s->n_events == s->max_events) events_deliver(s);
+    struct event *event = &s->events[s->n_events++];
+    memset(event, 0, offsetof(struct event, sampled) + offsetof(struct sampled, top));
+    event->generation = sequence->request->generation;
+    event->kind = kind;
+    event->choice = sequence->choice;
+    event->n_cached = sequence->n_cached;
+    event->first_scheduled_ns = sequence->first_scheduled_ns;
+    return event;
+}
+
+void events_deliver(struct scheduler *s) {
+    int n = s->n_events;
+    s->n_events = 0;
+    if (n > 0) s->config.on_events(s->config.arg, s->events, n);
+}
+
+/* ---- ends ----------------------------------------------------------------------------------- */
+
+void request_unqueue(struct scheduler *s, struct request *request) {
+    if (!request->queued) return;
+    request->queued = false;
+    int requests = atomic_fetch_sub(&s->inbox.queued_requests, 1);
+    int tokens = atomic_fetch_sub(&s->inbox.queued_tokens, request->n_prompt);
+    assert(requests >= 1 && tokens >= request->n_prompt);
+}
+
+static void leave_queue(struct scheduler *s, struct sequence *sequence) {
+    if (sequence->state == SEQUENCE_RUNNING) sequence_stop_running(s, sequence);
+    if (sequence->state == SEQUENCE_SWAPPED) {
+        swap_drop(&s->swap, sequence->first_host_block, sequence->n_host_blocks);
+        sequence->n_host_blocks = 0;
+    }
+    if (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED)
+        list_remove(&s->waiting, &sequence->node);
+    if (sequence->state == SEQUENCE_UNFORKED) sequence->request->n_unforked--;
+    sequence->state = SEQUENCE_ENDED;
+}
+
+void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish finish,
+                  struct event *event) {
+    struct request *request = sequence->request;
+    assert(sequence->state != SEQUENCE_ENDED && request->n_live > 0 && finish != FINISH_NONE);
+    leave_queue(s, sequence);
+    atomic_fetch_sub(&s->inbox.live_sequences, 1);
+    event->finish = finish;
+    event->last = --request->n_live == 0;
+    if (!event->last) return;
+    request_unqueue(s, request);
+    list_remove(&s->requests, &request->node);
+    if (request->n_in_flight == 0) free(request);
+}
+
+/* ---- cancels -------------------------------------------------------------------------------- */
+
+static bool flagged(const struct generation *generation, int choice) {
+    const _Atomic uint64_t *flags = &generation->cancelled_choices[choice / 64];
+    return atomic_load_explicit(flags, memory_order_relaxed) >> (choice % 64) & 1;
+}
+
+/* While the choices of a request are unforked, only their numbers differ. So when the leader is to
+ * end, it exchanges its number, and the samples in flight under it, with an unforked choice, and
+ * that one ends instead. */
+static struct sequence *exchange_with_follower(struct scheduler *s, struct sequence *leader) {
+    struct request *request = leader->request;
+    if (leader->index != 0 || request->n_unforked == 0) return leader;
+    int i = 1;
+    while (request->sequence[i].state != SEQUENCE_UNFORKED) i++;
+    int choice = leader->choice;
+    leader->choice = request->sequence[i].choice;
+    request->sequence[i].choice = choice;
+    for (int f = 0; f < MAX_IN_FLIGHT && leader->n_pending > 0; f++)
+        inflight_exchange(&s->inflight[f], leader, &request->sequence[i]);
+    return &request->sequence[i];
+}
+
+/* Ends the choices of a request whose flags are set, or all. After an exchange the leader has
+ * another choice's number, so it is looked at again; each round ends one choice. */
+static void end_flagged(struct scheduler *s, struct request *request, bool all,
+                        enum finish finish) {
+    const struct generation *generation = request->generation;
+    all = all || atomic_load_explicit(&generation->cancelled, memory_order_relaxed);
+    int left = request->n_live;
+    for (int i = request->n - 1; i >= 0 && left > 0;) {
+        struct sequence *sequence = &request->sequence[i];
+        bool ends =
+            sequence->state != SEQUENCE_ENDED && (all || flagged(generation, sequence->choice));
+        if (!ends) {
+            i--;
+            continue;
+        }
+        left--;
+        struct sequence *ending = exchange_with_follower(s, sequence);
+        sequence_end(s, ending, finish, event_add(s, ending, EVENT_END));
+    }
+}
+
+static bool any_flag(const struct generation *generation) {
+    return atomic_load_explicit(&generation->cancelled, memory_order_relaxed) ||
+           atomic_load_explicit(&generation->cancelled_choices[0], memory_order_relaxed) ||
+           atomic_load_explicit(&generation->cancelled_choices[1], memory_order_relaxed);
+}
+
+/* Each step looks at the flags of running requests; all requests' flags are looked at when one of
+ * these is set, or after a call of scheduler_cancel. */
+void cancel_wanted(struct scheduler *s) {
+    bool wanted = atomic_exchange(&s->inbox.cancels, false);
+    list_each(node, &s->running) wanted |= any_flag(sequence_of(node)->request->generation);
+    if (!wanted) return;
+    list_each_removable(node, &s->requests) {
+        struct request *request = list_entry(node, struct request, node);
+        if (any_flag(request->generation)) end_flagged(s, request, false, FINISH_CANCELLED);
+    }
+}
+
+void end_everything(struct scheduler *s, enum finish finish) {
+    list_each_removable(node, &s->requests)
+        end_flagged(s, list_entry(node, struct request, node), true, finish);
+}
+
+/* ---- a device that has failed --------------------------------------------------------------- */
+
+/* New submissions are already refused, so the inbox stays empty. */
+void scheduler_fail(struct scheduler *s) {
+    if (!inbox_fail(s)) return;
+    struct err err = {0};
+    bool failed = s->port.failed(s->port.self, &err);
+    assert(failed);
+    (void)failed;
+    if (s->config.on_failure) s->config.on_failure(s->config.arg, &err);
+    inbox_take(s);
+    end_everything(s, FINISH_ERROR);
+}

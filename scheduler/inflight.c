@@ -1,0 +1,109 @@
+#include "scheduler/inflight.h"
+
+#include <stdlib.h>
+
+void inflight_init(struct inflight *inflight, int max_seqs, int max_samples) {
+    *inflight = (struct inflight){.max_samples = max_samples};
+    inflight->rows = mem_calloc((size_t)max_seqs, sizeof *inflight->rows);
+    inflight->samples = mem_calloc((size_t)max_samples, sizeof *inflight->samples);
+    inflight->owner = mem_calloc((size_t)max_samples, sizeof(struct sequence *));
+}
+
+void inflight_free(struct inflight *inflight) {
+    assert(inflight->n_rows == 0 && inflight->n_samples == 0);
+    free(inflight->rows);
+    free(inflight->samples);
+    free(inflight->owner);
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+static void add_sample(struct inflight *inflight, struct sequence *owner, struct sample sample) {
+    assert(inflight->n_samples < inflight->max_samples);
+    inflight->owner[inflight->n_samples] = owner;
+    inflight->samples[inflight->n_samples++] = sample;
+}
+
+void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
+                    int logit_row) {
+    add_sample(inflight, sequence,
+               (struct sample){.row = logit_row,
+                               .scored = sequence->tokens[position],
+                               .n_top = sequence->request->generation->prompt_logprobs,
+                               .position = position});
+}
+
+/* The token after all that `leader` has computed: its own, or that of a choice that has no tokens
+ * yet. The last token of the leader's history may still be pending. */
+static void add_choice(struct inflight *inflight, const struct sequence *leader,
+                       struct sequence *sequence, int logit_row) {
+    const struct request *request = leader->request;
+    int position = sequence_n_schedulable(leader), n_output = position - request->n_prompt;
+    bool early = n_output<request->generation->min_tokens, shared = request->n_unforked> 0;
+    /* a number that no other sequence of the process has */
+    uint64_t number = request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
+    add_sample(inflight, sequence,
+               (struct sample){.row = logit_row,
+                               .sampling = early ? &request->sampling_banned : &request->sampling,
+                               .position = position,
+                               .choice = sequence->choice,
+                               .history = leader->tokens,
+                               .n_prompt = request->n_prompt,
+                               .n_output = n_output,
+                               .sequence = number,
+                               .shared = shared,
+                               .late = !shared && sequence->n_tokens < position});
+}
+
+void inflight_sample(struct inflight *inflight, struct sequence *sequence, int logit_row) {
+    struct request *request = sequence->request;
+    add_choice(inflight, sequence, sequence, logit_row);
+    if (request->n_unforked == 0) return;
+    for (int i = 0; i < request->n; i++)
+        if (request->sequence[i].state == SEQUENCE_UNFORKED)
+            add_choice(inflight, sequence, &request->sequence[i], logit_row);
+}
+
+void inflight_exchange(struct inflight *inflight, const struct sequence *a,
+                       const struct sequence *b) {
+    for (int i = 0; i < inflight->n_samples; i++) {
+        const struct sequence *owner = inflight->owner[i];
+        if (!inflight->samples[i].sampling || (owner != a && owner != b)) continue;
+        inflight->owner[i] = &a->request->sequence[owner == a ? b->index : a->index];
+    }
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+/* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
+ * goes on with the sequence's own batch row and blocks may change until then. */
+static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
+    if (sequence->request->n_unforked > 0) return -1;
+    assert(inflight->owner[inflight->n_samples - 1] == sequence);
+    return inflight->samples[inflight->n_samples - 1].row;
+}
+
+void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
+    int from = sequence->n_computed, end = from + sequence->rows;
+    int last = sequence->request->n_prompt - 1, scored = end < last ? end : last;
+    bool samples = end == sequence_n_schedulable(sequence) && sequence_samples(sequence);
+    assert(sequence->rows > 0);
+    inflight->rows[inflight->n_rows++] =
+        (struct inflight_rows){sequence, from, sequence->rows, samples};
+    sequence->request->n_in_flight++;
+    sequence->n_computed = end;
+    sequence->rows = 0;
+    if (scored > sequence->n_scored) sequence->n_scored = scored;
+    if (!samples) return;
+    sequence->n_pending++;
+    sequence->pending_row = pending_row(inflight, sequence);
+}
+
+void inflight_end(struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_rows; i++) {
+        struct request *request = inflight->rows[i].sequence->request;
+        assert(request->n_in_flight > 0);
+        if (--request->n_in_flight == 0 && request->n_live == 0) free(request);
+    }
+    inflight->n_rows = inflight->n_samples = 0;
+}

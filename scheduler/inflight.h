@@ -1,0 +1,65 @@
+/* inflight: a step in flight, from its submit to its commit: which sequences have rows in it, and
+ * what is sampled from it.
+ *
+ * DESIGN. On a device two steps are in flight, and what belongs to one must not be the other's:
+ *
+ *                      step n (runs)                    step n + 1 (planned after it)
+ *     struct inflight  rows and samples of n            rows and samples of n + 1
+ *     struct step      was read by the engine           one set of arrays: the batch's, of the step
+ *                                                       that was submitted last
+ *     sequence         n_tokens, n_committed:           n_computed, n_pending, n_scored, table,
+ *                      before n                         batch_row: as n + 1 will leave them
+ *     blocks           the cache's content is in the order of the steps, whichever sequence holds
+ *                      what
+ *
+ * A block that is released while a step in flight still reads or writes it may be acquired at once:
+ * its new holder writes in a later step, and steps run one after the other. A block is made known
+ * only when the step that has filled it is committed, so what is shared holds committed tokens
+ * alone.
+ *
+ * Planning ahead speculates that a sequence goes on. If the commit of n ends it (a stop id; it was
+ * cancelled), its row in n + 1 computes something that is never read, in blocks that it no longer
+ * holds, and its results are dropped: the commit passes over samples of ended sequences. Until then
+ * the request's memory stays (n_in_flight); its generation is the server's again at once, and is
+ * not touched.
+ */
+#ifndef PENSTOCK_INFLIGHT_H
+#define PENSTOCK_INFLIGHT_H
+
+#include "scheduler/sequence.h"
+
+/* A sequence's part of a step. */
+struct inflight_rows {
+    struct sequence *sequence;
+    int from, n; /* positions from..from+n-1 */
+    bool samples;
+};
+
+struct inflight {
+    int n_rows, n_samples, max_samples;
+    struct inflight_rows *rows; /* [max_seqs] */
+    struct sample *samples;     /* [max_samples] as the engine reads them */
+    struct sequence **owner;    /* [max_samples] the sequence that gets the result */
+    uint64_t began_ns;          /* when it was planned */
+};
+
+void inflight_init(struct inflight *inflight, int max_seqs, int max_samples);
+void inflight_free(struct inflight *inflight);
+
+/* Adds what a logit row of a sequence gives: the score of the prompt token at `position`; or its
+ * next token, and that of each choice that waits for its prompt. */
+void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
+                    int logit_row);
+void inflight_sample(struct inflight *inflight, struct sequence *sequence, int logit_row);
+
+/* Adds the sequence's rows, after their samples: from here on they count as computed. */
+void inflight_begin(struct inflight *inflight, struct sequence *sequence);
+
+/* Exchanges the next tokens of two choices, of which one samples for both. */
+void inflight_exchange(struct inflight *inflight, const struct sequence *a,
+                       const struct sequence *b);
+
+/* Empties the step, and frees the requests that have ended while it was in flight. */
+void inflight_end(struct inflight *inflight);
+
+#endif

@@ -1,0 +1,259 @@
+/* invariants: all that the scheduler's pieces promise each other, asserted from scratch
+ * between two steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/internal.h"
+
+struct tally {
+    int32_t *references;      /* [n_blocks] as the tables say */
+    struct sequence **holder; /* [n_blocks] the first that holds it */
+    int *index;               /* [n_blocks] its place in the holder's table */
+    bool *owned;              /* [host blocks] by a swapped sequence */
+    int n_swapped;            /* such sequences */
+};
+
+/* A block in two tables is at the same place of two sequences that agree on every token up to its
+ * end (or up to what is computed), under one salt; it is full and known, or a fork's last one
+ * that none has written since. */
+static void check_shared(const struct scheduler *s, const struct tally *tally,
+                         const struct sequence *sequence, int i) {
+    int size = s->pool.block_size, block = sequence->table[i];
+    const struct sequence *other = tally->holder[block];
+    int end = (i + 1) * size;
+    bool full = end <= sequence->n_committed && end <= other->n_committed;
+    assert(tally->index[block] == i && other != sequence);
+    if (!full) {
+        assert(sequence->request == other->request);
+        end = sequence->n_computed < other->n_computed ? sequence->n_computed : other->n_computed;
+        assert(end > i * size && end <= sequence->request->n_prompt);
+    }
+    if (sequence->request != other->request) {
+        assert(prefix_cache_knows(&s->pool.known, block));
+        assert(memcmp(sequence->request->generation->cache_salt,
+                      other->request->generation->cache_salt, sizeof(uint64_t[2])) == 0);
+    }
+    assert(memcmp(sequence->tokens, other->tokens, (size_t)end * sizeof(int32_t)) == 0);
+}
+
+static void check_known(const struct scheduler *s, const struct sequence *sequence, int i) {
+    const struct prefix_cache *cache = &s->pool.known;
+    int size = s->pool.block_size;
+    if (!s->pool.caching || (i + 1) * size > sequence->n_committed) {
+        assert(!prefix_cache_knows(cache, sequence->table[i]));
+        return;
+    }
+    int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+    struct block_key key = sequence_key(sequence, i, prefix_cache_id(cache, parent));
+    assert(prefix_cache_find(cache, &key) == sequence->table[i]);
+}
+
+static void check_running(const struct scheduler *s, struct tally *tally,
+                          struct sequence *sequence) {
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0 &&
+           sequence->n_host_blocks == 0);
+    assert(sequence->n_committed <= sequence->n_computed);
+    assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_in_flight > 0);
+    assert(sequence->n_computed <= sequence->n_tokens);
+    assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
+    assert(sequence->n_tokens + sequence->n_pending <= sequence->request->max_tokens);
+    assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    assert(s->batch.sequence[sequence->batch_row] == sequence &&
+           sequence->batch_row < s->batch.n_sequences);
+    assert(sequence->table ==
+           s->batch.table + (size_t)sequence->batch_row * (size_t)s->batch.stride);
+    for (int i = 0; i < sequence->n_blocks; i++) {
+        int32_t block = sequence->table[i];
+        assert(block >= 0 && block < s->pool.n_blocks);
+        if (tally->references[block]++ == 0) {
+            tally->holder[block] = sequence;
+            tally->index[block] = i;
+        } else {
+            check_shared(s, tally, sequence, i);
+        }
+        check_known(s, sequence, i);
+    }
+}
+
+/* A swapped sequence owns host blocks for what it has computed; they are marked as owned. */
+static void check_swapped(const struct scheduler *s, struct tally *tally,
+                          const struct sequence *sequence) {
+    int32_t block = sequence->first_host_block;
+    assert(sequence->n_host_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    assert(sequence->n_committed <= sequence->n_computed && sequence->n_computed > 0);
+    assert(sequence->n_committed == sequence->n_computed || sequence->request->n_in_flight > 0);
+    for (int i = 0; i < sequence->n_host_blocks; i++, block = s->swap.next[block]) {
+        assert(block >= 0 && block < s->swap.n_ever_used && !tally->owned[block]);
+        tally->owned[block] = true;
+    }
+    assert(block < 0);
+    tally->n_swapped++;
+}
+
+static void check_waiting(const struct scheduler *s, struct tally *tally,
+                          const struct sequence *sequence) {
+    assert(sequence->n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+    if (sequence->state == SEQUENCE_SWAPPED) {
+        check_swapped(s, tally, sequence);
+        return;
+    }
+    assert(sequence->state == SEQUENCE_WAITING && sequence->n_host_blocks == 0);
+    assert(sequence->n_computed == 0);
+}
+
+/* Cached host blocks are owned by no sequence, and in the list by age once. Returns how many they
+ * are. */
+static int check_host_cache(const struct host_cache *cache, const struct tally *tally) {
+    int n = 0;
+    if (!cache->on) return 0;
+    assert(cache->n_claimed == 0 && cache->n_evicted == 0);
+    int32_t before = cache->n_host_blocks;
+    for (int32_t block = cache->link[before].next; block != cache->n_host_blocks; n++) {
+        assert(cache->link[block].prev == before && cache->known.block[block].known);
+        assert(!tally->owned[block]);
+        before = block;
+        block = cache->link[block].next;
+    }
+    assert(n == host_cache_blocks(cache));
+    return n;
+}
+
+/* Each host block that was ever used is free, owned or cached; the free list holds each once. */
+static void check_host_blocks(const struct scheduler *s, const struct tally *tally) {
+    const struct swap_space *swap = &s->swap;
+    int n_free = 0, n_owned = 0, n_cached = check_host_cache(&swap->cache, tally);
+    assert(swap->n_ever_used <= swap->n_host_blocks);
+    assert(swap->n_host_blocks <= swap->port.n_host_blocks);
+    for (int32_t block = swap->first_free; n_free < swap->n_free; block = swap->next[block]) {
+        assert(block >= 0 && block < swap->n_ever_used && !tally->owned[block]);
+        assert(!swap->cache.on || !swap->cache.known.block[block].known);
+        n_free++;
+    }
+    for (int i = 0; i < swap->n_ever_used; i++) n_owned += tally->owned[i];
+    assert(n_owned + n_cached + n_free == swap->n_ever_used && n_owned == swap_used(swap));
+    assert(tally->n_swapped == swap->n_swapped);
+}
+
+static void check_order(const struct list *queue) {
+    const struct sequence *before = NULL;
+    int n = 0;
+    list_each(node, queue) {
+        assert(!before || sequence_before(before, sequence_of(node)));
+        before = sequence_of(node);
+        n++;
+    }
+    assert(n == queue->n);
+}
+
+/* Each block is used, cached or free, as its references and the index say; a list holds it once. */
+static void check_pool(const struct scheduler *s, const struct tally *tally) {
+    const struct block_pool *pool = &s->pool;
+    char *seen = mem_calloc((size_t)pool->n_blocks, 1);
+    int n_used = 0, n_cached = 0;
+    for (int i = 0; i < pool->n_free; i++) {
+        assert(!seen[pool->free[i]]++ && !prefix_cache_knows(&pool->known, pool->free[i]));
+    }
+    int32_t before = pool->n_blocks;
+    for (int32_t b = pool->block[before].next; b != pool->n_blocks; b = pool->block[b].next) {
+        assert(pool->block[b].prev == before && !seen[b]++);
+        assert(prefix_cache_knows(&pool->known, b));
+        before = b;
+        n_cached++;
+    }
+    for (int b = 0; b < pool->n_blocks; b++) {
+        assert(pool->block[b].references == tally->references[b]);
+        assert((pool->block[b].references > 0) == !seen[b]);
+        n_used += pool->block[b].references > 0;
+    }
+    assert(n_cached == pool->n_cached && pool->n_free + n_cached + n_used == pool->n_blocks);
+    free(seen);
+}
+
+/* Where a block with this id stands in places[n], or is to stand. */
+static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
+                       uint64_t id) {
+    size_t i = id % n;
+    while (places[i] >= 0 && cache->block[places[i]].id != id) i = (i + 1) % n;
+    return i;
+}
+
+/* Each known block is in its bucket, and has an id of its own; they are put in places[n] by it. */
+static void check_buckets(const struct prefix_cache *cache, int32_t *places, size_t n) {
+    int n_known = 0;
+    memset(places, 0xff, n * sizeof *places);
+    for (uint64_t i = 0; i <= cache->bucket_mask; i++) {
+        for (int32_t b = cache->bucket[i]; b >= 0; b = cache->block[b].next) {
+            const struct known_block *known = &cache->block[b];
+            assert(known->known && (known->hash.low & cache->hash_mask & cache->bucket_mask) == i);
+            assert(++n_known <= cache->n_known);
+            size_t place = place_of(cache, places, n, known->id);
+            assert(places[place] < 0 && known->id > 0);
+            places[place] = b;
+        }
+    }
+    assert(n_known == cache->n_known);
+}
+
+/* A known block's parent is known too, and not younger in the cached list's sense (one without
+ * references has no child with some). */
+static void check_index(const struct scheduler *s) {
+    const struct prefix_cache *cache = &s->pool.known;
+    size_t n = 2 * (size_t)cache->n_blocks;
+    int32_t *places = mem_alloc(n * sizeof *places);
+    check_buckets(cache, places, n);
+    for (int32_t b = 0; b < cache->n_blocks; b++) {
+        uint64_t parent = cache->block[b].parent;
+        if (!cache->block[b].known || parent == 0) continue;
+        int32_t block = places[place_of(cache, places, n, parent)];
+        assert(block >= 0);
+        assert(block_pool_references(&s->pool, block) >= block_pool_references(&s->pool, b));
+    }
+    free(places);
+}
+
+static void check_requests(const struct scheduler *s) {
+    int running = 0, waiting = 0, live = 0, queued = 0, tokens = 0;
+    list_each(node, &s->requests) {
+        const struct request *request = list_entry(node, struct request, node);
+        int unforked = 0, alive = 0;
+        for (int i = 0; i < request->n; i++) {
+            enum sequence_state state = request->sequence[i].state;
+            running += state == SEQUENCE_RUNNING;
+            waiting += state == SEQUENCE_WAITING || state == SEQUENCE_SWAPPED;
+            unforked += state == SEQUENCE_UNFORKED;
+            alive += state != SEQUENCE_ENDED;
+        }
+        assert(unforked == request->n_unforked && alive == request->n_live && alive > 0);
+        assert(unforked < alive);
+        live += alive;
+        queued += request->queued;
+        tokens += request->queued ? request->n_prompt : 0;
+    }
+    assert(running == s->running.n && waiting == s->waiting.n);
+    assert(live <= atomic_load(&s->inbox.live_sequences));
+    assert(queued <= atomic_load(&s->inbox.queued_requests));
+    assert(tokens <= atomic_load(&s->inbox.queued_tokens));
+}
+
+void scheduler_check(const struct scheduler *s) {
+    size_t n = (size_t)s->pool.n_blocks;
+    struct tally tally = {.references = mem_calloc(n, sizeof(int32_t)),
+                          .holder = mem_calloc(n, sizeof(struct sequence *)),
+                          .index = mem_calloc(n, sizeof(int)),
+                          .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool))};
+    check_order(&s->running);
+    check_order(&s->waiting);
+    assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_sequences);
+    list_each(node, &s->running) check_running(s, &tally, sequence_of(node));
+    list_each(node, &s->waiting) check_waiting(s, &tally, sequence_of(node));
+    check_pool(s, &tally);
+    check_host_blocks(s, &tally);
+    check_index(s);
+    check_requests(s);
+    assert(s->plan.rows <= s->config.max_num_batched_tokens);
+    assert(s->plan.n_items <= s->max_seqs);
+    free(tally.references);
+    free(tally.holder);
+    free(tally.index);
+    free(tally.owned);
+}

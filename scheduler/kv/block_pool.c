@@ -1,0 +1,94 @@
+#include "scheduler/kv/block_pool.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "config/config.h"
+
+void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool caching) {
+    *pool = (struct block_pool){
+        .n_blocks = n_blocks, .block_size = block_size, .n_free = n_blocks, .caching = caching};
+    prefix_cache_init(&pool->known, n_blocks, block_size);
+    pool->free = mem_calloc((size_t)n_blocks, sizeof *pool->free);
+    pool->block = mem_calloc((size_t)n_blocks + 1, sizeof *pool->block);
+    for (int32_t b = 0; b < n_blocks; b++) pool->free[b] = n_blocks - 1 - b;
+    pool->block[n_blocks].prev = pool->block[n_blocks].next = n_blocks;
+}
+
+void block_pool_free(struct block_pool *pool) {
+    prefix_cache_free(&pool->known);
+    free(pool->free);
+    free(pool->block);
+}
+
+static void cached_push(struct block_pool *pool, int32_t block) {
+    struct block *head = &pool->block[pool->n_blocks];
+    pool->block[block].prev = head->prev;
+    pool->block[block].next = pool->n_blocks;
+    pool->block[head->prev].next = block;
+    head->prev = block;
+    pool->n_cached++;
+}
+
+static void cached_remove(struct block_pool *pool, int32_t block) {
+    struct block *gone = &pool->block[block];
+    assert(pool->n_cached > 0 && pool->block[gone->prev].next == block);
+    pool->block[gone->prev].next = gone->next;
+    pool->block[gone->next].prev = gone->prev;
+    pool->n_cached--;
+}
+
+int32_t block_pool_acquire(struct block_pool *pool) {
+    assert(block_pool_available(pool) > 0);
+    int32_t block;
+    if (pool->n_free > 0) {
+        block = pool->free[--pool->n_free];
+    } else {
+        block = pool->block[pool->n_blocks].next;
+        if (pool->on_evict) pool->on_evict(pool->arg, block);
+        cached_remove(pool, block);
+        prefix_cache_remove(&pool->known, block);
+    }
+    assert(pool->block[block].references == 0 && !prefix_cache_knows(&pool->known, block));
+    pool->block[block].references = 1;
+    return block;
+}
+
+void block_pool_share(struct block_pool *pool, int32_t block) {
+    if (pool->block[block].references == 0) {
+        assert(prefix_cache_knows(&pool->known, block));
+        cached_remove(pool, block);
+    }
+    pool->block[block].references++;
+}
+
+void block_pool_release(struct block_pool *pool, int32_t block) {
+    assert(pool->block[block].references > 0);
+    if (--pool->block[block].references > 0) return;
+    if (prefix_cache_knows(&pool->known, block)) {
+        cached_push(pool, block);
+    } else {
+        pool->free[pool->n_free++] = block;
+    }
+    assert(block_pool_available(pool) <= pool->n_blocks);
+}
+
+int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct block_key *key) {
+    assert(pool->caching && pool->block[block].references > 0);
+    int32_t known = prefix_cache_find(&pool->known, key);
+    if (known < 0) {
+        prefix_cache_add(&pool->known, block, key, 0);
+        return block;
+    }
+    assert(known != block);
+    block_pool_share(pool, known);
+    block_pool_release(pool, block);
+    return known;
+}
+
+void block_pool_restore(struct block_pool *pool, int32_t block, const struct block_key *key,
+                        uint64_t id) {
+    assert(pool->caching && pool->block[block].references > 0 && id > 0);
+    assert(prefix_cache_find(&pool->known, key) < 0);
+    prefix_cache_add(&pool->known, block, key, id);
+}

@@ -1,0 +1,174 @@
+/* DESIGN: `penstock serve`, from options to the last byte.
+ *
+ * Opened in this order and closed in the reverse: engine (model, memory), scheduler (its thread),
+ * loop, HTTP. The port is bound last, so every client that can connect is answered. The loop runs
+ * until lifecycle.c stops it; then no job is left, so the scheduler sends no more events and its
+ * thread can end before the loop's handles are closed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "server/app.h"
+#include "server/commands/commands.h"
+
+#define IDLE_CONNECTION_MS 75000
+#define MAX_HEADER_BYTES (64 << 10)
+#define MAX_STREAM_BACKLOG (1 << 20)
+#define SILENCE_MS 15000
+#define MAX_BODIES 16 /* how many maximum-size request bodies may be buffered at once */
+#define MAX_PROMPTS 256
+
+/* ---- what is served, and under which name --------------------------------------------------- */
+
+void app_set_name(struct app *app) {
+    const char *served = app->options->served_model_name;
+    const char *path = app->options->model, *slash = strrchr(path, '/');
+    char *name = app->name;
+    snprintf(name, sizeof app->name, "%s", served ? served : slash ? slash + 1 : path);
+    size_t n = strlen(name);
+    if (!served && n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) name[n - 5] = 0;
+    app->model_name = name;
+}
+
+/* The model and the options bound what one request may ask for. */
+void app_set_limits(struct app *app) {
+    const struct options *options = app->options;
+    uint64_t seed = (uint64_t)options->seed;
+    if (options->seed < 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
+    app->limits = (struct api_limits){
+        .model = app->model_name,
+        .V = engine_model(app->engine)->V,
+        .max_model_len = engine_memory(app->engine)->max_model_len,
+        .max_choices = min_int(options->max_num_seqs, MAX_CHOICES),
+        /* more would never be queued */
+        .max_prompts = min_int(options->max_queued_requests, MAX_PROMPTS),
+        .default_seed = seed,
+        .has_chat_template = engine_chat_template(app->engine) != NULL,
+    };
+}
+
+/* ---- start-up report ------------------------------------------------------------------------ */
+
+static void report_gpu(const struct engine_memory *memory) {
+    log_line(LOG_INFO,
+             "GPU memory: %.0f MiB, of which %.0f MiB were free; up to a share of %.2f is used; "
+             "sampling %.0f MiB, steps and attention %.0f MiB, kept free %.0f MiB",
+             mib((int64_t)memory->device.total), mib((int64_t)memory->device.free), memory->share,
+             mib(memory->sampling), mib(memory->steps), mib(memory->kept));
+    log_line(LOG_INFO, "swap space: up to %.0f MiB of host memory, allocated when needed",
+             mib(memory->swap));
+}
+
+static void report(const struct app *app, double seconds) {
+    const struct model_config *m = engine_model(app->engine);
+    const struct engine_memory *memory = engine_memory(app->engine);
+    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
+    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
+             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
+             memory->max_model_len, app->model_name);
+    log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
+    log_line(LOG_INFO, "loaded weights: %.0f MiB repacked in %.0f ms (%d thread%s)",
+             mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),
+             engine_threads(app->engine) == 1 ? "" : "s");
+    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
+             mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
+    if (memory->device.total > 0) report_gpu(memory);
+    log_line(LOG_INFO,
+             "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
+             (long long)tokens, memory->n_blocks, memory->block_size,
+             (double)tokens / memory->max_model_len);
+    log_line(LOG_INFO, "ready on http://%s:%d after %.0f ms", app->options->host,
+             http_server_port(app->http), seconds * 1e3);
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+static enum status open_http(struct app *app, struct err *err) {
+    const struct options *options = app->options;
+    struct http_config config = {
+        .host = options->host,
+        .port = options->port,
+        .max_header_bytes = MAX_HEADER_BYTES,
+        .max_body_bytes = (size_t)options->max_body_size,
+        .max_bodies_bytes = MAX_BODIES * (size_t)options->max_body_size,
+        .request_timeout_ms = options->request_timeout_s * 1000,
+        .keep_alive_ms = IDLE_CONNECTION_MS,
+        .max_connections = options->max_connections,
+        .max_stream_backlog = MAX_STREAM_BACKLOG,
+        .silence_ms = SILENCE_MS,
+        .on_headers = routes_on_headers,
+        .on_request = routes_on_request,
+        .on_gone = routes_on_gone,
+        .on_done = routes_on_done,
+        .app = app,
+    };
+    return http_server_new(&app->http, &app->loop, &config, err);
+}
+
+enum status app_open(struct app *app, struct err *err) {
+    list_init(&app->requests);
+    app_set_limits(app);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    uv_loop_init(&app->loop);
+    bridge_init(app, NULL);
+    lifecycle_init(app);
+    struct scheduler_config config = scheduler_config_from(app->options, app->engine);
+    config.on_events = bridge_on_events;
+    config.on_failure = bridge_on_failure;
+    config.arg = app;
+    app->scheduler = scheduler_new(&config, app->engine);
+    scheduler_start(app->scheduler);
+    return open_http(app, err);
+}
+
+void app_close(struct app *app) {
+    if (app->http) http_server_free(app->http);
+    scheduler_free(app->scheduler);
+    lifecycle_close(app);
+    bridge_close(app);
+    uv_run(&app->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&app->loop);
+    buf_free(&app->keys);
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static int serve(struct app *app, uint64_t started_ns) {
+    struct err err;
+    int code = 0;
+    if (app_open(app, &err)) {
+        code = print_error(&err);
+    } else {
+        report(app, (double)(now_ns() - started_ns) * 1e-9);
+        uv_run(&app->loop, UV_RUN_DEFAULT);
+        log_line(LOG_INFO, "stopped");
+        if (app->failure.status) code = EXIT_DEVICE_FAILED;
+    }
+    app_close(app);
+    engine_close(app->engine);
+    return code;
+}
+
+int command_serve(const struct options *options) {
+    uint64_t started_ns = now_ns();
+    struct app *app = mem_calloc(1, sizeof *app);
+    struct err err;
+    app->options = options;
+    app->started_s = (int64_t)time(NULL);
+    int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
+    if (code == 0) {
+        app_set_name(app);
+        code = serve(app, started_ns);
+    }
+    free(app);
+    return code;
+}

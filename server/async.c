@@ -1,0 +1,91 @@
+/* DESIGN: HTTP requests that need a worker.
+ *
+ *   async_start   loop     counts the request and queues it for a worker
+ *   kind->run     worker   the long and pure part; the request is the worker's alone
+ *   kind->done    loop     answers, or begins to; the body is gone
+ *   kind->stop    loop     the client has gone or the server ends, while the request goes on
+ *   kind->free    loop     no reference is left
+ *
+ * A reference each is held by the worker until `done` has returned, by HTTP until the request is
+ * released, by HTTP until it reports the request done (in whatever order), and by whom the kind
+ * gives one. The process ends when the list of requests is empty.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/app.h"
+
+void async_ref(struct async_request *request) {
+    assert(request->references > 0);
+    request->references++;
+}
+
+void async_unref(struct async_request *request) {
+    struct app *app = request->app;
+    assert(request->references > 0);
+    if (--request->references > 0) return;
+    assert(!request->http && !request->running);
+    list_remove(&app->requests, &request->node);
+    request->kind->free(request);
+    lifecycle_request_ended(app);
+}
+
+void async_release_http(struct async_request *request) {
+    struct http_request *http = request->http;
+    if (!http) return;
+    request->http = NULL;
+    http_release(http);
+    async_unref(request);
+}
+
+static void run(uv_work_t *work) {
+    struct async_request *request = work->data;
+    request->kind->run(request);
+}
+
+static void after_run(uv_work_t *work, int status) {
+    struct async_request *request = work->data;
+    struct app *app = request->app;
+    assert(status == 0 && request->running); /* only uv_cancel gives another, which is not used */
+    (void)status;
+    request->running = false;
+    http_drop_body(request->http);
+    request->kind->done(request);
+    http_flush(app->http);
+    async_unref(request);
+}
+
+void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
+                 struct http_request *http) {
+    assert(!http->app);
+    *request = (struct async_request){.kind = kind,
+                                      .app = app,
+                                      .http = http,
+                                      .work = {.data = request},
+                                      .references = 3,
+                                      .running = true};
+    list_append(&app->requests, &request->node);
+    http->app = request;
+    uv_queue_work(&app->loop, &request->work, run, after_run);
+}
+
+void async_gone(struct async_request *request) {
+    if (request->gone) return;
+    request->gone = true;
+    if (!request->running && request->kind->stop) request->kind->stop(request, NULL);
+}
+
+int async_log_fields(const struct async_request *request, struct log_field *fields) {
+    if (request->running || !request->kind->log_fields) return 0; /* a worker may be writing them */
+    return request->kind->log_fields(request, fields);
+}
+
+void async_abort_all(struct app *app, const struct err *err) {
+    assert(app->aborted); /* so that those which a worker has end in `done` */
+    list_each_removable(node, &app->requests) {
+        struct async_request *request = list_entry(node, struct async_request, node);
+        bool goes_on = request->http && !request->running && request->kind->stop;
+        if (goes_on) request->kind->stop(request, err);
+    }
+    http_flush(app->http);
+}

@@ -1,0 +1,409 @@
+/* DESIGN: `penstock batch`: a file of requests in, a file of their responses out.
+ *
+ *   fill_window      reads, checks, tokenises and submits lines until enough are open
+ *   bridge_on_...    engine thread: appends a step's events, signals
+ *   handle_events    waits for them; a line's last event writes its response and frees it
+ *
+ * All but the bridge is on the main thread. A line is a job without a client: it is parsed,
+ * prepared and written by the code that serves HTTP, and goes to the same scheduler. Enough lines
+ * are open to fill every step of the engine while more are read; memory is bounded by that window
+ * and by the longest line, not by the file. Responses are written in the order in which they
+ * finish. A signal cancels the open lines, which get no response: the next run computes them.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "server/commands/batch.h"
+#include "server/commands/commands.h"
+#include "server/generation/job.h"
+
+/* Open lines hold at most this many bytes of input, unless a single one is larger. */
+#define WINDOW_BYTES ((size_t)64 << 20)
+
+/* How many steps' sequences are open, so that waiting ones replace those that end. */
+#define WINDOW_STEPS 2
+
+#define PROGRESS_NS 10000000000ull
+
+/* More than any request has prompts: with --seed, a line's seeds count up from its number times
+ * this. */
+#define SEEDS_PER_LINE 1024
+
+/* A line of the input whose response is not written yet. */
+struct batch_line {
+    struct generation_job job;
+    struct batch *batch;
+    struct list_node node; /* in batch->lines */
+    int64_t number;
+    struct buf custom_id;
+    size_t bytes;
+    bool dropped; /* its response is not wanted any more */
+};
+
+struct batch {
+    struct app app;         /* first: engine, scheduler, limits, and the bridge */
+    pthread_cond_t arrived; /* with app.mutex */
+    FILE *input;
+    struct buf text; /* of the line that was read last, */
+    bool too_long;   /* which has more, */
+    int64_t number;  /* and its number, from 1 */
+    int64_t input_bytes, read_bytes;
+    struct batch_output output;
+    struct list lines; /* open ones */
+    int n_sequences;   /* of these lines */
+    size_t bytes;
+    bool ended, stopping; /* no more input; no line is read any more */
+    int64_t n_answered, n_refused, n_skipped;
+    int64_t prompt_tokens, output_tokens;
+    uint64_t started_ns, reported_ns;
+    struct err err; /* why it stops; STATUS_OK if it does not, or was interrupted */
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+/* ---- responses ------------------------------------------------------------------------------ */
+
+static void cancel_all(struct batch *batch) {
+    batch->stopping = true;
+    list_each(node, &batch->lines) {
+        struct batch_line *line = list_entry(node, struct batch_line, node);
+        line->dropped = true;
+        job_cancel(&line->job);
+    }
+}
+
+static void stop(struct batch *batch, const struct err *err) {
+    if (!batch->err.status) batch->err = *err;
+    cancel_all(batch);
+}
+
+static void write_line(struct batch *batch, const struct buf *text, bool refused) {
+    struct err err;
+    if (batch_output_write(&batch->output, text, &err)) {
+        stop(batch, &err);
+    } else {
+        batch->n_answered++;
+        batch->n_refused += refused;
+    }
+}
+
+/* Writes the error of a line that is not a request, or whose custom_id is taken. */
+static void refuse_line(struct batch *batch, const struct err *err) {
+    struct buf text = {0};
+    api_batch_write_error(&text, batch->number, err);
+    write_line(batch, &text, true);
+    buf_free(&text);
+}
+
+static void answer_refused(struct batch *batch, int64_t number, const struct buf *custom_id,
+                           const char *request_id, const struct err *err) {
+    struct buf body = {0}, text = {0};
+    api_write_error(&body, err);
+    api_batch_write_response(&text, number, custom_id, status_http(err->status), request_id, &body);
+    write_line(batch, &text, true);
+    buf_free(&body);
+    buf_free(&text);
+}
+
+static void answer(struct batch *batch, struct batch_line *line) {
+    struct generation_job *job = &line->job;
+    if (job->err.status) {
+        answer_refused(batch, line->number, &line->custom_id, job->id, &job->err);
+        return;
+    }
+    struct buf body = {0}, text = {0};
+    job_write_response(job, &body);
+    api_batch_write_response(&text, line->number, &line->custom_id, 200, job->id, &body);
+    write_line(batch, &text, false);
+    buf_free(&body);
+    buf_free(&text);
+    batch->prompt_tokens += job->prompt_tokens;
+    batch->output_tokens += job->completion_tokens;
+}
+
+static int sequences_of(const struct batch_line *line) {
+    return line->job.request ? line->job.n_prompts * line->job.request->n : 0;
+}
+
+/* Nothing is computed for the line any more. */
+static void end_line(struct batch *batch, struct batch_line *line) {
+    assert(line->job.n_running == 0);
+    if (!line->dropped) answer(batch, line);
+    list_remove(&batch->lines, &line->node);
+    batch->n_sequences -= sequences_of(line);
+    batch->bytes -= line->bytes;
+    job_clear(&line->job);
+    buf_free(&line->custom_id);
+    free(line);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static void on_idle(struct generation_job *job) {
+    struct batch_line *line = list_entry(job, struct batch_line, job);
+    end_line(line->batch, line);
+}
+
+static const struct job_listener listener = {.on_idle = on_idle};
+
+static void submit(struct generation_job *job) {
+    if (job->err.status) return;
+    if (job->request->stream) {
+        err_set(&job->err, STATUS_INVALID_REQUEST, "stream",
+                "'stream' must not be true in a batch.");
+    } else {
+        job_submit(job, now_ns()); /* which sets job->err */
+    }
+}
+
+/* Takes over what was parsed. */
+static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
+    struct batch_line *line = mem_calloc(1, sizeof *line);
+    *line = (struct batch_line){.job = {&batch->app, parsed->api, &listener},
+                                .batch = batch,
+                                .number = batch->number,
+                                .custom_id = parsed->custom_id,
+                                .bytes = batch->text.length};
+    parsed->custom_id = (struct buf){0};
+    list_append(&batch->lines, &line->node);
+    atomic_store(&batch->app.n_seeds, (uint64_t)batch->number * SEEDS_PER_LINE);
+    job_prepare(&line->job, parsed->body);
+    parsed->body = NULL;
+    batch->n_sequences += sequences_of(line);
+    batch->bytes += line->bytes;
+    submit(&line->job);
+    if (line->job.n_running == 0) end_line(batch, line);
+}
+
+/* Must the line be computed? Not if it was answered before; a repeated custom_id gets an error. */
+static bool is_wanted(struct batch *batch, const struct buf *custom_id) {
+    struct buf key = {0};
+    api_batch_key(&key, batch->number, custom_id);
+    enum batch_known known = batch_output_note(&batch->output, &key);
+    buf_free(&key);
+    if (known == BATCH_ANSWERED) batch->n_skipped++;
+    if (known != BATCH_REPEATED) return known == BATCH_NEW;
+    if (!is_wanted(batch, &(struct buf){0})) return false;
+    struct err err;
+    err_set(&err, STATUS_INVALID_REQUEST, "custom_id",
+            "Line %lld: the custom_id %.100s was used before.", (long long)batch->number,
+            custom_id->data);
+    strcpy(err.code, "duplicate_custom_id");
+    refuse_line(batch, &err);
+    return false;
+}
+
+static void handle_line(struct batch *batch) {
+    struct api_batch_line parsed;
+    struct err err;
+    enum status status = api_batch_parse(&parsed, batch->text.data, batch->text.length, &err);
+    bool named = parsed.custom_id.length > 0;
+    if (!is_wanted(batch, &parsed.custom_id)) {
+        /* nothing to do */
+    } else if (status && named) {
+        answer_refused(batch, batch->number, &parsed.custom_id, "", &err);
+    } else if (status) {
+        struct err placed = err;
+        err_set(&placed, status, NULL, "Line %lld: %s", (long long)batch->number, err.message);
+        refuse_line(batch, &placed);
+    } else {
+        begin_line(batch, &parsed);
+    }
+    api_batch_free(&parsed);
+}
+
+/* ---- the input ------------------------------------------------------------------------------ */
+
+/* Reads a line, without its end, of at most --max-body-size; the rest of a longer one is skipped.
+ * False at the end of the input. */
+static bool read_line(struct batch *batch) {
+    const size_t max = (size_t)batch->app.options->max_body_size;
+    int c, n = 0;
+    buf_clear(&batch->text);
+    batch->too_long = false;
+    while ((c = getc_unlocked(batch->input)) != EOF) {
+        char byte = (char)c;
+        n = 1;
+        batch->read_bytes++;
+        if (byte == '\n') break;
+        batch->too_long |= batch->text.length == max;
+        if (!batch->too_long) buf_add(&batch->text, &byte, 1);
+    }
+    return n > 0;
+}
+
+static void end_input(struct batch *batch) {
+    struct err err;
+    batch->ended = true;
+    if (!ferror(batch->input)) return;
+    err_set(&err, STATUS_BAD_FILE, "input-file", "%s: %s", batch->app.options->input_file,
+            strerror(errno));
+    stop(batch, &err);
+}
+
+static void read_one(struct batch *batch) {
+    if (!read_line(batch)) {
+        end_input(batch);
+        return;
+    }
+    batch->number++;
+    struct buf *text = &batch->text;
+    if (batch->number == 1 && text->length >= 3 && memcmp(text->data, "\xEF\xBB\xBF", 3) == 0) {
+        text->length -= 3; /* the mark of Windows' editors, which JSON does not know */
+        memmove(text->data, text->data + 3, text->length + 1);
+    }
+    if (batch->too_long) {
+        struct err err;
+        err_set(&err, STATUS_TOO_LARGE, NULL, "Line %lld is longer than %lld bytes.",
+                (long long)batch->number, (long long)batch->app.options->max_body_size);
+        if (is_wanted(batch, &(struct buf){0})) refuse_line(batch, &err);
+    } else if (text->length > 0 && strspn(text->data, " \t\r") < text->length) {
+        handle_line(batch);
+    }
+}
+
+static void fill_window(struct batch *batch) {
+    const int window = WINDOW_STEPS * batch->app.options->max_num_seqs;
+    while (!batch->ended && !batch->stopping && !interrupted &&
+           (batch->lines.n == 0 || (batch->n_sequences < window && batch->bytes < WINDOW_BYTES))) {
+        read_one(batch);
+    }
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static void notify(struct app *app) {
+    pthread_cond_signal(&((struct batch *)app)->arrived);
+}
+
+static void handle_events(struct batch *batch) {
+    struct app *app = &batch->app;
+    struct err failure;
+    pthread_mutex_lock(&app->mutex);
+    if (app->arrived.n == 0) wait_briefly(&batch->arrived, &app->mutex);
+    bridge_receive(app, &failure);
+    pthread_mutex_unlock(&app->mutex);
+    if (failure.status && !app->failure.status) {
+        app->failure = failure;
+        stop(batch, &failure);
+    }
+    for (int i = 0; i < app->received.n; i++) job_event(&app->received.events[i]);
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static void report(struct batch *batch, const char *what) {
+    double seconds = (double)(now_ns() - batch->started_ns) * 1e-9;
+    struct log_field fields[] = {
+        LOG_I("answered", batch->n_answered),
+        LOG_I("refused", batch->n_refused),
+        LOG_I("answered_before", batch->n_skipped),
+        LOG_I("open", batch->lines.n),
+        LOG_I("input_percent",
+              batch->input_bytes ? 100 * batch->read_bytes / batch->input_bytes : 0),
+        LOG_I("prompt_tokens", batch->prompt_tokens),
+        LOG_I("output_tokens", batch->output_tokens),
+        LOG_R("seconds", seconds),
+    };
+    log_fields(LOG_INFO, what, fields, sizeof fields / sizeof *fields);
+    batch->reported_ns = now_ns();
+}
+
+static bool is_complete(const struct batch *batch) {
+    return batch->ended && !batch->stopping;
+}
+
+static void work(struct batch *batch) {
+    batch->started_ns = batch->reported_ns = now_ns();
+    for (;;) {
+        if (interrupted && !batch->stopping) cancel_all(batch);
+        fill_window(batch);
+        if (batch->lines.n == 0 && (batch->ended || batch->stopping || interrupted)) break;
+        handle_events(batch);
+        if (now_ns() - batch->reported_ns > PROGRESS_NS) report(batch, "batch");
+    }
+    report(batch, is_complete(batch) ? "batch complete" : "batch incomplete");
+}
+
+static enum status open_input(struct batch *batch, struct err *err) {
+    const char *path = batch->app.options->input_file;
+    struct stat input, output;
+    batch->input = fopen(path, "re");
+    if (!batch->input || fstat(fileno(batch->input), &input) != 0 || S_ISDIR(input.st_mode)) {
+        int error = batch->input && !errno ? EISDIR : errno;
+        return err_set(err, STATUS_BAD_FILE, "input-file", "%s: %s", path, strerror(error));
+    }
+    batch->input_bytes = input.st_size;
+    if (stat(batch->app.options->output_file, &output) != 0) return STATUS_OK;
+    if (input.st_dev != output.st_dev || input.st_ino != output.st_ino) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "output-file", "%s: requests and answers must be two files",
+                   path);
+}
+
+/* Opens the files first, so that a wrong name is reported before a model is loaded. */
+static int open_all(struct batch *batch) {
+    const struct options *options = batch->app.options;
+    struct err err;
+    errno = 0;
+    if (open_input(batch, &err) || batch_output_open(&batch->output, options->output_file, &err)) {
+        return print_error(&err);
+    }
+    int code = open_engine(&batch->app.engine, options);
+    if (code) return code;
+    app_set_name(&batch->app);
+    app_set_limits(&batch->app);
+    struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
+    config.max_queued_requests = 1 << 24; /* the window bounds what waits */
+    config.max_queued_tokens = 1 << 30;
+    config.on_events = bridge_on_events;
+    config.on_failure = bridge_on_failure;
+    config.arg = &batch->app;
+    batch->app.scheduler = scheduler_new(&config, batch->app.engine);
+    scheduler_start(batch->app.scheduler);
+    return 0;
+}
+
+static void close_all(struct batch *batch) {
+    if (batch->app.scheduler) scheduler_free(batch->app.scheduler);
+    if (batch->app.engine) engine_close(batch->app.engine);
+    if (batch->input) fclose(batch->input);
+    batch_output_close(&batch->output);
+    buf_free(&batch->text);
+    pthread_cond_destroy(&batch->arrived);
+    bridge_close(&batch->app);
+    free(batch);
+}
+
+int command_batch(const struct options *options) {
+    struct batch *batch = mem_calloc(1, sizeof *batch);
+    struct sigaction action = {.sa_handler = on_interrupt};
+    batch->app.options = options;
+    bridge_init(&batch->app, notify);
+    pthread_cond_init(&batch->arrived, NULL);
+    list_init(&batch->lines);
+    int code = open_all(batch);
+    if (code == 0) {
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        work(batch);
+        if (batch->err.status) print_error(&batch->err);
+        if (batch->app.failure.status) {
+            code = EXIT_DEVICE_FAILED;
+        } else if (!is_complete(batch)) {
+            fprintf(stderr, "penstock: the batch is incomplete; the same command resumes it\n");
+            code = 1;
+        }
+    }
+    close_all(batch);
+    return code;
+}

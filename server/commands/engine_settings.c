@@ -1,0 +1,98 @@
+/* What the commands share: from options to an opened engine, errors, input, waiting. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/commands/commands.h"
+
+int print_error(const struct err *err) {
+    fprintf(stderr, "penstock: %s\n", err->message);
+    return err->status == STATUS_USAGE ? 2 : 1;
+}
+
+void read_input(struct buf *text) {
+    char part[65536];
+    buf_add(text, "", 0);
+    for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) buf_add(text, part, n);
+}
+
+void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(condition, mutex, &until);
+}
+
+/* ---- a progress bar ------------------------------------------------------------------------- */
+
+static uint64_t progress_start;
+static bool progress_shown;
+
+/* Draws nothing in the first second, in which most models are loaded. */
+static void draw_progress(void *arg, const char *what, double part) {
+    (void)arg;
+    if (now_ns() - progress_start < 1000000000ull && !progress_shown) return;
+    progress_shown = true;
+    char bar[31];
+    int full = (int)(part * 30);
+    memset(bar, ' ', sizeof bar);
+    memset(bar, '=', (size_t)(full > 30 ? 30 : full));
+    bar[30] = 0;
+    fprintf(stderr, "\r%s [%s] %3.0f %%", what, bar, part * 100);
+}
+
+/* ---- options to settings -------------------------------------------------------------------- */
+
+struct engine_config engine_config_from(const struct options *options) {
+    return (struct engine_config){
+        .model = options->model,
+        .threads = options->threads,
+        .ranks = options->tensor_parallel_size,
+        .dtype = options->dtype,
+        .quantization = options->quantization,
+        .allow_batch_variant_gemm = !options->deterministic,
+        .dummy = options->load_format == LOAD_DUMMY,
+        .kv_dtype = options->kv_cache_dtype,
+        .max_model_len = options->max_model_len,
+        .max_num_seqs = options->max_num_seqs,
+        .max_num_batched_tokens = options->max_num_batched_tokens,
+        .device = options->device,
+        .in_flight = options->steps_in_flight,
+        .enforce_eager = options->enforce_eager,
+        .block_size = options->block_size,
+        .kv_memory = options->kv_cache_memory,
+        .gpu_memory_utilization =
+            options->gpu_memory_utilization > 0 ? options->gpu_memory_utilization : -1,
+        .swap_space = options->swap_space,
+        .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
+    };
+}
+
+struct scheduler_config scheduler_config_from(const struct options *options,
+                                              const struct engine *engine) {
+    const struct engine_memory *memory = engine_memory(engine);
+    return (struct scheduler_config){
+        .max_num_seqs = options->max_num_seqs,
+        .max_num_batched_tokens = options->max_num_batched_tokens,
+        .max_mixed_prefill_tokens = options->max_mixed_prefill_tokens,
+        .max_model_len = memory->max_model_len,
+        .max_queued_requests = options->max_queued_requests,
+        .max_queued_tokens = options->max_queued_tokens,
+        .n_blocks = memory->n_blocks,
+        .block_size = memory->block_size,
+        .max_logit_rows = options->max_num_seqs,
+        .prefix_caching = options->enable_prefix_caching,
+    };
+}
+
+int open_engine(struct engine **engine, const struct options *options) {
+    struct err err;
+    struct engine_config config = engine_config_from(options);
+    progress_start = now_ns();
+    progress_shown = false;
+    enum status status = engine_open(engine, &config, &err);
+    if (progress_shown) fprintf(stderr, "\r\033[K"); /* erases the bar */
+    return status ? print_error(&err) : 0;
+}

@@ -1,0 +1,49 @@
+/* The short commands: inspect, tokenize, version. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/app.h"
+#include "server/commands/commands.h"
+
+int command_inspect(const struct options *options) {
+    struct engine_config config = engine_config_from(options);
+    struct err err;
+    return engine_inspect(&config, stdout, &err) ? print_error(&err) : 0;
+}
+
+int command_version(const struct options *options) {
+    (void)options;
+    struct buf out = {0};
+    version_write(&out);
+    printf("%s\nCPU paths of this machine:", out.data);
+    for (const char *const *path = backend_cpu_paths(); *path; path++) printf(" %s", *path);
+    printf("\n");
+    buf_free(&out);
+    return 0;
+}
+
+int command_tokenize(const struct options *options) {
+    struct buf text = {0};
+    if (options->n_arguments > 0)
+        buf_puts(&text, options->arguments[0]);
+    else
+        read_input(&text);
+    struct tokenizer *tokenizer;
+    struct err err;
+    int code = 0;
+    if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
+        code = print_error(&err);
+    } else {
+        int32_t *ids;
+        int n = tokenizer_encode(tokenizer, text.data, text.length, SPECIAL_PARSED, true, INT32_MAX,
+                                 &ids);
+        for (int i = 0; i < n; i++)
+            printf("%6d  %s\n", ids[i], tokenizer_token_name(tokenizer, ids[i]));
+        printf("%d tokens\n", n);
+        free(ids);
+        tokenizer_free(tokenizer);
+    }
+    buf_free(&text);
+    return code;
+}

@@ -1,0 +1,76 @@
+/* What the process reports of itself: liveness, readiness, metrics, version. */
+#include "server/app.h"
+
+/* A step that runs this long means that the engine hangs. */
+#define STUCK_S 60
+
+static void respond_and_release(struct http_request *http, struct buf *body) {
+    respond_json(http, body);
+    buf_free(body);
+    http_release(http);
+}
+
+void health_live(struct app *app, struct http_request *http) {
+    (void)app;
+    struct buf body = {0};
+    buf_puts(&body, "{\"status\":\"ok\"}");
+    respond_and_release(http, &body);
+}
+
+static enum status readiness(struct app *app, struct err *err) {
+    struct scheduler_stats stats;
+    scheduler_stats(app->scheduler, &stats);
+    if (app->draining)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
+    if (app->failure.status)
+        return err_set(err, STATUS_UNAVAILABLE, NULL, "%s", app->failure.message);
+    bool working = stats.running + stats.waiting + stats.swapped > 0;
+    uint64_t now = now_ns();
+    if (working && now > stats.last_step_ns && now - stats.last_step_ns > STUCK_S * 1000000000ull) {
+        return err_set(err, STATUS_UNAVAILABLE, NULL,
+                       "The engine has not finished a step for %d s.", STUCK_S);
+    }
+    return STATUS_OK;
+}
+
+void health_ready(struct app *app, struct http_request *http) {
+    struct err err;
+    if (readiness(app, &err) == STATUS_OK) {
+        health_live(app, http);
+        return;
+    }
+    respond_error(http, &err, NULL);
+    http_release(http);
+}
+
+void health_metrics(struct app *app, struct http_request *http) {
+    struct scheduler_stats stats;
+    struct http_stats connections;
+    struct buf body = {0};
+    scheduler_stats(app->scheduler, &stats);
+    http_stats(app->http, &connections);
+    metrics_write(&body, &app->metrics, &stats, app->model_name, connections.connections);
+    http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", body.data, body.length,
+                 NULL, 0);
+    buf_free(&body);
+    http_release(http);
+}
+
+void health_version(struct app *app, struct http_request *http) {
+    struct buf body = {0};
+    version_write_json(&body, engine_backend_name(app->engine));
+    respond_and_release(http, &body);
+}
+
+/* ---- version -------------------------------------------------------------------------------- */
+
+void version_write(struct buf *out) {
+    struct build_info build = build_info();
+    buf_printf(out, "penstock %s (commit %s, %s)", build.version, build.commit, build.build);
+}
+
+void version_write_json(struct buf *out, const char *backend) {
+    struct build_info build = build_info();
+    buf_printf(out, "{\"version\":\"%s\",\"commit\":\"%s\",\"build\":\"%s\",\"backend\":\"%s\"}",
+               build.version, build.commit, build.build, backend);
+}

@@ -1,0 +1,75 @@
+/* /tokenize and /detokenize, on a worker thread: a text may be as large as a body. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/app.h"
+#include "server/generation/prompt.h"
+
+struct token_request {
+    struct async_request async; /* first: http_request.app points here */
+    struct buf body;            /* of the answer */
+    struct err err;             /* or what it says */
+};
+
+static void tokenize(struct async_request *async) {
+    struct token_request *request = (struct token_request *)async;
+    struct app *app = async->app;
+    struct api_tokenize *asked;
+    int32_t *ids = NULL;
+    int n = 0;
+    if (api_tokenize_parse(&asked, async->http->body, async->http->body_length, &app->limits,
+                           &request->err)) {
+        return;
+    }
+    if (!prompt_encode(app->engine, &asked->prompt, asked->add_special_tokens, &ids, &n,
+                       &request->err)) {
+        api_write_tokens(&request->body, engine_tokenizer(app->engine), ids, n,
+                         app->limits.max_model_len, asked->return_token_strs);
+        free(ids);
+    }
+    api_tokenize_free(asked);
+}
+
+static void detokenize_ids(struct async_request *async) {
+    struct token_request *request = (struct token_request *)async;
+    const struct app *app = async->app;
+    int32_t *ids;
+    int n;
+    if (api_detokenize_parse(&ids, &n, async->http->body, async->http->body_length, &app->limits,
+                             &request->err)) {
+        return;
+    }
+    struct buf out = {0};
+    detokenize(engine_tokenizer(app->engine), ids, n, false, &out);
+    api_write_text(&request->body, out.data ? out.data : "", out.length);
+    buf_free(&out);
+    free(ids);
+}
+
+static void respond(struct async_request *async) {
+    struct token_request *request = (struct token_request *)async;
+    assert((request->body.length > 0) == (request->err.status == STATUS_OK));
+    if (request->err.status)
+        respond_error(async->http, &request->err, NULL);
+    else
+        respond_json(async->http, &request->body);
+    async_release_http(async);
+}
+
+static void free_request(struct async_request *async) {
+    buf_free(&((struct token_request *)async)->body);
+    free(async);
+}
+
+void tokenize_start(struct app *app, struct http_request *http) {
+    static const struct async_kind kind = {.run = tokenize, .done = respond, .free = free_request};
+    struct token_request *request = mem_calloc(1, sizeof *request);
+    async_start(&request->async, &kind, app, http);
+}
+
+void detokenize_start(struct app *app, struct http_request *http) {
+    static const struct async_kind kind = {
+        .run = detokenize_ids, .done = respond, .free = free_request};
+    struct token_request *request = mem_calloc(1, sizeof *request);
+    async_start(&request->async, &kind, app, http);
+}

@@ -1,0 +1,157 @@
+/* One choice as it grows: tokens become text, stop strings end it, logprobs are collected. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/generation/job.h"
+
+void choice_init(struct choice *choice, const struct generation_job *job) {
+    *choice = (struct choice){.stop_id = -1};
+    choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
+    choice->detokenizer.skip_special = job->request->skip_special_tokens;
+    choice->detokenizer.started = true; /* after a prompt, a first space is a space */
+    stop_matcher_init(&choice->stops, job->request);
+}
+
+void choice_free(struct choice *choice) {
+    stop_matcher_free(&choice->stops);
+    buf_free(&choice->decoded);
+    buf_free(&choice->text);
+    free(choice->logprobs);
+    free(choice->ids);
+}
+
+/* Grows an array, by doubling, if it has no room for one more element. */
+static void *room_for_one(void *array, int n, int *capacity, size_t element) {
+    if (n < *capacity) return array;
+    *capacity = *capacity ? 2 * *capacity : 16;
+    return mem_realloc(array, (size_t)*capacity * element);
+}
+
+static void add_logprob(struct choice *choice, const struct sampled *sampled, int offset,
+                        bool has) {
+    choice->logprobs = room_for_one(choice->logprobs, choice->n_logprobs, &choice->logprob_capacity,
+                                    sizeof *choice->logprobs);
+    choice->logprobs[choice->n_logprobs++] =
+        (struct api_logprob){.text_offset = offset, .has_logprob = has, .sampled = *sampled};
+}
+
+/* With echo an answer begins with its prompt, and its logprobs with the prompt's. */
+static void start(struct choice *choice, const struct prompt_run *run) {
+    const struct api_request *request = run->job->request;
+    assert(!choice->started && choice->n_tokens == 0);
+    choice->started = true;
+    if (!request->echo) return;
+    buf_add(&choice->text, run->text.data, run->text.length);
+    if (run->prompt_logprobs) {
+        for (int i = 0; i < run->n_ids; i++) {
+            const struct api_logprob *logprob = &run->prompt_logprobs[i];
+            add_logprob(choice, &logprob->sampled, logprob->text_offset, logprob->has_logprob);
+        }
+    }
+    choice->offset = utf8_count(run->text.data, run->text.length);
+}
+
+/* Is the token one of the model's own ends, and so no stop_reason? Under ignore_eos none is. */
+static bool is_end_id(const struct generation_job *job, int32_t id) {
+    int n;
+    if (job->request->ignore_eos) return false;
+    const int32_t *ends = engine_end_ids(job->app->engine, &n);
+    for (int i = 0; i < n; i++) {
+        if (ends[i] == id) return true;
+    }
+    return false;
+}
+
+static void finish(struct choice *choice, const char *reason) {
+    assert(!choice->done && !choice->finish_reason);
+    choice->done = true;
+    choice->finish_reason = reason;
+}
+
+static enum choice_change add_token(struct choice *choice, const struct prompt_run *run,
+                                    const struct event *event) {
+    const struct api_request *request = run->job->request;
+    struct buf *text = &choice->decoded;
+    int32_t id = event->sampled.id;
+    bool is_stop = event->finish == FINISH_STOP;
+    choice->n_tokens++;
+    if (request->return_token_ids) {
+        choice->ids =
+            room_for_one(choice->ids, choice->n_ids, &choice->id_capacity, sizeof *choice->ids);
+        choice->ids[choice->n_ids++] = id;
+    }
+    if (request->sampling.n_logprobs >= 0) {
+        add_logprob(choice, &event->sampled, choice->offset, true);
+    }
+    buf_clear(text);
+    if (!is_stop || request->include_stop_str_in_output) {
+        detokenizer_add(&choice->detokenizer, id, text);
+    }
+    if (event->finish != FINISH_NONE) detokenizer_finish(&choice->detokenizer, text);
+    choice->offset += utf8_count(text->data, text->length);
+    choice->stops.asleep = choice->n_tokens <= request->min_tokens;
+    if (stop_matcher_add(&choice->stops, text->data ? text->data : "", text->length,
+                         &choice->text)) {
+        choice->stop_string = choice->stops.text[choice->stops.matched];
+        finish(choice, "stop");
+        return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
+    }
+    if (event->finish == FINISH_NONE) return CHOICE_GROWN;
+    stop_matcher_finish(&choice->stops, &choice->text);
+    if (is_stop && !is_end_id(run->job, id)) choice->stop_id = id;
+    finish(choice, is_stop ? "stop" : "length");
+    return CHOICE_ENDED;
+}
+
+enum choice_change choice_add(struct choice *choice, const struct prompt_run *run,
+                              const struct event *event) {
+    if (choice->done) return CHOICE_UNCHANGED;
+    if (!choice->started) start(choice, run);
+    if (event->kind == EVENT_TOKEN) return add_token(choice, run, event);
+    assert(event->kind == EVENT_END && event->finish != FINISH_NONE);
+    stop_matcher_finish(&choice->stops, &choice->text);
+    detokenizer_finish(&choice->detokenizer, &choice->text);
+    finish(choice, event->finish == FINISH_LENGTH ? "length" : "abort");
+    return CHOICE_ENDED;
+}
+
+bool choice_drop(struct choice *choice) {
+    bool was_open = !choice->done;
+    choice->done = true;
+    return was_open;
+}
+
+bool choice_has_news(const struct choice *choice) {
+    return choice->done || choice->text.length > 0;
+}
+
+void choice_describe(const struct choice *choice, const struct prompt_run *run, int index,
+                     bool with_prompt_ids, struct api_choice *out) {
+    const struct api_request *request = run->job->request;
+    assert(!choice->done || choice->finish_reason); /* a dropped choice is not written */
+    *out = (struct api_choice){
+        .index = index,
+        .text = choice->text.data ? choice->text.data : "",
+        .length = choice->text.length,
+        .finish_reason = choice->finish_reason,
+        .stop_string = choice->stop_string,
+        .stop_id = choice->stop_id,
+        .n_logprobs = choice->n_logprobs,
+        .logprobs = request->sampling.n_logprobs >= 0 ? choice->logprobs : NULL,
+    };
+    if (request->return_token_ids) {
+        out->ids = choice->ids;
+        out->n_ids = choice->n_ids;
+        if (with_prompt_ids) {
+            out->prompt_ids = run->ids;
+            out->n_prompt_ids = run->n_ids;
+        }
+    }
+}
+
+void choice_clear(struct choice *choice) {
+    buf_clear(&choice->text);
+    choice->n_logprobs = 0;
+    choice->n_ids = 0;
+}

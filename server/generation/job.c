@@ -1,0 +1,145 @@
+/* DESIGN: a generation request between its body and its answer.
+ *
+ *   job_prepare   the body becomes prompts of token ids (prepare.c, on any thread)
+ *   job_submit    each prompt is a generation of the scheduler's
+ *   job_event     one event: a choice grows or ends, and the listener is told
+ *   on_end        all choices are done, or an error has ended the job
+ *   on_idle       the scheduler has returned the last generation: the job may be freed
+ *
+ * A job that is cancelled, by its listener or by an error, waits for the last events of its
+ * generations, whose memory is its own. job_prepare apart, all happens on one thread: the loop of a
+ * server, the main thread of a batch.
+ */
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "server/generation/job.h"
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static void end(struct generation_job *job) {
+    if (job->listener->on_end) job->listener->on_end(job);
+}
+
+static void fail(struct generation_job *job) {
+    struct app *app = job->app;
+    assert(!job->err.status);
+    if (app->failure.status)
+        job->err = app->failure;
+    else
+        err_set(&job->err, STATUS_SERVER_ERROR, NULL, "The engine failed on this request.");
+    app->metrics.finished_error++;
+    job_cancel(job);
+    end(job);
+}
+
+static void add_prompt_token(struct prompt_run *run, const struct event *event) {
+    assert(run->prompt_logprobs && event->position >= 0 && event->position < run->n_ids);
+    struct api_logprob *logprob = &run->prompt_logprobs[event->position];
+    assert(!logprob->has_logprob);
+    logprob->sampled = event->sampled;
+    logprob->has_logprob = true;
+}
+
+static void add_to_choice(struct generation_job *job, struct prompt_run *run,
+                          const struct event *event) {
+    struct generation *g = &run->generation;
+    int i = event->choice;
+    enum choice_change change = choice_add(&run->choices[i], run, event);
+    if (change == CHOICE_UNCHANGED) return;
+    if (event->n_cached > run->n_cached) {
+        job->cached_tokens += event->n_cached - run->n_cached;
+        run->n_cached = event->n_cached;
+    }
+    job->completion_tokens += event->kind == EVENT_TOKEN;
+    if (change == CHOICE_STOPPED) {
+        atomic_fetch_or(&g->cancelled_choices[i / 64], (uint64_t)1 << (i % 64));
+        scheduler_cancel(job->app->scheduler, g);
+    }
+    if (change != CHOICE_GROWN) job->n_open--;
+    assert(job->n_open >= 0);
+    if (job->listener->on_choice) job->listener->on_choice(job, run, event);
+    if (job->n_open == 0 && !job->cancelled) end(job);
+}
+
+void job_event(const struct event *event) {
+    struct prompt_run *run = event->generation->owner;
+    struct generation_job *job = run->job;
+    bool last = event->last;
+    assert(job->n_running > 0 && event->choice >= 0 && event->choice < job->request->n);
+    if (job->cancelled || job->n_open == 0) {
+        if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
+            job->app->metrics.finished_abort++;
+        }
+    } else if (event->finish == FINISH_ERROR) {
+        fail(job);
+    } else if (event->kind == EVENT_PROMPT_TOKEN) {
+        add_prompt_token(run, event);
+    } else {
+        add_to_choice(job, run, event);
+    }
+    if (last && --job->n_running == 0 && job->listener->on_idle) job->listener->on_idle(job);
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+enum status job_submit(struct generation_job *job, uint64_t received_ns) {
+    assert(job->request && !job->err.status && job->n_running == 0);
+    for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
+        struct generation *g = &job->prompts[i].generation;
+        g->received_ns = received_ns;
+        if (!scheduler_submit(job->app->scheduler, g, &job->err)) job->n_running++;
+    }
+    if (job->err.status) job_cancel(job);
+    assert(job->err.status || job->n_running == job->n_prompts);
+    return job->err.status;
+}
+
+void job_cancel(struct generation_job *job) {
+    job->cancelled = true;
+    for (int i = 0; i < job->n_prompts; i++) {
+        struct generation *g = &job->prompts[i].generation;
+        atomic_store(&g->cancelled, true);
+        scheduler_cancel(job->app->scheduler, g);
+    }
+}
+
+void job_clear(struct generation_job *job) {
+    assert(job->n_running == 0);
+    for (int i = 0; i < job->n_prompts; i++) {
+        struct prompt_run *run = &job->prompts[i];
+        for (int j = 0; run->choices && j < job->request->n; j++) choice_free(&run->choices[j]);
+        free(run->choices);
+        free(run->prompt_logprobs);
+        free(run->ids);
+        buf_free(&run->text);
+    }
+    free(job->prompts);
+    api_request_free(job->request);
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+struct api_answer job_answer(const struct generation_job *job) {
+    return (struct api_answer){job->request, job->app->model_name,
+                               engine_tokenizer(job->app->engine)};
+}
+
+struct api_usage job_usage(const struct generation_job *job) {
+    return (struct api_usage){job->prompt_tokens, job->completion_tokens, job->cached_tokens};
+}
+
+void job_write_response(struct generation_job *job, struct buf *out) {
+    int n = job->request->n, total = job->n_prompts * n;
+    struct api_choice *choices = mem_calloc((size_t)total, sizeof *choices);
+    struct api_answer answer = job_answer(job);
+    struct api_usage usage = job_usage(job);
+    assert(job->n_open == 0);
+    for (int i = 0; i < total; i++) {
+        const struct prompt_run *run = &job->prompts[i / n];
+        choice_describe(&run->choices[i % n], run, i, true, &choices[i]);
+    }
+    job->api->write_response(out, &answer, choices, total, &usage);
+    free(choices);
+}

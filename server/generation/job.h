@@ -1,0 +1,136 @@
+/* server/generation: the inside of a generation request. Internal to server/.
+ *
+ *   generation_job ── api_request     what was asked
+ *    └─ prompts[] ── generation       what the scheduler works on; the job's memory, but not to be
+ *        │                            touched between submit and its last event
+ *        └─ choices[]                 text, logprobs and end of each answer
+ *
+ * A job knows neither sockets nor which API it came by: who waits for it is told by a job_listener.
+ * All functions but job_prepare belong to the thread that hands over the scheduler's events.
+ */
+#ifndef PENSTOCK_SERVER_JOB_H
+#define PENSTOCK_SERVER_JOB_H
+
+#include "server/app.h"
+#include "server/generation/stop_matcher.h"
+
+/* One answer to one prompt. `text`, `logprobs` and `ids` hold what was not yet written: a whole
+ * answer's all, a stream's since the last chunk. */
+struct choice {
+    struct detokenizer detokenizer;
+    struct stop_matcher stops;
+    struct buf decoded; /* scratch: text of one token before stop strings */
+    struct buf text;
+    struct api_logprob *logprobs;
+    int n_logprobs, logprob_capacity;
+    int32_t *ids;
+    int n_ids, id_capacity;
+    int n_tokens;   /* generated, the end token included */
+    int offset;     /* characters of text released or decoded so far: text_offset */
+    bool started;   /* the prompt was echoed, if it is to be */
+    bool announced; /* a chunk was written: prompt ids were given */
+    bool done;      /* finish_reason is known: later events are dropped */
+    const char *finish_reason;
+    const char *stop_string;
+    int32_t stop_id;
+    uint64_t last_token_ns;
+};
+
+/* One prompt with its generation. */
+struct prompt_run {
+    struct generation_job *job;
+    struct generation generation; /* the scheduler's between submit and its last event */
+    int32_t *ids;                 /* [n_ids] */
+    int n_ids;
+    struct buf text;                     /* for echo: as the client sent it, or decoded */
+    struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs */
+    int n_cached;
+    struct choice *choices; /* [n] */
+};
+
+/* Who waits for a job. Each function may be NULL. */
+struct job_listener {
+    /* An event has changed a choice, which may be done now. */
+    void (*on_choice)(struct generation_job *job, struct prompt_run *run,
+                      const struct event *event);
+    /* All choices are done, or job->err has ended it. At most once; not for a cancelled job. */
+    void (*on_end)(struct generation_job *job);
+    /* The scheduler has returned all generations, so that the job may be freed. Once, if any was
+     * submitted. */
+    void (*on_idle)(struct generation_job *job);
+};
+
+struct generation_job {
+    struct app *app;
+    const struct api *api;
+    const struct job_listener *listener;
+    struct api_request *request; /* NULL until it is prepared */
+    struct err err;              /* what ended it, if anything did */
+    bool cancelled;              /* events are dropped */
+    int n_prompts;
+    struct prompt_run *prompts;
+    int n_open;    /* choices that are not done */
+    int n_running; /* generations that the scheduler has */
+    int prompt_tokens, completion_tokens, cached_tokens;
+    char id[64]; /* the request's, for the log: outlives `request` */
+};
+
+/* ---- choice.c ------------------------------------------------------------------------------- */
+
+/* What an event has done to a choice. */
+enum choice_change {
+    CHOICE_UNCHANGED, /* it was done before */
+    CHOICE_GROWN,
+    CHOICE_ENDED,   /* it is done, as the scheduler knows */
+    CHOICE_STOPPED, /* it is done by a stop string, and the scheduler still runs it */
+};
+
+void choice_init(struct choice *choice, const struct generation_job *job);
+void choice_free(struct choice *choice);
+
+/* Adds a token's event, or an end: text, logprobs, stop strings, finish. */
+enum choice_change choice_add(struct choice *choice, const struct prompt_run *run,
+                              const struct event *event);
+
+/* Ends a choice that no one waits for. False if it was done before. */
+bool choice_drop(struct choice *choice);
+
+/* Is there anything to write in a stream? */
+bool choice_has_news(const struct choice *choice);
+
+/* Fills what the writers want; `index` counts over all prompts. */
+void choice_describe(const struct choice *choice, const struct prompt_run *run, int index,
+                     bool with_prompt_ids, struct api_choice *out);
+
+/* Removes text, logprobs and ids once they were written. */
+void choice_clear(struct choice *choice);
+
+/* ---- prepare.c ------------------------------------------------------------------------------ */
+
+/* Checks the body, renders and tokenises: fills request and prompts, or err. The body is freed. Any
+ * thread. */
+void job_prepare(struct generation_job *job, struct json *body);
+
+/* ---- job.c ---------------------------------------------------------------------------------- */
+
+/* Hands all prompts to the scheduler. On failure job->err is set, and what was submitted before is
+ * cancelled: on_idle follows if n_running is above 0. */
+enum status job_submit(struct generation_job *job, uint64_t received_ns);
+
+/* An event of a generation whose owner is a job's prompt_run. */
+void job_event(const struct event *event);
+
+/* Cancels all that runs for the job; its last events still come, and are dropped. */
+void job_cancel(struct generation_job *job);
+
+/* Appends the whole answer's JSON. */
+void job_write_response(struct generation_job *job, struct buf *out);
+
+/* What writers of the job's API want. */
+struct api_answer job_answer(const struct generation_job *job);
+struct api_usage job_usage(const struct generation_job *job);
+
+/* Frees what the job holds, but not the job. */
+void job_clear(struct generation_job *job);
+
+#endif

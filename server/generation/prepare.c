@@ -1,0 +1,110 @@
+/* The long and pure part of a request, on a worker thread: JSON, template, tokens. */
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/generation/job.h"
+#include "server/generation/prompt.h"
+
+/* How many logprobs of prompts one answer may hold: some 30 bytes each, and the whole answer is in
+ * memory. Those of generated tokens are bounded by the time that these take. */
+#define MAX_ECHOED_LOGPROBS (4 << 20)
+
+static enum status check_echo(const struct generation_job *job, const struct prompt_run *run,
+                              struct err *err) {
+    const struct api_request *request = job->request;
+    int64_t tokens = (int64_t)job->prompt_tokens + run->n_ids;
+    int64_t logprobs = tokens * request->n * (request->sampling.n_logprobs + 1);
+    if (!request->echo || logprobs <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "logprobs",
+                   "'echo' with these 'logprobs' would give more than %d numbers, which is the "
+                   "most: ask for fewer 'logprobs', choices or prompts at a time.",
+                   MAX_ECHOED_LOGPROBS);
+}
+
+/* What echo returns: the client's own text, or the text of its ids. */
+static void prepare_echo(struct generation_job *job, struct prompt_run *run,
+                         const struct api_prompt *asked) {
+    const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
+    if (asked->ids)
+        detokenize(tokenizer, run->ids, run->n_ids, false, &run->text);
+    else
+        buf_add(&run->text, asked->text, asked->length);
+    if (job->request->sampling.n_logprobs < 0) return;
+    run->prompt_logprobs = mem_calloc((size_t)run->n_ids, sizeof *run->prompt_logprobs);
+    struct detokenizer detokenizer = {.tokenizer = tokenizer};
+    struct buf text = {0};
+    int offset = 0;
+    bool adds_bos = !asked->ids && tokenizer_adds_bos(tokenizer); /* it has no text of its own */
+    for (int i = 0; i < run->n_ids; i++) {
+        run->prompt_logprobs[i].text_offset = offset;
+        run->prompt_logprobs[i].sampled.id = run->ids[i];
+        if (i == 0 && adds_bos) continue;
+        buf_clear(&text);
+        detokenizer_add(&detokenizer, run->ids[i], &text);
+        offset += utf8_count(text.data, text.length);
+    }
+    buf_free(&text);
+}
+
+static void fill_generation(struct generation_job *job, struct prompt_run *run) {
+    const struct api_request *request = job->request;
+    struct generation *g = &run->generation;
+    int room = job->app->limits.max_model_len - run->n_ids;
+    g->prompt = run->ids;
+    g->n_prompt = run->n_ids;
+    g->n = request->n;
+    g->max_tokens = request->max_tokens >= 0 ? request->max_tokens : room > 1 ? room : 1;
+    g->min_tokens = request->min_tokens;
+    g->sampling = request->sampling;
+    if (!request->has_seed) {
+        /* From --seed, or a number of the system's, and a count: a server that is started again
+         * with the same --seed draws the same for the same sequence of requests. */
+        uint64_t count = atomic_fetch_add(&job->app->n_seeds, 1);
+        g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
+    }
+    g->prompt_logprobs = run->prompt_logprobs ? request->sampling.n_logprobs : -1;
+    g->priority = request->priority;
+    memcpy(g->cache_salt, request->cache_salt, sizeof g->cache_salt);
+    g->owner = run;
+    g->n_stop_ids = request->n_stop_ids;
+    memcpy(g->stop_ids, request->stop_ids, sizeof g->stop_ids);
+    int n_ends;
+    const int32_t *ends = engine_end_ids(job->app->engine, &n_ends);
+    for (int i = 0; i < n_ends && !request->ignore_eos && g->n_stop_ids < MAX_STOP_IDS; i++) {
+        g->stop_ids[g->n_stop_ids++] = ends[i];
+    }
+    assert(g->n >= 1 && g->n <= MAX_CHOICES && g->n_stop_ids <= MAX_STOP_IDS);
+}
+
+static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
+    struct prompt_run *run = &job->prompts[index];
+    const struct api_request *request = job->request;
+    assert(!run->job);
+    run->job = job;
+    enum status status = prompt_encode(job->app->engine, &request->prompts[index], true, &run->ids,
+                                       &run->n_ids, err);
+    if (status) return status;
+    if (check_echo(job, run, err)) return err->status;
+    if (request->echo) prepare_echo(job, run, &request->prompts[index]);
+    fill_generation(job, run);
+    run->choices = mem_calloc((size_t)request->n, sizeof *run->choices);
+    for (int i = 0; i < request->n; i++) choice_init(&run->choices[i], job);
+    return STATUS_OK;
+}
+
+void job_prepare(struct generation_job *job, struct json *body) {
+    assert(!job->request && !job->err.status);
+    if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return;
+    struct api_request *request = job->request;
+    memcpy(job->id, request->id, sizeof job->id);
+    job->n_prompts = request->n_prompts;
+    job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
+    for (int i = 0; i < job->n_prompts; i++) {
+        if (prepare_prompt(job, i, &job->err)) break;
+        job->prompt_tokens += job->prompts[i].n_ids;
+    }
+    job->n_open = job->n_prompts * request->n;
+    api_request_drop_tree(request);
+}

@@ -1,0 +1,85 @@
+/* From what a client sent to token ids. Worker threads; the model's tokenizer and template are
+ * read-only. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/generation/prompt.h"
+
+/* A prompt of this many times the context is not tokenised to its end: it cannot be served. */
+#define GIVE_UP_FACTOR 4
+
+/* How much a chat template may write. */
+#define MAX_PROMPT_BYTES ((size_t)64 << 20)
+
+static enum status too_long(const struct engine *engine, struct err *err, int limit) {
+    enum status status =
+        err_set(err, STATUS_INVALID_REQUEST, "prompt",
+                "The model's context holds %d tokens, and the prompt has more than "
+                "%d.",
+                engine_memory(engine)->max_model_len, limit);
+    snprintf(err->code, sizeof err->code, "context_length_exceeded");
+    return status;
+}
+
+static struct chat_input chat_input_of(const struct engine *engine,
+                                       const struct api_prompt *prompt) {
+    const struct tokenizer *tokenizer = engine_tokenizer(engine);
+    int32_t bos = tokenizer_bos(tokenizer), eos = tokenizer_eos(tokenizer);
+    return (struct chat_input){
+        .messages = prompt->messages,
+        .tools = prompt->tools,
+        .extra = prompt->template_kwargs,
+        .add_generation_prompt = prompt->add_generation_prompt,
+        .continue_final_message = prompt->continue_final_message,
+        .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
+        .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
+        .time_s = (int64_t)time(NULL),
+    };
+}
+
+static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
+                                   int limit, int32_t **ids, int *n, struct err *err) {
+    const struct chat_template *chat = engine_chat_template(engine);
+    if (!chat) {
+        return err_set(err, STATUS_INVALID_REQUEST, "messages",
+                       "This model has no chat template; use /v1/completions with a prompt.");
+    }
+    struct chat_input input = chat_input_of(engine, prompt);
+    struct buf text = {0};
+    struct chat_piece *pieces = NULL;
+    int n_pieces = 0;
+    enum status status =
+        chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
+    if (!status) {
+        *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",
+                                     text.length, pieces, n_pieces, limit, ids);
+        if (*n < 0)
+            status = too_long(engine, err, limit);
+        else if (*n == 0) {
+            free(*ids);
+            status = err_set(err, STATUS_INVALID_REQUEST, "messages",
+                             "The chat template made an empty prompt of these messages.");
+        }
+    }
+    free(pieces);
+    buf_free(&text);
+    return status;
+}
+
+enum status prompt_encode(const struct engine *engine, const struct api_prompt *prompt,
+                          bool add_special, int32_t **ids, int *n, struct err *err) {
+    int limit = engine_memory(engine)->max_model_len * GIVE_UP_FACTOR;
+    if (prompt->messages) return encode_messages(engine, prompt, limit, ids, n, err);
+    if (!prompt->ids) {
+        *n = tokenizer_encode(engine_tokenizer(engine), prompt->text, prompt->length,
+                              SPECIAL_PARSED, add_special, limit, ids);
+        return *n < 0 ? too_long(engine, err, limit) : STATUS_OK;
+    }
+    if (prompt->n_ids > limit) return too_long(engine, err, limit);
+    *n = prompt->n_ids;
+    *ids = mem_alloc((size_t)*n * sizeof **ids);
+    memcpy(*ids, prompt->ids, (size_t)*n * sizeof **ids);
+    return STATUS_OK;
+}

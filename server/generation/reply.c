@@ -1,0 +1,233 @@
+/* DESIGN: the HTTP side of a generation request, from its whole body to its last byte.
+ *
+ *   reply_start   loop     the body is whole: a worker gets it
+ *   prepare       worker   JSON, template, tokens; the job is the worker's alone
+ *   begin         loop     submit each prompt, begin the stream
+ *   on_choice     loop     a token of a choice: metrics, a chunk of the stream
+ *   on_end        loop     the whole answer, the end of the stream, or an error; HTTP is released
+ *   on_idle       loop     the scheduler has returned the generations: their reference goes
+ *
+ * The references of its async_request are held by the worker, by HTTP (twice, see async.c), and by
+ * the scheduler while it has a generation of the job's. When the client goes, or an error ends the
+ * job, its generations are cancelled, and the last event frees it.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/generation/job.h"
+
+struct reply {
+    struct async_request async; /* first: http_request.app points here */
+    struct generation_job job;
+    struct buf out; /* bytes on their way to the client */
+    bool answered;  /* the full response has been queued */
+    bool streaming; /* headers of the stream went out */
+    uint64_t first_token_ns, first_scheduled_ns;
+};
+
+static struct reply *reply_of(struct generation_job *job) {
+    return list_entry(job, struct reply, job);
+}
+
+/* ---- bytes for the client ------------------------------------------------------------------- */
+
+static void push(struct reply *reply) {
+    http_stream_write(reply->async.http, reply->out.data, reply->out.length);
+    buf_clear(&reply->out);
+}
+
+static void begin_stream(struct reply *reply) {
+    const struct generation_job *job = &reply->job;
+    const struct http_field fields[] = {
+        {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, {"X-Request-Id", job->id}};
+    assert(!reply->streaming && !reply->answered);
+    http_stream_begin(reply->async.http, 200, "text/event-stream", fields, 3);
+    reply->streaming = true;
+    if (!job->api->write_start) return;
+    struct api_answer answer = job_answer(job);
+    for (int i = 0; i < job->n_open; i++) job->api->write_start(&reply->out, &answer, i);
+    push(reply);
+}
+
+static void send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
+    const struct generation_job *job = &reply->job;
+    int index = (int)(run - job->prompts) * job->request->n + (int)(choice - run->choices);
+    struct api_choice described;
+    struct api_answer answer = job_answer(job);
+    struct api_usage usage = job_usage(job);
+    assert(reply->streaming && !reply->answered);
+    choice_describe(choice, run, index, !choice->announced, &described);
+    choice->announced = true;
+    job->api->write_chunk(&reply->out, &answer, &described,
+                          job->request->continuous_usage_stats ? &usage : NULL);
+    choice_clear(choice);
+    push(reply);
+}
+
+static void end_stream(struct reply *reply) {
+    reply->job.api->write_done(&reply->out);
+    push(reply);
+    http_stream_end(reply->async.http);
+}
+
+static void send_answer(struct reply *reply) {
+    struct generation_job *job = &reply->job;
+    assert(!reply->answered);
+    reply->answered = true;
+    if (!job->request->stream) {
+        struct http_field id = {"X-Request-Id", job->id};
+        job_write_response(job, &reply->out);
+        http_respond(reply->async.http, 200, "application/json", reply->out.data, reply->out.length,
+                     &id, 1);
+        return;
+    }
+    struct api_answer answer = job_answer(job);
+    struct api_usage usage = job_usage(job);
+    if (job->request->include_usage) job->api->write_chunk(&reply->out, &answer, NULL, &usage);
+    end_stream(reply);
+}
+
+/* Answers with job->err, as the last event if a stream has begun. */
+static void send_error(struct reply *reply) {
+    const struct err *err = &reply->job.err;
+    assert(err->status && !reply->answered);
+    reply->answered = true;
+    if (!reply->streaming) {
+        respond_error(reply->async.http, err, NULL);
+        return;
+    }
+    reply->job.api->write_error_event(&reply->out, err);
+    end_stream(reply);
+}
+
+/* ---- what the job tells --------------------------------------------------------------------- */
+
+static void note_times(struct reply *reply, struct choice *choice, const struct event *event) {
+    uint64_t now = now_ns(), received = reply->job.prompts[0].generation.received_ns;
+    struct metrics *metrics = &reply->job.app->metrics;
+    if (choice->last_token_ns) {
+        histogram_add(&metrics->inter_token, (double)(now - choice->last_token_ns) * 1e-9);
+    }
+    choice->last_token_ns = now;
+    if (reply->first_token_ns) return;
+    reply->first_token_ns = now;
+    reply->first_scheduled_ns = event->first_scheduled_ns;
+    histogram_add(&metrics->ttft, (double)(now - received) * 1e-9);
+    histogram_add(&metrics->queue, (double)(event->first_scheduled_ns - received) * 1e-9);
+}
+
+static void on_choice(struct generation_job *job, struct prompt_run *run,
+                      const struct event *event) {
+    struct reply *reply = reply_of(job);
+    struct choice *choice = &run->choices[event->choice];
+    if (event->kind == EVENT_TOKEN) note_times(reply, choice, event);
+    if (choice->done) {
+        struct metrics *metrics = &job->app->metrics;
+        if (strcmp(choice->finish_reason, "stop") == 0)
+            metrics->finished_stop++;
+        else if (strcmp(choice->finish_reason, "length") == 0)
+            metrics->finished_length++;
+        else
+            metrics->finished_abort++;
+    }
+    if (job->request->stream && choice_has_news(choice)) send_chunk(reply, run, choice);
+}
+
+static void on_end(struct generation_job *job) {
+    struct reply *reply = reply_of(job);
+    if (job->err.status) {
+        send_error(reply);
+    } else {
+        uint64_t received = job->prompts[0].generation.received_ns;
+        histogram_add(&job->app->metrics.e2e, (double)(now_ns() - received) * 1e-9);
+        send_answer(reply);
+    }
+    async_release_http(&reply->async);
+}
+
+static void on_idle(struct generation_job *job) {
+    async_unref(&reply_of(job)->async);
+}
+
+static const struct job_listener listener = {on_choice, on_end, on_idle};
+
+/* ---- a request's life ----------------------------------------------------------------------- */
+
+static void prepare(struct async_request *async) {
+    struct reply *reply = (struct reply *)async;
+    struct json *body;
+    if (json_parse(&body, "The body", async->http->body, async->http->body_length,
+                   &reply->job.err)) {
+        return;
+    }
+    job_prepare(&reply->job, body);
+}
+
+/* Ends the request early, with an error for the client or, if that is NULL, because it has gone. */
+static void stop(struct async_request *async, const struct err *err) {
+    struct reply *reply = (struct reply *)async;
+    job_cancel(&reply->job);
+    if (err && !reply->answered) {
+        reply->job.err = *err;
+        send_error(reply);
+    }
+    async_release_http(async);
+}
+
+static void begin(struct async_request *async) {
+    struct reply *reply = (struct reply *)async;
+    struct generation_job *job = &reply->job;
+    struct app *app = async->app;
+    assert(app->n_preparing > 0);
+    app->n_preparing--;
+    if (async->gone) {
+        async_release_http(async);
+        return;
+    }
+    if (!job->err.status && app->aborted) {
+        err_set(&job->err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
+    }
+    if (!job->err.status && job_submit(job, async->http->received_ns) == STATUS_OVERLOADED) {
+        app->metrics.refused_overload++;
+    }
+    if (job->n_running > 0) async_ref(async);
+    if (job->err.status) {
+        send_error(reply);
+        async_release_http(async);
+    } else if (job->request->stream) {
+        begin_stream(reply);
+    }
+}
+
+static int log_fields_of(const struct async_request *async, struct log_field *fields) {
+    const struct reply *reply = (const struct reply *)async;
+    const struct generation_job *job = &reply->job;
+    uint64_t received = job->n_prompts > 0 ? job->prompts[0].generation.received_ns : 0;
+    int n = 0;
+    if (!job->id[0]) return 0;
+    fields[n++] = LOG_S("request_id", job->id);
+    fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);
+    fields[n++] = LOG_I("cached_tokens", job->cached_tokens);
+    fields[n++] = LOG_I("output_tokens", job->completion_tokens);
+    if (!reply->first_token_ns) return n;
+    fields[n++] = LOG_R("ttft_ms", (double)(reply->first_token_ns - received) * 1e-6);
+    fields[n++] = LOG_R("queue_ms", (double)(reply->first_scheduled_ns - received) * 1e-6);
+    return n;
+}
+
+static void free_reply(struct async_request *async) {
+    struct reply *reply = (struct reply *)async;
+    job_clear(&reply->job);
+    buf_free(&reply->out);
+    free(reply);
+}
+
+void reply_start(struct app *app, struct http_request *http, const struct api *api) {
+    static const struct async_kind kind = {prepare, begin, stop, log_fields_of, free_reply};
+    struct reply *reply = mem_calloc(1, sizeof *reply);
+    reply->job = (struct generation_job){.app = app, .api = api, .listener = &listener};
+    app->n_preparing++;
+    async_start(&reply->async, &kind, app, http);
+}

@@ -1,0 +1,169 @@
+/* server/http: one connection, from accept to close.
+ *
+ * DESIGN
+ * libmicrohttpd accepts a response only in certain states, so a refusal while it is still reading
+ * (headers or body late or too large, ambiguous framing) is written past it, straight to the
+ * socket. That is safe because MHD sends nothing while it reads. Then our side is shut down and
+ * what the client still sends is discarded, up to a limit and for LINGER_MS: closing a socket with
+ * unread bytes would reset it, and the client would never see why it was refused.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/http/internal.h"
+
+struct connection *http_connection_of(struct MHD_Connection *mhd) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* The peer's address as text; an IPv4 peer of an IPv6 socket is shown as IPv4. */
+static void name_peer(char *out, size_t size, const struct sockaddr *address) {
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+    const void *bytes = &((const struct sockaddr_in *)address)->sin_addr;
+    int family = address->sa_family;
+    if (family == AF_INET6) bytes = &in6->sin6_addr;
+    if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+        bytes = &in6->sin6_addr.s6_addr[12];
+        family = AF_INET;
+    }
+    if (!inet_ntop(family, bytes, out, (socklen_t)size)) snprintf(out, size, "unknown");
+}
+
+/* Sends what the socket accepts at once: a refused peer is not worth waiting for. */
+static void send_now(int fd, const struct buf *bytes) {
+    ssize_t sent = send(fd, bytes->data, bytes->length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+}
+
+static void format_refusal(struct buf *out, enum status status, const char *code,
+                           const char *message) {
+    struct buf body = {0};
+    struct http_field retry = {"Retry-After", "1"};
+    http_error_body(&body, status, code, message);
+    http_response_format(out, status_http(status), "application/json", body.data, body.length,
+                         &retry, status == STATUS_UNAVAILABLE);
+    buf_free(&body);
+}
+
+/* Far above the limit a connection is not worth memory: it gets a 503 before its request is
+ * read. */
+static void turn_away(struct http_server *server, int fd) {
+    struct buf response = {0};
+    char unread[16384];
+    format_refusal(&response, STATUS_UNAVAILABLE, "too_many_connections",
+                   "the server has too many connections; try again later");
+    ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT); /* or closing would reset it */
+    (void)dropped;
+    send_now(fd, &response);
+    shutdown(fd, SHUT_WR);
+    close(fd);
+    buf_free(&response);
+    server->stats.refused++;
+}
+
+static struct connection *connection_new(struct http_server *server, int fd,
+                                         const struct sockaddr *address) {
+    struct connection *connection = mem_calloc(1, sizeof *connection);
+    connection->server = server;
+    connection->fd = fd;
+    connection->over_limit = server->stats.connections >= server->config.max_connections;
+    name_peer(connection->client, sizeof connection->client, address);
+    return connection;
+}
+
+void http_connection_add(struct http_server *server, int fd, const struct sockaddr *address,
+                         socklen_t length) {
+    if (server->stats.connections >= server->config.max_connections + HTTP_HEADROOM) {
+        turn_away(server, fd);
+        return;
+    }
+    struct connection *connection = connection_new(server, fd, address);
+    if (connection->over_limit)
+        server->stats.refused++;
+    else
+        server->stats.accepted++;
+    server->adding = connection;
+    MHD_add_connection(server->daemon, fd, address, length); /* closes fd if it fails */
+    if (server->adding) free(server->adding);                /* it failed before it announced it */
+    server->adding = NULL;
+}
+
+static void started(struct connection *connection, struct MHD_Connection *mhd) {
+    struct http_server *server = connection->server;
+    assert(connection->state == CONNECTION_FRESH && !connection->mhd);
+    connection->mhd = mhd;
+    list_append(&server->connections, &connection->node);
+    server->stats.connections++;
+    http_limits_set(server, &connection->deadline,
+                    connection->over_limit ? &server->linger : &server->reading);
+    if (!http_watch_add(connection)) shutdown(connection->fd, SHUT_RDWR);
+}
+
+static void closed(struct connection *connection) {
+    struct http_server *server = connection->server;
+    assert(!connection->exchange && !connection->suspended);
+    http_watch_remove(connection);
+    http_limits_clear(&connection->deadline);
+    list_detach(&connection->partial);
+    list_remove(&server->connections, &connection->node);
+    server->stats.connections--;
+    assert(server->stats.connections == server->connections.n);
+    free(connection);
+}
+
+void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
+                            enum MHD_ConnectionNotificationCode code) {
+    struct http_server *server = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        assert(server->adding);
+        *context = server->adding;
+        server->adding = NULL;
+        started(*context, mhd);
+    } else {
+        closed(*context);
+    }
+}
+
+void http_connection_cut(struct connection *connection, int status, const struct buf *response) {
+    struct http_server *server = connection->server;
+    assert(!connection->suspended && connection->state < CONNECTION_BUSY);
+    send_now(connection->fd, response);
+    shutdown(connection->fd, SHUT_WR);
+    connection->state = CONNECTION_CUT;
+    list_detach(&connection->partial);
+    http_limits_set(server, &connection->deadline, &server->linger);
+    if (connection->exchange) {
+        connection->exchange->is_cut = true;
+        connection->exchange->status = status;
+        http_exchange_mark_gone(connection->exchange);
+    }
+}
+
+void http_connection_refuse(struct connection *connection, enum status status, const char *code,
+                            const char *message) {
+    struct buf response = {0};
+    format_refusal(&response, status, code, message);
+    http_connection_cut(connection, status_http(status), &response);
+    buf_free(&response);
+}
+
+bool http_connection_suspend(struct connection *connection) {
+    assert(!connection->suspended && connection->exchange);
+    if (connection->peer_closed) return false;
+    MHD_suspend_connection(connection->mhd);
+    connection->suspended = true;
+    return true;
+}
+
+void http_connection_close_idle(struct connection *connection) {
+    http_limits_clear(&connection->deadline);
+    shutdown(connection->fd, SHUT_RD);
+}

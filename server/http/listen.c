@@ -1,0 +1,221 @@
+/* server/http: the listening sockets.
+ *
+ * Accepting is done here and not by libmicrohttpd, which at a limit removes its socket from the
+ * event set and may never put it back. Here every connection is accepted at once, and refused with
+ * a response if necessary. If the process is out of descriptors, a spare one is closed for a moment
+ * so that the peer can be turned away; if even that fails, accepting pauses for ACCEPT_PAUSE_MS
+ * instead of spinning.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/http/internal.h"
+
+enum {
+    BACKLOG = 1024,
+    ACCEPT_BATCH = 64,
+    ACCEPT_PAUSE_MS = 100,
+    SEND_BUFFER_BYTES = 64 << 10, /* kernel memory that a client which never reads can hold */
+    VANISHED_MS = 30000           /* a peer that acknowledges nothing for so long is gone */
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static const char *bind_cause(int error) {
+    switch (error) {
+    case EADDRINUSE:
+        return "the port is in use; stop the program that holds it or choose another port";
+    case EACCES:
+        return "permission denied; ports below 1024 need privileges, choose a higher one";
+    case EADDRNOTAVAIL:
+        return "this machine has no such address; choose one of its own, or 0.0.0.0";
+    default:
+        return strerror(error);
+    }
+}
+
+/* Options that accepted sockets inherit. If one fails, the kernel's default will do. */
+static void set_options(int fd) {
+    int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
+    unsigned vanished_ms = VANISHED_MS;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
+}
+
+static int bound_port(int fd) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0) return 0;
+    if (address.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+}
+
+/* Binds one address. Returns the socket, or -1 with errno. `::` accepts IPv4 as well. */
+static int bind_address(const struct addrinfo *info, int port) {
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    set_options(fd);
+    struct sockaddr_storage address;
+    assert(info->ai_addrlen <= sizeof address);
+    memcpy(&address, info->ai_addr, info->ai_addrlen);
+    if (info->ai_family == AF_INET6) {
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address;
+        int only = !IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+        in6->sin6_port = htons((uint16_t)port);
+    } else {
+        ((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
+    }
+    if (bind(fd, (struct sockaddr *)&address, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
+        return fd;
+    }
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* A name such as localhost may stand for addresses that this machine does not have, e.g. ::1 where
+ * IPv6 is off. */
+static bool may_skip(int error) {
+    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+static enum status bind_all(struct http_server *server, const struct addrinfo *found,
+                            struct err *err) {
+    int error = 0;
+    server->port = server->config.port;
+    for (const struct addrinfo *info = found; info; info = info->ai_next) {
+        if (server->n_listeners == MAX_LISTENERS) break;
+        int fd = bind_address(info, server->port);
+        if (fd < 0) {
+            error = errno;
+            if (may_skip(error)) continue;
+            break;
+        }
+        if (!server->port) server->port = bound_port(fd);
+        server->listeners[server->n_listeners++].fd = fd;
+        error = 0;
+    }
+    if (server->n_listeners && (!error || may_skip(error))) return STATUS_OK;
+    return err_set(err, STATUS_SYSTEM, "port", "cannot listen on %s port %d: %s",
+                   server->config.host, server->port, bind_cause(error));
+}
+
+enum status http_listen_open(struct http_server *server, struct err *err) {
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    int rc = getaddrinfo(server->config.host, NULL, &hints, &found);
+    if (rc != 0) {
+        return err_set(err, STATUS_SYSTEM, "host",
+                       "cannot resolve the host \"%s\" to listen on (port %d): %s; give an address "
+                       "of this machine such as 127.0.0.1, or 0.0.0.0 for all",
+                       server->config.host, server->config.port, gai_strerror(rc));
+    }
+    enum status status = bind_all(server, found, err);
+    freeaddrinfo(found);
+    if (status == STATUS_OK) server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return status;
+}
+
+/* ---- accepting ------------------------------------------------------------------------------ */
+
+static void on_acceptable(uv_poll_t *poll, int status, int events);
+
+/* The socket stays readable, so polling it on would spin. */
+static void pause_accepting(struct http_server *server) {
+    server->accept_again_ms = uv_now(server->loop) + ACCEPT_PAUSE_MS;
+    for (int i = 0; i < server->n_listeners; i++) {
+        if (server->listeners[i].fd >= 0) uv_poll_stop(&server->listeners[i].poll);
+    }
+}
+
+void http_listen_retry(struct http_server *server, uint64_t now_ms) {
+    if (!server->accept_again_ms || server->accept_again_ms > now_ms) return;
+    server->accept_again_ms = 0;
+    for (int i = 0; i < server->n_listeners; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->fd >= 0) uv_poll_start(&listener->poll, UV_READABLE, on_acceptable);
+    }
+}
+
+/* Turns one peer away with the spare descriptor. False if there is none either. */
+static bool shed_one(struct http_server *server, int listen_fd) {
+    if (server->reserve_fd >= 0) close(server->reserve_fd);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) close(fd);
+    server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) server->stats.refused++;
+    return fd >= 0 && server->reserve_fd >= 0;
+}
+
+/* Accepts one connection. False if no more are to be accepted now. */
+static bool accept_one(struct http_server *server, int listen_fd) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int fd = accept4(listen_fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        http_connection_add(server, fd, (struct sockaddr *)&address, length);
+        return true;
+    }
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) return true;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if ((errno == EMFILE || errno == ENFILE) && shed_one(server, listen_fd)) return true;
+    pause_accepting(server);
+    return false;
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events) {
+    (void)events;
+    struct listener *listener = list_entry(poll, struct listener, poll);
+    struct http_server *server = poll->data;
+    if (status < 0) {
+        pause_accepting(server);
+    } else {
+        for (int i = 0; i < ACCEPT_BATCH && listener->fd >= 0; i++) {
+            if (!accept_one(server, listener->fd)) break;
+        }
+    }
+    http_drive(server);
+}
+
+enum status http_listen_start(struct http_server *server, struct err *err) {
+    for (int i = 0; i < server->n_listeners; i++) {
+        struct listener *listener = &server->listeners[i];
+        int rc = uv_poll_init(server->loop, &listener->poll, listener->fd);
+        if (rc == 0) {
+            listener->poll.data = server;
+            rc = uv_poll_start(&listener->poll, UV_READABLE, on_acceptable);
+        }
+        if (rc != 0) {
+            return err_set(err, STATUS_SYSTEM, NULL, "the event loop cannot watch port %d: %s",
+                           server->port, uv_strerror(rc));
+        }
+    }
+    return STATUS_OK;
+}
+
+void http_listen_close(struct http_server *server) {
+    server->accept_again_ms = 0;
+    for (int i = 0; i < server->n_listeners; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->fd < 0) continue;
+        if (listener->poll.data) uv_poll_stop(&listener->poll);
+        close(listener->fd);
+        listener->fd = -1;
+    }
+}

@@ -1,0 +1,267 @@
+/* server/http: one request, from its headers to its last byte.
+ *
+ * DESIGN libmicrohttpd calls http_request_access when the headers have arrived, then for every part
+ * of the body, then once more when the request is complete, and again after each resume. Responses
+ * are queued in that last call, which keeps the connection alive; one queued earlier makes MHD
+ * close it. An exchange has two holders: MHD until http_request_completed, the application until
+ * http_release. The second to release it frees it; neither touches the other's fields.
+ *
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/http/internal.h"
+
+/* ---- lifetime ------------------------------------------------------------------------------- */
+
+/* The path of a target. One in absolute form, as a proxy sends it, names the server first. */
+static const char *path_of(const char *url) {
+    if (strncasecmp(url, "http://", 7) != 0) return url;
+    const char *path = strchr(url + 7, '/');
+    return path ? path : "/";
+}
+
+static struct exchange *exchange_new(struct connection *connection, const char *method,
+                                     const char *path) {
+    struct exchange *exchange = mem_calloc(1, sizeof *exchange);
+    size_t method_size = strlen(method) + 1, path_size = strlen(path) + 1;
+    exchange->text = mem_alloc(method_size + path_size);
+    memcpy(exchange->text, method, method_size);
+    memcpy(exchange->text + method_size, path, path_size);
+    exchange->request.method = exchange->text;
+    exchange->request.path = exchange->text + method_size;
+    exchange->request.body = "";
+    exchange->request.received_ns = now_ns();
+    memcpy(exchange->request.client, connection->client, sizeof connection->client);
+    exchange->server = connection->server;
+    exchange->connection = connection;
+    exchange->released = true; /* until the application has seen it */
+    connection->exchange = exchange;
+    connection->server->stats.requests++;
+    return exchange;
+}
+
+/* The body counts towards max_bodies_bytes only while MHD has the request: the application may keep
+ * it longer, even longer than the server lives. */
+static void uncount_body(struct exchange *exchange) {
+    if (!exchange->connection) return;
+    assert(exchange->server->bodies_bytes >= exchange->body.length);
+    exchange->server->bodies_bytes -= exchange->body.length;
+}
+
+static void drop_body(struct exchange *exchange) {
+    uncount_body(exchange);
+    buf_free(&exchange->body);
+    exchange->request.body = "";
+    exchange->request.body_length = 0;
+}
+
+static void free_if_released(struct exchange *exchange) {
+    if (exchange->connection || !exchange->released) return;
+    assert(!exchange->ready.list && !exchange->silence.node.list);
+    if (exchange->mhd_response) MHD_destroy_response(exchange->mhd_response);
+    drop_body(exchange);
+    buf_free(&exchange->refusal);
+    buf_free(&exchange->out);
+    free(exchange->text);
+    free(exchange);
+}
+
+void http_release(struct http_request *request) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->seen && !exchange->released);
+    assert(exchange->kind != RESPONSE_NONE || exchange->gone);
+    assert(exchange->kind != RESPONSE_STREAM || exchange->ended || exchange->gone);
+    exchange->released = true;
+    free_if_released(exchange);
+}
+
+void http_drop_body(struct http_request *request) {
+    drop_body((struct exchange *)request);
+}
+
+bool http_is_gone(const struct http_request *request) {
+    return ((const struct exchange *)request)->gone;
+}
+
+const char *http_header(const struct http_request *request, const char *name) {
+    const struct exchange *exchange = (const struct exchange *)request;
+    if (!exchange->connection) return NULL;
+    return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
+}
+
+/* ---- waking, and clients that go ------------------------------------------------------------ */
+
+void http_exchange_wake(struct exchange *exchange) {
+    assert(exchange->connection);
+    list_move(&exchange->server->ready, &exchange->ready);
+}
+
+/* Has the application written the complete response? */
+static bool is_answered(const struct exchange *exchange) {
+    return exchange->kind == RESPONSE_WHOLE ||
+           (exchange->kind == RESPONSE_STREAM && exchange->ended);
+}
+
+void http_exchange_mark_gone(struct exchange *exchange) {
+    if (exchange->gone || !exchange->connection) return;
+    exchange->gone = true;
+    exchange->gone_notified = is_answered(exchange);
+    http_limits_clear(&exchange->silence);
+    http_exchange_wake(exchange);
+}
+
+void http_exchange_notify_gone(struct exchange *exchange) {
+    if (exchange->gone_notified || exchange->released) return;
+    exchange->gone_notified = true;
+    exchange->server->config.on_gone(exchange->server->config.app, &exchange->request);
+}
+
+/* ---- the request arrives -------------------------------------------------------------------- */
+
+void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
+    struct http_server *server = cls;
+    struct connection *connection = http_connection_of(mhd);
+    (void)uri;
+    if (connection->state == CONNECTION_CUT) return NULL;
+    assert(connection->state == CONNECTION_FRESH || connection->state == CONNECTION_IDLE);
+    connection->has_base = connection->state == CONNECTION_FRESH;
+    connection->header_base = 0;
+    connection->state = CONNECTION_HEADERS;
+    list_move(&server->partial, &connection->partial);
+    if (!connection->over_limit) http_limits_set(server, &connection->deadline, &server->reading);
+    return NULL;
+}
+
+static void refuse(struct exchange *exchange, const struct err *err) {
+    drop_body(exchange);
+    http_connection_refuse(exchange->connection, err->status, err->code[0] ? err->code : NULL,
+                           err->message);
+}
+
+/* The headers have arrived. MHD reads on after this unless a response was queued. */
+static enum MHD_Result receive_headers(struct connection *connection, const char *method,
+                                       const char *url, void **context) {
+    if (connection->state == CONNECTION_CUT) return MHD_NO;
+    assert(connection->state == CONNECTION_HEADERS && !connection->exchange);
+    struct http_server *server = connection->server;
+    struct exchange *exchange = *context = exchange_new(connection, method, path_of(url));
+    struct err err;
+    list_detach(&connection->partial);
+    connection->state = CONNECTION_BODY;
+    if (http_limits_check_headers(exchange, &err) != STATUS_OK) {
+        refuse(exchange, &err);
+        return MHD_YES;
+    }
+    exchange->seen = true;
+    exchange->released = false;
+    server->config.on_headers(server->config.app, &exchange->request);
+    exchange->refused = exchange->kind != RESPONSE_NONE;
+    /* A client that waits for `100 Continue` is refused before it sends the body. */
+    if (exchange->refused && exchange->expects_continue) return http_response_queue(exchange);
+    return MHD_YES;
+}
+
+/* Discards body bytes. False once the client has sent more of them than a request may have. */
+static bool discard(struct connection *connection, size_t size) {
+    connection->discarded += size;
+    return connection->discarded <= connection->server->config.max_body_bytes;
+}
+
+static enum MHD_Result receive_part(struct exchange *exchange, const char *data, size_t *size) {
+    struct connection *connection = exchange->connection;
+    size_t n = *size, limit = connection->server->config.max_body_bytes;
+    *size = 0;
+    if (connection->state == CONNECTION_CUT) return discard(connection, n) ? MHD_YES : MHD_NO;
+    if (exchange->refused) {
+        if (!discard(connection, n)) {
+            http_connection_cut(connection, exchange->status, &exchange->refusal);
+        }
+    } else if (n > limit - exchange->body.length) {
+        struct err err;
+        err_set(&err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes", limit);
+        refuse(exchange, &err);
+    } else if (n > connection->server->config.max_bodies_bytes - connection->server->bodies_bytes) {
+        struct err err;
+        err_set(&err, STATUS_UNAVAILABLE, NULL,
+                "the bodies of all requests together are too large; try again later");
+        strcpy(err.code, "too_many_bodies");
+        refuse(exchange, &err);
+    } else {
+        buf_add(&exchange->body, data, n);
+        connection->server->bodies_bytes += n;
+    }
+    return MHD_YES;
+}
+
+/* The request is complete. */
+static void receive_end(struct exchange *exchange) {
+    struct connection *connection = exchange->connection;
+    struct http_server *server = connection->server;
+    connection->state = CONNECTION_BUSY;
+    http_limits_clear(&connection->deadline);
+    if (exchange->body.data) exchange->request.body = exchange->body.data;
+    exchange->request.body_length = exchange->body.length;
+    if (exchange->refused || exchange->gone) return;
+    server->config.on_request(server->config.app, &exchange->request);
+}
+
+enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version, const char *data,
+                                    size_t *size, void **context) {
+    struct connection *connection = http_connection_of(mhd);
+    struct exchange *exchange = *context;
+    (void)cls;
+    (void)version;
+    if (!exchange) return receive_headers(connection, method, url, context);
+    if (*size > 0) return receive_part(exchange, data, size);
+    if (connection->state == CONNECTION_CUT) return MHD_NO;
+    if (connection->state == CONNECTION_BODY) receive_end(exchange);
+    if (exchange->gone) return MHD_NO;
+    if (exchange->mhd_response) return http_response_queue(exchange);
+    return http_connection_suspend(connection) ? MHD_YES : MHD_NO;
+}
+
+/* ---- the exchange ends ---------------------------------------------------------------------- */
+
+/* The connection may get its next request, unless MHD closes it. */
+static void expect_next(struct connection *connection) {
+    struct http_server *server = connection->server;
+    if (connection->state == CONNECTION_CUT) return;
+    connection->state = CONNECTION_IDLE;
+    connection->discarded = 0;
+    assert(!connection->suspended);
+    list_detach(&connection->partial);
+    if (server->draining || connection->peer_closed)
+        http_connection_close_idle(connection);
+    else
+        http_limits_set(server, &connection->deadline, &server->keep_alive);
+}
+
+void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
+                            enum MHD_RequestTerminationCode code) {
+    struct exchange *exchange = *context;
+    struct connection *connection = http_connection_of(mhd);
+    bool is_sent = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    (void)cls;
+    expect_next(connection);
+    if (!exchange) return;
+    assert(connection->exchange == exchange && exchange->connection == connection);
+    *context = NULL;
+    if (!is_sent || !is_answered(exchange)) http_exchange_mark_gone(exchange);
+    if (exchange->gone) http_exchange_notify_gone(exchange);
+    const struct http_config *config = &exchange->server->config;
+    int status = is_sent || exchange->is_cut ? exchange->status : status_http(STATUS_CANCELLED);
+    if (exchange->kind == RESPONSE_WHOLE && is_sent) exchange->bytes = exchange->whole_bytes;
+    if (config->on_done) config->on_done(config->app, &exchange->request, status, exchange->bytes);
+    list_detach(&exchange->ready);
+    http_limits_clear(&exchange->silence);
+    uncount_body(exchange);
+    connection->exchange = NULL;
+    exchange->connection = NULL;
+    exchange->server->stats.requests--;
+    assert(exchange->server->stats.requests >= 0);
+    free_if_released(exchange);
+}

@@ -1,0 +1,100 @@
+/* server/http: whole responses, through libmicrohttpd or as bytes. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/http/internal.h"
+
+/* ---- as bytes ------------------------------------------------------------------------------- */
+
+void http_response_format(struct buf *out, int status, const char *content_type, const void *body,
+                          size_t length, const struct http_field *fields, int n) {
+    buf_printf(out, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", status,
+               MHD_get_reason_phrase_for((unsigned)status), length);
+    if (content_type) buf_printf(out, "Content-Type: %s\r\n", content_type);
+    for (int i = 0; i < n; i++) buf_printf(out, "%s: %s\r\n", fields[i].name, fields[i].value);
+    buf_puts(out, "\r\n");
+    buf_add(out, body, length);
+}
+
+void http_error_body(struct buf *out, enum status status, const char *code, const char *message) {
+    buf_printf(out,
+               "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":", message,
+               status_type(status));
+    if (code)
+        buf_printf(out, "\"%s\"}}", code);
+    else
+        buf_puts(out, "null}}");
+}
+
+/* ---- through MHD ---------------------------------------------------------------------------- */
+
+/* MHD refuses values with line breaks and tabs, which a value that echoes a client's may have. Such
+ * a field is left out. */
+static void add_field(struct MHD_Response *response, const char *name, const char *value) {
+    if (MHD_add_response_header(response, name, value) == MHD_YES) return;
+    log_line(LOG_WARNING, "the response header %s was left out: its value cannot be sent", name);
+}
+
+static void add_fields(struct MHD_Response *response, const char *content_type,
+                       const struct http_field *fields, int n) {
+    if (content_type) add_field(response, "Content-Type", content_type);
+    for (int i = 0; i < n; i++) add_field(response, fields[i].name, fields[i].value);
+}
+
+enum MHD_Result http_response_queue(struct exchange *exchange) {
+    struct MHD_Response *response = exchange->mhd_response;
+    assert(response);
+    if (exchange->server->draining) add_field(response, "Connection", "close");
+    enum MHD_Result queued =
+        MHD_queue_response(exchange->connection->mhd, (unsigned)exchange->status, response);
+    MHD_destroy_response(response); /* MHD has its own reference */
+    exchange->mhd_response = NULL;
+    return queued;
+}
+
+/* Notes the response; MHD gets it when its access handler returns or is called again. */
+static void set_response(struct exchange *exchange, enum response_kind kind, int status,
+                         struct MHD_Response *response) {
+    assert(exchange->kind == RESPONSE_NONE && !exchange->mhd_response);
+    exchange->kind = kind;
+    exchange->status = status;
+    exchange->mhd_response = response;
+    if (exchange->connection->suspended) http_exchange_wake(exchange);
+}
+
+void http_respond(struct http_request *request, int status, const char *content_type,
+                  const void *body, size_t length, const struct http_field *fields, int n) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->kind == RESPONSE_NONE && !exchange->released);
+    if (exchange->gone || !exchange->connection) return;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (!response) {
+        http_exchange_mark_gone(exchange);
+        return;
+    }
+    add_fields(response, content_type, fields, n);
+    if (exchange->is_chunked && exchange->connection->state == CONNECTION_BODY) {
+        http_response_format(&exchange->refusal, status, content_type, body, length, fields, n);
+    }
+    exchange->whole_bytes = strcmp(request->method, "HEAD") == 0 ? 0 : length;
+    set_response(exchange, RESPONSE_WHOLE, status, response);
+}
+
+/* ---- streams begin here; the rest is in http/stream.c --------------------------------------- */
+
+void http_stream_begin(struct http_request *request, int status, const char *content_type,
+                       const struct http_field *fields, int n) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->kind == RESPONSE_NONE && !exchange->released);
+    if (exchange->gone || !exchange->connection) return;
+    struct MHD_Response *response = http_stream_response(exchange);
+    if (!response) {
+        http_exchange_mark_gone(exchange);
+        return;
+    }
+    add_fields(response, content_type, fields, n);
+    set_response(exchange, RESPONSE_STREAM, status, response);
+    http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+}

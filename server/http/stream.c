@@ -1,0 +1,136 @@
+/* server/http: responses in chunks.
+ *
+ * DESIGN
+ * http_stream_write only appends to the stream's buffer. The next turn resumes the connections that
+ * wait for bytes, a slice at a time; MHD then calls the reader below, which copies as much as fits,
+ * so that all events of one step leave as one chunk. A reader with nothing to send suspends its
+ * connection: if it only returned 0, MHD would call it again at once, forever.
+ */
+#include <assert.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "server/http/internal.h"
+
+enum {
+    RESUME_SLICE = 128,
+    BREAK_OFF_S = 1,   /* a timeout that no live connection has */
+    BLOCK_BYTES = 2048 /* MHD's buffer for HTTP/1.0 clients, which do not support chunks */
+};
+
+static size_t unread(const struct exchange *exchange) {
+    return exchange->out.length - exchange->sent;
+}
+
+/* Ends the response with an error. MHD then marks the connection closed but checks it again only
+ * when it has been idle for the longest. A timeout that differs from the default moves it to a list
+ * that is walked in every round, so the next round cleans it up. */
+static ssize_t break_off(struct exchange *exchange) {
+    MHD_set_connection_option(exchange->connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)BREAK_OFF_S);
+    exchange->server->again = true;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* MHD_ContentReaderCallback. */
+static ssize_t read_chunk(void *cls, uint64_t position, char *out, size_t size) {
+    struct exchange *exchange = cls;
+    (void)position;
+    size_t n = unread(exchange);
+    if (exchange->gone) return break_off(exchange);
+    if (n == 0 && exchange->ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (n == 0) {
+        if (http_connection_suspend(exchange->connection)) return 0;
+        http_exchange_mark_gone(exchange);
+        return break_off(exchange);
+    }
+    if (n > size) n = size;
+    memcpy(out, exchange->out.data + exchange->sent, n);
+    exchange->sent += n;
+    exchange->bytes += n;
+    if (exchange->sent == exchange->out.length) {
+        buf_clear(&exchange->out);
+        exchange->sent = 0;
+    }
+    return (ssize_t)n;
+}
+
+struct MHD_Response *http_stream_response(struct exchange *exchange) {
+    return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_chunk, exchange,
+                                             NULL);
+}
+
+/* Bytes that were sent are dropped once they are the larger part, so that the buffer does not grow
+ * without end. */
+static void append(struct exchange *exchange, const void *data, size_t length) {
+    size_t n = unread(exchange);
+    if (exchange->sent > 0 && exchange->sent >= n) {
+        if (n > 0) memmove(exchange->out.data, exchange->out.data + exchange->sent, n);
+        exchange->out.length = n;
+        exchange->sent = 0;
+    }
+    buf_add(&exchange->out, data, length);
+    http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    if (exchange->connection->suspended) http_exchange_wake(exchange);
+}
+
+/* Counts the bytes of this turn; returns how many a reader may leave unread. */
+static size_t count_write(struct exchange *exchange, size_t length) {
+    const struct http_server *server = exchange->server;
+    if (exchange->turn != server->turns) exchange->turn_bytes = 0;
+    exchange->turn = server->turns;
+    exchange->turn_bytes += length;
+    if (exchange->turn_bytes > exchange->max_turn_bytes)
+        exchange->max_turn_bytes = exchange->turn_bytes;
+    return server->config.max_stream_backlog + exchange->max_turn_bytes;
+}
+
+bool http_stream_write(struct http_request *request, const void *data, size_t length) {
+    struct exchange *exchange = (struct exchange *)request;
+    if (exchange->gone || !exchange->connection) return false;
+    assert(exchange->kind == RESPONSE_STREAM && !exchange->ended && !exchange->released);
+    if (unread(exchange) + length > count_write(exchange, length)) {
+        exchange->server->stats.slow_readers++;
+        shutdown(exchange->connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
+        http_exchange_mark_gone(exchange);
+        return false;
+    }
+    append(exchange, data, length);
+    return true;
+}
+
+void http_stream_end(struct http_request *request) {
+    struct exchange *exchange = (struct exchange *)request;
+    if (exchange->gone || !exchange->connection) return;
+    assert(exchange->kind == RESPONSE_STREAM && !exchange->ended && !exchange->released);
+    exchange->ended = true;
+    http_limits_clear(&exchange->silence);
+    if (exchange->connection->suspended) http_exchange_wake(exchange);
+}
+
+void http_stream_keep_alive(struct exchange *exchange) {
+    static const char comment[] = ": keep-alive\n\n";
+    assert(exchange->connection && !exchange->ended);
+    if (exchange->connection->suspended) {
+        append(exchange, comment, sizeof comment - 1);
+    } else {
+        http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    }
+}
+
+void http_stream_resume(struct http_server *server) {
+    for (int i = 0; i < RESUME_SLICE && server->ready.n > 0; i++) {
+        struct exchange *exchange = list_entry(list_first(&server->ready), struct exchange, ready);
+        struct connection *connection = exchange->connection;
+        assert(connection->exchange == exchange);
+        list_remove(&server->ready, &exchange->ready);
+        if (exchange->gone) http_exchange_notify_gone(exchange);
+        if (!connection->suspended) continue;
+        connection->suspended = false;
+        MHD_resume_connection(connection->mhd);
+    }
+}
+
+void http_flush(struct http_server *server) {
+    http_drive(server);
+}

@@ -1,0 +1,46 @@
+/* JSON text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/json/json.h"
+
+void json_write_string(struct buf *out, const char *text, size_t length) {
+    static const char escaped[] = "\"\\\n\r\t", letter[] = "\"\\nrt";
+    size_t start = 0, i = 0; /* text[start..i) needs no escape and is not written yet */
+    buf_add(out, "\"", 1);
+    while (i < length) {
+        unsigned char c = (unsigned char)text[i];
+        bool is_escaped = c < 0x20 || c == '"' || c == '\\';
+        size_t n = is_escaped ? 0 : c < 0x80 ? 1 : utf8_character(text + i, length - i);
+        if (n == 0) {
+            const char *known = c ? strchr(escaped, c) : NULL;
+            buf_add(out, text + start, i - start);
+            n = utf8_maximal_subpart(text + i, length - i);
+            if (c >= 0x80)
+                buf_add(out, "\xEF\xBF\xBD", 3);
+            else if (known)
+                buf_add(out, (char[]){'\\', letter[known - escaped]}, 2);
+            else
+                buf_printf(out, "\\u%04x", c);
+            start = i + n;
+        }
+        i += n;
+    }
+    buf_add(out, text + start, length - start);
+    buf_add(out, "\"", 1);
+}
+
+void json_write_int(struct buf *out, int64_t value) {
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
+    buf_add(out, digits, (size_t)n);
+}
+
+void json_write_ints(struct buf *out, const int32_t *values, int n) {
+    buf_add(out, "[", 1);
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        json_write_int(out, values[i]);
+    }
+    buf_add(out, "]", 1);
+}

@@ -1,0 +1,195 @@
+/* The API of /v1/chat/completions: its fields, its answers and chunks, and its logprobs, which are
+ * a list of objects. */
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+#define CHUNK "chat.completion.chunk"
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+struct draft {
+    struct api_request request; /* first: offsets into it are offsets into the draft */
+    struct api_prompt prompt;
+    int max_completion_tokens; /* -1: absent */
+    bool logprobs;
+    int top_logprobs; /* -1: absent */
+};
+
+static enum status check_template(struct parse *parse, const char *name, const struct json *value) {
+    if (parse->limits->has_chat_template) return check_messages(parse, name, value);
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "The model has no chat template: use /v1/completions instead.");
+}
+
+static enum status check_tools(struct parse *parse, const char *name, const struct json *value) {
+    return value->child ? not_served(parse, name, " or give an empty array") : STATUS_OK;
+}
+
+static enum status check_tool_choice(struct parse *parse, const char *name,
+                                     const struct json *value) {
+    if (!json_is(value, JSON_OBJECT) && !json_is(value, JSON_STRING)) {
+        return field_wrong_type(parse, name, "a string or an object", value);
+    }
+    if (json_is_text(value, "none")) return STATUS_OK;
+    return not_served(parse, name, " or give \"none\"");
+}
+
+#define IN_DRAFT(member) offsetof(struct draft, member)
+
+static const struct field fields[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_template},
+    {"chat_template_kwargs", FIELD_OBJECT, IN_DRAFT(prompt.template_kwargs)},
+    {"add_generation_prompt", FIELD_BOOL, IN_DRAFT(prompt.add_generation_prompt), 1},
+    {"continue_final_message", FIELD_BOOL, IN_DRAFT(prompt.continue_final_message)},
+    {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
+    {"max_tokens", FIELD_INT, IN(max_tokens), -1, 1, INT32_MAX},
+    {"max_completion_tokens", FIELD_INT, IN_DRAFT(max_completion_tokens), -1, 1, INT32_MAX},
+    SAMPLING_FIELDS,
+    {"logprobs", FIELD_BOOL, IN_DRAFT(logprobs)},
+    {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    DELIVERY_FIELDS,
+    {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_tools},
+    {"tool_choice", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
+    {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_tools},
+    {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
+    {"parallel_tool_calls", FIELD_BOOL, FIELD_NOT_STORED},
+};
+
+static enum status finish_request(struct parse *parse) {
+    struct draft *draft = parse->target;
+    struct api_request *request = &draft->request;
+    draft->prompt.text = "";
+    draft->prompt.messages = field_given(parse, "messages");
+    if (!draft->prompt.messages) return field_wrong(parse, "messages", "is missing");
+    if (draft->top_logprobs >= 0 && !draft->logprobs) {
+        return field_wrong(parse, "top_logprobs", "is only for requests with 'logprobs': true");
+    }
+    int top = draft->top_logprobs >= 0 ? draft->top_logprobs : 0;
+    request->sampling.n_logprobs = draft->logprobs ? top : -1;
+    if (draft->max_completion_tokens >= 0) request->max_tokens = draft->max_completion_tokens;
+    request->prompts = arena_alloc(parse->arena, sizeof *request->prompts);
+    if (!request->prompts) {
+        return err_set(parse->err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
+    }
+    request->n_prompts = 1;
+    enum status status = check_request(parse);
+    if (status == STATUS_OK) status = check_generation_prompt(parse, &draft->prompt);
+    *request->prompts = draft->prompt;
+    return status;
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    struct draft draft = {.request = {.api = &api_chat}};
+    struct parse parse = {FIELDS_OF(fields), .target = &draft, .limits = limits, .err = err};
+    return request_parse(out, &parse, body, finish_request);
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+/* `"token":…,"logprob":…,"bytes":[…]` */
+static void write_token_fields(struct buf *out, const struct tokenizer *tokenizer, int32_t id,
+                               float logprob) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    buf_puts(out, "\"token\":");
+    json_write_string(out, bytes, length);
+    buf_puts(out, ",\"logprob\":");
+    write_logprob(out, logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < length; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        json_write_int(out, (unsigned char)bytes[i]);
+    }
+    buf_add(out, "]", 1);
+}
+
+static void write_token(struct buf *out, const struct tokenizer *tokenizer,
+                        const struct sampled *sampled) {
+    buf_add(out, "{", 1);
+    write_token_fields(out, tokenizer, sampled->id, sampled->logprob);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (int i = 0; i < sampled->n_top; i++) {
+        buf_puts(out, i > 0 ? ",{" : "{");
+        write_token_fields(out, tokenizer, sampled->top[i].id, sampled->top[i].logprob);
+        buf_add(out, "}", 1);
+    }
+    buf_puts(out, "]}");
+}
+
+/* What stands after a choice's text. */
+static void write_choice_tail(struct buf *out, const struct api_answer *answer,
+                              const struct api_choice *choice) {
+    buf_puts(out, choice->logprobs ? ",\"logprobs\":{\"content\":[" : ",\"logprobs\":null");
+    for (int i = 0; choice->logprobs && i < choice->n_logprobs; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        write_token(out, answer->tokenizer, &choice->logprobs[i].sampled);
+    }
+    if (choice->logprobs) buf_puts(out, "],\"refusal\":null}");
+    write_choice_end(out, choice);
+    buf_add(out, "}", 1);
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void write_response(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choices, int n, const struct api_usage *usage) {
+    write_envelope(out, answer, "chat.completion");
+    buf_puts(out, ",\"choices\":[");
+    for (int i = 0; i < n; i++) {
+        buf_puts(out, i > 0 ? ",{\"index\":" : "{\"index\":");
+        json_write_int(out, choices[i].index);
+        buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
+        json_write_string(out, choices[i].text, choices[i].length);
+        buf_puts(out, ",\"refusal\":null}");
+        write_choice_tail(out, answer, &choices[i]);
+    }
+    buf_puts(out, "],\"usage\":");
+    write_usage(out, usage);
+    if (n > 0) write_prompt_ids(out, &choices[0]); /* all choices have the same prompt */
+    buf_add(out, "}", 1);
+}
+
+static void write_role_chunk(struct buf *out, const struct api_answer *answer, int index) {
+    write_chunk_start(out, answer, CHUNK);
+    buf_puts(out, "{\"index\":");
+    json_write_int(out, index);
+    buf_puts(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                  "\"finish_reason\":null,\"stop_reason\":null}");
+    write_chunk_end(out, answer, NULL);
+    buf_puts(out, "}\n\n");
+}
+
+static void write_chunk(struct buf *out, const struct api_answer *answer,
+                        const struct api_choice *choice, const struct api_usage *usage) {
+    write_chunk_start(out, answer, CHUNK);
+    if (choice) {
+        buf_puts(out, "{\"index\":");
+        json_write_int(out, choice->index);
+        buf_puts(out, ",\"delta\":{");
+        if (choice->length > 0) {
+            buf_puts(out, "\"content\":");
+            json_write_string(out, choice->text, choice->length);
+        }
+        buf_add(out, "}", 1);
+        write_choice_tail(out, answer, choice);
+    }
+    write_chunk_end(out, answer, usage);
+    if (choice) write_prompt_ids(out, choice);
+    buf_puts(out, "}\n\n");
+}
+
+const struct api api_chat = {
+    .path = "/v1/chat/completions",
+    .id_prefix = "chatcmpl-",
+    .parse = parse_body,
+    .write_response = write_response,
+    .write_start = write_role_chunk,
+    .write_chunk = write_chunk,
+    .write_done = write_done,
+    .write_error_event = write_error_event,
+    .write_error = api_write_error,
+};

@@ -1,0 +1,50 @@
+/* Checks of values that several bodies have: the model's name, lists of token ids. */
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+enum status check_model(struct parse *parse, const char *name, const struct json *value) {
+    size_t length = strlen(parse->limits->model);
+    bool same = value->length == length && memcmp(value->string, parse->limits->model, length) == 0;
+    if (same) return STATUS_OK;
+    int shown = utf8_cut(value->string, strlen(value->string), 128);
+    err_set(parse->err, STATUS_NOT_FOUND, name,
+            "The model '%.*s' does not exist: this server serves '%.128s'.", shown, value->string,
+            parse->limits->model);
+    field_code(parse, "model_not_found");
+    return STATUS_NOT_FOUND;
+}
+
+static enum status wrong_id(struct parse *parse, const char *name, int i,
+                            const struct json *value) {
+    const int V = parse->limits->V;
+    if (!json_is(value, JSON_NUMBER)) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s[%d]' must be a token id, but it is %s.", name, i,
+                       json_type_name(value));
+    }
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s[%d]' must be a token id in 0..%d, but it is %.17g.", name, i, V - 1,
+                   value->number);
+}
+
+enum status field_ids(struct parse *parse, const char *name, const struct json *array, int max,
+                      int32_t **ids, int *n) {
+    int count = array->n_children, i = 0;
+    if (count > max) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may hold at most %d token ids, but it holds %d.", name, max, count);
+    }
+    *ids = arena_alloc(parse->arena, (size_t)count * sizeof **ids);
+    *n = count;
+    if (!*ids) {
+        return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory for '%s'.", name);
+    }
+    json_each(value, array) {
+        bool right = json_is(value, JSON_NUMBER) && value->is_integer && value->integer >= 0 &&
+                     value->integer < parse->limits->V;
+        if (!right) return wrong_id(parse, name, i, value);
+        (*ids)[i++] = (int32_t)value->integer;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,177 @@
+/* The API of /v1/completions: its fields, its answers and chunks, and its logprobs, which are four
+ * parallel lists. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+#define OBJECT "text_completion" /* of whole answers and of chunks */
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+struct draft {
+    struct api_request request; /* first: offsets into it are offsets into the draft */
+    int best_of;                /* 0: absent */
+    int logprobs;               /* -1: absent */
+};
+
+static enum status check_suffix(struct parse *parse, const char *name, const struct json *value) {
+    return value->length > 0 ? not_served(parse, name, "") : STATUS_OK;
+}
+
+static const struct field fields[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .check = check_prompt},
+    {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
+    {"best_of", FIELD_INT, offsetof(struct draft, best_of), 0, 1, INT32_MAX},
+    {"echo", FIELD_BOOL, IN(echo)},
+    {"max_tokens", FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},
+    SAMPLING_FIELDS,
+    {"logprobs", FIELD_INT, offsetof(struct draft, logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    DELIVERY_FIELDS,
+    {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
+    {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
+};
+
+static enum status finish_request(struct parse *parse) {
+    struct draft *draft = parse->target;
+    if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
+    if (draft->best_of > 0 && draft->best_of != draft->request.n) {
+        return not_served(parse, "best_of", " or make it equal to 'n'");
+    }
+    draft->request.sampling.n_logprobs = draft->logprobs;
+    return check_request(parse);
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    struct draft draft = {.request = {.api = &api_completions}};
+    struct parse parse = {FIELDS_OF(fields), .target = &draft, .limits = limits, .err = err};
+    return request_parse(out, &parse, body, finish_request);
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+/* A token as a string: its text, or "bytes:\xe2\x80" where it is only a part of a character. */
+static void write_token_text(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    if (utf8_valid_prefix(bytes, length) == length) {
+        json_write_string(out, bytes, length);
+        return;
+    }
+    buf_puts(out, "\"bytes:");
+    for (size_t i = 0; i < length; i++) buf_printf(out, "\\\\x%02x", (unsigned char)bytes[i]);
+    buf_add(out, "\"", 1);
+}
+
+static bool same_text(const struct tokenizer *tokenizer, int32_t a, int32_t b) {
+    size_t n, m;
+    const char *x = tokenizer_token_bytes(tokenizer, a, &n);
+    const char *y = tokenizer_token_bytes(tokenizer, b, &m);
+    return n == m && memcmp(x, y, n) == 0;
+}
+
+/* {"text": logprob, ...}: the best ones and the chosen one. Of tokens with the same text the best
+ * is kept, since an object has each key once. */
+static void write_top(struct buf *out, const struct tokenizer *tokenizer,
+                      const struct sampled *sampled) {
+    struct token_logprob all[MAX_TOP_LOGPROBS + 1];
+    int n = sampled->n_top;
+    assert(n >= 0 && n <= MAX_TOP_LOGPROBS);
+    memcpy(all, sampled->top, (size_t)n * sizeof *all);
+    all[n++] = (struct token_logprob){sampled->id, sampled->logprob};
+    buf_add(out, "{", 1);
+    for (int i = 0, written = 0; i < n; i++) {
+        int before = 0;
+        while (before < i && !same_text(tokenizer, all[before].id, all[i].id)) before++;
+        if (before < i) continue;
+        if (written++ > 0) buf_add(out, ",", 1);
+        write_token_text(out, tokenizer, all[i].id);
+        buf_add(out, ":", 1);
+        write_logprob(out, all[i].logprob);
+    }
+    buf_add(out, "}", 1);
+}
+
+enum column { OFFSETS, LOGPROBS, TOKENS, TOPS };
+
+static void write_cell(struct buf *out, enum column column, const struct tokenizer *tokenizer,
+                       const struct api_logprob *one) {
+    if (column == OFFSETS)
+        json_write_int(out, one->text_offset);
+    else if (column == TOKENS)
+        write_token_text(out, tokenizer, one->sampled.id);
+    else if (!one->has_logprob)
+        buf_puts(out, "null");
+    else if (column == LOGPROBS)
+        write_logprob(out, one->sampled.logprob);
+    else
+        write_top(out, tokenizer, &one->sampled);
+}
+
+static void write_logprobs(struct buf *out, const struct tokenizer *tokenizer,
+                           const struct api_choice *choice) {
+    static const char *const names[] = {"{\"text_offset\":[", "],\"token_logprobs\":[",
+                                        "],\"tokens\":[", "],\"top_logprobs\":["};
+    if (!choice->logprobs) {
+        buf_puts(out, "null");
+        return;
+    }
+    for (int column = OFFSETS; column <= TOPS; column++) {
+        buf_puts(out, names[column]);
+        for (int i = 0; i < choice->n_logprobs; i++) {
+            if (i > 0) buf_add(out, ",", 1);
+            write_cell(out, (enum column)column, tokenizer, &choice->logprobs[i]);
+        }
+    }
+    buf_puts(out, "]}");
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void write_choice(struct buf *out, const struct api_answer *answer,
+                         const struct api_choice *choice) {
+    buf_puts(out, "{\"index\":");
+    json_write_int(out, choice->index);
+    buf_puts(out, ",\"text\":");
+    json_write_string(out, choice->text, choice->length);
+    buf_puts(out, ",\"logprobs\":");
+    write_logprobs(out, answer->tokenizer, choice);
+    write_choice_end(out, choice);
+    write_prompt_ids(out, choice);
+    buf_add(out, "}", 1);
+}
+
+static void write_response(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choices, int n, const struct api_usage *usage) {
+    write_envelope(out, answer, OBJECT);
+    buf_puts(out, ",\"choices\":[");
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        write_choice(out, answer, &choices[i]);
+    }
+    buf_puts(out, "],\"usage\":");
+    write_usage(out, usage);
+    buf_add(out, "}", 1);
+}
+
+static void write_chunk(struct buf *out, const struct api_answer *answer,
+                        const struct api_choice *choice, const struct api_usage *usage) {
+    write_chunk_start(out, answer, OBJECT);
+    if (choice) write_choice(out, answer, choice);
+    write_chunk_end(out, answer, usage);
+    buf_puts(out, "}\n\n");
+}
+
+const struct api api_completions = {
+    .path = "/v1/completions",
+    .id_prefix = "cmpl-",
+    .parse = parse_body,
+    .write_response = write_response,
+    .write_chunk = write_chunk,
+    .write_done = write_done,
+    .write_error_event = write_error_event,
+    .write_error = api_write_error,
+};

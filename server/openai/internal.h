@@ -1,0 +1,123 @@
+/* server/openai, inside: what its files share. Nothing outside of the room includes it. */
+#ifndef PENSTOCK_SERVER_OPENAI_INTERNAL_H
+#define PENSTOCK_SERVER_OPENAI_INTERNAL_H
+
+#include <stddef.h>
+
+#include "server/json/json.h"
+#include "server/openai/openai.h"
+
+/* ---- the APIs, a file each ------------------------------------------------------------------ */
+
+extern const struct api api_completions, api_chat;
+
+/* ---- checks that several bodies have (checks.c) --------------------------------------------- */
+
+/* The check of `model`, which every body has. */
+enum status check_model(struct parse *parse, const char *name, const struct json *value);
+
+/* An array's integers in 0..V-1 (token ids), at most `max` of them, into memory of the arena. */
+enum status field_ids(struct parse *parse, const char *name, const struct json *array, int max,
+                      int32_t **ids, int *n);
+
+/* ---- generation requests (request.c) -------------------------------------------------------- */
+
+/* Reads a body of an API into a request. The parse has the API's table of fields, and as its target
+ * a struct that begins with the request, with `api` set. Once all fields are in, `finish` sets the
+ * prompts, checks the API's own fields against each other, and calls check_request. The tree is the
+ * request's then, or freed on failure. */
+enum status request_parse(struct api_request **out, struct parse *parse, struct json *json,
+                          enum status (*finish)(struct parse *parse));
+
+/* Checks the fields that all APIs have against each other, once prompts and n_logprobs are set. */
+enum status check_request(struct parse *parse);
+
+/* "'name' is not served by this version: leave it out<but>." */
+enum status not_served(struct parse *parse, const char *name, const char *but);
+
+/* The checks of fields, each of the field that it is named after. */
+enum status check_n(struct parse *parse, const char *name, const struct json *value);
+enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
+enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
+
+/* ---- prompts (request_prompt.c) ------------------------------------------------------------- */
+
+/* Checks the prompts of a completion and stores them in the request, which is the target. */
+enum status check_prompt(struct parse *parse, const char *name, const struct json *value);
+
+/* Checks an array of messages and joins contents that come in parts, in place. */
+enum status check_messages(struct parse *parse, const char *name, const struct json *value);
+
+/* Checks add_generation_prompt against continue_final_message, on which its default depends. */
+enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt);
+
+/* ---- sampling (request_sampling.c) ---------------------------------------------------------- */
+
+enum status check_stop(struct parse *parse, const char *name, const struct json *value);
+enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
+enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
+enum status check_seed(struct parse *parse, const char *name, const struct json *value);
+enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
+enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
+
+/* Rows of an API's table: name, type, where it goes, default, min, max, is min itself outside, its
+ * own check. The order is the one in which a body is checked. */
+#define IN(member) offsetof(struct api_request, member)
+#define IN_SAMPLING(member) offsetof(struct api_request, sampling.member)
+
+#define SAMPLING_FIELDS                                                                            \
+    {"min_tokens", FIELD_INT, IN(min_tokens), 0, 0, INT32_MAX},                                    \
+        {"ignore_eos", FIELD_BOOL, IN(ignore_eos)},                                                \
+        {"stop", FIELD_ANY, FIELD_NOT_STORED, .check = check_stop},                                \
+        {"stop_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_stop_ids},                \
+        {"include_stop_str_in_output", FIELD_BOOL, IN(include_stop_str_in_output)},                \
+        {"skip_special_tokens", FIELD_BOOL, IN(skip_special_tokens), 1},                           \
+        {"temperature", FIELD_REAL, IN_SAMPLING(temperature), 1, 0, 2},                            \
+        {"top_p", FIELD_REAL, IN_SAMPLING(top_p), 1, 0, 1, true},                                  \
+        {"top_k", FIELD_INT, IN_SAMPLING(top_k), 0, -1, INT32_MAX},                                \
+        {"min_p", FIELD_REAL, IN_SAMPLING(min_p), 0, 0, 1},                                        \
+        {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
+        {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
+        {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true}, {    \
+        "logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias                    \
+    }
+
+#define DELIVERY_FIELDS                                                                            \
+    {"seed", FIELD_ANY, FIELD_NOT_STORED, .check = check_seed},                                    \
+        {"stream", FIELD_BOOL, IN(stream)},                                                        \
+        {"stream_options", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_stream_options},         \
+        {"return_token_ids", FIELD_BOOL, IN(return_token_ids)},                                    \
+        {"user", FIELD_STRING, FIELD_NOT_STORED},                                                  \
+        {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},                            \
+        {"request_id", FIELD_STRING, FIELD_NOT_STORED, .check = check_request_id}, {               \
+        "cache_salt", FIELD_STRING, FIELD_NOT_STORED, .check = check_cache_salt                    \
+    }
+
+/* ---- parts of an answer (response.c) -------------------------------------------------------- */
+
+/* `{"id":…` up to where "choices" begins: what all answers of a request start with. */
+void write_envelope(struct buf *out, const struct api_answer *answer, const char *object);
+
+/* `,"finish_reason":…` up to and with the token ids: the end of every choice, without its brace. */
+void write_choice_end(struct buf *out, const struct api_choice *choice);
+
+/* `,"prompt_token_ids":[…]`, if they were asked for. */
+void write_prompt_ids(struct buf *out, const struct api_choice *choice);
+
+/* A finite number: JSON has no infinity. */
+void write_logprob(struct buf *out, float logprob);
+
+/* The object, or null. */
+void write_usage(struct buf *out, const struct api_usage *usage);
+
+/* An event up to its choices, and after them up to its last brace. Where usage was asked for every
+ * chunk has the field. */
+void write_chunk_start(struct buf *out, const struct api_answer *answer, const char *object);
+void write_chunk_end(struct buf *out, const struct api_answer *answer,
+                     const struct api_usage *usage);
+
+/* `data: [DONE]`, and an event that holds an error's body. */
+void write_done(struct buf *out);
+void write_error_event(struct buf *out, const struct err *err);
+
+#endif

@@ -1,0 +1,213 @@
+/* server/openai: OpenAI's JSON, in and out, as pure functions over strings. No sockets, no threads,
+ * no model.
+ *
+ * A `struct api_request` is what a body asked for, checked against the limits of the served model,
+ * with the defaults filled in. A `struct api` reads the bodies of one API and writes its answers;
+ * each writer appends exactly one JSON document or server-sent event to a `struct buf`. A worker
+ * thread may parse while the loop thread writes: nothing here has state of its own.
+ */
+#ifndef PENSTOCK_SERVER_OPENAI_H
+#define PENSTOCK_SERVER_OPENAI_H
+
+#include "scheduler/scheduler.h"
+
+struct api;
+struct json;
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+#define API_MAX_STOPS 16
+
+/* One prompt: text, token ids, or the messages of a chat. */
+struct api_prompt {
+    const char *text; /* NUL-terminated, but may hold NUL bytes: use length */
+    size_t length;
+    const int32_t *ids; /* NULL: none */
+    int n_ids;
+    const struct json *messages;        /* array, NULL: none; what follows is for messages only */
+    const struct json *tools;           /* always NULL until tools are served */
+    const struct json *template_kwargs; /* object or NULL */
+    bool add_generation_prompt, continue_final_message;
+};
+
+/* What limits a request, from the model and the server's options. */
+struct api_limits {
+    const char *model;     /* served name; other names are a 404 */
+    int V;                 /* vocabulary */
+    int max_model_len;     /* tokens of prompt and output */
+    int max_choices;       /* n */
+    int max_prompts;       /* prompts in one request */
+    uint64_t default_seed; /* for requests without one */
+    bool has_chat_template;
+};
+
+/* A checked request. All memory is the arena's (and `json`'s): api_request_free releases
+ * everything. */
+struct api_request {
+    const struct api *api;
+    /* "chatcmpl-…" or "cmpl-…": request_id when the client gave one, random otherwise */
+    char id[64];
+    int64_t created; /* seconds since 1970 */
+    int n_prompts;
+    struct api_prompt *prompts; /* [n_prompts] */
+    int n;                      /* choices for each prompt */
+    int max_tokens;             /* -1: the rest of the context */
+    int min_tokens;
+    bool echo;
+    bool stream, include_usage, continuous_usage_stats;
+    bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
+    bool has_seed;
+    struct sampling sampling; /* seed set; banned empty */
+    int n_stops;
+    struct {
+        const char *text;
+        size_t length;
+    } stops[API_MAX_STOPS];
+    int n_stop_ids;
+    int32_t stop_ids[MAX_STOP_IDS];
+    int priority;
+    uint64_t cache_salt[2];
+    struct arena *arena;
+    struct json *json;
+};
+
+/* Frees what is needed until the prompts are token ids: messages, texts, template variables. A
+ * tree may take 30 times the room of its text, and a request may wait for long. */
+void api_request_drop_tree(struct api_request *request);
+void api_request_free(struct api_request *request);
+
+/* /tokenize and /detokenize. */
+struct api_tokenize {
+    struct api_prompt prompt; /* text or messages */
+    bool add_special_tokens;  /* default true for text, false for messages */
+    bool return_token_strs;
+    struct arena *arena;
+    struct json *json;
+};
+enum status api_tokenize_parse(struct api_tokenize **out, const char *body, size_t length,
+                               const struct api_limits *limits, struct err *err);
+void api_tokenize_free(struct api_tokenize *request);
+/* ids is malloc'd; the caller frees it. Ids outside the vocabulary are a 400. */
+enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
+                                 const struct api_limits *limits, struct err *err);
+
+/* ---- files of requests ---------------------------------------------------------------------- */
+
+/* A line of a batch's input: {"custom_id", "method", "url", "body"}. */
+struct api_batch_line {
+    const struct api *api;
+    struct buf custom_id; /* as JSON, with its quotes; empty if the line has none */
+    struct json *body;    /* set to NULL by a caller that takes it over */
+};
+
+/* Reads a line. It fails with STATUS_INVALID_REQUEST, STATUS_NOT_FOUND (url) or
+ * STATUS_METHOD_NOT_ALLOWED; custom_id is known then too, if the line has one. Free the line in any
+ * case. */
+enum status api_batch_parse(struct api_batch_line *line, const char *text, size_t length,
+                            struct err *err);
+void api_batch_free(struct api_batch_line *line);
+
+/* Appends a line of a batch's output: the HTTP status and body that a server would have answered.
+ * `number` counts the input's lines from 1; request_id may be empty. */
+void api_batch_write_response(struct buf *out, int64_t number, const struct buf *custom_id,
+                              int http_status, const char *request_id, const struct buf *body);
+
+/* The same for a line that cannot be a request: custom_id and response are null, and the error is
+ * the line's own. */
+void api_batch_write_error(struct buf *out, int64_t number, const struct err *err);
+
+/* Appends the key of an input line: its custom_id, or its number if that is empty. */
+void api_batch_key(struct buf *out, int64_t number, const struct buf *custom_id);
+
+/* Appends the key of the input line that an output line answers. False if the text is not a
+ * line of a batch's output. */
+bool api_batch_read_key(struct buf *out, const char *text, size_t length);
+
+/* The start of every output line. */
+#define API_BATCH_START "{\"id\":\"batch_req_"
+
+/* ---- choices -------------------------------------------------------------------------------- */
+
+/* Logprobs of a run of tokens, for one chunk or a whole answer. */
+struct api_logprob {
+    int text_offset;  /* characters (code points) from the start of prompt + completion: completions
+                         with echo */
+    bool has_logprob; /* false: the first prompt token, written as null */
+    struct sampled sampled;
+};
+
+/* One choice as it is written: a whole one, or what a chunk adds. */
+struct api_choice {
+    int index;
+    const char *text; /* all, or what a chunk adds */
+    size_t length;
+    const char *finish_reason; /* "stop", "length", "abort"; NULL while it goes on */
+    const char *stop_string;   /* stop_reason: the string that was met, or NULL */
+    int32_t stop_id; /* stop_reason: the id, when stop_string is NULL and it is >= 0. The model's
+                        own end id counts as null */
+    int n_logprobs;
+    const struct api_logprob *logprobs; /* NULL: none were asked for */
+    int n_ids;
+    const int32_t *ids;        /* token_ids when asked for; NULL otherwise */
+    const int32_t *prompt_ids; /* prompt_token_ids (whole answers, first chunk); NULL otherwise */
+    int n_prompt_ids;
+};
+
+struct api_usage {
+    int prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* What the answers of one request share. */
+struct api_answer {
+    const struct api_request *request;
+    const char *model; /* served name */
+    const struct tokenizer *tokenizer;
+};
+
+/* ---- the APIs ------------------------------------------------------------------------------- */
+
+/* One API that generates: how its bodies become requests, and how their answers are written. Each
+ * has a file of its own and a row in api.c; nothing else knows which API a request came by. Writers
+ * for streams append whole server-sent events. */
+struct api {
+    const char *path; /* of its POST */
+    const char *id_prefix;
+    /* Checks a body; the tree is the request's then, or freed on failure, when `err` holds status
+     * (400, 404), param and message, and *out is NULL. Fields that are null count as absent;
+     * unknown fields are ignored. */
+    enum status (*parse)(struct api_request **out, struct json *body,
+                         const struct api_limits *limits, struct err *err);
+    void (*write_response)(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choices, int n, const struct api_usage *usage);
+    /* What a stream begins with, for each choice. NULL: nothing. */
+    void (*write_start)(struct buf *out, const struct api_answer *answer, int index);
+    /* `usage` is NULL unless continuous_usage_stats is set. After the last choice has ended and
+     * with include_usage, one more is written: without a choice (NULL), with the usage. */
+    void (*write_chunk)(struct buf *out, const struct api_answer *answer,
+                        const struct api_choice *choice, const struct api_usage *usage);
+    void (*write_done)(struct buf *out);
+    void (*write_error_event)(struct buf *out, const struct err *err); /* then comes write_done */
+    void (*write_error)(struct buf *out, const struct err *err); /* the body of an error status */
+};
+
+/* The API of a path, or NULL. */
+const struct api *api_find(const char *path);
+
+/* The APIs by number, from 0; NULL after the last. */
+const struct api *api_at(int i);
+
+/* ---- other documents ------------------------------------------------------------------------ */
+
+/* `{"error":{...}}`: errors of paths that belong to no API. */
+void api_write_error(struct buf *out, const struct err *err);
+
+/* /v1/models when `list`, otherwise /v1/models/{id}. */
+void api_write_models(struct buf *out, const char *model, int max_model_len, int64_t created,
+                      bool list);
+/* The answer of /tokenize: ids, and each one's spelling in the model file when `strings`. */
+void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
+                      int max_model_len, bool strings);
+/* The answer of /detokenize: {"prompt": text}. */
+void api_write_text(struct buf *out, const char *text, size_t length);
+
+#endif

@@ -1,0 +1,128 @@
+/* What the bodies of all APIs have in common: from a tree to a request that is checked and has its
+ * defaults. Each API has the table of its own fields in its own file; a field that is not in it is
+ * ignored, as OpenAI's clients expect. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "server/openai/internal.h"
+
+#define MAX_SEQUENCES 1024 /* n * prompts of one request */
+
+enum status not_served(struct parse *parse, const char *name, const char *but) {
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s' is not served by this version: leave it out%s.", name, but);
+}
+
+enum status check_response_format(struct parse *parse, const char *name, const struct json *value) {
+    const struct json *type = json_member(value, "type");
+    if (!json_is(type, JSON_STRING)) return field_wrong(parse, name, "must have a string 'type'");
+    if (json_is_text(type, "text")) return STATUS_OK;
+    return not_served(parse, name, " or give {\"type\": \"text\"}");
+}
+
+enum status check_n(struct parse *parse, const char *name, const struct json *value) {
+    const struct api_request *request = parse->target;
+    (void)value;
+    if (request->n >= 1 && request->n <= parse->limits->max_choices) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s' must be between 1 and %d, but it is %d.", name, parse->limits->max_choices,
+                   request->n);
+}
+
+enum status check_stream_options(struct parse *parse, const char *name, const struct json *value) {
+    static const struct field fields[] = {
+        {"include_usage", FIELD_BOOL, IN(include_usage)},
+        {"continuous_usage_stats", FIELD_BOOL, IN(continuous_usage_stats)},
+    };
+    struct api_request *request = parse->target;
+    if (!request->stream) {
+        return field_wrong(parse, name, "is only for requests with 'stream': true");
+    }
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        const struct json *member = json_member(value, fields[i].name);
+        if (!member || json_is(member, JSON_NULL)) continue;
+        snprintf(path, sizeof path, "%s.%s", name, fields[i].name);
+        enum status status = field_store(parse, &fields[i], path, member);
+        if (status != STATUS_OK) return status;
+    }
+    request->continuous_usage_stats &= request->include_usage;
+    return STATUS_OK;
+}
+
+/* A random id, unless the client gave its own; both after the API's prefix. */
+static enum status make_id(struct parse *parse, struct api_request *request) {
+    char own[64];
+    uint64_t random[2];
+    snprintf(own, sizeof own, "%s", request->id);
+    if (!own[0]) {
+        if (getrandom(random, sizeof random, 0) != sizeof random) {
+            return err_set(parse->err, STATUS_SYSTEM, NULL, "The system gave no random bytes.");
+        }
+        snprintf(own, sizeof own, "%016llx%016llx", (unsigned long long)random[0],
+                 (unsigned long long)random[1]);
+    }
+    snprintf(request->id, sizeof request->id, "%s%.48s", request->api->id_prefix, own);
+    return STATUS_OK;
+}
+
+static enum status check_lengths(struct parse *parse, const struct api_request *request) {
+    if (request->max_tokens == 0 && !request->echo) {
+        return field_wrong(parse, "max_tokens",
+                           "must be at least 1, or 0 together with 'echo': true");
+    }
+    if (request->max_tokens >= 0 && request->min_tokens > request->max_tokens) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, "min_tokens",
+                       "'min_tokens' must be at most 'max_tokens', which is %d, but it is %d.",
+                       request->max_tokens, request->min_tokens);
+    }
+    return STATUS_OK;
+}
+
+enum status check_request(struct parse *parse) {
+    struct api_request *request = parse->target;
+    struct sampling *sampling = &request->sampling;
+    int64_t sequences = (int64_t)request->n * request->n_prompts;
+    assert(request->n_prompts > 0 && request->prompts && request->n > 0);
+    if (sequences > MAX_SEQUENCES) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, "n",
+                       "'n' times the number of prompts must be at most %d, but it is %lld.",
+                       MAX_SEQUENCES, (long long)sequences);
+    }
+    if (sampling->temperature < 1e-5f) sampling->temperature = 0;
+    if (sampling->top_k < 0) sampling->top_k = 0;
+    if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all of them: off */
+    if (!request->has_seed) sampling->seed = parse->limits->default_seed;
+    return check_lengths(parse, request);
+}
+
+enum status request_parse(struct api_request **out, struct parse *parse, struct json *json,
+                          enum status (*finish)(struct parse *parse)) {
+    struct api_request *request = parse->target;
+    assert(request->api && request->n_prompts == 0);
+    *out = NULL;
+    enum status status = body_check(parse, json);
+    if (status != STATUS_OK) return status;
+    request->created = time(NULL);
+    request->arena = parse->arena;
+    request->json = json;
+    status = fields_parse(parse, json);
+    if (status == STATUS_OK) status = finish(parse);
+    if (status == STATUS_OK) status = make_id(parse, request);
+    struct api_request *kept = NULL;
+    if (status == STATUS_OK && !(kept = arena_alloc(parse->arena, sizeof *kept))) {
+        status = err_set(parse->err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
+    }
+    if (status == STATUS_OK) {
+        assert(request->id[0] && request->n_prompts > 0);
+        *kept = *request;
+        *out = kept;
+        return STATUS_OK;
+    }
+    arena_free(parse->arena);
+    json_free(json);
+    return status;
+}

@@ -1,0 +1,159 @@
+/* How to choose tokens and when to stop: the fields of a request that a table cannot describe. */
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "server/openai/internal.h"
+
+#define MAX_STOP_LENGTH 1024
+#define MAX_STOP_IDS_GIVEN (MAX_STOP_IDS - 16) /* the rest is room for the model's own end ids */
+
+/* ---- stops ---------------------------------------------------------------------------------- */
+
+static enum status add_stop(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
+    size_t length = value->length;
+    if (length == 0) return field_wrong(parse, name, "must not be an empty string");
+    if (length > MAX_STOP_LENGTH) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
+                       length);
+    }
+    assert(request->n_stops < API_MAX_STOPS);
+    const char *copy = arena_strndup(parse->arena, value->string, length);
+    if (!copy) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    request->stops[request->n_stops].text = copy;
+    request->stops[request->n_stops++].length = length;
+    return STATUS_OK;
+}
+
+enum status check_stop(struct parse *parse, const char *name, const struct json *value) {
+    char path[32];
+    int i = 0;
+    if (json_is(value, JSON_STRING)) return add_stop(parse, name, value);
+    if (!json_is(value, JSON_ARRAY)) {
+        return field_wrong_type(parse, name, "a string or an array of strings", value);
+    }
+    if (value->n_children > API_MAX_STOPS) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may hold at most %d strings, but it holds %d.", name, API_MAX_STOPS,
+                       value->n_children);
+    }
+    json_each(stop, value) {
+        snprintf(path, sizeof path, "%s[%d]", name, i++);
+        enum status status = add_stop(parse, path, stop);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    int32_t *ids;
+    int n;
+    enum status status = field_ids(parse, name, value, MAX_STOP_IDS_GIVEN, &ids, &n);
+    if (status != STATUS_OK) return status;
+    assert(n <= MAX_STOP_IDS);
+    memcpy(request->stop_ids, ids, (size_t)n * sizeof *ids);
+    request->n_stop_ids = n;
+    return STATUS_OK;
+}
+
+/* ---- logit_bias ----------------------------------------------------------------------------- */
+
+/* The id that a key spells in decimal, or -1. */
+static int32_t bias_id(const char *key, int V) {
+    int64_t id = 0;
+    if (!*key) return -1;
+    for (const char *p = key; *p; p++) {
+        if (!isdigit((unsigned char)*p)) return -1;
+        id = id * 10 + (*p - '0');
+        if (id >= V) return -1;
+    }
+    return (int32_t)id;
+}
+
+static enum status bias_entry(struct parse *parse, const char *name, const struct json *entry,
+                              struct logit_bias *bias) {
+    const int V = parse->limits->V;
+    int shown = utf8_cut(entry->name, strlen(entry->name), 32);
+    bias->id = bias_id(entry->name, V);
+    if (bias->id < 0) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must have token ids in 0..%d as its keys, but one is '%.*s'.", name,
+                       V - 1, shown, entry->name);
+    }
+    bool right = json_is(entry, JSON_NUMBER) && entry->number >= -100 && entry->number <= 100;
+    if (!right) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must give '%.*s' a number between -100 and 100.", name, shown,
+                       entry->name);
+    }
+    bias->bias = (float)entry->number;
+    return STATUS_OK;
+}
+
+enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    int count = value->n_children, n = 0;
+    if (count > MAX_LOGIT_BIAS) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may hold at most %d ids, but it holds %d.", name, MAX_LOGIT_BIAS,
+                       count);
+    }
+    struct logit_bias *bias = arena_alloc(parse->arena, (size_t)count * sizeof *bias);
+    if (!bias) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    json_each(entry, value) {
+        struct logit_bias one;
+        enum status status = bias_entry(parse, name, entry, &one);
+        if (status != STATUS_OK) return status;
+        int at = 0; /* of an id that is given twice the last counts */
+        while (at < n && bias[at].id != one.id) at++;
+        bias[at] = one;
+        if (at == n) n++;
+    }
+    assert(n <= count);
+    request->sampling.bias = bias;
+    request->sampling.n_bias = n;
+    return STATUS_OK;
+}
+
+/* ---- single values -------------------------------------------------------------------------- */
+
+enum status check_seed(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
+    if (!value->is_integer) return field_wrong(parse, name, "must be an integer of 64 bits");
+    request->has_seed = true;
+    request->sampling.seed = (uint64_t)value->integer;
+    return STATUS_OK;
+}
+
+enum status check_request_id(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    size_t length = value->length;
+    bool right = length >= 1 && length <= 48;
+    for (size_t i = 0; right && i < length; i++) {
+        unsigned char c = (unsigned char)value->string[i];
+        right = c < 0x80 && (isalnum(c) || (c && strchr("_.:-", c)));
+    }
+    if (!right)
+        return field_wrong(parse, name, "must be 1 to 48 characters of A-Z a-z 0-9 _ . : -");
+    snprintf(request->id, sizeof request->id, "%s", value->string);
+    return STATUS_OK;
+}
+
+enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    size_t length = value->length;
+    if (length == 0) return field_wrong(parse, name, "must not be an empty string");
+    XXH128_hash_t hash = XXH3_128bits(value->string, length);
+    request->cache_salt[0] = hash.low64;
+    request->cache_salt[1] = hash.high64;
+    if (!hash.low64 && !hash.high64) request->cache_salt[0] = 1; /* zero is the common salt */
+    return STATUS_OK;
+}

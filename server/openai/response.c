@@ -1,0 +1,164 @@
+/* What the answers of OpenAI's APIs have in common, whole ones and streams, and the documents that
+ * belong to no API. An event is `data: {json}` and an empty line; JSON strings hold no raw line
+ * break, so none is torn. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+/* A string, or null where it is NULL or empty. */
+static void write_or_null(struct buf *out, const char *text) {
+    if (text && text[0])
+        json_write_string(out, text, strlen(text));
+    else
+        buf_puts(out, "null");
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+void write_envelope(struct buf *out, const struct api_answer *answer, const char *object) {
+    const struct api_request *request = answer->request;
+    buf_puts(out, "{\"id\":");
+    json_write_string(out, request->id, strlen(request->id));
+    buf_puts(out, ",\"object\":\"");
+    buf_puts(out, object);
+    buf_puts(out, "\",\"created\":");
+    json_write_int(out, request->created);
+    buf_puts(out, ",\"model\":");
+    json_write_string(out, answer->model, strlen(answer->model));
+    buf_puts(out, ",\"system_fingerprint\":\"penstock-");
+    buf_puts(out, build_info().version);
+    buf_puts(out, "\"");
+}
+
+void write_choice_end(struct buf *out, const struct api_choice *choice) {
+    assert(choice->finish_reason || !choice->stop_string);
+    buf_puts(out, ",\"finish_reason\":");
+    write_or_null(out, choice->finish_reason);
+    buf_puts(out, ",\"stop_reason\":");
+    if (!choice->stop_string && choice->finish_reason && choice->stop_id >= 0)
+        json_write_int(out, choice->stop_id);
+    else
+        write_or_null(out, choice->stop_string);
+    if (!choice->ids) return;
+    buf_puts(out, ",\"token_ids\":");
+    json_write_ints(out, choice->ids, choice->n_ids);
+}
+
+void write_prompt_ids(struct buf *out, const struct api_choice *choice) {
+    if (!choice->prompt_ids) return;
+    buf_puts(out, ",\"prompt_token_ids\":");
+    json_write_ints(out, choice->prompt_ids, choice->n_prompt_ids);
+}
+
+/* A logprob of -9999 says the same as minus infinity: this token cannot come. Nine digits keep a
+ * float's bits. */
+void write_logprob(struct buf *out, float logprob) {
+    if (!isfinite(logprob) || logprob < -9999)
+        buf_puts(out, "-9999.0");
+    else
+        buf_printf(out, "%.9g", (double)logprob);
+}
+
+void write_usage(struct buf *out, const struct api_usage *usage) {
+    if (!usage) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"prompt_tokens\":");
+    json_write_int(out, usage->prompt_tokens);
+    buf_puts(out, ",\"completion_tokens\":");
+    json_write_int(out, usage->completion_tokens);
+    buf_puts(out, ",\"total_tokens\":");
+    json_write_int(out, (int64_t)usage->prompt_tokens + usage->completion_tokens);
+    buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+    json_write_int(out, usage->cached_tokens);
+    buf_puts(out, "}}");
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+void write_chunk_start(struct buf *out, const struct api_answer *answer, const char *object) {
+    buf_puts(out, "data: ");
+    write_envelope(out, answer, object);
+    buf_puts(out, ",\"choices\":[");
+}
+
+void write_chunk_end(struct buf *out, const struct api_answer *answer,
+                     const struct api_usage *usage) {
+    buf_add(out, "]", 1);
+    if (!answer->request->include_usage && !usage) return;
+    buf_puts(out, ",\"usage\":");
+    write_usage(out, usage);
+}
+
+void write_done(struct buf *out) {
+    buf_puts(out, "data: [DONE]\n\n");
+}
+
+void write_error_event(struct buf *out, const struct err *err) {
+    buf_puts(out, "data: ");
+    api_write_error(out, err);
+    buf_puts(out, "\n\n");
+}
+
+/* ---- other documents ------------------------------------------------------------------------ */
+
+void api_write_error(struct buf *out, const struct err *err) {
+    assert(err->status != STATUS_OK);
+    const char *type = status_type(err->status);
+    buf_puts(out, "{\"error\":{\"message\":");
+    json_write_string(out, err->message, strlen(err->message));
+    buf_puts(out, ",\"type\":");
+    json_write_string(out, type, strlen(type));
+    buf_puts(out, ",\"param\":");
+    write_or_null(out, err->param);
+    buf_puts(out, ",\"code\":");
+    write_or_null(out, err->code);
+    buf_puts(out, "}}");
+}
+
+static void write_model(struct buf *out, const char *model, int max_model_len, int64_t created) {
+    buf_puts(out, "{\"id\":");
+    json_write_string(out, model, strlen(model));
+    buf_puts(out, ",\"object\":\"model\",\"created\":");
+    json_write_int(out, created);
+    buf_puts(out, ",\"owned_by\":\"penstock\",\"root\":");
+    json_write_string(out, model, strlen(model));
+    buf_puts(out, ",\"parent\":null,\"max_model_len\":");
+    json_write_int(out, max_model_len);
+    buf_add(out, "}", 1);
+}
+
+void api_write_models(struct buf *out, const char *model, int max_model_len, int64_t created,
+                      bool list) {
+    if (list) buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    write_model(out, model, max_model_len, created);
+    if (list) buf_puts(out, "]}");
+}
+
+void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
+                      int max_model_len, bool strings) {
+    buf_puts(out, "{\"count\":");
+    json_write_int(out, n);
+    buf_puts(out, ",\"max_model_len\":");
+    json_write_int(out, max_model_len);
+    buf_puts(out, ",\"tokens\":");
+    json_write_ints(out, ids, n);
+    buf_puts(out, ",\"token_strs\":");
+    if (!strings) buf_puts(out, "null");
+    for (int i = 0; strings && i < n; i++) {
+        const char *name = tokenizer_token_name(tokenizer, ids[i]);
+        buf_puts(out, i > 0 ? "," : "[");
+        json_write_string(out, name, strlen(name));
+    }
+    if (strings) buf_puts(out, n > 0 ? "]" : "[]");
+    buf_add(out, "}", 1);
+}
+
+void api_write_text(struct buf *out, const char *text, size_t length) {
+    buf_puts(out, "{\"prompt\":");
+    json_write_string(out, text, length);
+    buf_add(out, "}", 1);
+}

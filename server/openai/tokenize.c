@@ -1,0 +1,107 @@
+/* The bodies of /tokenize and /detokenize. */
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+#define IN_TOKENIZE(member) offsetof(struct api_tokenize, member)
+
+static enum status store_text(struct parse *parse, const char *name, const struct json *value) {
+    struct api_tokenize *request = parse->target;
+    (void)name;
+    request->prompt.text = value->string;
+    request->prompt.length = value->length;
+    return STATUS_OK;
+}
+
+static enum status store_messages(struct parse *parse, const char *name, const struct json *value) {
+    struct api_tokenize *request = parse->target;
+    if (!parse->limits->has_chat_template) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "The model has no chat template: give a 'prompt' instead.");
+    }
+    request->prompt.messages = value;
+    return check_messages(parse, name, value);
+}
+
+static const struct field tokenize_fields[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    {"prompt", FIELD_STRING, FIELD_NOT_STORED, .check = store_text},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = store_messages},
+    {"chat_template_kwargs", FIELD_OBJECT, IN_TOKENIZE(prompt.template_kwargs)},
+    {"add_special_tokens", FIELD_BOOL, IN_TOKENIZE(add_special_tokens)},
+    {"add_generation_prompt", FIELD_BOOL, IN_TOKENIZE(prompt.add_generation_prompt), 1},
+    {"continue_final_message", FIELD_BOOL, IN_TOKENIZE(prompt.continue_final_message)},
+    {"return_token_strs", FIELD_BOOL, IN_TOKENIZE(return_token_strs)},
+};
+
+static const struct field detokenize_fields[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    {"tokens", FIELD_ARRAY, FIELD_NOT_STORED},
+};
+
+static enum status finish_request(struct parse *parse, struct api_tokenize *request) {
+    bool text = field_given(parse, "prompt") != NULL;
+    if (text == (request->prompt.messages != NULL)) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, "prompt",
+                       "Exactly one of 'prompt' and 'messages' must be given.");
+    }
+    if (!field_given(parse, "add_special_tokens")) request->add_special_tokens = text;
+    return check_generation_prompt(parse, &request->prompt);
+}
+
+enum status api_tokenize_parse(struct api_tokenize **out, const char *body, size_t length,
+                               const struct api_limits *limits, struct err *err) {
+    struct parse parse = {FIELDS_OF(tokenize_fields), .limits = limits, .err = err};
+    struct json *json;
+    *out = NULL;
+    enum status status = body_parse(&parse, body, length, &json);
+    if (status != STATUS_OK) return status;
+    struct api_tokenize *request = parse.target = arena_alloc(parse.arena, sizeof *request);
+    assert(request); /* it is the first in its arena */
+    *request = (struct api_tokenize){.prompt = {.text = ""}, .arena = parse.arena, .json = json};
+    status = fields_parse(&parse, json);
+    if (status == STATUS_OK) status = finish_request(&parse, request);
+    if (status == STATUS_OK)
+        *out = request;
+    else
+        api_tokenize_free(request);
+    return status;
+}
+
+void api_tokenize_free(struct api_tokenize *request) {
+    if (!request) return;
+    struct json *json = request->json;
+    arena_free(request->arena);
+    json_free(json);
+}
+
+static enum status copy_tokens(struct parse *parse, int32_t **ids, int *n) {
+    const struct json *tokens = field_given(parse, "tokens");
+    int32_t *found;
+    if (!tokens) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, "tokens", "'tokens' is missing.");
+    }
+    enum status status = field_ids(parse, "tokens", tokens, JSON_MAX_VALUES, &found, n);
+    if (status != STATUS_OK) return status;
+    *ids = mem_alloc((size_t)*n * sizeof **ids);
+    memcpy(*ids, found, (size_t)*n * sizeof **ids);
+    return STATUS_OK;
+}
+
+enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
+                                 const struct api_limits *limits, struct err *err) {
+    struct parse parse = {FIELDS_OF(detokenize_fields), .limits = limits, .err = err};
+    struct json *json;
+    *ids = NULL;
+    *n = 0;
+    enum status status = body_parse(&parse, body, length, &json);
+    if (status != STATUS_OK) return status;
+    status = fields_parse(&parse, json);
+    if (status == STATUS_OK) status = copy_tokens(&parse, ids, n);
+    arena_free(parse.arena);
+    json_free(json);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* Each model family on the CUDA backend: in float32 the tokens and nearly the logprobs of the CPU,
+ * and in 16 bits the same bytes however a sequence is split into steps. So every option that a
+ * family needs beside another one is exercised through the engine: biases, QK norm, LayerNorm,
+ * learned positions, ungated and tanh GELU, windows, caps, norms after a branch. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/sequence_runner.h"
+#include "support/suite_main.h"
+
+enum { V = 299, LENGTH = 44 };
+
+static const char *const families[] = {"qwen2", "qwen3", "gpt2", "gemma2"};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static struct engine *open_family(const char *family, enum device device,
+                                  enum compute_dtype dtype) {
+    char file[64];
+    struct err err = {0};
+    struct engine *engine;
+    snprintf(file, sizeof file, "tests/vectors/families/%s.gguf", family);
+    struct engine_config config = {.model = file,
+                                   .threads = 1,
+                                   .device = device,
+                                   .dtype = dtype,
+                                   .cpu_path = device == DEVICE_CPU ? "plain" : NULL,
+                                   .max_num_seqs = 64,
+                                   .max_num_batched_tokens = 64,
+                                   .block_size = 16,
+                                   .kv_memory = 1 << 20};
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s: %s", file, err.message);
+    ck_assert_int_eq(engine_model(engine)->V, V);
+    return engine;
+}
+
+static void make_prompt(int32_t id[LENGTH]) {
+    for (int i = 0; i < LENGTH; i++) id[i] = (11 + 37 * i) % V;
+}
+
+/* Logits of all rows, [LENGTH][V], in steps of `chunk` rows. The caller frees them. */
+static float *all_logits(struct engine *engine, int chunk) {
+    int32_t id[LENGTH];
+    make_prompt(id);
+    float *out = mem_alloc((size_t)LENGTH * V * sizeof *out);
+    for (int at = 0; at < LENGTH; at += chunk) {
+        const int n = at + chunk < LENGTH ? chunk : LENGTH - at;
+        memcpy(out + (size_t)at * V, runner_logits(engine, id, at, n), (size_t)n * V * sizeof *out);
+    }
+    return out;
+}
+
+START_TEST(float32_agrees_with_the_cpu) {
+    struct engine *cpu = open_family(families[_i], DEVICE_CPU, COMPUTE_FLOAT32);
+    struct engine *cuda = open_family(families[_i], DEVICE_CUDA, COMPUTE_FLOAT32);
+    float *want = all_logits(cpu, LENGTH), *got = all_logits(cuda, LENGTH);
+    for (int i = 0; i < LENGTH; i++) {
+        const float *a = want + (size_t)i * V, *b = got + (size_t)i * V;
+        ck_assert_int_eq(runner_argmax(a, V), runner_argmax(b, V));
+        for (int v = 0; v < V; v++)
+            ck_assert_msg(fabsf(a[v] - b[v]) < 1e-4f, "%s: row %d, id %d: %g, not %g", families[_i],
+                          i, v, (double)b[v], (double)a[v]);
+    }
+    free(want), free(got);
+    engine_close(cpu), engine_close(cuda);
+}
+END_TEST
+
+START_TEST(steps_of_any_size_give_the_same_bytes) {
+    static const int chunks[] = {1, 7, 17};
+    struct engine *engine = open_family(families[_i], DEVICE_CUDA, COMPUTE_BFLOAT16);
+    float *whole = all_logits(engine, LENGTH);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        float *parts = all_logits(engine, chunks[i]);
+        ck_assert_msg(memcmp(parts, whole, (size_t)LENGTH * V * sizeof *parts) == 0,
+                      "%s in steps of %d", families[_i], chunks[i]);
+        free(parts);
+    }
+    free(whole);
+    engine_close(engine);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_families");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 300);
+    tcase_add_loop_test(all, float32_agrees_with_the_cpu, 0, N_FAMILIES);
+    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_FAMILIES);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}

@@ -1,0 +1,256 @@
+/* Bias, QK norm, RoPE and the write to the cache against double precision, for every type of
+ * activations and of cache. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/attention/rope.cuh"
+#include "tests/cuda/support.h"
+
+struct head_case {
+    int H, G, D, D_rope;
+    enum rope_layout layout;
+    bool bias, norm;
+    enum dtype cache; /* DTYPE_Q8_0: none */
+};
+
+enum { M = 3, BLOCKS = 5, B = 4, L = 2, LAYER = 1, NO_CACHE = DTYPE_Q8_0 };
+
+static const head_case cases[] = {
+    {4, 2, 64, 64, ROPE_HALVES, false, false, DTYPE_F16},
+    {3, 1, 20, 12, ROPE_HALVES, true, true, DTYPE_F32},
+    {5, 5, 20, 20, ROPE_ADJACENT, true, false, DTYPE_BF16},
+    {9, 3, 64, 64, ROPE_ADJACENT, false, true, DTYPE_F16},
+    {2, 1, 128, 32, ROPE_HALVES, true, true, DTYPE_BF16},
+    {1, 1, 2, 2, ROPE_ADJACENT, false, false, DTYPE_F32},
+    {2, 2, 130, 0, ROPE_HALVES, false, false, DTYPE_F16},
+    {2, 2, 66, 66, ROPE_HALVES, false, false, (enum dtype)NO_CACHE},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static const std::vector<int32_t> positions = {0, 7, 130000}, slots = {19, 0, 6};
+
+/* ---- the right answer ----------------------------------------------------------------------- */
+
+/* Takes one vector through bias, norm and turn. */
+static void prepare(float *x, const head_case &c, const float *bias, const float *gain,
+                    const float *cosine, const float *sine, bool turned) {
+    std::vector<double> v(x, x + c.D);
+    double squares = 0;
+    for (int d = 0; d < c.D; d++) v[(size_t)d] += bias ? (double)bias[d] : 0;
+    for (double value : v) squares += value * value;
+    double r = gain ? 1 / sqrt(squares / c.D + 1e-5) : 1;
+    for (int d = 0; d < c.D; d++) v[(size_t)d] *= r * (gain ? (double)gain[d] : 1);
+    for (int i = 0; turned && i < c.D_rope / 2; i++) {
+        bool adjacent = c.layout == ROPE_ADJACENT;
+        size_t a = (size_t)(adjacent ? 2 * i : i), b = adjacent ? a + 1 : a + (size_t)c.D_rope / 2;
+        double x0 = v[a], y0 = v[b], cs = (double)cosine[i], sn = (double)sine[i];
+        v[a] = x0 * cs - y0 * sn;
+        v[b] = y0 * cs + x0 * sn;
+    }
+    for (int d = 0; d < c.D; d++) x[d] = (float)v[(size_t)d];
+}
+
+/* ---- one group of vectors ------------------------------------------------------------------- */
+
+struct group_data {
+    int n;
+    floats x, bias, gain, want;
+    group_data(const head_case &c, enum dtype act, int heads, uint64_t *state) : n(heads) {
+        x = rounded(act, random_vector(state, (size_t)(M * n * c.D)));
+        bias = random_vector(state, (size_t)(n * c.D));
+        gain = random_vector(state, (size_t)c.D);
+        want = x;
+    }
+    void answer(const head_case &c, bool norm, bool turned, const floats &cosine,
+                const floats &sine) {
+        for (int m = 0; m < M; m++)
+            for (int h = 0; h < n; h++) {
+                size_t at = (size_t)((m * n + h) * c.D), angle = (size_t)(m * (c.D_rope / 2));
+                prepare(&want[at], c, c.bias ? &bias[(size_t)(h * c.D)] : nullptr,
+                        norm ? gain.data() : nullptr, cosine.data() + angle, sine.data() + angle,
+                        turned);
+            }
+    }
+};
+
+static head_group on_device(const head_case &c, const group_data &g, buffer &x, buffer &bias,
+                            buffer &gain, bool norm) {
+    return {x.data, g.n, c.bias ? bias.as<float>() : nullptr,
+            c.norm && norm ? gain.as<float>() : nullptr};
+}
+
+/* The vectors of the step's rows as the cache holds them; all other slots are still zero. */
+static floats read_cache(const struct kv_cache *cache, const uint8_t *base, int G, int D) {
+    std::vector<uint8_t> bytes(cache->layer_bytes);
+    finish();
+    CUDA_OK(cudaMemcpy(bytes.data(), base + LAYER * cache->layer_bytes, bytes.size(),
+                       cudaMemcpyDeviceToHost));
+    floats all = unpacked(cache->config.dtype, bytes), found;
+    for (int32_t slot : slots)
+        for (int g = 0; g < G; g++) {
+            size_t line = (size_t)(((slot / B) * G + g) * B + slot % B);
+            auto from = all.begin() + (long)(line * (size_t)D);
+            found.insert(found.end(), from, from + D);
+            std::fill(from, from + D, 0.0f);
+        }
+    check_close(all, floats(all.size(), 0.0f), 0, 0, "slots that were never written");
+    return found;
+}
+
+static void check_heads(const head_case &c, enum dtype act) {
+    uint64_t state = 99;
+    const int pairs = c.D_rope / 2;
+    floats frequencies((size_t)pairs + 1), cosines((size_t)(M * pairs)), sines(cosines.size());
+    for (size_t i = 0; i < frequencies.size(); i++) frequencies[i] = powf(10000, -(float)i / 8);
+    buffer inv_freq(frequencies), position(positions), slot(slots);
+    buffer cosine((cosines.size() + 1) * 4), sine((sines.size() + 1) * 4);
+    struct angle_table table = {nullptr, 0, cosine.as<float>(), sine.as<float>(), pairs};
+    angles_make(&table, position.as<int32_t>(), inv_freq.as<float>(), M, pairs, test_stream());
+    for (size_t i = 0; i < cosines.size(); i++) {
+        float angle = (float)positions[i / (size_t)pairs] * frequencies[i % (size_t)pairs];
+        cosines[i] = (float)cos((double)angle);
+        sines[i] = (float)sin((double)angle);
+    }
+    floats made = cosine.read<float>();
+    made.resize(cosines.size());
+    check_close(made, cosines, 1e-6, 1, "cosines");
+    group_data q(c, act, c.H, &state), k(c, act, c.G, &state), v(c, act, c.G, &state);
+    q.answer(c, c.norm, true, cosines, sines);
+    k.answer(c, c.norm, true, cosines, sines);
+    v.answer(c, false, false, cosines, sines);
+    buffer qx(packed(act, q.x)), kx(packed(act, k.x)), vx(packed(act, v.x));
+    buffer qb(q.bias), kb(k.bias), vb(v.bias), qg(q.gain), kg(k.gain);
+    struct kv_cache *cache = nullptr;
+    const struct kv_config config = {L, c.G, c.D, BLOCKS, B, c.cache};
+    struct err err = {};
+    if ((int)c.cache != NO_CACHE) ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
+    struct rope_args args = {};
+    args.q = on_device(c, q, qx, qb, qg, true);
+    args.k = on_device(c, k, kx, kb, kg, true);
+    args.v = on_device(c, v, vx, vb, kg, false);
+    args.M = M, args.D = c.D, args.D_rope = c.D_rope;
+    args.epsilon = 1e-5f, args.layout = c.layout;
+    args.cosine = cosine.as<float>(), args.sine = sine.as<float>();
+    args.cache = cache, args.layer = LAYER, args.slot = slot.as<int32_t>();
+    rope_prepare(act, &args, test_stream());
+    std::string what = text("H %d, G %d, D %d, activations %s", c.H, c.G, c.D, dtype_name(act));
+    check_close(read_activations(act, qx), q.want, rounding_of(act), 0.2, what + ": queries");
+    if (cache) {
+        double off = rounding_of(c.cache);
+        check_close(read_cache(cache, cache->keys, c.G, c.D), k.want, off, 0.2, what + ": keys");
+        check_close(read_cache(cache, cache->values, c.G, c.D), v.want, off, 0.2,
+                    what + ": values");
+        check_close(read_activations(act, kx), k.x, 0, 0, "keys are left alone");
+    } else {
+        check_close(read_activations(act, kx), k.want, rounding_of(act), 0.2, what + ": keys");
+    }
+    kv_cache_free(cache);
+}
+
+START_TEST(heads_are_prepared) {
+    for (enum dtype act : activation_types) check_heads(cases[_i], act);
+}
+END_TEST
+
+/* A step may have queries or keys alone. */
+START_TEST(groups_may_be_absent) {
+    uint64_t state = 1;
+    floats x = random_vector(&state, M * 2 * 8), cosine(M * 4, 0.0f), sine(M * 4, 1.0f);
+    buffer q(x), c(cosine), s(sine);
+    struct rope_args args = {};
+    args.q = {q.data, 2, nullptr, nullptr};
+    args.M = M, args.D = 8, args.D_rope = 8;
+    args.layout = ROPE_ADJACENT;
+    args.cosine = c.as<float>(), args.sine = s.as<float>();
+    rope_prepare(DTYPE_F32, &args, test_stream());
+    floats want = x;
+    for (size_t i = 0; i < x.size(); i += 2) want[i] = -x[i + 1], want[i + 1] = x[i];
+    check_close(q.read<float>(), want, 0, 0, "a quarter turn");
+}
+END_TEST
+
+/* Keys and values go into the cache, and nothing is done to them. */
+static void write_as_they_are(enum dtype act, const struct kv_cache *cache, const head_case &c,
+                              void *k, void *v, const int32_t *slot) {
+    struct rope_args args = {};
+    args.k = {k, c.G, nullptr, nullptr};
+    args.v = {v, c.G, nullptr, nullptr};
+    args.M = M, args.D = c.D, args.layer = LAYER;
+    args.cache = cache, args.slot = slot;
+    rope_prepare(act, &args, test_stream());
+}
+
+/* A cache of e4m3 holds the result of preparing in place and writing that, scales included; with
+ * bias and norm, and with neither and no turn. */
+static void check_e4m3(const head_case &c, enum dtype act) {
+    uint64_t state = 5;
+    floats angle(M * 8), other(M * 8);
+    for (size_t i = 0; i < angle.size(); i++) { /* so that rows want scales of their own */
+        const int row = (int)i / (c.D_rope ? c.D_rope / 2 : 8);
+        angle[i] = ldexpf(0.6f, -2 * row);
+        other[i] = ldexpf(0.8f, -2 * row);
+    }
+    group_data q(c, act, c.H, &state), k(c, act, c.G, &state), v(c, act, c.G, &state);
+    buffer qb(q.bias), kb(k.bias), vb(v.bias), qg(q.gain), kg(k.gain);
+    buffer slot(std::vector<int32_t>{8, 9, 10}), cosine(angle), sine(other);
+    const struct kv_config config = {L, c.G, c.D, BLOCKS, B, DTYPE_E4M3};
+    std::vector<uint8_t> bytes[2];
+    for (int way = 0; way < 2; way++) {
+        struct kv_cache *cache = nullptr;
+        struct err err = {};
+        ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
+        buffer qx(packed(act, q.x)), kx(packed(act, k.x)), vx(packed(act, v.x));
+        struct rope_args args = {};
+        args.q = on_device(c, q, qx, qb, qg, true);
+        args.k = on_device(c, k, kx, kb, kg, true);
+        args.v = on_device(c, v, vx, vb, kg, false);
+        args.M = M, args.D = c.D, args.D_rope = c.D_rope;
+        args.epsilon = 1e-5f, args.layout = c.layout;
+        args.cosine = cosine.as<float>(), args.sine = sine.as<float>();
+        args.cache = way ? nullptr : cache, args.layer = LAYER, args.slot = slot.as<int32_t>();
+        rope_prepare(act, &args, test_stream());
+        if (way) write_as_they_are(act, cache, c, kx.data, vx.data, slot.as<int32_t>());
+        finish();
+        const size_t elements = cache->layer_bytes, scales = (size_t)(BLOCKS * c.G) * 4;
+        bytes[way].resize(2 * elements + 2 * scales);
+        uint8_t *to = bytes[way].data();
+        const size_t at = LAYER * cache->layer_bytes, scale = (size_t)(LAYER * BLOCKS * c.G);
+        CUDA_OK(cudaMemcpy(to, cache->keys + at, elements, cudaMemcpyDeviceToHost));
+        CUDA_OK(cudaMemcpy(to + elements, cache->values + at, elements, cudaMemcpyDeviceToHost));
+        to += 2 * elements;
+        CUDA_OK(cudaMemcpy(to, cache->key_scale + scale, scales, cudaMemcpyDeviceToHost));
+        CUDA_OK(
+            cudaMemcpy(to + scales, cache->value_scale + scale, scales, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < 2 * c.G; i++) { /* the scales of the block of slots 8 to 11 */
+            float stored;
+            memcpy(&stored, to + (i < c.G ? 0 : scales) + (8 / B * c.G + i % c.G) * 4, 4);
+            ck_assert_msg(stored > 0, "scale %d", i);
+        }
+        const std::vector<uint8_t> queries = qx.read<uint8_t>();
+        bytes[way].insert(bytes[way].end(), queries.begin(), queries.end());
+        kv_cache_free(cache);
+    }
+    ck_assert(bytes[0] == bytes[1]);
+    ck_assert(bytes[0] != std::vector<uint8_t>(bytes[0].size(), 0));
+}
+
+START_TEST(heads_go_into_a_cache_of_e4m3) {
+    for (enum dtype act : activation_types) {
+        check_e4m3({4, 2, 32, 16, ROPE_HALVES, true, true, DTYPE_E4M3}, act);
+        check_e4m3({3, 1, 16, 16, ROPE_ADJACENT, false, false, DTYPE_E4M3}, act);
+        check_e4m3({2, 2, 48, 0, ROPE_ADJACENT, false, false, DTYPE_E4M3}, act);
+    }
+}
+END_TEST
+
+int main() {
+    Suite *suite = suite_create("cuda_rope");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 120);
+    tcase_add_loop_test(core, heads_are_prepared, 0, N_CASES);
+    tcase_add_test(core, groups_may_be_absent);
+    tcase_add_test(core, heads_go_into_a_cache_of_e4m3);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

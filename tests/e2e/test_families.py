@@ -1,0 +1,76 @@
+"""Each family over HTTP: the greedy tokens and logprobs that transformers gives for a tiny random model of it in float32
+(tests/vectors/make_families.py), on the CPU and on the emulated GPU, alone and beside other requests."""
+import concurrent.futures
+
+import pytest
+
+from conftest import BINARY, EMULATED, NAME, ROOT, Server
+
+VECTORS = ROOT / "tests/vectors/families"
+FAMILIES = sorted(path.stem for path in VECTORS.glob("*.gguf"))
+N_TOGETHER = 12  # tokens of a request that runs beside others
+# Prompts are cut into chunks.
+FLAGS = ("--dtype", "float32", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")
+
+
+def golden(family):
+    """Pairs of a prompt's ids and of the tokens that follow, each (id, logprob)."""
+    lines = [line.split() for line in (VECTORS / f"{family}.txt").read_text().splitlines()]
+    prompts = [[int(word) for word in words[1:]] for words in lines if words[0] == "prompt"]
+    tokens = [[(int(word.split(":")[0]), float(word.split(":")[1])) for word in words[1:]] for words in lines
+              if words[0] == "tokens"]
+    assert len(prompts) == len(tokens) > 0
+    return list(zip(prompts, tokens))
+
+
+def complete(server, prompt, n):
+    body = {"model": NAME, "prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 1, "ignore_eos": True,
+            "return_token_ids": True}
+    answer = server.post("/v1/completions", body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]
+
+
+@pytest.fixture(params=["cpu", "emulated"])
+def program(request):
+    if request.param == "cpu":
+        return BINARY, ("--device", "cpu")
+    assert EMULATED.exists(), f"{EMULATED} is not built: docker/setup.sh test brings the C++ compiler that it needs"
+    return str(EMULATED), ("--device", "cuda", "--kv-cache-memory", "256KiB")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_requests_and_the_prefix_cache_change_nothing(family):
+    """As a model is served unless told otherwise, with a cache of integers: the second time a prompt's blocks are shared."""
+    server = Server("--device", "cpu", *FLAGS[2:], model=VECTORS / f"{family}.gguf").wait_until_ready()
+    try:
+        prompts = [prompt for prompt, _ in golden(family)]
+        alone = [complete(server, prompt, 24) for prompt in prompts]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda prompt: complete(server, prompt, 24), prompts * 4))
+        assert together == alone * 4
+        hits = [float(line.split()[-1]) for line in server.http.get("/metrics").text.splitlines()
+                if line.startswith("vllm:prefix_cache_hits_total")]
+        assert sum(hits) > 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_transformers(program, family):
+    binary, flags = program
+    server = Server(*FLAGS, *flags, binary=binary, model=VECTORS / f"{family}.gguf").wait_until_ready()
+    try:
+        expected = golden(family)
+        alone = [complete(server, prompt, len(tokens)) for prompt, tokens in expected]
+        for choice, (_, tokens) in zip(alone, expected):
+            assert choice["token_ids"] == [token for token, _ in tokens]
+            for found, (_, wanted) in zip(choice["logprobs"]["token_logprobs"], tokens):
+                assert abs(found - wanted) < 1e-4
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda e: complete(server, e[0], N_TOGETHER), expected * 2))
+        for choice, one in zip(together, alone * 2):
+            assert choice["token_ids"] == one["token_ids"][:N_TOGETHER]
+            assert choice["logprobs"]["token_logprobs"] == one["logprobs"]["token_logprobs"][:N_TOGETHER]
+    finally:
+        server.stop()

@@ -1,0 +1,191 @@
+/* Each family on a tiny random model: the tokens and logprobs of transformers in float32
+ * (tests/vectors/make_families.py), on every CPU path; the same bytes on all paths and however a
+ * sequence is split into steps; and the same tokens when two ranks share the model. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/sequence_runner.h"
+#include "support/suite_main.h"
+
+enum { V = 299, MAX_LENGTH = 96, N_PROMPTS = 2 };
+
+static const char *const families[] = {"qwen2", "qwen3", "gpt2", "gemma2"};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static const struct {
+    enum compute_dtype dtype;
+    enum kv_dtype kv;
+} caches[] = {
+    {COMPUTE_FLOAT32, KV_DTYPE_FLOAT32},
+    {COMPUTE_AUTO, KV_DTYPE_INT16},
+    {COMPUTE_AUTO, KV_DTYPE_Q8_0},
+    {COMPUTE_AUTO, KV_DTYPE_FLOAT16},
+};
+enum { N_CACHES = sizeof caches / sizeof *caches };
+
+/* A prompt and what follows it. */
+struct golden {
+    int n_prompt, n; /* ids of the prompt, and all */
+    int32_t id[MAX_LENGTH];
+    double logprob[MAX_LENGTH]; /* of those after the prompt */
+};
+
+static void read_golden(const char *family, struct golden golden[N_PROMPTS]) {
+    char path[64], word[64];
+    snprintf(path, sizeof path, "tests/vectors/families/%s.txt", family);
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s cannot be read", path);
+    memset(golden, 0, N_PROMPTS * sizeof *golden);
+    struct golden *g = golden - 1;
+    bool in_prompt = false, in_comment = false;
+    while (fscanf(file, "%63s", word) == 1) {
+        if (strcmp(word, "prompt") == 0) {
+            in_prompt = true, in_comment = false, g++;
+            ck_assert(g < golden + N_PROMPTS);
+        } else if (strcmp(word, "tokens") == 0) {
+            in_prompt = false;
+        } else if (strcmp(word, "#") == 0) {
+            in_comment = true;
+        } else if (!in_comment) {
+            ck_assert(g >= golden && g->n < MAX_LENGTH);
+            char *rest;
+            g->id[g->n] = (int32_t)strtol(word, &rest, 10);
+            if (!in_prompt) g->logprob[g->n] = strtod(rest + 1, NULL);
+            g->n++;
+            if (in_prompt) g->n_prompt = g->n;
+        }
+    }
+    fclose(file);
+    for (int i = 0; i < N_PROMPTS; i++) ck_assert_int_eq(golden[i].n, golden[i].n_prompt + 32);
+}
+
+static struct engine *open_family(const char *family, const char *path, int ranks,
+                                  enum compute_dtype dtype, enum kv_dtype kv_dtype) {
+    char file[64];
+    struct err err = {0};
+    struct engine *engine;
+    snprintf(file, sizeof file, "tests/vectors/families/%s.gguf", family);
+    struct engine_config config = {.model = file,
+                                   .threads = 2,
+                                   .ranks = ranks,
+                                   .dtype = dtype,
+                                   .kv_dtype = kv_dtype,
+                                   .cpu_path = path,
+                                   .max_num_seqs = 64,
+                                   .max_num_batched_tokens = 64,
+                                   .block_size = 16};
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s: %s", file, err.message);
+    ck_assert_int_eq(engine_model(engine)->V, V);
+    return engine;
+}
+
+/* Logits of all rows but the last, [n - 1][V], in steps of `chunk` rows. The caller frees them. */
+static float *all_logits(struct engine *engine, const struct golden *g, int chunk) {
+    float *out = mem_alloc((size_t)g->n * V * sizeof *out);
+    for (int at = 0; at < g->n - 1; at += chunk) {
+        int n = at + chunk < g->n - 1 ? chunk : g->n - 1 - at;
+        memcpy(out + (size_t)at * V, runner_logits(engine, g->id, at, n),
+               (size_t)n * V * sizeof *out);
+    }
+    return out;
+}
+
+/* The largest difference of a logprob from the reference's; every token is its choice. */
+static double compare(const float *logits, const struct golden *g, const char *what) {
+    double worst = 0;
+    for (int i = g->n_prompt; i < g->n; i++) {
+        const float *row = logits + (size_t)(i - 1) * V;
+        double logprob = (double)row[g->id[i]] - runner_logsumexp(row, V);
+        ck_assert_msg(runner_argmax(row, V) == g->id[i], "%s: token %d is %d, not %d", what, i,
+                      runner_argmax(row, V), g->id[i]);
+        worst = fmax(worst, fabs(logprob - g->logprob[i]));
+    }
+    return worst;
+}
+
+static void check_family(const char *family, const char *path, int ranks) {
+    struct golden golden[N_PROMPTS];
+    char what[64];
+    snprintf(what, sizeof what, "%s, %s, ranks %d", family, path ? path : "best path", ranks);
+    read_golden(family, golden);
+    struct engine *engine = open_family(family, path, ranks, COMPUTE_FLOAT32, KV_DTYPE_AUTO);
+    for (int i = 0; i < N_PROMPTS; i++) {
+        float *logits = all_logits(engine, &golden[i], 64);
+        double worst = compare(logits, &golden[i], what);
+        printf("%s: logprobs within %.2g\n", what, worst);
+        ck_assert_msg(worst < 1e-4, "%s: logprobs differ by %g", what, worst);
+        free(logits);
+    }
+    engine_close(engine);
+}
+
+START_TEST(tokens_are_those_of_transformers) {
+    for (const char *const *path = backend_cpu_paths(); *path; path++)
+        check_family(families[_i], *path, 1);
+}
+END_TEST
+
+START_TEST(two_ranks_give_the_same_tokens) {
+    check_family(families[_i], NULL, 2);
+}
+END_TEST
+
+static void check_equal(const float *parts, const float *whole, int n, const char *what) {
+    size_t bytes = (size_t)(n - 1) * V * sizeof *parts;
+    ck_assert_msg(memcmp(parts, whole, bytes) == 0, "the bytes differ: %s", what);
+}
+
+/* Each with every type of cache. */
+START_TEST(all_paths_give_the_same_bytes) {
+    struct golden golden[N_PROMPTS];
+    read_golden(families[_i], golden);
+    for (size_t c = 0; c < N_CACHES; c++) {
+        float *first = NULL;
+        for (const char *const *path = backend_cpu_paths(); *path; path++) {
+            struct engine *engine =
+                open_family(families[_i], *path, 1, caches[c].dtype, caches[c].kv);
+            float *logits = all_logits(engine, &golden[1], 64);
+            engine_close(engine);
+            if (first) check_equal(logits, first, golden[1].n, *path);
+            if (first)
+                free(logits);
+            else
+                first = logits;
+        }
+        free(first);
+    }
+}
+END_TEST
+
+START_TEST(steps_of_any_size_give_the_same_bytes) {
+    static const int chunks[] = {1, 7, 16, 37};
+    struct golden golden[N_PROMPTS];
+    read_golden(families[_i], golden);
+    for (size_t c = 0; c < N_CACHES; c++) {
+        struct engine *engine = open_family(families[_i], NULL, 1, caches[c].dtype, caches[c].kv);
+        float *whole = all_logits(engine, &golden[1], 64);
+        for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+            float *parts = all_logits(engine, &golden[1], chunks[i]);
+            check_equal(parts, whole, golden[1].n, families[_i]);
+            free(parts);
+        }
+        free(whole);
+        engine_close(engine);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine/families");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 120);
+    tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_FAMILIES);
+    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_FAMILIES);
+    tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_FAMILIES);
+    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_FAMILIES);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}

@@ -1,0 +1,481 @@
+/* What is read from a llama model's keys, and the sentence for each way in which they can be
+ * wrong. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/models/model.h"
+#include "support/gguf_writer.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+#define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+struct number_key {
+    const char *key;
+    uint32_t value;
+};
+
+static const struct number_key shape[] = {
+    {"llama.block_count", 2},          {"llama.context_length", 256},
+    {"llama.embedding_length", 64},    {"llama.feed_forward_length", 96},
+    {"llama.attention.head_count", 4}, {"llama.attention.head_count_kv", 2},
+    {"llama.vocab_size", 6},
+};
+
+static const char epsilon_key[] = "llama.attention.layer_norm_rms_epsilon";
+
+static const char *const words[] = {"a", "b", "</s>", "<|im_end|>", "<|eot_id|>", "<|end|>"};
+static const int32_t types[] = {1, 1, 3, 3, 4, 3};
+static const float scores[] = {0, -1, -2, -3, -4, -5};
+
+static void write_tokenizer(struct gguf_writer *writer, const char *without) {
+    static const char *const merges[] = {"a b"};
+    if (strcmp(without, "tokenizer.ggml.model") != 0)
+        gguf_writer_string(writer, "tokenizer.ggml.model", "gpt2");
+    if (strcmp(without, "tokenizer.ggml.tokens") != 0)
+        gguf_writer_strings(writer, "tokenizer.ggml.tokens", words, NULL, 6);
+    if (strcmp(without, "tokenizer.ggml.token_type") != 0)
+        gguf_writer_array(writer, "tokenizer.ggml.token_type", GGUF_INT32, 6, types, sizeof types);
+    if (strcmp(without, "tokenizer.ggml.merges") != 0)
+        gguf_writer_strings(writer, "tokenizer.ggml.merges", merges, NULL, 1);
+}
+
+/* The keys of a right model but for one, which the test writes in its own way or leaves out. */
+static void write_without(struct gguf_writer *writer, const char *without) {
+    if (strcmp(without, "general.architecture") != 0)
+        gguf_writer_string(writer, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        if (strcmp(without, shape[i].key) != 0)
+            gguf_writer_u32(writer, shape[i].key, shape[i].value);
+    }
+    if (strcmp(without, epsilon_key) != 0) gguf_writer_f32(writer, epsilon_key, 1e-5f);
+    write_tokenizer(writer, without);
+}
+
+/* Opens what was written, and ends the writer; *file is to be freed after the result is closed. */
+static struct gguf *open_written(struct gguf_writer *writer, struct buf *file) {
+    struct gguf *gguf = NULL;
+    struct err err = {0};
+    gguf_writer_finish(writer, file);
+    gguf_writer_free(writer);
+    enum status status = gguf_open_memory(&gguf, file->data, file->length, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    return gguf;
+}
+
+static void read_written(struct gguf_writer *writer, struct model_config *info) {
+    struct buf file = {0};
+    struct err err = {0};
+    struct gguf *gguf = open_written(writer, &file);
+    enum status status = model_config_read(
+        info, &(struct model_file){.path = "/models/given.gguf", .gguf = gguf}, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+
+static void expect_refused(struct gguf_writer *writer, const char *param, const char *message) {
+    struct model_config info;
+    struct buf file = {0};
+    struct err err = {0};
+    struct gguf *gguf = open_written(writer, &file);
+    ck_assert_int_eq(
+        model_config_read(&info, &(struct model_file){.path = "x.gguf", .gguf = gguf}, &err),
+        STATUS_BAD_FILE);
+    ck_assert_str_eq(err.param, param);
+    ck_assert_msg(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+
+/* A right model but for the value of one number. */
+static void expect_number_refused(const char *key, uint32_t value, const char *message) {
+    struct gguf_writer writer = {0};
+    write_without(&writer, key);
+    gguf_writer_u32(&writer, key, value);
+    expect_refused(&writer, key, message);
+}
+
+static void expect_float_refused(const char *key, float value, const char *message) {
+    struct gguf_writer writer = {0};
+    write_without(&writer, key);
+    gguf_writer_f32(&writer, key, value);
+    expect_refused(&writer, key, message);
+}
+
+static void expect_text_refused(const char *key, const char *text, const char *message) {
+    struct gguf_writer writer = {0};
+    write_without(&writer, key);
+    gguf_writer_string(&writer, key, text);
+    expect_refused(&writer, key, message);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+START_TEST(the_real_model_is_understood) {
+    struct gguf *gguf = NULL;
+    struct model_config info;
+    struct err err = {0};
+    ck_assert_msg(gguf_open(&gguf, MODEL, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_msg(model_config_read(&info, &(struct model_file){.path = MODEL, .gguf = gguf},
+                                    &err) == STATUS_OK,
+                  "%s", err.message);
+    ck_assert_str_eq(info.name, "Smollm2 135M 8k Lc100K Mix1 Ep2");
+    ck_assert_str_eq(info.architecture, "llama");
+    ck_assert_str_eq(info.quantisation, "q4_1");
+    ck_assert(info.V == 49152 && info.K == 576 && info.F == 1536 && info.L == 30);
+    ck_assert(info.H == 9 && info.G == 3 && info.D == 64 && info.rope.D_rope == 64);
+    ck_assert_int_eq(info.context_length, 8192);
+    ck_assert(info.rope.base == 100000.0f && info.norm_epsilon == 1e-5f);
+    ck_assert_int_eq(info.n_parameters, 134515008);
+    ck_assert_int_eq(info.file_bytes, 98362432);
+    gguf_close(gguf);
+}
+END_TEST
+
+START_TEST(a_tiny_model_is_understood) {
+    struct tiny_model tiny;
+    struct buf file = {0};
+    struct gguf *gguf = NULL;
+    struct model_config info;
+    tiny_model_defaults(&tiny);
+    tiny.dtype = DTYPE_Q8_0;
+    tiny.V = 300;
+    tiny_model_bytes(&tiny, &file);
+    ck_assert_int_eq(gguf_open_memory(&gguf, file.data, file.length, NULL), STATUS_OK);
+    ck_assert_int_eq(
+        model_config_read(&info, &(struct model_file){.path = "x", .gguf = gguf}, NULL), STATUS_OK);
+    ck_assert(info.V == 300 && info.K == 64 && info.F == 96 && info.L == 2);
+    ck_assert(info.H == 4 && info.G == 2 && info.D == 16 && info.rope.D_rope == 16);
+    ck_assert_str_eq(info.quantisation, "q8_0");
+    int layer = 2 * 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64;
+    ck_assert_int_eq(info.n_parameters, 300 * 64 + 64 + 2 * layer);
+    ck_assert_int_eq(info.n_layer_parameters, 2 * (layer - 2 * 64));
+    gguf_close(gguf);
+    buf_free(&file);
+}
+END_TEST
+
+START_TEST(what_may_be_missing_has_its_default) {
+    struct gguf_writer writer = {0};
+    struct model_config info;
+    write_without(&writer, "llama.attention.head_count_kv");
+    read_written(&writer, &info);
+    ck_assert_str_eq(info.name, "given.gguf");
+    ck_assert(info.G == 4 && info.D == 16 && info.rope.D_rope == 16);
+    ck_assert(info.rope.base == 10000.0f);
+    ck_assert_str_eq(info.quantisation, "none");
+    write_without(&writer, "llama.vocab_size");
+    read_written(&writer, &info);
+    ck_assert_int_eq(info.V, 6);
+}
+END_TEST
+
+START_TEST(a_head_may_have_its_own_size) {
+    struct gguf_writer writer = {0};
+    struct model_config info;
+    write_without(&writer, "llama.embedding_length");
+    gguf_writer_u32(&writer, "llama.embedding_length", 62);
+    gguf_writer_u32(&writer, "llama.attention.key_length", 24);
+    gguf_writer_u32(&writer, "llama.rope.dimension_count", 8);
+    read_written(&writer, &info);
+    ck_assert(info.K == 62 && info.D == 24 && info.rope.D_rope == 8);
+}
+END_TEST
+
+START_TEST(each_missing_key_is_named) {
+    static const char *const keys[] = {
+        "general.architecture",      "llama.block_count",
+        "llama.context_length",      "llama.embedding_length",
+        "llama.feed_forward_length", "llama.attention.head_count",
+        "tokenizer.ggml.tokens",     epsilon_key,
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct gguf_writer writer = {0};
+        write_without(&writer, keys[i]);
+        expect_refused(&writer, keys[i], "is missing");
+    }
+}
+END_TEST
+
+START_TEST(numbers_out_of_range_are_refused) {
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        expect_number_refused(shape[i].key, 0, "expected 1 to");
+        expect_number_refused(shape[i].key, UINT32_MAX, "found 4294967295");
+        expect_float_refused(shape[i].key, 2, "expected an integer, found float32");
+    }
+}
+END_TEST
+
+START_TEST(letters_that_do_not_fit_are_refused) {
+    expect_number_refused("llama.attention.head_count_kv", 3, "3 key-value heads");
+    expect_number_refused("llama.attention.head_count_kv", 8, "do not divide 4 heads");
+    expect_number_refused("llama.attention.head_count", 6, "6 heads");
+    expect_number_refused("llama.attention.value_length", 32, "keys of 16 and values of 32");
+    expect_number_refused("llama.rope.dimension_count", 15,
+                          "an even number up to the head's size 16");
+    expect_number_refused("llama.rope.dimension_count", 18, "found 18");
+    expect_number_refused("llama.vocab_size", 7, "is 7, but the file has 6 tokens");
+    struct gguf_writer wide = {0};
+    write_without(&wide, "llama.attention.head_count");
+    gguf_writer_u32(&wide, "llama.attention.head_count", 65536);
+    gguf_writer_u32(&wide, "llama.attention.key_length", 1 << 20);
+    expect_refused(&wide, "llama.attention.head_count", "more than 1048576 wide");
+}
+END_TEST
+
+START_TEST(odd_floats_are_refused) {
+    expect_float_refused(epsilon_key, 0, "between 0 and 1");
+    expect_float_refused(epsilon_key, -1, "found -1");
+    expect_float_refused(epsilon_key, 1, "between 0 and 1");
+    expect_float_refused(epsilon_key, __builtin_nanf(""), "found nan");
+    expect_float_refused("llama.rope.freq_base", 0, "a number from 1");
+    expect_float_refused("llama.rope.freq_base", __builtin_inff(), "found inf");
+    expect_float_refused("llama.rope.freq_base", __builtin_nanf(""), "found nan");
+}
+END_TEST
+
+START_TEST(what_would_give_wrong_answers_is_refused) {
+    expect_text_refused("general.architecture", "mamba",
+                        "\"mamba\" is not supported; these are: llama");
+    expect_text_refused("general.architecture", "\033[2J", "the architecture \"\"");
+    expect_text_refused("llama.rope.scaling.type", "yarn", "scaled rotary positions");
+    expect_number_refused("llama.expert_count", 8, "only 0 is supported, found 8");
+    struct gguf_writer writer = {0};
+    struct model_config info;
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "llama.attention.sliding_window", 255);
+    expect_refused(&writer, "sliding_window", "found one of 255 tokens in a context of 256");
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "llama.attention.sliding_window", 256);
+    gguf_writer_string(&writer, "llama.rope.scaling.type", "none");
+    gguf_writer_u32(&writer, "llama.expert_count", 0);
+    read_written(&writer, &info);
+}
+END_TEST
+
+static void expect_tensor_refused(const char *name) {
+    struct gguf_writer writer = {0};
+    const float data[64] = {0};
+    write_without(&writer, "");
+    gguf_writer_tensor(&writer, "blk.1.attn_norm.weight", DTYPE_F32, 1, (int64_t[]){64}, data,
+                       sizeof data);
+    gguf_writer_tensor(&writer, name, DTYPE_F32, 1, (int64_t[]){64}, data, sizeof data);
+    expect_refused(&writer, name, "is not supported in a model of the architecture \"llama\"");
+}
+
+/* A tensor that no part of the forward pass reads. */
+START_TEST(tensors_that_would_be_left_out_are_refused) {
+    expect_tensor_refused("blk.0.attn_q.bias");
+    expect_tensor_refused("blk.0.attn_q_norm.weight");
+    expect_tensor_refused("blk.2.attn_norm.weight"); /* of 2 layers */
+    expect_tensor_refused("blk.01.attn_norm.weight");
+    expect_tensor_refused("attn_norm.weight");
+    expect_tensor_refused("blk.0.output_norm.weight");
+    expect_tensor_refused("position_embd.weight");
+    expect_tensor_refused("rope_factors_long.weight");
+}
+END_TEST
+
+START_TEST(names_are_fit_to_show) {
+    struct gguf_writer writer = {0};
+    struct model_config info;
+    char longer[300] = "";
+    write_without(&writer, "");
+    gguf_writer_string(&writer, "general.name", "bad \xff bytes");
+    read_written(&writer, &info);
+    ck_assert_str_eq(info.name, "given.gguf");
+    write_without(&writer, "");
+    gguf_writer_string(&writer, "general.name", "line\nbreak");
+    read_written(&writer, &info);
+    ck_assert_str_eq(info.name, "given.gguf");
+    for (int i = 0; i < 90; i++) strcat(longer, "\u20ac");
+    write_without(&writer, "");
+    gguf_writer_string(&writer, "general.name", longer);
+    read_written(&writer, &info);
+    ck_assert_uint_eq(strlen(info.name), 126);
+    ck_assert(strncmp(info.name, longer, 126) == 0);
+}
+END_TEST
+
+/* ---- the tokenizer -------------------------------------------------------------------------- */
+
+static void expect_spec_refused(struct gguf_writer *writer, const char *param,
+                                const char *message) {
+    struct tokenizer_spec spec;
+    struct buf file = {0};
+    struct err err = {0};
+    struct gguf *gguf = open_written(writer, &file);
+    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, &err), STATUS_BAD_FILE);
+    ck_assert_str_eq(err.param, param);
+    ck_assert_msg(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+    ck_assert_ptr_null(spec.token);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+
+START_TEST(the_real_vocabulary_is_read) {
+    struct gguf *gguf = NULL;
+    struct tokenizer_spec spec;
+    struct err err = {0};
+    ck_assert_msg(gguf_open(&gguf, MODEL, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_msg(gguf_tokenizer_read(&spec, gguf, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(spec.kind, TOKENIZER_BYTE_BPE);
+    ck_assert_str_eq(spec.pre, "smollm");
+    ck_assert(spec.n_tokens == 49152 && spec.n_merges == 48900);
+    ck_assert(spec.bos == 1 && spec.eos == 2 && spec.unknown == 0);
+    ck_assert(!spec.add_bos && !spec.add_eos && !spec.add_space_prefix);
+    ck_assert(spec.token_length[2] == 10 && memcmp(spec.token[2], "<|im_end|>", 10) == 0);
+    ck_assert_int_eq(spec.type[2], TOKEN_CONTROL);
+    ck_assert(spec.merge_length[2] == 3 && memcmp(spec.merge[2], "i n", 3) == 0);
+    ck_assert_ptr_null(spec.score);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+}
+END_TEST
+
+START_TEST(sentencepiece_has_scores_and_its_own_defaults) {
+    struct gguf_writer writer = {0};
+    struct buf file = {0};
+    struct tokenizer_spec spec;
+    write_without(&writer, "tokenizer.ggml.model");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "llama");
+    gguf_writer_array(&writer, "tokenizer.ggml.scores", GGUF_FLOAT32, 6, scores, sizeof scores);
+    struct gguf *gguf = open_written(&writer, &file);
+    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
+    ck_assert_int_eq(spec.kind, TOKENIZER_SENTENCEPIECE);
+    ck_assert(spec.score[5] == -5 && spec.merge == NULL && spec.pre == NULL);
+    ck_assert(spec.add_bos && !spec.add_eos && spec.add_space_prefix);
+    ck_assert(spec.bos == -1 && spec.eos == -1 && spec.unknown == -1);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+END_TEST
+
+START_TEST(wrong_vocabularies_are_refused) {
+    static const char *const keys[] = {"tokenizer.ggml.model", "tokenizer.ggml.tokens",
+                                       "tokenizer.ggml.merges"};
+    struct gguf_writer writer = {0};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        write_without(&writer, keys[i]);
+        expect_spec_refused(&writer, keys[i], "is missing");
+    }
+    write_without(&writer, "tokenizer.ggml.model");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "bert");
+    expect_spec_refused(&writer, "tokenizer.ggml.model", "\"bert\" is not supported");
+    write_without(&writer, "tokenizer.ggml.tokens");
+    gguf_writer_strings(&writer, "tokenizer.ggml.tokens", NULL, NULL, 0);
+    expect_spec_refused(&writer, "tokenizer.ggml.tokens", "found 0");
+    write_without(&writer, "tokenizer.ggml.token_type");
+    gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_INT32, 5, types, 20);
+    expect_spec_refused(&writer, "tokenizer.ggml.token_type", "expected 6 entries, one a token");
+    write_without(&writer, "tokenizer.ggml.token_type");
+    gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_UINT8, 6, types, 6);
+    expect_spec_refused(&writer, "tokenizer.ggml.token_type", "found array of uint8");
+    write_without(&writer, "tokenizer.ggml.eos_token_id");
+    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 6);
+    expect_spec_refused(&writer, "tokenizer.ggml.eos_token_id", "expected 0 to 5, found 6");
+    write_without(&writer, "tokenizer.ggml.model");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "llama");
+    expect_spec_refused(&writer, "tokenizer.ggml.scores", "is missing");
+}
+END_TEST
+
+START_TEST(overlong_tokens_are_refused) {
+    struct gguf_writer writer = {0};
+    char *token = mem_calloc(1, 70000);
+    memset(token, 'x', 69999);
+    write_without(&writer, "tokenizer.ggml.tokens");
+    gguf_writer_strings(&writer, "tokenizer.ggml.tokens", (const char *const[]){"a", token}, NULL,
+                        2);
+    expect_spec_refused(&writer, "tokenizer.ggml.tokens", "entry 1 has 69999 bytes");
+    free(token);
+}
+END_TEST
+
+/* ---- the ends of a generation --------------------------------------------------------------- */
+
+static void check_end_ids(struct gguf_writer *writer, const int32_t *expected, int n_expected) {
+    struct buf file = {0};
+    struct tokenizer_spec spec;
+    int32_t ids[MAX_END_IDS];
+    int n = -1;
+    struct gguf *gguf = open_written(writer, &file);
+    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
+    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, NULL),
+                     STATUS_OK);
+    ck_assert_int_eq(n, n_expected);
+    for (int i = 0; i < n; i++) ck_assert_int_eq(ids[i], expected[i]);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+
+START_TEST(end_ids_come_from_keys_and_control_tokens_once) {
+    struct gguf_writer writer = {0};
+    write_without(&writer, "");
+    check_end_ids(&writer, (int32_t[]){2, 3, 5}, 3); /* <|eot_id|> is user-defined here */
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 3);
+    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 3);
+    gguf_writer_u32(&writer, "tokenizer.ggml.eom_token_id", 0);
+    check_end_ids(&writer, (int32_t[]){3, 0, 2, 5}, 4);
+    write_without(&writer, "tokenizer.ggml.token_type");
+    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 1);
+    check_end_ids(&writer, (int32_t[]){1}, 1);
+}
+END_TEST
+
+START_TEST(an_end_id_outside_the_vocabulary_is_refused) {
+    struct gguf_writer writer = {0};
+    struct buf file = {0};
+    struct tokenizer_spec spec;
+    struct err err = {0};
+    int32_t ids[MAX_END_IDS];
+    int n;
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 6);
+    struct gguf *gguf = open_written(&writer, &file);
+    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
+    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, &err),
+                     STATUS_BAD_FILE);
+    ck_assert_str_eq(err.param, "tokenizer.ggml.eot_token_id");
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------ */
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_real_model_is_understood,
+        a_tiny_model_is_understood,
+        what_may_be_missing_has_its_default,
+        a_head_may_have_its_own_size,
+        each_missing_key_is_named,
+        numbers_out_of_range_are_refused,
+        letters_that_do_not_fit_are_refused,
+        odd_floats_are_refused,
+        what_would_give_wrong_answers_is_refused,
+        tensors_that_would_be_left_out_are_refused,
+        names_are_fit_to_show,
+        the_real_vocabulary_is_read,
+        sentencepiece_has_scores_and_its_own_defaults,
+        wrong_vocabularies_are_refused,
+        overlong_tokens_are_refused,
+        end_ids_come_from_keys_and_control_tokens_once,
+        an_end_id_outside_the_vocabulary_is_refused,
+    };
+    Suite *suite = suite_create("engine/gguf_config");
+    TCase *cases = tcase_create("all");
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

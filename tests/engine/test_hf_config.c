@@ -1,0 +1,293 @@
+/* A config.json in place of a model file: what is read out of it, what is refused and with which
+ * words, and that a model of random weights runs, in the same way every time. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/models/model.h"
+#include "support/suite_main.h"
+
+#define ARCHITECTURE "\"architectures\": [\"LlamaForCausalLM\"]"
+#define SHAPE                                                                                      \
+    "\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 8, "                   \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 300, "                \
+    "\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 128"
+#define LLAMA3                                                                                     \
+    "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "                      \
+    "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}"
+
+/* The config of a text, and what else the file says in *file, which the caller closes. */
+static struct model_config read_config(struct model_file *file, const char *text) {
+    struct model_config config;
+    struct err err = {0};
+    *file = (struct model_file){.path = "x/config.json"};
+    ck_assert_int_eq(hf_config_parse(&file->hf, text, strlen(text), &err), STATUS_OK);
+    ck_assert_msg(model_config_read(&config, file, &err) == STATUS_OK, "%s", err.message);
+    return config;
+}
+
+START_TEST(shapes_are_read) {
+    struct model_file file;
+    struct model_config c = read_config(&file, "{" ARCHITECTURE ", " SHAPE "}");
+    ck_assert(c.K == 64 && c.F == 96 && c.L == 8 && c.H == 4 && c.G == 2 && c.D == 16);
+    ck_assert(c.V == 300 && c.context_length == 128 && file.hf->dtype == DTYPE_BF16);
+    ck_assert(c.rope.base == 10000 && c.norm_epsilon == 1e-5f && !c.rope.stretch.is_set);
+    ck_assert(!file.hf->is_tied && weights_lookup(&file.hf->weights, "output.weight"));
+    model_file_close(&file);
+    c = read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"head_dim\": 32, \"torch_dtype\": "
+                           "\"float32\", \"tie_word_embeddings\": true, \"rope_theta\": 5e5, "
+                           "\"rope_scaling\": " LLAMA3 "}");
+    ck_assert(c.D == 32 && file.hf->dtype == DTYPE_F32 && c.rope.base == 5e5f);
+    ck_assert(file.hf->is_tied && !weights_lookup(&file.hf->weights, "output.weight"));
+    ck_assert(c.rope.stretch.is_set && c.rope.stretch.factor == 8);
+    ck_assert(c.rope.stretch.original_context == 8192);
+    model_file_close(&file);
+    c = read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"dtype\": \"float16\", "
+                           "\"rope_parameters\": {\"rope_theta\": 1e6}, "
+                           "\"sliding_window\": null}");
+    ck_assert(file.hf->dtype == DTYPE_F16 && c.rope.base == 1e6f && !c.rope.stretch.is_set);
+    model_file_close(&file);
+}
+END_TEST
+
+/* Of each tensor the name, shape and type are those of a file, and nothing is read of it. */
+START_TEST(tensors_are_listed) {
+    struct model_file file;
+    const struct weight *weight;
+    struct model_config c = read_config(&file, "{" ARCHITECTURE ", " SHAPE "}");
+    const struct weights *weights = model_file_weights(&file);
+    ck_assert_int_eq(weights->n, 3 + 9 * 8);
+    ck_assert_int_eq(weights_matrix(weights, "token_embd.weight", 300, 64, &weight, NULL), 0);
+    ck_assert(weight->type == DTYPE_BF16 && !weight->data);
+    ck_assert_int_eq(weights_matrix(weights, "blk.7.attn_k.weight", 32, 64, &weight, NULL), 0);
+    ck_assert_int_eq(weights_matrix(weights, "blk.0.ffn_down.weight", 64, 96, &weight, NULL), 0);
+    ck_assert_int_eq(weights_vector(weights, "blk.3.ffn_norm.weight", 64, &weight, NULL), 0);
+    ck_assert_ptr_null(weights_lookup(weights, "blk.8.ffn_norm.weight"));
+    ck_assert_int_eq(c.n_parameters,
+                     2 * 300 * 64 + 64 + 8 * (2 * 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64));
+    ck_assert_str_eq(c.quantisation, "bf16");
+    /* what the memory plan counts: matrices of 2 bytes, norms of 4 */
+    ck_assert_int_eq(c.file_bytes, 2 * c.n_parameters + 2 * (64 + 8 * 2 * 64));
+    model_file_close(&file);
+}
+END_TEST
+
+/* Keys by other names, options, and tensors that only some families have. */
+START_TEST(families_differ) {
+    struct model_file file;
+    struct model_config c = read_config(
+        &file, "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 2, "
+               "\"n_head\": 4, \"n_positions\": 128, \"vocab_size\": 300, \"n_inner\": null, "
+               "\"layer_norm_epsilon\": 1e-5, \"activation_function\": \"gelu_new\"}");
+    const struct weights *weights = model_file_weights(&file);
+    ck_assert(c.K == 64 && c.F == 256 && c.L == 2 && c.H == 4 && c.G == 4 && c.D == 16);
+    ck_assert(c.norm == NORM_LAYER && c.rope.D_rope == 0 && c.context_length == 128);
+    ck_assert(weights_lookup(weights, "blk.1.attn_qkv.bias") &&
+              !weights_lookup(weights, "output.weight"));
+    ck_assert_int_eq(weights_lookup(weights, "position_embd.weight")->dim[1], 128);
+    model_file_close(&file);
+    c = read_config(&file, "{\"architectures\": [\"Gemma2ForCausalLM\"], \"head_dim\": 32, "
+                           "\"query_pre_attn_scalar\": 64, \"attn_logit_softcapping\": 50.0, "
+                           "\"final_logit_softcapping\": 30.0, \"sliding_window\": 32, "
+                           "\"hidden_activation\": \"gelu_pytorch_tanh\", " SHAPE "}");
+    ck_assert(c.D == 32 && c.attention_scale == 0.125f && c.embedding_scale == 8);
+    ck_assert(c.attention_cap == 50 && c.logit_cap == 30);
+    ck_assert(c.layer[0].window == 32 && c.layer[1].window == 0 && c.layer[6].window == 32);
+    ck_assert_ptr_nonnull(weights_lookup(model_file_weights(&file), "blk.7.post_ffw_norm.weight"));
+    int windows[MAX_WINDOWS];
+    ck_assert(model_windows(&c, windows) == 2 && windows[0] == 32 && windows[1] == 0);
+    model_file_close(&file);
+    c = read_config(&file, "{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 32, "
+                           "\"use_sliding_window\": false, " SHAPE "}");
+    ck_assert(c.rope.layout == ROPE_HALVES && c.window == 0 && model_windows(&c, windows) == 1);
+    ck_assert_ptr_nonnull(weights_lookup(model_file_weights(&file), "blk.0.attn_k.bias"));
+    model_file_close(&file);
+    c = read_config(&file, "{\"architectures\": [\"Qwen3ForCausalLM\"], " SHAPE "}");
+    ck_assert_int_eq(weights_lookup(model_file_weights(&file), "blk.0.attn_q_norm.weight")->dim[0],
+                     16);
+    model_file_close(&file);
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_named) {
+    static const struct {
+        const char *text, *param, *words;
+    } wrong[] = {
+        {"", "", "not a JSON object"},
+        {"[1]", "", "not a JSON object"},
+        {"{\"architectures\": [\"MambaForCausalLM\"]}", "architectures", "\"MambaForCausalLM\""},
+        {"{\"architectures\": [\"\\u001b[2J\"]}", "architectures", "\"\""},
+        {"{" SHAPE "}", "architectures", "is not supported"},
+        {"{" ARCHITECTURE "}", "vocab_size", "is missing"},
+        {"{" ARCHITECTURE ", \"vocab_size\": \"3\"}", "vocab_size", "a number"},
+        {"{" ARCHITECTURE ", \"vocab_size\": 256}", "vocab_size", "257 to"},
+        {"{" ARCHITECTURE ", \"vocab_size\": 300.5}", "vocab_size", "whole number"},
+        {"{" ARCHITECTURE ", \"vocab_size\": 1e300}", "vocab_size", "found 1e+300"},
+        {"{" ARCHITECTURE ", \"vocab_size\": 300}", "hidden_size", "key hidden_size is missing"},
+        {"{" ARCHITECTURE ", \"num_hidden_layers\": 1.5, " SHAPE "}", "num_hidden_layers",
+         "key num_hidden_layers: expected a whole number"},
+        {"{" ARCHITECTURE ", \"head_dim\": 7, " SHAPE "}", "head_dim", "even"},
+        {"{" ARCHITECTURE ", \"hidden_size\": 66, " SHAPE "}", "num_attention_heads", "divide"},
+        {"{" ARCHITECTURE ", \"num_key_value_heads\": 3, " SHAPE "}", "num_key_value_heads",
+         "divide"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"mlp_bias\": true}", "mlp_bias", "only false"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"hidden_act\": \"gelu\"}", "hidden_act", "\"gelu\""},
+        {"{" ARCHITECTURE ", " SHAPE ", \"sliding_window\": 64}", "sliding_window",
+         "found one of 64"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"yarn\"}}", "rope_scaling",
+         "\"yarn\""},
+        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"llama3\"}}", "factor",
+         "missing"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"torch_dtype\": \"int4\"}", "torch_dtype", "\"int4\""},
+        {"{" ARCHITECTURE ", " SHAPE ", \"tie_word_embeddings\": 1}", "tie_word_embeddings",
+         "true or false"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct model_file file = {.path = "x/config.json"};
+        struct model_config config;
+        struct err err = {0};
+        enum status status = hf_config_parse(&file.hf, wrong[i].text, strlen(wrong[i].text), &err);
+        if (!status) status = model_config_read(&config, &file, &err);
+        model_file_close(&file);
+        ck_assert_int_eq(status, STATUS_BAD_FILE);
+        ck_assert_str_eq(err.param, wrong[i].param);
+        ck_assert_msg(strstr(err.message, wrong[i].words) != NULL, "%s", err.message);
+    }
+}
+END_TEST
+
+/* The first frequencies of Llama 3.1 8B are not divided, the last ones by 8. */
+START_TEST(frequencies_are_stretched) {
+    struct model_file file;
+    float plain[64], stretched[64];
+    struct model_config c =
+        read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"head_dim\": 128, \"rope_theta\": 5e5, "
+                           "\"rope_scaling\": " LLAMA3 "}");
+    rope_frequencies(stretched, &c.rope, NULL);
+    c.rope.stretch.is_set = false;
+    rope_frequencies(plain, &c.rope, NULL);
+    ck_assert(plain[0] == 1 && plain[32] == (float)(1 / sqrt(5e5)));
+    ck_assert(stretched[0] == plain[0] && stretched[28] == plain[28]);
+    ck_assert(stretched[36] * 8 == plain[36] && stretched[63] * 8 == plain[63]);
+    for (int i = 1; i < 64; i++)
+        ck_assert(plain[i] / stretched[i] >= plain[i - 1] / stretched[i - 1] * 0.999999f);
+    model_file_close(&file);
+}
+END_TEST
+
+/* ---- random weights ------------------------------------------------------------------------- */
+
+START_TEST(weights_do_not_depend_on_the_parts) {
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,
+                                       DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    enum { N = 64, K = 1024 };
+    float *values = mem_alloc(N * K * sizeof *values);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct random_weights w;
+        size_t bytes = N * dtype_bytes(types[t], K);
+        uint8_t *whole = mem_alloc(bytes), *parts = mem_alloc(bytes);
+        random_weights_plan(&w, types[t], K, 7);
+        random_weights_fill(&w, whole, 0, bytes);
+        for (size_t at = 0, next; at < bytes; at = next) {
+            next = at + 37 * (size_t)w.piece_bytes;
+            random_weights_fill(&w, parts, at, next < bytes ? next : bytes);
+        }
+        ck_assert_int_eq(memcmp(whole, parts, bytes), 0);
+        dequantise(types[t], whole, values, N * K);
+        double sum = 0, squares = 0;
+        for (int i = 0; i < N * K; i++) sum += values[i], squares += values[i] * values[i];
+        double size = sqrt(squares / N); /* of a row times K numbers of size 1 */
+        ck_assert_msg(size > 0.7 && size < 1.42, "%s: %g", dtype_name((int)types[t]), size);
+        ck_assert_msg(fabs(sum / (N * K)) < 0.2 * size / sqrt(K), "%s", dtype_name((int)types[t]));
+        free(whole), free(parts);
+    }
+    free(values);
+}
+END_TEST
+
+/* ---- a model -------------------------------------------------------------------------------- */
+
+/* The logits of four tokens, from a config.json of a dtype. */
+static float *logits_of(const char *dtype, int threads) {
+    char folder[] = "/tmp/penstock-config-XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "{" ARCHITECTURE ", " SHAPE ", \"torch_dtype\": \"%s\"}", dtype);
+    fclose(file);
+    struct engine_config config = {.model = path,
+                                   .threads = threads,
+                                   .dtype = COMPUTE_FLOAT32,
+                                   .dummy = true,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 8,
+                                   .block_size = 16};
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_str_eq(engine_model(engine)->name, strrchr(folder, '/') + 1);
+    int n_ends;
+    engine_end_ids(engine, &n_ends);
+    ck_assert_int_eq(n_ends, 0);
+    int32_t token[] = {5, 70, 299, 0}, position[] = {0, 1, 2, 3}, start[] = {0, 4}, table[] = {0};
+    struct step step = {.M = 4,
+                        .token = token,
+                        .position = position,
+                        .slot = position,
+                        .S = 1,
+                        .row_start = start,
+                        .table = table,
+                        .table_stride = 1,
+                        .R = 1,
+                        .logit_row = &position[3]};
+    engine_submit(engine, &step);
+    float *logits =
+        memcpy(mem_alloc(300 * sizeof(float)), engine_read_logits(engine), 300 * sizeof(float));
+    engine_close(engine);
+    unlink(path);
+    rmdir(folder);
+    return logits;
+}
+
+/* Float weights are the same numbers in every type; eight layers neither blow logits up nor let
+ * them vanish. */
+START_TEST(a_random_model_runs) {
+    float *bf16 = logits_of("bfloat16", 1), *f32 = logits_of("float32", 2);
+    double squares = 0;
+    ck_assert_int_eq(memcmp(bf16, f32, 300 * sizeof(float)), 0);
+    for (int i = 0; i < 300; i++) squares += f32[i] * f32[i];
+    ck_assert(squares / 300 > 0.25 && squares / 300 < 4);
+    free(bf16), free(f32);
+}
+END_TEST
+
+START_TEST(without_weights_it_must_be_asked_for) {
+    struct engine_config config = {.model = "no/config.json"};
+    struct model_file file;
+    struct err err = {0};
+    ck_assert_int_eq(model_file_open(&file, &config, &err), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "--load-format dummy"));
+    config.dummy = true;
+    ck_assert_int_eq(model_file_open(&file, &config, &err), STATUS_BAD_FILE);
+    ck_assert_ptr_nonnull(strstr(err.message, "No such file"));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine_hf_config");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, shapes_are_read);
+    tcase_add_test(core, what_is_wrong_is_named);
+    tcase_add_test(core, frequencies_are_stretched);
+    tcase_add_test(core, tensors_are_listed);
+    tcase_add_test(core, families_differ);
+    tcase_add_test(core, weights_do_not_depend_on_the_parts);
+    tcase_add_test(core, a_random_model_runs);
+    tcase_add_test(core, without_weights_it_must_be_asked_for);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

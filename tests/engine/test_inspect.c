@@ -1,0 +1,170 @@
+/* What inspection prints, for a tiny model and for files that are refused half-way. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "support/gguf_sample.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+/* Inspects the file at `path`. The text is the caller's to free. */
+static enum status inspect(const char *path, int64_t kv_memory, char **text, struct err *err) {
+    struct engine_config config = {.model = path,
+                                   .dummy = true, /* of a config.json; a .gguf file has weights */
+                                   .max_num_seqs = 4,
+                                   .max_num_batched_tokens = 64,
+                                   .block_size = 16,
+                                   .kv_memory = kv_memory};
+    size_t size;
+    FILE *out = open_memstream(text, &size);
+    ck_assert_ptr_nonnull(out);
+    enum status status = engine_inspect(&config, out, err);
+    fclose(out);
+    return status;
+}
+
+static void expect_line(const char *text, const char *line) {
+    ck_assert_msg(strstr(text, line), "\"%s\" is not in:\n%s", line, text);
+}
+
+static char *write_temporary(struct gguf_writer *writer) {
+    struct buf file = {0};
+    char *path = mem_strdup("/tmp/test-inspect-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    gguf_writer_finish(writer, &file);
+    write_file(path, file.data, file.length);
+    buf_free(&file);
+    gguf_writer_free(writer);
+    return path;
+}
+
+static void remove_file(char *path) {
+    unlink(path);
+    free(path);
+}
+
+START_TEST(a_model_is_told_in_full) {
+    struct tiny_model tiny;
+    char *text;
+    struct err err = {0};
+    tiny_model_defaults(&tiny);
+    tiny.dtype = DTYPE_Q4_1;
+    char *path = tiny_model_temporary(&tiny);
+    ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
+    expect_line(text, "GGUF version 3, ");
+    expect_line(text, "\nKeys: 24\n  general.architecture = \"llama\"  (string)\n");
+    expect_line(text, "  llama.attention.layer_norm_rms_epsilon = 9.99999975e-06  (float32)\n");
+    expect_line(text, "  tokenizer.ggml.add_bos_token = false  (bool)\n");
+    expect_line(text,
+                "  tokenizer.ggml.tokens = [\"<|begin|>\", \"<|endoftext|>\", \"<|im_start|>\", "
+                "\"<|im_end|>\", ...]  (276 x string)\n");
+    expect_line(text, "\nTensors: 20\n");
+    expect_line(text,
+                "blk.1.ffn_down.weight            q4_1  [96 x 64]                3840 bytes\n");
+    expect_line(text, "f32        5 tensors            320 elements           1280 bytes\n");
+    expect_line(text, "2 layers, 64 wide, MLP of 96, 4 heads on 2 key-value heads of 16\n");
+    expect_line(text, "Tokenizer: byte-level BPE, pattern \"smollm\"\n  276 tokens, 16 merges\n");
+    expect_line(text, "  272 normal, 4 control, 0 user-defined");
+    expect_line(
+        text, "  ends a generation: 1 \"<|endoftext|>\"\n  ends a generation: 3 \"<|im_end|>\"\n");
+    expect_line(text, "  KV cache: 64 blocks of 16 slots, 288 bytes a token\n"
+                      "  holds 1024 tokens: 4 sequences of 256 tokens\n");
+    free(text);
+    remove_file(path);
+}
+END_TEST
+
+/* A config.json has no bytes of its own: the plan counts those of the random weights. */
+START_TEST(a_config_json_is_told_with_its_weights) {
+    static const char json[] =
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
+        "\"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"vocab_size\": 300, \"rms_norm_eps\": 1e-5, "
+        "\"max_position_embeddings\": 128}";
+    char *text, path[] = "/tmp/test-inspect-XXXXXX.json";
+    struct err err = {0};
+    int fd = mkstemps(path, 5);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    write_file(path, json, sizeof json - 1);
+    ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
+    unlink(path);
+    expect_line(text, ".json: config.json, 200960 bytes of random weights\n\nTensors: 21\n");
+    expect_line(text, "  weights                  200960 bytes");
+    free(text);
+}
+END_TEST
+
+START_TEST(what_can_be_told_of_a_refused_file_is_told) {
+    struct gguf_writer writer = {0};
+    struct err err = {0};
+    char *text;
+    gguf_sample(&writer);
+    char *path = write_temporary(&writer);
+    ck_assert_int_eq(inspect(path, 0, &text, &err), STATUS_BAD_FILE);
+    ck_assert_str_eq(err.param, "general.architecture");
+    expect_line(text, "  i64 = -5000000000  (int64)\n");
+    expect_line(text, "  yes = true  (bool)\n");
+    expect_line(text, "  words = [\"one\", \"\", \"three\"]  (3 x string)\n");
+    expect_line(text, "  halves = [1, 2, 3]  (3 x uint16)\n");
+    expect_line(text, "  nothing = []  (0 x uint16)\n");
+    free(text);
+    remove_file(path);
+}
+END_TEST
+
+START_TEST(strings_cannot_steer_a_terminal) {
+    struct gguf_writer writer = {0};
+    char *text;
+    char longer[100];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = 0;
+    gguf_writer_string(&writer, "odd", "\033[2J \"q\" \\ \n \x9b \xc2\x9b \u20ac");
+    gguf_writer_string(&writer, "long", longer);
+    char *path = write_temporary(&writer);
+    ck_assert_int_eq(inspect(path, 0, &text, NULL), STATUS_BAD_FILE);
+    expect_line(text, "odd = \"\\x1b[2J \\\"q\\\" \\\\ \\n \\x9b \\xc2\\x9b \u20ac\"  (string)\n");
+    expect_line(text, "xxx\"... (99 bytes)  (string)\n");
+    free(text);
+    remove_file(path);
+}
+END_TEST
+
+START_TEST(settings_that_cannot_work_are_told) {
+    struct tiny_model tiny;
+    char *text;
+    struct err err = {0};
+    tiny_model_defaults(&tiny);
+    char *path = tiny_model_temporary(&tiny);
+    ck_assert_int_eq(inspect(path, 1000, &text, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "kv-cache-memory");
+    expect_line(text, "Tokenizer:");
+    free(text);
+    ck_assert_int_eq(inspect("/nowhere.gguf", 0, &text, &err), STATUS_BAD_FILE);
+    ck_assert_str_eq(text, "");
+    free(text);
+    remove_file(path);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------ */
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_model_is_told_in_full,
+        a_config_json_is_told_with_its_weights,
+        what_can_be_told_of_a_refused_file_is_told,
+        strings_cannot_steer_a_terminal,
+        settings_that_cannot_work_are_told,
+    };
+    Suite *suite = suite_create("engine/inspect");
+    TCase *cases = tcase_create("all");
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

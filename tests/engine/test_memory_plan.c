@@ -1,0 +1,466 @@
+/* The memory plan as arithmetic, and the reading of a machine's memory from made-up /proc and
+ * cgroup folders. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/memory/memory.h"
+#include "support/gguf_writer.h"
+#include "support/suite_main.h"
+
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+
+/* SmolLM2-135M: 2 * 30 * 3 heads a token, each of 64 codes of two bytes and a scale of four. */
+static const struct model_config info = {
+    .V = 49152,
+    .K = 576,
+    .F = 1536,
+    .L = 30,
+    .H = 9,
+    .G = 3,
+    .D = 64,
+    .context_length = 8192,
+    .n_parameters = 134515008,
+    .file_bytes = 98362432,
+};
+#define TOKEN_BYTES (180 * (2 * 64 + 4))
+#define NUMBERS (180 * 64)
+#define BLOCK_BYTES (16 * TOKEN_BYTES)
+#define CHAIN 512 /* blocks of 8192 tokens */
+
+static struct engine_config usual(void) {
+    return (struct engine_config){
+        .max_num_seqs = 16, .max_num_batched_tokens = 512, .block_size = 16};
+}
+
+static struct engine_memory planned(const struct engine_config *config, int64_t available) {
+    struct machine_memory machine = {.total = available, .available = available};
+    struct engine_memory memory = {0};
+    struct err err = {0};
+    enum status status = memory_plan(&memory, &info, config, &machine, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(memory.kv_cache,
+                     (int64_t)memory.n_blocks * memory.block_size * memory.kv_bytes_per_token);
+    return memory;
+}
+
+static void expect_refused(const struct engine_config *config, int64_t available, const char *param,
+                           const char *message) {
+    struct machine_memory machine = {.total = available, .available = available};
+    struct engine_memory memory = {.n_blocks = -1};
+    struct err err = {0};
+    ck_assert_int_eq(memory_plan(&memory, &info, config, &machine, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, param);
+    ck_assert_msg(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
+    ck_assert_int_eq(memory.n_blocks, -1);
+}
+
+/* ---- the pool ------------------------------------------------------------------------------- */
+
+START_TEST(the_default_is_half_a_gibibyte_where_there_is_plenty) {
+    struct engine_config config = usual();
+    struct engine_memory memory = planned(&config, 64 * GIB);
+    ck_assert_int_eq(memory.n_blocks, 512 * MIB / BLOCK_BYTES);
+    ck_assert_int_eq(memory.kv_bytes_per_token, TOKEN_BYTES);
+    ck_assert_int_eq(memory.max_model_len, 8192);
+    ck_assert_int_eq(memory.weights, 98362432);
+}
+END_TEST
+
+START_TEST(the_default_is_a_quarter_where_there_is_less) {
+    struct engine_config config = usual();
+    ck_assert_int_eq(planned(&config, 1 * GIB).n_blocks, 256 * MIB / BLOCK_BYTES);
+}
+END_TEST
+
+START_TEST(the_default_is_no_more_than_all_sequences_can_use) {
+    struct engine_config config = usual();
+    config.max_num_seqs = 2;
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, 2 * CHAIN);
+    config.max_num_seqs = 16;
+    config.max_model_len = 1000; /* 63 blocks */
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, 16 * 63);
+}
+END_TEST
+
+START_TEST(one_full_sequence_always_fits) {
+    struct engine_config config = usual();
+    ck_assert_int_eq(planned(&config, 400 * MIB).n_blocks, CHAIN);
+    config.max_num_seqs = 1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, CHAIN);
+}
+END_TEST
+
+START_TEST(a_machine_too_small_for_one_sequence_is_refused) {
+    struct engine_config config = usual();
+    expect_refused(&config, 200 * MIB, "max-model-len", "takes 185 MiB");
+    expect_refused(&config, 200 * MIB, "max-model-len", "or less");
+    expect_refused(&config, 50 * MIB, "max-num-batched-tokens", "of the 50 MiB that are free");
+    expect_refused(&config, 0, "max-num-batched-tokens", "or give a smaller model");
+    config.max_num_batched_tokens = 1 << 20;
+    expect_refused(&config, GIB, "max-num-batched-tokens", "lower --max-num-batched-tokens");
+    config = usual();
+    config.max_model_len = 2048;
+    ck_assert_int_eq(planned(&config, 200 * MIB).max_model_len, 2048);
+}
+END_TEST
+
+START_TEST(given_memory_is_taken_in_whole_blocks) {
+    struct engine_config config = usual();
+    config.kv_memory = 1000 * BLOCK_BYTES + BLOCK_BYTES - 1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, 1000);
+    config.kv_memory = CHAIN * BLOCK_BYTES;
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_blocks, CHAIN);
+    config.kv_memory = INT64_MAX;
+    ck_assert_int_eq(planned(&config, 64 * 1024 * GIB).n_blocks, INT32_MAX / 16);
+    config.kv_memory = 65 * GIB;
+    expect_refused(&config, 64 * GIB, "kv-cache-memory", "more than this machine has free");
+}
+END_TEST
+
+START_TEST(given_memory_too_small_is_refused_with_what_would_do) {
+    struct engine_config config = usual();
+    config.kv_memory = CHAIN * BLOCK_BYTES - 1;
+    expect_refused(&config, 64 * GIB, "kv-cache-memory",
+                   "give at least 194641920 (23760 bytes a token), or "
+                   "--max-model-len 8176");
+    config.kv_memory = BLOCK_BYTES - 1;
+    expect_refused(&config, 64 * GIB, "kv-cache-memory", "(23760 bytes a token)");
+    config.kv_memory = -1;
+    expect_refused(&config, 64 * GIB, "kv-cache-memory", "cannot be negative");
+}
+END_TEST
+
+START_TEST(types_of_keys_and_values) {
+    struct engine_config config = usual();
+    config.kv_dtype = KV_DTYPE_FLOAT32;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 4 * NUMBERS);
+    config.kv_dtype = KV_DTYPE_Q8_0;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, TOKEN_BYTES - NUMBERS);
+    config.kv_dtype = KV_DTYPE_FLOAT16;
+    config.dtype = COMPUTE_FLOAT32;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * NUMBERS);
+    config.dtype = COMPUTE_AUTO;
+    config.device = DEVICE_CUDA;
+    config.kv_dtype = KV_DTYPE_BFLOAT16;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, 2 * NUMBERS);
+    config.kv_dtype = KV_DTYPE_FP8; /* 30 layers of 3 heads have 2 scales each in a block of 16 */
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token,
+                     NUMBERS + (30 * 3 * 2 * 4 + 15) / 16);
+    config.kv_dtype = KV_DTYPE_FP8;
+    config.block_size = 1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).kv_bytes_per_token, NUMBERS + 30 * 3 * 2 * 4);
+    config = usual();
+    config.dtype = COMPUTE_FLOAT32;
+    config.kv_dtype = KV_DTYPE_AUTO;
+    struct engine_memory memory = planned(&config, 64 * GIB);
+    ck_assert_int_eq(memory.kv_bytes_per_token, 4 * NUMBERS);
+    ck_assert_int_eq(memory.weights, 4 * info.n_parameters);
+    config.kv_dtype = KV_DTYPE_Q8_0;
+    config.block_size = 15;
+    expect_refused(&config, 64 * GIB, "block-size", "--block-size 15 is odd");
+}
+END_TEST
+
+START_TEST(types_of_the_other_device_are_refused) {
+    struct engine_config config = usual();
+    config.kv_dtype = KV_DTYPE_FP8;
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "fp8 is for --device cuda");
+    config.kv_dtype = KV_DTYPE_BFLOAT16;
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "on the CPU give int16");
+    config.device = DEVICE_CUDA;
+    config.kv_dtype = KV_DTYPE_INT16;
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "int16 is the CPU's");
+    config.kv_dtype = KV_DTYPE_FLOAT32;
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "needs --dtype float32");
+    config.dtype = COMPUTE_FLOAT32;
+    ck_assert_int_gt(planned(&config, 64 * GIB).n_blocks, 0);
+}
+END_TEST
+
+/* ---- on a GPU ------------------------------------------------------------------------------- */
+
+static struct engine_config on_gpu(void) {
+    struct engine_config config = usual();
+    config.device = DEVICE_CUDA;
+    return config;
+}
+
+/* A pool costs its blocks, and half a MiB. */
+static int64_t cost_of(void *arg, int n_blocks) {
+    (void)arg;
+    return (int64_t)n_blocks * 2 * NUMBERS * 16 + MIB / 2;
+}
+
+static enum status pool_of(struct engine_memory *memory, const struct engine_config *config,
+                           int64_t free_then, int64_t free_now, struct err *err) {
+    struct device_memory device = {16 * (size_t)GIB, (size_t)free_then},
+                         now = {16 * (size_t)GIB, (size_t)free_now};
+    struct pool_cost cost = {cost_of, NULL};
+    *memory = (struct engine_memory){
+        .block_size = 16, .max_model_len = 8192, .kv_bytes_per_token = 2 * NUMBERS};
+    memory_device_begin(memory, config, &device);
+    return memory_device_pool(memory, config, &now, &cost, err);
+}
+
+START_TEST(the_share_less_what_was_taken_is_the_pool_s) {
+    struct engine_config config = on_gpu();
+    struct engine_memory memory;
+    struct err err = {0};
+    config.gpu_memory_utilization = 0.5;
+    ck_assert_int_eq(pool_of(&memory, &config, 15 * GIB, 14 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.kept, 512 * MIB);
+    int64_t left = 8 * GIB - 512 * MIB - GIB, block = 16 * 2 * NUMBERS;
+    ck_assert_int_eq(memory.n_blocks, (left - MIB / 2) / block);
+    ck_assert_int_eq(memory.steps, MIB / 2);
+    /* others have so much that the share is not there */
+    ck_assert_int_eq(pool_of(&memory, &config, 5 * GIB, 4 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, (4 * GIB - 512 * MIB - MIB / 2) / block);
+    config.gpu_memory_utilization = 0; /* nine tenths, of which two sequences can fill less */
+    config.max_num_seqs = 2;
+    ck_assert_int_eq(pool_of(&memory, &config, 16 * GIB, 15 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, 4 * 2 * CHAIN);
+}
+END_TEST
+
+START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do) {
+    struct engine_config config = on_gpu();
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 600 * MIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "gpu-memory-utilization");
+    ck_assert_msg(strstr(err.message, "--max-model-len 3968 or less"), "%s", err.message);
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 100 * MIB, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "a smaller model"), "%s", err.message);
+    config.kv_memory = GIB;
+    ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 600 * MIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "kv-cache-memory");
+    config.gpu_memory_utilization = 1.01;
+    expect_refused(&config, 64 * GIB, "gpu-memory-utilization", "at most 1");
+    config.gpu_memory_utilization = -1;
+    expect_refused(&config, 64 * GIB, "gpu-memory-utilization", "above 0");
+}
+END_TEST
+
+START_TEST(a_gpu_s_pool_is_estimated_before) {
+    struct engine_config config = on_gpu();
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {8 * (size_t)GIB, 8 * (size_t)GIB}};
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
+    int64_t all = memory.weights + memory.scratch + memory.sampling + memory.steps +
+                  memory.kv_cache + memory.kept;
+    ck_assert_int_le(all, 8 * GIB * 9 / 10);
+    ck_assert_int_gt(all, 8 * GIB * 9 / 10 - 4 * MIB);
+    ck_assert_int_eq(memory.sampling, (int64_t)16 * 49152 * 4);
+    config.kv_memory = 16 * 2 * NUMBERS * 600;
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, 600);
+    config.kv_memory = 16 * 2 * NUMBERS * 500;
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_USAGE);
+}
+END_TEST
+
+/* A token of this small model is computed sooner than it is sent; a large one's is not. */
+START_TEST(swap_space_is_the_gpu_s_and_where_it_is_worth_it) {
+    struct engine_config config = on_gpu();
+    config.swap_space = -1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+    struct model_config large = info;
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {0, 0}};
+    struct engine_memory memory;
+    struct err err = {0};
+    large.n_parameters = 8000000000;
+    ck_assert_int_eq(memory_plan(&memory, &large, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.swap, 4 * GIB);
+    machine.available = 12 * GIB;
+    ck_assert_int_eq(memory_plan(&memory, &large, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.swap, 3 * GIB);
+    config.device = DEVICE_CPU;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+    config.swap_space = GIB;
+    expect_refused(&config, 64 * GIB, "swap-space", "is for --device cuda");
+    config.device = DEVICE_CUDA;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, GIB);
+    config.swap_space = 65 * GIB;
+    expect_refused(&config, 64 * GIB, "swap-space", "more than this machine has free");
+    config.swap_space = 0;
+    ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
+}
+END_TEST
+
+START_TEST(scratch_grows_with_rows_and_logits) {
+    struct engine_config config = usual();
+    int64_t before = planned(&config, 64 * GIB).scratch;
+    config.max_num_batched_tokens++;
+    int64_t row = 4 * (3 * 576 + 2 * 9 * 64 + 2 * 3 * 64 + 2 * 1536);
+    ck_assert_int_eq(planned(&config, 64 * GIB).scratch, before + row);
+    config.max_logit_rows = 17;
+    ck_assert_int_eq(planned(&config, 64 * GIB).scratch, before + row + 4 * 49152);
+}
+END_TEST
+
+START_TEST(settings_out_of_range_are_refused) {
+    struct engine_config config = usual();
+    config.block_size = 0;
+    expect_refused(&config, GIB, "block-size", "--block-size 0 is out of range; 1 to 256");
+    config.block_size = 257;
+    expect_refused(&config, GIB, "block-size", "--block-size 257 is out of range; 1 to 256");
+    config = usual();
+    config.max_num_seqs = 0;
+    expect_refused(&config, GIB, "max-num-seqs", "out of range");
+    config = usual();
+    config.max_num_batched_tokens = -5;
+    expect_refused(&config, GIB, "max-num-batched-tokens", "out of range");
+    config = usual();
+    config.max_model_len = 8193;
+    expect_refused(&config, GIB, "max-model-len", "trained for 1 to 8192 tokens");
+    config.max_model_len = -1;
+    expect_refused(&config, GIB, "max-model-len", "out of range");
+}
+END_TEST
+
+/* ---- the machine ---------------------------------------------------------------------------- */
+
+static char root[] = "/tmp/test-memory-XXXXXX";
+
+static void make_folder(const char *path) {
+    char full[256];
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    mkdir(full, 0700);
+}
+
+static void make_file(const char *path, const char *text) {
+    char full[256];
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    write_file(full, text, strlen(text));
+}
+
+static void make_machine(void) {
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    make_folder("proc");
+    make_folder("proc/self");
+    make_folder("cg");
+    make_file("proc/meminfo", "MemTotal:       8388608 kB\nMemFree:         102400 kB\n"
+                              "MemAvailable:   4194304 kB\n");
+}
+
+static struct machine_memory read_machine(void) {
+    char proc[128], cgroup[128];
+    struct machine_memory memory;
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(cgroup, sizeof cgroup, "%s/cg", root);
+    machine_memory_read_at(&memory, proc, cgroup);
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+    return memory;
+}
+
+START_TEST(without_cgroups_the_machine_counts) {
+    make_machine();
+    struct machine_memory memory = read_machine();
+    ck_assert_int_eq(memory.total, 8 * GIB);
+    ck_assert_int_eq(memory.available, 4 * GIB);
+}
+END_TEST
+
+START_TEST(with_nothing_to_read_a_gibibyte_is_assumed) {
+    struct machine_memory memory;
+    machine_memory_read_at(&memory, "/nowhere", "/nowhere");
+    ck_assert_int_eq(memory.total, GIB);
+    ck_assert_int_eq(memory.available, GIB);
+}
+END_TEST
+
+START_TEST(a_version_2_limit_holds_from_any_level) {
+    make_machine();
+    make_file("proc/self/cgroup", "0::/outer/inner\n");
+    make_folder("cg/outer");
+    make_folder("cg/outer/inner");
+    make_file("cg/outer/inner/memory.max", "max\n");
+    make_file("cg/outer/memory.max", "2147483648\n");
+    make_file("cg/outer/memory.current", "1073741824\n");
+    make_file("cg/outer/memory.stat", "anon 1\ninactive_file 536870912\nactive_file 5\n");
+    struct machine_memory memory = read_machine();
+    ck_assert_int_eq(memory.total, 2 * GIB);
+    ck_assert_int_eq(memory.available, 2 * GIB - GIB / 2);
+}
+END_TEST
+
+START_TEST(a_version_1_limit_holds) {
+    make_machine();
+    make_file("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job\n0::/\n");
+    make_folder("cg/memory");
+    make_folder("cg/memory/job");
+    make_file("cg/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    make_file("cg/memory/job/memory.limit_in_bytes", "1073741824\n");
+    make_file("cg/memory/job/memory.usage_in_bytes", "2147483648\n");
+    struct machine_memory memory = read_machine();
+    ck_assert_int_eq(memory.total, GIB);
+    ck_assert_int_eq(memory.available, 0);
+}
+END_TEST
+
+START_TEST(a_container_that_sees_its_own_root_is_bound_by_it) {
+    make_machine();
+    make_file("proc/self/cgroup", "0::/somewhere/outside\n");
+    make_file("cg/memory.max", "1073741824\n");
+    struct machine_memory memory = read_machine();
+    ck_assert_int_eq(memory.available, GIB);
+}
+END_TEST
+
+START_TEST(odd_cgroup_lines_do_no_harm) {
+    make_machine();
+    make_file("proc/self/cgroup", "\n:\n::\n0::relative\n4:memory\nrubbish\n0::/\n");
+    ck_assert_int_eq(read_machine().available, 4 * GIB);
+}
+END_TEST
+
+START_TEST(this_machine_has_memory) {
+    struct machine_memory memory;
+    machine_memory_read(&memory);
+    ck_assert_int_gt(memory.total, 0);
+    ck_assert_int_ge(memory.available, 0);
+    ck_assert_int_le(memory.available, memory.total);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------ */
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_default_is_half_a_gibibyte_where_there_is_plenty,
+        the_default_is_a_quarter_where_there_is_less,
+        the_default_is_no_more_than_all_sequences_can_use,
+        one_full_sequence_always_fits,
+        a_machine_too_small_for_one_sequence_is_refused,
+        given_memory_is_taken_in_whole_blocks,
+        given_memory_too_small_is_refused_with_what_would_do,
+        types_of_keys_and_values,
+        types_of_the_other_device_are_refused,
+        the_share_less_what_was_taken_is_the_pool_s,
+        a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do,
+        a_gpu_s_pool_is_estimated_before,
+        swap_space_is_the_gpu_s_and_where_it_is_worth_it,
+        scratch_grows_with_rows_and_logits,
+        settings_out_of_range_are_refused,
+        without_cgroups_the_machine_counts,
+        with_nothing_to_read_a_gibibyte_is_assumed,
+        a_version_2_limit_holds_from_any_level,
+        a_version_1_limit_holds,
+        a_container_that_sees_its_own_root_is_bound_by_it,
+        odd_cgroup_lines_do_no_harm,
+        this_machine_has_memory,
+    };
+    Suite *suite = suite_create("engine/memory_plan");
+    TCase *cases = tcase_create("all");
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

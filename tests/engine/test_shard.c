@@ -1,0 +1,261 @@
+/* How ranks share a model: which numbers of ranks divide it, what each has of its letters, that the
+ * pieces of a matrix together are the matrix, and which tensors a rank's model holds. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/models/model.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+static const struct model_config six_heads = {
+    .V = 100, .K = 60, .F = 96, .L = 1, .H = 6, .G = 6, .D = 16};
+
+/* A file that has only the tensors whose blocks matter, without data. */
+static void add(struct weights *weights, const char *name, enum dtype type, int K, int N) {
+    struct weight weight = {.type = type, .n_dims = 2, .dim = {K, N}};
+    strcpy(weight.name, name);
+    ck_assert_int_eq(weight_measure(&weight, NULL), STATUS_OK);
+    ck_assert_int_eq(weights_add(weights, &weight, NULL), STATUS_OK);
+}
+
+static struct weights sharable(enum dtype type) {
+    struct weights weights;
+    weights_init(&weights, 2);
+    add(&weights, "blk.0.attn_output.weight", type, 96, 60);
+    add(&weights, "blk.0.ffn_down.weight", type, 96, 60);
+    return weights;
+}
+
+static void expect_refused(const struct weights *weights, int ranks, const char *words) {
+    struct err err = {0};
+    ck_assert_int_eq(shard_check(&six_heads, weights, ranks, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "tensor-parallel-size");
+    ck_assert_msg(strstr(err.message, words), "\"%s\" lacks \"%s\"", err.message, words);
+}
+
+START_TEST(heads_and_widths_have_to_divide) {
+    struct weights weights = sharable(DTYPE_F32);
+    for (int ranks = 1; ranks <= 6; ranks++) {
+        if (6 % ranks == 0)
+            ck_assert_int_eq(shard_check(&six_heads, &weights, ranks, NULL), STATUS_OK);
+        else
+            expect_refused(&weights, ranks, "6 query heads, 6 key-value heads");
+    }
+    expect_refused(&weights, 5, "possible: 1, 2, 3, 6");
+    expect_refused(&weights, 0, "out of range; 1 to 64");
+    expect_refused(&weights, MAX_RANKS + 1, "out of range");
+    weights_free(&weights);
+}
+END_TEST
+
+/* 96 columns are 3 blocks of 32, which only 3 ranks can share. */
+START_TEST(blocks_are_not_cut) {
+    struct weights weights = sharable(DTYPE_Q8_0);
+    ck_assert_int_eq(shard_check(&six_heads, &weights, 3, NULL), STATUS_OK);
+    expect_refused(&weights, 2, "an MLP of 96 in blocks of 32; possible: 1, 3");
+    weights_free(&weights);
+}
+END_TEST
+
+START_TEST(a_rank_has_its_share_of_the_letters) {
+    struct model_config part = shard_config(&six_heads, 3);
+    ck_assert(part.H == 2 && part.G == 2 && part.F == 32);
+    ck_assert(part.K == 60 && part.V == 100 && part.L == 1 && part.D == 16);
+    part = shard_config(&six_heads, 1);
+    ck_assert_int_eq(memcmp(&part, &six_heads, sizeof part), 0);
+}
+END_TEST
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+enum { N = 6, K = 96, RANKS = 3 };
+
+static uint8_t *matrix_of(enum dtype type, size_t *bytes) {
+    *bytes = N * dtype_bytes(type, K);
+    uint8_t *rows = mem_alloc(*bytes);
+    for (size_t i = 0; i < *bytes; i++) rows[i] = (uint8_t)(i * 7 + i / 256);
+    return rows;
+}
+
+START_TEST(pieces_of_outputs_are_rows_in_place) {
+    size_t bytes;
+    uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct piece piece;
+        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, DTYPE_Q8_0, N, K, rows);
+        ck_assert(piece.N == 2 && piece.K == K && !piece.copy);
+        ck_assert_ptr_eq(piece.rows, rows + bytes / RANKS * (size_t)rank);
+        piece_free(&piece);
+    }
+    free(rows);
+}
+END_TEST
+
+START_TEST(pieces_of_inputs_together_are_the_matrix) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q4_1, DTYPE_Q8_0};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        size_t bytes, row = dtype_bytes(types[t], K), part = row / RANKS;
+        uint8_t *rows = matrix_of(types[t], &bytes), *joined = mem_alloc(bytes);
+        for (int rank = 0; rank < RANKS; rank++) {
+            struct piece piece;
+            piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_INPUTS, types[t], N, K, rows);
+            ck_assert(piece.N == N && piece.K == K / RANKS && piece.bytes == bytes / RANKS);
+            for (size_t n = 0; n < N; n++)
+                memcpy(joined + n * row + (size_t)rank * part,
+                       (const uint8_t *)piece.rows + n * part, part);
+            piece_free(&piece);
+        }
+        ck_assert_int_eq(memcmp(joined, rows, bytes), 0);
+        free(rows), free(joined);
+    }
+}
+END_TEST
+
+START_TEST(what_is_not_shared_stays_whole) {
+    static const enum split splits[] = {SPLIT_NONE, SPLIT_FIRST};
+    size_t bytes;
+    uint8_t *rows = matrix_of(DTYPE_F32, &bytes);
+    struct piece piece;
+    for (size_t i = 0; i < 2; i++) {
+        piece_cut(&piece, (struct shard){1, RANKS}, splits[i], DTYPE_F32, N, K, rows);
+        ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
+    }
+    piece_cut(&piece, (struct shard){0, 1}, SPLIT_INPUTS, DTYPE_F32, N, K, rows);
+    ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
+    free(rows);
+}
+END_TEST
+
+/* ---- roles ---------------------------------------------------------------------------------- */
+
+START_TEST(roles_have_names_and_lengths) {
+    char name[ROLE_NAME_BYTES];
+    role_name(name, ROLE_TOKEN_EMBEDDING, 3);
+    ck_assert_str_eq(name, "token_embd.weight");
+    role_name(name, ROLE_Q_BIAS, 17);
+    ck_assert_str_eq(name, "blk.17.attn_q.bias");
+    struct model_config c = six_heads;
+    c.G = 3, c.rope.D_rope = 8, c.context_length = 50;
+    ck_assert_int_eq(role_extent(&c, EXTENT_Q), 96);
+    ck_assert_int_eq(role_extent(&c, EXTENT_KV), 48);
+    ck_assert_int_eq(role_extent(&c, EXTENT_QKV), 192);
+    ck_assert_int_eq(role_extent(&c, EXTENT_2F), 192);
+    ck_assert_int_eq(role_extent(&c, EXTENT_ROPE), 4);
+    ck_assert_int_eq(role_extent(&c, EXTENT_CONTEXT), 50);
+}
+END_TEST
+
+/* The parts of a fused tensor are its rows, all of them; each is a tensor of its own kind. */
+START_TEST(fused_tensors_have_their_parts) {
+    int n_fused = 0;
+    for (enum role role = 0; role < N_ROLES; role++) {
+        const struct role_info *whole = role_info(role);
+        int rows = 0;
+        ck_assert_ptr_nonnull(whole->gguf);
+        if (whole->n_parts == 0) continue;
+        for (int i = 0; i < whole->n_parts; i++) {
+            const struct role_info *part = role_info(whole->parts[i]);
+            ck_assert(part->K == whole->K && part->split == whole->split && part->n_parts == 0);
+            rows += role_extent(&six_heads, part->N);
+        }
+        ck_assert_int_eq(rows, role_extent(&six_heads, whole->N));
+        n_fused++;
+    }
+    ck_assert_int_eq(n_fused, 3);
+}
+END_TEST
+
+/* ---- a rank's model ------------------------------------------------------------------------- */
+
+static void load_rank(struct model *model, struct model_file *file, int rank, int ranks) {
+    struct err err = {0};
+    const struct engine_config settings = {
+        .dtype = COMPUTE_FLOAT32, .max_num_batched_tokens = 4, .max_logit_rows = 2};
+    *model = (struct model){.shard = {rank, ranks}};
+    ck_assert_int_eq(model_config_read(&model->config, file, &err), STATUS_OK);
+    struct backend_config wanted = {.threads = 1, .max_rows = 4, .max_k = 96};
+    ck_assert_int_eq(backend_cpu_open(&model->backend, &wanted, &err), STATUS_OK);
+    ck_assert_msg(model_load(model, model_file_weights(file), &settings, &err) == STATUS_OK, "%s",
+                  err.message);
+}
+
+static void unload(struct model *model) {
+    struct backend *b = model->backend;
+    model_close(model);
+    backend_close(b);
+}
+
+START_TEST(embeddings_and_head_are_on_rank_0_alone) {
+    struct tiny_model tiny;
+    struct model model;
+    tiny_model_defaults(&tiny);
+    tiny.untied = true;
+    char *path = tiny_model_temporary(&tiny);
+    struct model_file file;
+    const struct engine_config config = {.model = path};
+    ck_assert_int_eq(model_file_open(&file, &config, NULL), STATUS_OK);
+    int64_t bytes[2];
+    for (int rank = 0; rank < 2; rank++) {
+        load_rank(&model, &file, rank, 2);
+        bool first = rank == 0;
+        ck_assert(first == (model.ends.w[ROLE_TOKEN_EMBEDDING] != NULL));
+        ck_assert(first == (model.ends.w[ROLE_OUTPUT] != NULL));
+        ck_assert(first == (model.ends.vec[ROLE_OUTPUT_NORM] != NULL));
+        ck_assert(first == (model.act.logits != NULL) && first == (model.act.part == NULL));
+        for (int i = 0; i < model.config.L; i++) {
+            const struct tensors *t = &model.layers[i];
+            ck_assert(t->w[ROLE_Q] && t->w[ROLE_DOWN] && t->vec[ROLE_ATTN_NORM]);
+            ck_assert(!t->vec[ROLE_Q_BIAS] && !t->vec[ROLE_ATTN_POST_NORM] && !model.act.branch);
+        }
+        bytes[rank] = model.weight_bytes;
+        unload(&model);
+        ck_assert(!model.layers && !model.inv_freq);
+    }
+    ck_assert_int_gt(bytes[0], bytes[1]);
+    model_file_close(&file);
+    unlink(path);
+    free(path);
+}
+END_TEST
+
+/* A file may write a vector as a matrix of one row: "[64 x 1]" is "[64]". */
+START_TEST(a_vector_may_have_a_second_dimension) {
+    struct tiny_model tiny;
+    struct model model;
+    tiny_model_defaults(&tiny);
+    char *path = tiny_model_temporary(&tiny);
+    struct model_file file;
+    const struct engine_config config = {.model = path};
+    ck_assert_int_eq(model_file_open(&file, &config, NULL), STATUS_OK);
+    struct weights *weights = &file.gguf->weights;
+    for (int i = 0; i < weights->n; i++) weights->tensor[i].n_dims = 2;
+    load_rank(&model, &file, 0, 1);
+    ck_assert(model.ends.vec[ROLE_OUTPUT_NORM] && model.layers[0].vec[ROLE_FFN_NORM]);
+    unload(&model);
+    model_file_close(&file);
+    unlink(path);
+    free(path);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        heads_and_widths_have_to_divide,
+        blocks_are_not_cut,
+        a_rank_has_its_share_of_the_letters,
+        pieces_of_outputs_are_rows_in_place,
+        pieces_of_inputs_together_are_the_matrix,
+        what_is_not_shared_stays_whole,
+        roles_have_names_and_lengths,
+        fused_tensors_have_their_parts,
+        embeddings_and_head_are_on_rank_0_alone,
+        a_vector_may_have_a_second_dimension,
+    };
+    Suite *suite = suite_create("engine/shard");
+    TCase *all = tcase_create("all");
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(all, tests[i]);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}

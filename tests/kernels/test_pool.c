@@ -1,0 +1,217 @@
+/* The compute threads: every piece runs once, whatever the threads' luck; idle threads sleep. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu.h"
+#include "support/suite_main.h"
+
+enum { MAX_PIECES = 300, TESTED_THREADS = 8 };
+
+struct count {
+    _Atomic int runs[MAX_PIECES];
+    int on_thread[TESTED_THREADS]
+                 [16]; /* not atomic: no two pieces of a thread run at once; padded apart */
+    int spin;
+};
+
+static void count_piece(void *arg, int i, int thread) {
+    struct count *count = arg;
+    atomic_fetch_add_explicit(&count->runs[i], 1, memory_order_relaxed);
+    count->on_thread[thread][0]++;
+    for (volatile int j = 0; j < count->spin * (i % 7); j++) {
+    }
+}
+
+static void run_and_check(struct pool *pool, struct count *count, int n) {
+    for (int i = 0; i < n; i++) count->runs[i] = 0;
+    for (int i = 0; i < TESTED_THREADS; i++) count->on_thread[i][0] = 0;
+    pool_run(pool, count_piece, count, n);
+    int sum = 0;
+    for (int i = 0; i < n; i++) ck_assert_int_eq(count->runs[i], 1);
+    for (int i = 0; i < TESTED_THREADS; i++) sum += count->on_thread[i][0];
+    ck_assert_int_eq(sum, n);
+}
+
+START_TEST(every_piece_runs_once) {
+    struct pool *pool = pool_new(_i);
+    struct count count = {0};
+    ck_assert_int_eq(pool_threads(pool), _i);
+    for (int round = 0; round < 400; round++) {
+        count.spin = round % 3 * 20;
+        run_and_check(pool, &count, round * 7 % (MAX_PIECES + 1));
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* Pauses longer than the threads spin, so that they sleep and are woken again. */
+START_TEST(sleepers_are_woken) {
+    struct pool *pool = pool_new(4);
+    struct count count = {.spin = 10};
+    for (int round = 0; round < 60; round++) {
+        usleep((useconds_t)(round % 4 * 150));
+        run_and_check(pool, &count, 16);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without
+ * a race. */
+struct chain {
+    int input;
+    int output[MAX_PIECES];
+};
+
+static void copy_piece(void *arg, int i, int thread) {
+    (void)thread;
+    struct chain *chain = arg;
+    chain->output[i] = chain->input + i;
+}
+
+START_TEST(jobs_see_what_came_before) {
+    struct pool *pool = pool_new(3);
+    struct chain chain;
+    for (int round = 0; round < 700; round++) {
+        chain.input = round;
+        pool_run(pool, copy_piece, &chain, 20);
+        for (int i = 0; i < 20; i++) ck_assert_int_eq(chain.output[i], round + i);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* The pieces in the order in which each thread ran them. */
+struct order {
+    int piece[TESTED_THREADS][MAX_PIECES], n[TESTED_THREADS];
+    bool late; /* the caller's first piece takes until all others but its own are done */
+    _Atomic int done;
+    int pieces;
+};
+
+static void note_piece(void *arg, int i, int thread) {
+    struct order *order = arg;
+    order->piece[thread][order->n[thread]++] = i;
+    while (order->late && thread == 0 && atomic_load(&order->done) < order->pieces - 1) {
+    }
+    atomic_fetch_add(&order->done, 1);
+}
+
+static bool is_within(int piece, int from, int to) {
+    return piece >= from && piece < to;
+}
+
+/* Sleepers that were woken longer ago are woken by the next job. */
+enum { LONG_AGO_US = 3000 };
+
+/* A thread's own pieces are neighbours and come first, in rising order; then those that others have
+ * not begun. Where the caller is late, others do all pieces but the one that it has begun. */
+START_TEST(threads_run_neighbouring_pieces) {
+    enum { THREADS = 3, PIECES = 61 };
+    struct pool *pool = pool_new(THREADS);
+    for (int round = 0; round < 40; round++) {
+        struct order order = {.late = round % 4 == 3, .pieces = PIECES};
+        if (order.late) usleep(LONG_AGO_US);
+        pool_run(pool, note_piece, &order, PIECES);
+        for (int t = 0; t < THREADS; t++) {
+            const int from = PIECES * t / THREADS, to = PIECES * (t + 1) / THREADS;
+            const int *piece = order.piece[t];
+            int own = 0;
+            for (; own < order.n[t] && is_within(piece[own], from, to); own++)
+                ck_assert(own == 0 || piece[own] > piece[own - 1]);
+            for (int i = own; i < order.n[t]; i++) ck_assert(!is_within(piece[i], from, to));
+        }
+        if (order.late) ck_assert_int_le(order.n[0], 1);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* A job that begins when its workers have just been woken and sleep again is not left to the caller
+ * alone: they are woken while it runs. */
+static void long_piece(void *arg, int i, int thread) {
+    struct order *order = arg;
+    (void)i;
+    if (thread > 0) atomic_store(&order->done, 1);
+    if (thread == 0 && !atomic_load(&order->done)) usleep(200);
+}
+
+START_TEST(sleepers_are_woken_while_a_job_runs) {
+    struct pool *pool = pool_new(3);
+    struct count count = {0};
+    for (int round = 0; round < 20; round++) {
+        struct order order = {0};
+        run_and_check(pool, &count, 9);
+        usleep(300); /* they sleep, perhaps woken just before */
+        run_and_check(pool, &count, 9);
+        usleep(300);
+        pool_run(pool, long_piece, &order, 10000); /* two seconds for a caller alone */
+        ck_assert_int_eq(atomic_load(&order.done), 1);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+static void *burn(void *arg) {
+    _Atomic int *stop = arg;
+    while (!atomic_load_explicit(stop, memory_order_relaxed)) {
+    }
+    return NULL;
+}
+
+/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own
+ * piece. */
+START_TEST(taken_cores_do_not_stop_it) {
+    _Atomic int stop = 0;
+    pthread_t burner[2];
+    for (int i = 0; i < 2; i++) pthread_create(&burner[i], NULL, burn, &stop);
+    struct pool *pool = pool_new(4);
+    struct count count = {.spin = 50};
+    for (int round = 0; round < 60; round++) run_and_check(pool, &count, 24);
+    pool_free(pool);
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(burner[i], NULL);
+}
+END_TEST
+
+START_TEST(idle_threads_take_no_time) {
+    struct pool *pool = pool_new(4);
+    struct count count = {0};
+    run_and_check(pool, &count, 50);
+    usleep(20000);
+    clock_t before = clock();
+    usleep(200000);
+    ck_assert_double_lt((double)(clock() - before) / CLOCKS_PER_SEC, 0.02);
+    pool_free(pool);
+}
+END_TEST
+
+START_TEST(opening_and_closing) {
+    for (int i = 0; i < 50; i++) {
+        struct pool *pool = pool_new(1 + i % TESTED_THREADS);
+        struct count count = {0};
+        if (i % 3) run_and_check(pool, &count, i);
+        pool_free(pool);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kernels_pool");
+    TCase *core = tcase_create("threads");
+    tcase_set_timeout(core, 120);
+    tcase_add_loop_test(core, every_piece_runs_once, 1, TESTED_THREADS + 1);
+    tcase_add_test(core, sleepers_are_woken);
+    tcase_add_test(core, jobs_see_what_came_before);
+    tcase_add_test(core, threads_run_neighbouring_pieces);
+    tcase_add_test(core, sleepers_are_woken_while_a_job_runs);
+    tcase_add_test(core, taken_cores_do_not_stop_it);
+    tcase_add_test(core, idle_threads_take_no_time);
+    tcase_add_test(core, opening_and_closing);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

@@ -1,0 +1,77 @@
+"""Mutants of sampling on the host; tests/mutate.py says what the names mean."""
+S = "engine/sampling/"
+SUITES = {
+    S: ["engine_sampling", "engine_sampling_same"],
+    S + "host_sampler.c": ["engine_host_sampler"],
+}
+
+MUTANTS = [
+    # the row
+    (S + "sampling.c", "return collect(sampler, row, row->max, 1) > 0 ? sampler->id[0] : 0;",
+     "return collect(sampler, row, row->max, 2) > 0 ? sampler->id[0] : 0;",
+     "the first id is the same, however many are collected"),
+    (S + "sampling.c", "bool few = k <= sampler->n_maxima / 2;", "bool few = k <= sampler->n_maxima;",
+     "the maxima alone give a lower bound then, below which there is none of the k best either"),
+    (S + "sampling.c", "if (sampler->ops->count_above(x, n, -INFINITY) < k) return -INFINITY;", "",
+     "the loop below finds out as well that there are no k, only later"),
+    (S + "sampling.c", "if (step > FLT_MAX / 4) return -INFINITY;", "",
+     "the step, and with it the bound, is infinite a few rounds later"),
+    (S + "sampling.c", "        if (above >= k) {\n", "        if (above + 1 >= k) {\n"),
+    # logprobs
+    (S + "sampling.c", "if (found == n && !(value > top[n - 1].logprob)) continue;", "if (found == n && !(value >= top[n - 1].logprob)) continue;"),
+    (S + "sampling.c", "for (; at > 0 && value > top[at - 1].logprob; at--)", "for (; at > 0 && value >= top[at - 1].logprob; at--)"),
+    (S + "sampling.c", "    out->rank = 1;\n", "    out->rank = 0;\n"),
+    (S + "sampling.c", "if (logits[id] < max) out->rank +=", "if (logits[id] < max) out->rank ="),
+    (S + "sampling.c", "return (double)row->max + log_positive", "return log_positive"),
+    (S + "sampling.c", "own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);", "own = logits;"),
+    (S + "sampling.c", "        own_max = row.max;\n", ""),
+    # changes
+    (S + "sampling.c", "logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;", "logits[id] / penalty;"),
+    (S + "sampling.c", "        count[id] = 0;\n", ""),
+    (S + "sampling.c", "count[history[i]] ? count[history[i]] : -1;", "-1;"),
+    (S + "sampling.c", "if (n > 0) logits[id] -= s->frequency_penalty", "logits[id] -= s->frequency_penalty"),
+    (S + "sampling.c", "s->frequency_penalty * (float)n + s->presence_penalty", "s->frequency_penalty * (float)n"),
+    (S + "sampling.c", "logits[s->banned[i]] = -INFINITY;", "logits[s->banned[i]] = -100;"),
+    (S + "sampling.c", "logits[s->bias[i].id] += s->bias[i].bias;", "logits[s->bias[i].id] = s->bias[i].bias;"),
+    # the draw
+    (S + "sampling.c", "return (uint64_t)(u * (double)total) + 1;", "return (uint64_t)(u * (double)total);"),
+    (S + "sampling.c", "return whole + ((double)whole < wanted || whole == 0);", "return whole + 1;"),
+    (S + "sampling.c", "return whole + ((double)whole < wanted || whole == 0);", "return whole + ((double)whole < wanted);",
+     "top_p is above 0, so that more than 0 is wanted of any total"),
+    (S + "sampling.c", "        wanted -= block[run];\n", ""),
+    (S + "sampling.c", "if (sum >= wanted) return id;", "if (sum > wanted) return id;",
+     "a draw hits a running sum exactly once in 2^44 times"),
+    (S + "sampling.c", "if (run == 0) sum_blocks(sampler, start, block);", "if (i == 0) sum_blocks(sampler, start, block);"),
+    (S + "sampling.c", "left < LOGIT_BLOCK ? left : LOGIT_BLOCK", "LOGIT_BLOCK"),
+    (S + "sampling.c", "if (value[i] > 0 && value[i] >= s->min_p)", "if (value[i] > 0 && value[i] > s->min_p)"),
+    (S + "sampling.c", "if (most < sampler->V) bound = fmaxf", "if (most < sampler->V) bound = fminf",
+     "a lower bound collects more, of which the same are kept"),
+    (S + "sampling.c", "int n = weigh(sampler, s, row, bound), k = most < n ? most : n;", "int n = weigh(sampler, s, row, bound), k = n;"),
+    (S + "sampling.c", "s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum", "total, &sum"),
+    (S + "sampling.c", "    candidates_sort(&sampler->candidates, n);\n    const struct candidate *best", "    const struct candidate *best"),
+    (S + "sampling.c", "int certain = all ? n : count_certain(sampler, s, row, bound, n);", "int certain = n;",
+     "the candidates below the bound are out of order only if their weights round to the same value"),
+    (S + "sampling.c", "if (total == 0 || s->temperature != 1)", "if (total == 0)"),
+    (S + "sampling.c", "if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);", ""),
+    (S + "sampling.c", "philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice)", "philox_uniform(s->seed, (uint32_t)position, 0)"),
+    (S + "sampling.c", "if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;", "",
+     "a lower bound collects more, whose weights are 0"),
+    # candidates
+    (S + "candidates.c", "a[at - 1].weight < moved.weight; at--)", "a[at - 1].weight <= moved.weight; at--)"),
+    (S + "candidates.c", "for (int i = 1; i < n; i++) {", "for (int i = 2; i < n; i++) {"),
+    (S + "candidates.c", "PASSES = 3", "PASSES = 2"),
+    (S + "candidates.c", "uint32_t key = 0x3f800000u - bits;", "uint32_t key = bits;"),
+    (S + "candidates.c", "        before += count;\n", "        before += count > 0;\n"),
+    (S + "candidates.c", "    candidates->best = a;\n", ""),
+    # arithmetic
+    (S + "math.h", "if (m > 1.4142135623730951) {", "if (m > 1.9) {"),
+    (S + "math.h", "for (int k = 19; k >= 1; k -= 2)", "for (int k = 11; k >= 1; k -= 2)"),
+    (S + "math.h", "for (int i = 0; i < 10; i++) {", "for (int i = 0; i < 9; i++) {"),
+    (S + "math.h", "key[1] += 0xBB67AE85u;", "key[1] += 0xBB67AE84u;"),
+    (S + "math.h", ">> 11;", ">> 12;"),
+    # rows over threads
+    (S + "host_sampler.c", "if (sample->shared) logits = memcpy(s->spare + (size_t)i * V, logits, V * sizeof *logits);", ""),
+    (S + "host_sampler.c", "s->spare + (size_t)i * V", "s->spare"),
+    (S + "host_sampler.c", "s->logits + (size_t)sample->row * V", "s->logits"),
+    (S + "host_sampler.c", "        if (n >= s->n_samples) return;\n", "        if (n >= s->n_samples - 1) return;\n"),
+]

@@ -1,0 +1,151 @@
+/* The port to the real engine, over stand-ins for the functions of engine.h: what goes in comes out
+ * of the right one, in the order of the step. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/internal.h"
+#include "support/suite_main.h"
+
+enum { V = 32, HOST_BLOCKS = 7 };
+
+struct engine {
+    struct model_config info;
+    char calls[64];
+    int n_rows, n_samples;
+    struct sampled results[4];
+};
+
+static void note(struct engine *engine, const char *call) {
+    strncat(engine->calls, call, sizeof engine->calls - strlen(engine->calls) - 1);
+}
+
+const struct model_config *engine_model(const struct engine *engine) {
+    return &engine->info;
+}
+
+bool engine_on_host(const struct engine *engine) {
+    (void)engine;
+    return true;
+}
+
+int engine_row_quantum(const struct engine *engine) {
+    (void)engine;
+    return 16;
+}
+
+int engine_in_flight(const struct engine *engine) {
+    (void)engine;
+    return 1;
+}
+
+void engine_submit(struct engine *engine, const struct step *step) {
+    note(engine, "submit ");
+    engine->n_rows += step->M;
+}
+
+void engine_sample(struct engine *engine, const struct sample *samples, int n) {
+    note(engine, "sample ");
+    for (int i = 0; i < n; i++) engine->results[i] = (struct sampled){.id = samples[i].position};
+    engine->n_samples += n;
+}
+
+const struct sampled *engine_wait(struct engine *engine) {
+    note(engine, "wait ");
+    return engine->results;
+}
+
+bool engine_failed(const struct engine *engine, struct err *err) {
+    (void)engine;
+    err_set(err, STATUS_SERVER_ERROR, NULL, "failed");
+    return true;
+}
+
+int engine_host_blocks(const struct engine *engine) {
+    (void)engine;
+    return HOST_BLOCKS;
+}
+
+bool engine_swap_reserve(struct engine *engine, int n) {
+    note(engine, "reserve ");
+    return n <= HOST_BLOCKS;
+}
+
+void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block,
+                     int n) {
+    note(engine, "out ");
+    ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
+}
+
+void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n) {
+    note(engine, "in ");
+    ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
+}
+
+void engine_swap_arrive(struct engine *engine) {
+    note(engine, "arrive ");
+}
+
+static void no_events(void *arg, const struct event *events, int n) {
+    (void)arg, (void)events, (void)n;
+}
+
+static struct scheduler *scheduler_on(struct engine *engine) {
+    struct scheduler_config config = {.max_num_seqs = 16,
+                                      .max_num_batched_tokens = 16,
+                                      .max_model_len = 16,
+                                      .max_queued_requests = 4,
+                                      .max_queued_tokens = 64,
+                                      .n_blocks = 16,
+                                      .block_size = 4,
+                                      .max_logit_rows = 16,
+                                      .on_events = no_events};
+    engine->info.V = V;
+    return scheduler_new(&config, engine);
+}
+
+START_TEST(a_step_is_submitted_sampled_and_waited_for) {
+    struct engine engine = {0};
+    struct scheduler *scheduler = scheduler_on(&engine);
+    const int32_t prompt[3] = {1, 2, 3};
+    struct generation generation = {
+        .prompt = prompt, .n_prompt = 3, .n = 1, .max_tokens = 2, .prompt_logprobs = -1};
+    ck_assert_int_eq(scheduler_submit(scheduler, &generation, NULL), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    ck_assert_str_eq(engine.calls, "submit sample wait submit sample wait ");
+    ck_assert(engine.n_rows == 3 + 1 && engine.n_samples == 2);
+    ck_assert_int_eq((int)scheduler->stats.generated_tokens, 2);
+    scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(swapping_and_failures_are_the_engine_s) {
+    struct engine engine = {0};
+    struct scheduler *scheduler = scheduler_on(&engine);
+    const struct engine_port *port = &scheduler->port;
+    const struct swap_port *swap = &port->swap;
+    const int32_t block = 1, host_block = 2;
+    struct err err = {0};
+    ck_assert_int_eq(scheduler->config.max_mixed_prefill_tokens, 16);
+    ck_assert_int_eq(scheduler->config.swap_from, 64);
+    ck_assert_int_eq(swap->n_host_blocks, HOST_BLOCKS);
+    ck_assert(swap->reserve(swap->self, HOST_BLOCKS));
+    swap->out(swap->self, &block, &host_block, 1);
+    swap->in(swap->self, &host_block, &block, 1);
+    swap->arrive(swap->self);
+    ck_assert_str_eq(engine.calls, "reserve out in arrive ");
+    ck_assert(port->failed(port->self, &err));
+    ck_assert_str_eq(err.message, "failed");
+    scheduler_free(scheduler);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler_engine_port");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, a_step_is_submitted_sampled_and_waited_for);
+    tcase_add_test(core, swapping_and_failures_are_the_engine_s);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

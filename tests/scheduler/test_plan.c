@@ -1,0 +1,324 @@
+/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is
+ * looked at. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/plan.h"
+#include "support/suite_main.h"
+
+enum { B = 4, MAX = 16, MODEL_LEN = 256 };
+
+static struct block_pool pool;
+static struct list running, waiting;
+static struct plan plan;
+static struct plan_view view;
+static struct request *made[MAX];
+static struct generation generation[MAX];
+static int32_t prompt[MAX][MODEL_LEN], table[MAX][MODEL_LEN];
+static int n_made;
+
+static void begin(int n_blocks, int max_seqs, int max_rows, int max_logit_rows, bool caching) {
+    block_pool_init(&pool, n_blocks, B, caching);
+    plan_init(&plan, max_seqs, n_blocks);
+    list_init(&running);
+    list_init(&waiting);
+    n_made = 0;
+    view = (struct plan_view){.running = &running,
+                              .waiting = &waiting,
+                              .pool = &pool,
+                              .max_seqs = max_seqs,
+                              .max_rows = max_rows,
+                              .row_quantum = 16,
+                              .mixed_rows = max_rows,
+                              .max_logit_rows = max_logit_rows,
+                              .now_ns = 1};
+}
+
+static void end(void) {
+    for (int i = 0; i < n_made; i++) free(made[i]);
+    plan_free(&plan);
+    block_pool_free(&pool);
+}
+
+/* A sequence with a prompt of its own and a priority, in no queue. */
+static struct sequence *make(int n_prompt, int priority, int n, int prompt_logprobs) {
+    int k = n_made++;
+    for (int i = 0; i < n_prompt; i++) prompt[k][i] = k * 1000 + i;
+    memset(&generation[k], 0, sizeof generation[k]);
+    generation[k].prompt = prompt[k];
+    generation[k].n_prompt = n_prompt;
+    generation[k].n = n;
+    generation[k].max_tokens = 64;
+    generation[k].priority = priority;
+    generation[k].prompt_logprobs = prompt_logprobs;
+    made[k] = request_new(&generation[k], MODEL_LEN, B, pool.caching);
+    made[k]->arrival = (uint64_t)k;
+    made[k]->sequence[0].table = table[k];
+    return &made[k]->sequence[0];
+}
+
+static struct sequence *wait(int n_prompt, int priority) {
+    struct sequence *sequence = make(n_prompt, priority, 1, -1);
+    sequence->state = SEQUENCE_WAITING;
+    sequence_enqueue(&waiting, sequence);
+    return sequence;
+}
+
+static struct sequence *run_more(struct sequence *sequence, int n_computed) {
+    sequence->state = SEQUENCE_RUNNING;
+    sequence->n_computed = n_computed;
+    for (int i = 0; i < block_pool_blocks_for(&pool, n_computed); i++)
+        sequence->table[sequence->n_blocks++] = block_pool_acquire(&pool);
+    sequence_enqueue(&running, sequence);
+    return sequence;
+}
+
+static struct sequence *run(int n_prompt, int n_computed, int priority) {
+    return run_more(make(n_prompt, priority, 1, -1), n_computed);
+}
+
+static int rows_of(const struct sequence *sequence) {
+    for (int i = 0; i < plan.n_items; i++)
+        if (plan.item[i].sequence == sequence && (i < plan.n_kept || i >= plan.n_running))
+            return plan.item[i].rows;
+    return -1; /* preempted, or not let in */
+}
+
+START_TEST(decodes_come_first_and_a_prompt_takes_the_rest) {
+    begin(100, 8, 10, 8, false);
+    struct sequence *prefill = run(50, 8, 0), *a = run(9, 8, 0), *b = run(21, 20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 1);
+    ck_assert_int_eq(rows_of(b), 1);
+    ck_assert_int_eq(rows_of(prefill), 8);
+    ck_assert_int_eq(plan.rows, 10);
+    ck_assert_int_eq(plan.logit_rows, 2);
+    end();
+}
+END_TEST
+
+/* Beside decodes a prompt gets what mixed_rows says, and the rest of the last tile of 16 rows. */
+START_TEST(prompts_do_not_hold_decodes_up) {
+    begin(100, 8, 64, 8, false);
+    struct sequence *prefill = run(200, 8, 0), *late = wait(90, 0);
+    view.mixed_rows = 20;
+    plan_make(&plan, &view); /* nobody decodes */
+    ck_assert_int_eq(rows_of(prefill), 64);
+    ck_assert_int_eq(rows_of(late), -1);
+    struct sequence *a = run(9, 8, 0), *b = run(21, 20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a) + rows_of(b), 2);
+    ck_assert_int_eq(rows_of(prefill), 30);
+    ck_assert_int_eq(rows_of(late), -1);
+    view.mixed_rows = 1;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(prefill), 14);
+    view.max_rows = 3; /* which no tile exceeds */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(prefill), 1);
+    end();
+}
+END_TEST
+
+START_TEST(several_prompts_share_a_step) {
+    begin(100, 8, 32, 8, false);
+    struct sequence *a = run(20, 8, 0), *b = wait(10, 0), *c = wait(30, 0), *d = wait(5, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 12);
+    ck_assert_int_eq(rows_of(b), 10);
+    ck_assert_int_eq(rows_of(c), 10);
+    ck_assert_int_eq(rows_of(d), -1);
+    end();
+}
+END_TEST
+
+START_TEST(no_more_sequences_than_allowed) {
+    begin(100, 3, 100, 8, false);
+    struct sequence *a = run(9, 8, 0), *b = wait(4, 0), *c = wait(4, 0), *d = wait(4, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 1);
+    ck_assert_int_eq(rows_of(b), 4);
+    ck_assert_int_eq(rows_of(c), 4);
+    ck_assert_int_eq(rows_of(d), -1);
+    end();
+}
+END_TEST
+
+START_TEST(waiting_go_by_priority_then_arrival) {
+    begin(100, 8, 6, 8, false);
+    struct sequence *late = wait(4, 1), *first = wait(4, 0), *second = wait(4, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(first), 4);
+    ck_assert_int_eq(rows_of(second), 2);
+    ck_assert_int_eq(rows_of(late), -1);
+    end();
+}
+END_TEST
+
+START_TEST(the_last_in_order_is_preempted) {
+    begin(6, 8, 32, 8, false);
+    struct sequence *low = run(9, 8, 1), *a = run(9, 8, 0), *b = run(9, 8, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 1);
+    ck_assert_int_eq(rows_of(b), 1);
+    ck_assert_int_eq(rows_of(low), -1);
+    ck_assert_int_eq(plan.n_kept, 2);
+    end();
+}
+END_TEST
+
+START_TEST(the_last_sits_out_and_keeps_its_blocks) {
+    begin(5, 8, 32, 8, false);
+    struct sequence *a = run(9, 8, 0), *b = run(9, 8, 0), *c = wait(1, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 1);
+    ck_assert_int_eq(rows_of(b), 0);
+    ck_assert_int_eq(rows_of(c), -1);
+    ck_assert_int_eq(plan.n_kept, 2);
+    end();
+}
+END_TEST
+
+START_TEST(a_decode_that_was_planned_can_still_be_preempted) {
+    begin(5, 8, 32, 8, false);
+    struct sequence *prompt_first = run(30, 8, 0), *decode = run(11, 10, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(decode), -1);
+    ck_assert_int_eq(rows_of(prompt_first), 12);
+    ck_assert_int_eq(plan.rows, 12);
+    ck_assert_int_eq(plan.logit_rows, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_prompt_shrinks_before_it_preempts) {
+    begin(5, 8, 32, 8, false);
+    struct sequence *a = run(30, 8, 0), *b = run(8, 7, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 4);
+    ck_assert_int_eq(rows_of(b), 1);
+    end();
+}
+END_TEST
+
+START_TEST(what_is_let_in_has_room_for_all_it_knows) {
+    begin(10, 8, 16, 8, false);
+    struct sequence *a = run(16, 4, 0), *b = wait(20, 0), *c = wait(1, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 12);
+    ck_assert_int_eq(rows_of(b), -1);
+    ck_assert_int_eq(rows_of(c), -1);
+    end();
+    begin(11, 8, 16, 8, false);
+    a = run(16, 4, 0), b = wait(20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 12);
+    ck_assert_int_eq(rows_of(b), 4);
+    end();
+}
+END_TEST
+
+START_TEST(all_sharers_but_the_last_copy) {
+    begin(20, 8, 32, 8, false);
+    struct sequence *a = run(10, 9, 0), *b = make(10, 0, 1, -1);
+    run_more(b, 0);
+    b->n_computed = 9;
+    for (int i = 0; i < a->n_blocks; i++) {
+        b->table[b->n_blocks++] = a->table[i];
+        block_pool_share(&pool, a->table[i]);
+    }
+    plan_make(&plan, &view);
+    ck_assert(plan.item[0].copy && !plan.item[1].copy);
+    ck_assert_int_eq(plan.item[0].blocks, 1);
+    ck_assert_int_eq(plan.item[1].blocks, 0);
+    ck_assert_int_eq(plan.available, 20 - 3 - 1);
+    end();
+}
+END_TEST
+
+START_TEST(prompt_logprobs_take_logit_rows) {
+    begin(50, 4, 40, 4, false);
+    struct sequence *scored = run_more(make(20, 0, 1, 0), 0), *decode = run(9, 8, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(decode), 1);
+    ck_assert_int_eq(rows_of(scored), 3);
+    scored->n_scored = 10;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(scored), 13);
+    ck_assert_int_eq(plan.logit_rows, 4);
+    end();
+}
+END_TEST
+
+START_TEST(few_prompts_fork_in_one_step) {
+    begin(50, 8, 60, 8, false);
+    struct sequence *a = run_more(make(6, 0, 100, -1), 2), *b = run_more(make(6, 0, 100, -1), 2);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 4);
+    ck_assert_int_eq(rows_of(b), 3);
+    ck_assert_int_eq(plan.samples, 99);
+    end();
+}
+END_TEST
+
+START_TEST(equal_prompts_wait_for_the_first) {
+    begin(50, 8, 60, 8, true);
+    struct sequence *a = wait(20, 0);
+    memcpy(prompt[1], prompt[0], sizeof prompt[0]);
+    struct sequence *b = make(20, 0, 1, -1), *c;
+    memcpy(b->tokens, a->tokens, 20 * sizeof *a->tokens);
+    memcpy(b->hashes, a->hashes, 5 * sizeof *a->hashes);
+    b->state = SEQUENCE_WAITING;
+    sequence_enqueue(&waiting, b);
+    c = wait(8, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 20);
+    ck_assert_int_eq(rows_of(b), -1);
+    ck_assert_int_eq(rows_of(c), 8);
+    end();
+}
+END_TEST
+
+START_TEST(a_plan_moves_nothing_and_repeats) {
+    begin(7, 8, 32, 8, false);
+    run(9, 8, 1), run(9, 8, 0), run(30, 8, 0), wait(9, 0);
+    struct block before[8];
+    struct sequence sequences[4];
+    struct plan_item items[8];
+    memcpy(before, pool.block, sizeof before);
+    for (int i = 0; i < 4; i++) sequences[i] = made[i]->sequence[0];
+    plan_make(&plan, &view);
+    memcpy(items, plan.item, sizeof items);
+    int n_kept = plan.n_kept, rows = plan.rows, available = plan.available;
+    plan_make(&plan, &view);
+    ck_assert(memcmp(items, plan.item, sizeof items) == 0);
+    ck_assert(n_kept == plan.n_kept && rows == plan.rows && available == plan.available);
+    ck_assert(memcmp(before, pool.block, sizeof before) == 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert(memcmp(&sequences[i], &made[i]->sequence[0], sizeof sequences[i]) == 0);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler_plan");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, decodes_come_first_and_a_prompt_takes_the_rest);
+    tcase_add_test(core, several_prompts_share_a_step);
+    tcase_add_test(core, prompts_do_not_hold_decodes_up);
+    tcase_add_test(core, no_more_sequences_than_allowed);
+    tcase_add_test(core, waiting_go_by_priority_then_arrival);
+    tcase_add_test(core, the_last_in_order_is_preempted);
+    tcase_add_test(core, the_last_sits_out_and_keeps_its_blocks);
+    tcase_add_test(core, a_decode_that_was_planned_can_still_be_preempted);
+    tcase_add_test(core, a_prompt_shrinks_before_it_preempts);
+    tcase_add_test(core, what_is_let_in_has_room_for_all_it_knows);
+    tcase_add_test(core, all_sharers_but_the_last_copy);
+    tcase_add_test(core, prompt_logprobs_take_logit_rows);
+    tcase_add_test(core, few_prompts_fork_in_one_step);
+    tcase_add_test(core, equal_prompts_wait_for_the_first);
+    tcase_add_test(core, a_plan_moves_nothing_and_repeats);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

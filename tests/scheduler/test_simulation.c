@@ -1,0 +1,337 @@
+/* The scheduler's policy in simulation: no model, no clock, no threads. Each scenario is a seed:
+ * it draws the limits of a scheduler and a load of requests, steps until all have ended, checks
+ * every invariant after every step, every token against what the request would give alone, and
+ * that no request waits longer than the work before it.
+ *
+ *     SCHEDULER_SEED=123   replays one scenario
+ *     SCHEDULER_STEPS=n    steps in all, by default a million (fewer under sanitizers)
+ */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fake_engine.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define STEPS 30000
+#elif defined(__SANITIZE_ADDRESS__)
+#define STEPS 100000
+#else
+#define STEPS 1000000
+#endif
+
+#define MAX_CLIENTS 48
+#define N_TEMPLATES 4
+
+struct simulation {
+    uint64_t seed, random;
+    struct scheduler_config config;
+    struct fake_engine *engine;
+    struct scheduler *scheduler;
+    struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
+    int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
+    int n_live, n_left; /* requests that live; that are still to come */
+    bool priorities;
+    uint64_t n_steps, engine_steps; /* in all; that computed something */
+    uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
+    uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
+    uint64_t n_pending, n_dropped; /* rows planned ahead; samples thrown away */
+    uint64_t n_out, n_in;          /* blocks swapped */
+};
+
+static uint64_t current_seed; /* told when an assert fails */
+
+static void tell_seed(int signal) {
+    (void)signal;
+    fprintf(stderr, "the scenario that failed: SCHEDULER_SEED=%llu\n",
+            (unsigned long long)current_seed);
+}
+
+static int between(struct simulation *sim, int low, int high) {
+    return fake_between(&sim->random, low, high);
+}
+
+static bool chance(struct simulation *sim, int percent) {
+    return between(sim, 1, 100) <= percent;
+}
+
+/* ---- the scenario --------------------------------------------------------------------------- */
+
+static void on_events(void *arg, const struct event *events, int n);
+
+static void draw_config(struct simulation *sim) {
+    static const int sizes[] = {1, 2, 3, 4, 8, 16};
+    int size = sizes[between(sim, 0, 5)];
+    int slots = between(sim, 16, chance(sim, 40) ? 60 : 500);
+    int seqs = between(sim, 1, chance(sim, 30) ? 4 : 24);
+    sim->config = (struct scheduler_config){
+        .max_num_seqs = seqs,
+        .max_num_batched_tokens =
+            between(sim, chance(sim, 10) ? 1 : seqs, seqs + (chance(sim, 50) ? 8 : 60)),
+        .max_mixed_prefill_tokens = chance(sim, 50) ? 1000 : between(sim, 1, 30),
+        .max_model_len = between(sim, 8, 120),
+        .max_queued_requests = between(sim, 2, MAX_CLIENTS),
+        .max_queued_tokens = between(sim, 64, 1000),
+        .n_blocks = slots / size > 2 ? slots / size : 3,
+        .block_size = size,
+        .max_logit_rows = between(sim, chance(sim, 10) ? 1 : seqs, 2 * seqs),
+        .prefix_caching = chance(sim, 75),
+        .swap_from = chance(sim, 50) ? 1 : between(sim, 1, 20),
+        .on_events = on_events,
+        .arg = sim};
+}
+
+/* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of
+ * all lengths. */
+static void draw_templates(struct simulation *sim) {
+    for (int t = 0; t < N_TEMPLATES; t++)
+        for (int i = 0; i < FAKE_MAX_TOKENS; i++)
+            sim->template[t][i] =
+                t > 0 && i < 10 * t ? sim->template[t - 1][i] : between(sim, 0, FAKE_V - 1);
+}
+
+static void simulation_begin(struct simulation *sim, uint64_t seed) {
+    *sim = (struct simulation){.seed = seed, .random = seed * 1000003};
+    current_seed = seed;
+    draw_config(sim);
+    draw_templates(sim);
+    sim->n_left = between(sim, 20, 300);
+    sim->priorities = chance(sim, 30);
+    sim->engine = fake_engine_new(&sim->config);
+    sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
+    sim->engine->n_host_blocks = chance(sim, 60) ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
+    sim->engine->n_host =
+        chance(sim, 80) ? sim->engine->n_host_blocks : between(sim, 0, sim->engine->n_host_blocks);
+    struct engine_port port = fake_engine_port(sim->engine);
+    sim->scheduler = scheduler_new_on(&sim->config, &port);
+    if (chance(sim, 20)) {
+        uint64_t mask = chance(sim, 50) ? 0 : 3;
+        sim->scheduler->pool.known.hash_mask = mask;
+        sim->scheduler->swap.cache.known.hash_mask = mask;
+    }
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static void draw_prompt(struct simulation *sim, struct fake_client *client, int n) {
+    const int32_t *text = sim->template[between(sim, 0, N_TEMPLATES - 1)];
+    client->generation.n_prompt = n;
+    memcpy(client->prompt, text, (size_t)n * sizeof *text);
+    if (chance(sim, 40)) client->prompt[between(sim, 0, n - 1)] = between(sim, 0, FAKE_V - 1);
+}
+
+static void draw_generation(struct simulation *sim, struct fake_client *client) {
+    struct generation *g = &client->generation;
+    int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
+    if (slots < most) most = slots;
+    draw_prompt(sim, client,
+                between(sim, 1,
+                        chance(sim, 2)    ? 130
+                        : chance(sim, 60) ? most / 3
+                                          : most));
+    g->n = chance(sim, 75) ? 1 : between(sim, 2, chance(sim, 90) ? 6 : 70);
+    g->max_tokens = chance(sim, 8) ? 0 : between(sim, 1, chance(sim, 50) ? 12 : 80);
+    g->min_tokens = chance(sim, 20) ? between(sim, 0, g->max_tokens) : 0;
+    g->sampling.seed = chance(sim, 50) ? 1 : fake_random(&sim->random);
+    g->n_stop_ids = chance(sim, 40) ? between(sim, 1, 2) : 0;
+    for (int i = 0; i < g->n_stop_ids; i++) g->stop_ids[i] = between(sim, 0, FAKE_V - 1);
+    g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
+    g->priority = sim->priorities ? between(sim, -1, 2) : 0;
+    g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
+}
+
+static uint64_t work_of(const struct fake_client *client) {
+    const struct generation *g = &client->generation;
+    int slots = generation_max_tokens(g, client->max_model_len);
+    return (uint64_t)g->n * (uint64_t)slots;
+}
+
+static void check_refusal(const struct simulation *sim, const struct fake_client *client,
+                          enum status status) {
+    const struct generation *g = &client->generation;
+    int slots = sim->config.n_blocks * sim->config.block_size;
+    bool too_long = g->n_prompt + (g->max_tokens > 0) > sim->config.max_model_len;
+    bool too_large = !too_long && generation_max_slots(g, sim->config.max_model_len) > slots;
+    if (status == STATUS_INVALID_REQUEST) {
+        assert(too_long || too_large);
+    } else {
+        assert(status == STATUS_OVERLOADED && !too_long && !too_large);
+        assert(!scheduler_has_room(sim->scheduler, 1, g->n_prompt));
+    }
+}
+
+static void arrive(struct simulation *sim) {
+    int i = 0;
+    while (i < MAX_CLIENTS && sim->client[i]) i++;
+    if (i == MAX_CLIENTS) return;
+    struct fake_client *client = mem_calloc(1, sizeof *client);
+    struct err err;
+    draw_generation(sim, client);
+    fake_client_ready(client, sim->config.max_model_len);
+    client->submitted_at = sim->n_steps;
+    client->work_before = sim->work_out;
+    enum status status = scheduler_submit(sim->scheduler, &client->generation, &err);
+    sim->n_left--;
+    if (status != STATUS_OK) {
+        check_refusal(sim, client, status);
+        sim->n_refused++;
+        free(client);
+        return;
+    }
+    sim->client[i] = client;
+    sim->n_live++;
+    sim->n_requests++;
+    sim->work_in += work_of(client);
+}
+
+static void cancel_some(struct simulation *sim) {
+    struct fake_client *client = sim->client[between(sim, 0, MAX_CLIENTS - 1)];
+    if (!client) return;
+    sim->n_cancelled++;
+    if (chance(sim, 50)) {
+        atomic_store(&client->generation.cancelled, true);
+    } else {
+        int choice = between(sim, 0, client->generation.n - 1);
+        atomic_fetch_or(&client->generation.cancelled_choices[choice / 64],
+                        (uint64_t)1 << (choice % 64));
+    }
+    scheduler_cancel(sim->scheduler, &client->generation);
+}
+
+/* Nobody starves: each step brings the first sequence in order a token further, so a request ends
+ * within as many steps as there are tokens in all that lived beside it. Where a more urgent one
+ * comes, what it pushes out is computed again. With two steps in flight the first in order may wait
+ * for its result every other step. */
+static void check_wait(const struct simulation *sim, const struct fake_client *client) {
+    uint64_t waited = sim->n_steps - client->submitted_at;
+    uint64_t work = sim->work_in - client->work_before;
+    uint64_t in_flight = (uint64_t)sim->engine->in_flight;
+    assert(waited <= work * (sim->priorities ? 3 : 1) * in_flight + 2 * in_flight);
+}
+
+static void on_events(void *arg, const struct event *events, int n) {
+    struct simulation *sim = arg;
+    for (int i = 0; i < n; i++) {
+        struct fake_client *client = events[i].generation->owner;
+        fake_client_take(client, &events[i]);
+        if (!events[i].last) continue;
+        int k = 0;
+        while (sim->client[k] != client) k++;
+        check_wait(sim, client);
+        sim->work_out += work_of(client);
+        sim->client[k] = NULL;
+        sim->n_live--;
+        free(client);
+    }
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static void check_flags_took_effect(const struct simulation *sim) {
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        const struct fake_client *client = sim->client[i];
+        if (!client) continue;
+        assert(!atomic_load(&client->generation.cancelled));
+        for (int c = 0; c < client->generation.n; c++)
+            assert(client->choice[c].ended ||
+                   !(atomic_load(&client->generation.cancelled_choices[c / 64]) >> (c % 64) & 1));
+    }
+}
+
+static void simulate(struct simulation *sim) {
+    int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95),
+        cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
+    bool more = false;
+    while (sim->n_left > 0 || sim->n_live > 0 || more) {
+        while (sim->n_left > 0 && chance(sim, arrival)) arrive(sim);
+        if (chance(sim, cancel)) cancel_some(sim);
+        sim->n_steps++;
+        more = scheduler_step(sim->scheduler);
+        assert(more == (sim->n_live > 0 || sim->engine->n_passes > 0));
+        scheduler_check(sim->scheduler);
+        check_flags_took_effect(sim);
+    }
+}
+
+static void simulation_end(struct simulation *sim) {
+    struct scheduler_stats stats;
+    scheduler_stats(sim->scheduler, &stats);
+    sim->n_hits = stats.prefix_hits;
+    sim->n_preemptions = stats.preemptions;
+    sim->n_copies = sim->engine->n_copies;
+    sim->n_pending = sim->engine->n_pending;
+    sim->n_dropped = stats.dropped_samples;
+    sim->n_out = sim->engine->n_out;
+    sim->n_in = sim->engine->n_in;
+    sim->n_rows = sim->engine->n_rows;
+    assert(stats.swapped_out == sim->n_out && stats.swapped_in == sim->n_in);
+    assert(stats.swapped == 0 && stats.host_blocks_used == 0);
+    sim->engine_steps = sim->engine->n_steps;
+    assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
+    assert(stats.queued_tokens == 0 && stats.steps == sim->engine->n_steps);
+    scheduler_free(sim->scheduler);
+    fake_engine_free(sim->engine);
+}
+
+static uint64_t number_from(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+START_TEST(each_request_gives_what_it_gives_alone) {
+    uint64_t steps = number_from("SCHEDULER_STEPS", STEPS), done = 0, seed = 0;
+    uint64_t only = number_from("SCHEDULER_SEED", 0);
+    struct simulation *sum = mem_calloc(1, sizeof *sum), *sim = mem_calloc(1, sizeof *sim);
+    uint64_t began = now_ns();
+    for (seed = only ? only : 1; done < steps; seed++) {
+        simulation_begin(sim, seed);
+        simulate(sim);
+        simulation_end(sim);
+        done += sim->engine_steps;
+        sum->n_requests += sim->n_requests;
+        sum->n_cancelled += sim->n_cancelled;
+        sum->n_refused += sim->n_refused;
+        sum->n_hits += sim->n_hits;
+        sum->n_preemptions += sim->n_preemptions;
+        sum->n_copies += sim->n_copies;
+        sum->n_pending += sim->n_pending;
+        sum->n_dropped += sim->n_dropped;
+        sum->n_out += sim->n_out;
+        sum->n_in += sim->n_in;
+        sum->n_rows += sim->n_rows;
+        if (only) break;
+    }
+    printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
+           "%llu cancels, "
+           "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
+           "samples thrown away, %llu blocks swapped out and %llu in\n",
+           (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
+           (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
+           (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
+           (unsigned long long)sum->n_cancelled, (unsigned long long)sum->n_hits,
+           (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies,
+           (unsigned long long)sum->n_pending, (unsigned long long)sum->n_dropped,
+           (unsigned long long)sum->n_out, (unsigned long long)sum->n_in);
+    ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
+    ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
+    ck_assert(only || (sum->n_pending > 0 && sum->n_dropped > 0));
+    free(sum);
+    free(sim);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler_simulation");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_test(core, each_request_gives_what_it_gives_alone);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    signal(SIGABRT, tell_seed);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

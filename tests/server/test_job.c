@@ -1,0 +1,292 @@
+/* A job between its body and its answer: what it submits, what it tells its listener and when, and
+ * how it ends early. */
+#include <stdatomic.h>
+
+#include "support/job_fixture.h"
+#include "support/suite_main.h"
+
+static char told[64]; /* a letter for each call: c choice, e end, i idle */
+
+static void note(char letter) {
+    size_t n = strlen(told);
+    ck_assert_uint_lt(n + 1, sizeof told);
+    told[n] = letter;
+    told[n + 1] = 0;
+}
+
+static void on_choice(struct generation_job *of, struct prompt_run *run,
+                      const struct event *event) {
+    ck_assert(of == &job && run->job == of && event->generation == &run->generation);
+    note('c');
+}
+
+static void on_end(struct generation_job *of) {
+    ck_assert_ptr_eq(of, &job);
+    ck_assert(job.n_open == 0 || job.err.status);
+    note('e');
+}
+
+static void on_idle(struct generation_job *of) {
+    ck_assert(of == &job && job.n_running == 0);
+    note('i');
+}
+
+static const struct job_listener listener = {on_choice, on_end, on_idle};
+
+static void make(const char *body) {
+    told[0] = 0;
+    job_make(&listener, body);
+}
+
+static void submit(const char *body) {
+    make(body);
+    ck_assert_msg(!job.err.status, "%s", job.err.message);
+    ck_assert_int_eq(job_submit(&job, 5), STATUS_OK);
+    ck_assert_int_eq(job.n_running, job.n_prompts);
+}
+
+static void token(int p, int c, char letter, enum finish finish, bool last) {
+    struct event event = token_event(p, c, token_of(letter), finish);
+    event.last = last;
+    job_event(&event);
+}
+
+static void end(int p, int c, enum finish finish, bool last) {
+    struct event event = end_event(p, c, finish);
+    event.last = last;
+    job_event(&event);
+}
+
+/* ---- before --------------------------------------------------------------------------------- */
+
+START_TEST(a_body_becomes_generations) {
+    make("{\"prompt\":[[64],[64,65,66]],\"n\":3,\"max_tokens\":9,\"min_tokens\":2,\"priority\":4,"
+         "\"stop_token_ids\":[7],\"temperature\":0.5,\"request_id\":\"r\"}");
+    ck_assert_int_eq(job.err.status, STATUS_OK);
+    ck_assert(job.n_prompts == 2 && job.n_open == 6 && job.n_running == 0);
+    ck_assert_str_eq(job.id, "cmpl-r");
+    ck_assert_int_eq(job.prompt_tokens, 4);
+    for (int i = 0; i < 2; i++) {
+        const struct generation *g = &job.prompts[i].generation;
+        ck_assert(g->prompt == job.prompts[i].ids && g->n_prompt == job.prompts[i].n_ids);
+        ck_assert(g->n == 3 && g->max_tokens == 9 && g->min_tokens == 2 && g->priority == 4);
+        ck_assert(g->n_stop_ids == 2 && g->stop_ids[0] == 7 && g->stop_ids[1] == JOB_END);
+        ck_assert(g->owner == &job.prompts[i] && g->prompt_logprobs == -1);
+        ck_assert(g->sampling.temperature == 0.5f);
+    }
+    ck_assert(job.prompts[0].generation.sampling.seed != job.prompts[1].generation.sampling.seed);
+    ck_assert_ptr_null(job.request->json); /* it is not needed any more */
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_wrong_body_is_an_error) {
+    make("{\"prompt\":\"\"}");
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(job.err.param, "prompt");
+    ck_assert(!job.request && job.n_prompts == 0 && !told[0]);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_prompt_that_is_far_too_long_is_an_error) {
+    char body[JOB_CONTEXT * 8];
+    int n = snprintf(body, sizeof body, "{\"prompt\":[\"a\",\"");
+    for (int i = 0; i < 5 * JOB_CONTEXT; i++) n += snprintf(body + n, 2, "b");
+    snprintf(body + n, 4, "\"]}");
+    make(body);
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(job.err.code, "context_length_exceeded");
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(too_many_echoed_logprobs_are_an_error) {
+    struct buf body = {0};
+    buf_puts(&body, "{\"prompt\":[[1");
+    for (int i = 1; i < JOB_CONTEXT; i++) buf_puts(&body, ",1");
+    buf_puts(&body, "]],\"echo\":true,\"logprobs\":20,\"n\":8}");
+    make(body.data); /* 64 * 8 * 21 of them are few enough */
+    ck_assert_int_eq(job.err.status, STATUS_OK);
+    ck_assert_int_eq(job.prompts[0].generation.prompt_logprobs, 20);
+    job_clear(&job);
+    buf_free(&body);
+}
+END_TEST
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+START_TEST(an_answer_grows_and_ends) {
+    struct buf out = {0};
+    submit("{\"prompt\":\"x\"}");
+    ck_assert_int_eq(job.prompts[0].generation.received_ns, 5);
+    token(0, 0, 'H', FINISH_NONE, false);
+    token(0, 0, 'i', FINISH_LENGTH, true);
+    ck_assert_str_eq(told, "ccei");
+    ck_assert(job.completion_tokens == 2 && job.n_open == 0 && !job.cancelled && n_cancels == 0);
+    job_write_response(&job, &out);
+    ck_assert_ptr_nonnull(strstr(out.data, "\"text\":\"Hi\""));
+    ck_assert_ptr_nonnull(strstr(out.data, "\"completion_tokens\":2"));
+    buf_free(&out);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(choices_of_all_prompts_end_a_job) {
+    submit("{\"prompt\":[\"x\",\"y\"],\"n\":2}");
+    token(0, 0, 'a', FINISH_LENGTH, false);
+    token(1, 1, 'a', FINISH_LENGTH, false);
+    token(0, 1, 'a', FINISH_LENGTH, true);
+    ck_assert_str_eq(told, "ccc");
+    ck_assert(job.n_running == 1 && job.n_open == 1);
+    token(1, 0, 'a', FINISH_LENGTH, true);
+    ck_assert_str_eq(told, "ccccei");
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(cached_tokens_count_once_a_prompt) {
+    submit("{\"prompt\":[\"x\",\"y\"],\"n\":2}");
+    for (int i = 0; i < 4; i++) {
+        struct event event = token_event(i / 2, i % 2, token_of('a'), FINISH_LENGTH);
+        event.n_cached = 16 * (i / 2 + 1);
+        event.last = i % 2;
+        job_event(&event);
+    }
+    ck_assert_int_eq(job.cached_tokens, 16 + 32);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(prompt_tokens_are_scored) {
+    submit("{\"prompt\":[1,2,3],\"echo\":true,\"logprobs\":1,\"max_tokens\":0}");
+    for (int i = 1; i < 3; i++) {
+        struct event event = token_event(0, 0, i + 1, FINISH_NONE);
+        event.kind = EVENT_PROMPT_TOKEN;
+        event.position = i;
+        event.sampled.logprob = (float)-i;
+        job_event(&event);
+    }
+    ck_assert_str_eq(told, "");
+    end(0, 0, FINISH_LENGTH, true);
+    ck_assert_str_eq(told, "cei");
+    const struct choice *choice = &job.prompts[0].choices[0];
+    ck_assert(choice->n_logprobs == 3 && !choice->logprobs[0].has_logprob);
+    ck_assert(choice->logprobs[2].has_logprob && choice->logprobs[2].sampled.logprob == -2);
+    ck_assert_int_eq(job.completion_tokens, 0);
+    job_clear(&job);
+}
+END_TEST
+
+/* The scheduler still runs a choice that a stop string has ended: it is told, and its last event
+ * changes nothing. */
+START_TEST(a_stop_string_cancels_its_choice) {
+    submit("{\"prompt\":\"x\",\"n\":2,\"stop\":\"!\"}");
+    token(0, 1, '!', FINISH_NONE, false);
+    ck_assert_int_eq(n_cancels, 1);
+    ck_assert_uint_eq(atomic_load(&job.prompts[0].generation.cancelled_choices[0]), 2);
+    ck_assert(!atomic_load(&job.prompts[0].generation.cancelled) && job.n_open == 1);
+    token(0, 1, 'z', FINISH_NONE, false);
+    end(0, 1, FINISH_CANCELLED, false);
+    ck_assert_str_eq(told, "c");
+    token(0, 0, '!', FINISH_NONE, false);
+    ck_assert_str_eq(told, "cce"); /* answered before the scheduler knows */
+    end(0, 0, FINISH_CANCELLED, true);
+    ck_assert_str_eq(told, "ccei");
+    ck_assert_int_eq(job.completion_tokens, 2);
+    ck_assert_uint_eq(app.metrics.finished_abort, 0);
+    job_clear(&job);
+}
+END_TEST
+
+/* ---- ending early --------------------------------------------------------------------------- */
+
+START_TEST(a_cancelled_job_waits_for_its_last_event) {
+    submit("{\"prompt\":\"x\",\"n\":2}");
+    token(0, 0, 'a', FINISH_NONE, false);
+    job_cancel(&job);
+    ck_assert(atomic_load(&job.prompts[0].generation.cancelled) && n_cancels == 1);
+    token(0, 0, 'b', FINISH_NONE, false);
+    end(0, 0, FINISH_CANCELLED, false);
+    end(0, 1, FINISH_CANCELLED, true);
+    ck_assert_str_eq(told, "ci");
+    ck_assert_int_eq(job.completion_tokens, 1);
+    ck_assert_uint_eq(app.metrics.finished_abort, 2);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(an_error_of_the_engine_ends_a_job_once) {
+    submit("{\"prompt\":[\"x\",\"y\"]}");
+    token(0, 0, 'a', FINISH_NONE, false);
+    end(1, 0, FINISH_ERROR, true);
+    ck_assert_str_eq(told, "ce");
+    ck_assert_int_eq(job.err.status, STATUS_SERVER_ERROR);
+    ck_assert_str_eq(job.err.message, "The engine failed on this request.");
+    ck_assert(job.cancelled && n_cancels == 2);
+    end(0, 0, FINISH_ERROR, true);
+    ck_assert_str_eq(told, "cei");
+    ck_assert_uint_eq(app.metrics.finished_error, 1);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_failed_device_is_named) {
+    submit("{\"prompt\":\"x\"}");
+    err_set(&app.failure, STATUS_UNAVAILABLE, NULL, "The device has failed.");
+    end(0, 0, FINISH_ERROR, true);
+    ck_assert_str_eq(told, "ei");
+    ck_assert_str_eq(job.err.message, "The device has failed.");
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_refused_prompt_cancels_those_before_it) {
+    make("{\"prompt\":[\"x\",\"y\",\"z\"]}");
+    refused_submit = 2;
+    ck_assert_int_eq(job_submit(&job, 5), STATUS_OVERLOADED);
+    ck_assert(job.n_running == 2 && job.cancelled && job.err.status == STATUS_OVERLOADED);
+    ck_assert(atomic_load(&job.prompts[1].generation.cancelled));
+    end(0, 0, FINISH_CANCELLED, true);
+    ck_assert_str_eq(told, "");
+    end(1, 0, FINISH_CANCELLED, true);
+    ck_assert_str_eq(told, "i");
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_listener_may_be_silent) {
+    static const struct job_listener silent = {NULL};
+    submit("{\"prompt\":\"x\"}");
+    job.listener = &silent;
+    token(0, 0, 'a', FINISH_LENGTH, true);
+    ck_assert(job.n_open == 0 && job.n_running == 0 && !told[0]);
+    job_clear(&job);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_body_becomes_generations,
+        a_wrong_body_is_an_error,
+        a_prompt_that_is_far_too_long_is_an_error,
+        too_many_echoed_logprobs_are_an_error,
+        an_answer_grows_and_ends,
+        choices_of_all_prompts_end_a_job,
+        cached_tokens_count_once_a_prompt,
+        prompt_tokens_are_scored,
+        a_stop_string_cancels_its_choice,
+        a_cancelled_job_waits_for_its_last_event,
+        an_error_of_the_engine_ends_a_job_once,
+        a_failed_device_is_named,
+        a_refused_prompt_cancels_those_before_it,
+        a_listener_may_be_silent,
+    };
+    Suite *suite = suite_create("server/job");
+    TCase *cases = tcase_create("all");
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    int code = suite_main(suite);
+    tokenizer_free(vocabulary);
+    return code;
+}

@@ -1,0 +1,334 @@
+/* The answers, byte by byte, and that whatever goes into a string comes out as valid JSON. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+/* A vocabulary of this test's own: the writers ask for a token's bytes and name and nothing
+ * else. */
+struct tokenizer {
+    int n;
+    const char *bytes[8];
+    size_t length[8];
+};
+
+static const struct tokenizer words = {
+    6, {"Hi", " there", "\xF0\x9F", "\x98\x80", "\"\\\n", "Hi"}, {2, 6, 2, 2, 3, 2}};
+
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length) {
+    bool known = id >= 0 && id < tokenizer->n;
+    *length = known ? tokenizer->length[id] : 0;
+    return known ? tokenizer->bytes[id] : "";
+}
+
+const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id) {
+    return id == 1 ? "\xC4\xA0there" : tokenizer->bytes[id];
+}
+
+#define FINGERPRINT "\"system_fingerprint\":\"penstock-" PENSTOCK_VERSION "\""
+#define COMPLETION_HEAD                                                                            \
+    "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":17,\"model\":"                  \
+    "\"m\\\"x\"," FINGERPRINT ",\"choices\":["
+#define CHUNK_HEAD                                                                                 \
+    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":17,"            \
+    "\"model\":\"m\"," FINGERPRINT ",\"choices\":["
+#define USAGE                                                                                      \
+    "{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"                             \
+    "\"prompt_tokens_details\":{\"cached_tokens\":2}}"
+
+static const struct api_usage usage = {3, 4, 2};
+static struct buf out;
+
+static struct api_request request_of(const struct api *api) {
+    struct api_request request = {.api = api, .created = 17};
+    snprintf(request.id, sizeof request.id, "%s1", api->id_prefix);
+    return request;
+}
+
+static void respond(const struct api_request *request, const char *model,
+                    const struct api_choice *choices, int n, const struct api_usage *used) {
+    struct api_answer answer = {request, model, &words};
+    request->api->write_response(&out, &answer, choices, n, used);
+}
+
+static void write_chunk(const struct api_request *request, const char *model,
+                        const struct api_choice *choice, const struct api_usage *used) {
+    struct api_answer answer = {request, model, &words};
+    request->api->write_chunk(&out, &answer, choice, used);
+}
+
+static void check_out(const char *expected) {
+    ck_assert_str_eq(out.data, expected);
+    const char *json = strncmp(out.data, "data: ", 6) == 0 ? out.data + 6 : out.data;
+    struct json *tree;
+    struct err err = {0};
+    enum status status = json_parse(&tree, "It", json, strlen(json), &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    json_free(tree);
+    buf_clear(&out);
+}
+
+/* ---- whole answers -------------------------------------------------------------------------- */
+
+START_TEST(completion_answer) {
+    struct api_request request = request_of(&api_completions);
+    struct api_choice choices[] = {
+        {.index = 0,
+         .text = "a\n",
+         .length = 2,
+         .finish_reason = "stop",
+         .stop_string = "\"",
+         .stop_id = 5}, /* the string counts, whatever token it ended in */
+        {.index = 1, .text = "", .finish_reason = "length", .stop_id = -1},
+        {.index = 2, .text = "b", .length = 1, .finish_reason = "stop", .stop_id = 5}};
+    respond(&request, "m\"x", choices, 3, &usage);
+    check_out(COMPLETION_HEAD "{\"index\":0,\"text\":\"a\\n\",\"logprobs\":null,\"finish_reason\":"
+                              "\"stop\",\"stop_reason\":\"\\\"\"},"
+                              "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":"
+                              "\"length\",\"stop_reason\":null},"
+                              "{\"index\":2,\"text\":\"b\",\"logprobs\":null,\"finish_reason\":"
+                              "\"stop\",\"stop_reason\":5}],"
+                              "\"usage\":" USAGE "}");
+}
+END_TEST
+
+START_TEST(chat_answer_with_ids) {
+    static const int32_t ids[] = {0, 1}, prompt[] = {4};
+    struct api_request request = request_of(&api_chat);
+    struct api_choice choice = {
+        .text = "Hi there", .length = 8, .finish_reason = "stop", .stop_id = -1};
+    choice.ids = ids, choice.n_ids = 2;
+    choice.prompt_ids = prompt, choice.n_prompt_ids = 1;
+    respond(&request, "m", &choice, 1, &usage);
+    check_out(
+        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":17,\"model\":"
+        "\"m\"," FINGERPRINT
+        ",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"Hi there\","
+        "\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null,"
+        "\"token_ids\":[0,1]}],\"usage\":" USAGE ",\"prompt_token_ids\":[4]}");
+    request = request_of(&api_completions);
+    respond(&request, "m\"x", &choice, 1, &usage);
+    check_out(COMPLETION_HEAD
+              "{\"index\":0,\"text\":\"Hi there\",\"logprobs\":null,\"finish_reason\":\"stop\","
+              "\"stop_reason\":null,\"token_ids\":[0,1],\"prompt_token_ids\":[4]}],"
+              "\"usage\":" USAGE "}");
+}
+END_TEST
+
+/* ---- logprobs ------------------------------------------------------------------------------- */
+
+static struct api_logprob logprob_of(int32_t id, float logprob, int offset) {
+    struct api_logprob one = {.text_offset = offset, .has_logprob = true};
+    one.sampled.id = id;
+    one.sampled.logprob = logprob;
+    return one;
+}
+
+static void check_logprobs(const struct api *api, const struct api_logprob *logprobs, int n,
+                           const char *expected) {
+    struct api_choice choice = {.text = "", .logprobs = logprobs, .n_logprobs = n, .stop_id = -1};
+    struct api_request request = request_of(api);
+    struct buf wanted = {0};
+    buf_printf(&wanted, "\"logprobs\":%s,\"finish_reason\":null", expected);
+    respond(&request, "m", &choice, 1, &usage);
+    ck_assert_msg(strstr(out.data, wanted.data) != NULL, "%s\nis not in\n%s", wanted.data,
+                  out.data);
+    buf_free(&wanted);
+    buf_clear(&out);
+}
+
+START_TEST(chat_logprobs) {
+    struct api_logprob one = logprob_of(2, -0.5f, 0);
+    one.sampled.n_top = 2;
+    one.sampled.top[0] = (struct token_logprob){4, -0.25f};
+    one.sampled.top[1] = (struct token_logprob){2, -INFINITY};
+    check_logprobs(
+        &api_chat, &one, 1,
+        "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.5,\"bytes\":[240,159],"
+        "\"top_logprobs\":[{\"token\":\"\\\"\\\\\\n\",\"logprob\":-0.25,\"bytes\":[34,92,10]},"
+        "{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-9999.0,\"bytes\":[240,159]}]}],\"refusal\":"
+        "null}");
+    check_logprobs(&api_chat, &one, 0, "{\"content\":[],\"refusal\":null}");
+    check_logprobs(&api_chat, NULL, 0, "null");
+}
+END_TEST
+
+START_TEST(completion_logprobs) {
+    struct api_logprob two[2] = {logprob_of(0, 0, 0), logprob_of(2, NAN, 2)};
+    two[0].has_logprob = false;
+    two[1].sampled.n_top = 3; /* 0 and 5 have the same text, the chosen one is not among the best */
+    two[1].sampled.top[0] = (struct token_logprob){0, -1};
+    two[1].sampled.top[1] = (struct token_logprob){5, -2};
+    two[1].sampled.top[2] = (struct token_logprob){1, -0.1f};
+    check_logprobs(&api_completions, two, 2,
+                   "{\"text_offset\":[0,2],\"token_logprobs\":[null,-9999.0],"
+                   "\"tokens\":[\"Hi\",\"bytes:\\\\xf0\\\\x9f\"],"
+                   "\"top_logprobs\":[null,{\"Hi\":-1,\" "
+                   "there\":-0.100000001,\"bytes:\\\\xf0\\\\x9f\":-9999.0}]}");
+    check_logprobs(&api_completions, two, 0,
+                   "{\"text_offset\":[],\"token_logprobs\":[],\"tokens\":[],\"top_logprobs\":[]}");
+    check_logprobs(&api_completions, NULL, 0, "null");
+}
+END_TEST
+
+START_TEST(logprobs_keep_their_bits) {
+    uint32_t state = 1;
+    for (int i = 0; i < 20000; i++) {
+        state = state * 1664525u + 1013904223u;
+        float value = -(float)state / 4.3e8f / (float)(1 + i % 97);
+        struct api_logprob one = logprob_of(0, value, 0);
+        struct api_choice choice = {.text = "", .logprobs = &one, .n_logprobs = 1};
+        struct api_request request = request_of(&api_completions);
+        buf_clear(&out);
+        respond(&request, "m", &choice, 1, &usage);
+        float back = strtof(strstr(out.data, "token_logprobs\":[") + 17, NULL);
+        ck_assert(back == value);
+    }
+    buf_clear(&out);
+}
+END_TEST
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+START_TEST(chat_stream) {
+    struct api_request request = request_of(&api_chat);
+    struct api_choice choice = {.index = 1, .text = "\xC3\xA9", .length = 2, .stop_id = 5};
+    api_chat.write_start(&out, &(struct api_answer){&request, "m", &words}, 1);
+    check_out(CHUNK_HEAD
+              "{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+              "\"finish_reason\":null,\"stop_reason\":null}]}\n\n");
+    write_chunk(&request, "m", &choice, NULL);
+    check_out(CHUNK_HEAD "{\"index\":1,\"delta\":{\"content\":\"\xC3\xA9\"},\"logprobs\":null,"
+                         "\"finish_reason\":null,\"stop_reason\":null}]}\n\n");
+    request.include_usage = true;
+    choice.length = 0;
+    choice.finish_reason = "stop";
+    write_chunk(&request, "m", &choice, NULL);
+    check_out(CHUNK_HEAD "{\"index\":1,\"delta\":{},\"logprobs\":null,"
+                         "\"finish_reason\":\"stop\",\"stop_reason\":5}],\"usage\":null}\n\n");
+    write_chunk(&request, "m", NULL, &usage);
+    check_out(CHUNK_HEAD "],\"usage\":" USAGE "}\n\n");
+    api_chat.write_done(&out);
+    ck_assert_str_eq(out.data, "data: [DONE]\n\n");
+    buf_clear(&out);
+}
+END_TEST
+
+START_TEST(completion_stream) {
+    static const int32_t ids[] = {0}, prompt[] = {4, 4};
+    struct api_request request = request_of(&api_completions);
+    struct api_choice choice = {.text = "Hi", .length = 2, .ids = ids, .n_ids = 1, .stop_id = -1};
+    choice.prompt_ids = prompt, choice.n_prompt_ids = 2;
+    request.include_usage = request.continuous_usage_stats = true;
+    write_chunk(&request, "m\"x", &choice, &usage);
+    check_out("data: " COMPLETION_HEAD "{\"index\":0,\"text\":\"Hi\",\"logprobs\":null,\"finish_"
+              "reason\":null,\"stop_reason\":null,"
+              "\"token_ids\":[0],\"prompt_token_ids\":[4,4]}],\"usage\":" USAGE "}\n\n");
+}
+END_TEST
+
+/* ---- the smaller documents ------------------------------------------------------------------ */
+
+START_TEST(errors) {
+    struct err err = {0};
+    err_set(&err, STATUS_INVALID_REQUEST, "n", "Say \"%s\".", "n");
+    api_write_error(&out, &err);
+    check_out("{\"error\":{\"message\":\"Say \\\"n\\\".\",\"type\":\"invalid_request_error\","
+              "\"param\":\"n\",\"code\":null}}");
+    err_set(&err, STATUS_NOT_FOUND, NULL, "\xFF");
+    strcpy(err.code, "model_not_found");
+    api_chat.write_error_event(&out, &err);
+    check_out("data: {\"error\":{\"message\":\"\xEF\xBF\xBD\",\"type\":\"not_found_error\","
+              "\"param\":null,\"code\":\"model_not_found\"}}\n\n");
+}
+END_TEST
+
+START_TEST(documents) {
+    static const int32_t ids[] = {0, 1};
+    const char *model =
+        "{\"id\":\"m\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","
+        "\"root\":\"m\",\"parent\":null,\"max_model_len\":64}";
+    char list[256];
+    api_write_models(&out, "m", 64, 9, false);
+    check_out(model);
+    snprintf(list, sizeof list, "{\"object\":\"list\",\"data\":[%s]}", model);
+    api_write_models(&out, "m", 64, 9, true);
+    check_out(list);
+    api_write_tokens(&out, &words, ids, 2, 64, true);
+    check_out("{\"count\":2,\"max_model_len\":64,\"tokens\":[0,1],\"token_strs\":[\"Hi\","
+              "\"\xC4\xA0there\"]}");
+    api_write_tokens(&out, &words, ids, 0, 64, true);
+    check_out("{\"count\":0,\"max_model_len\":64,\"tokens\":[],\"token_strs\":[]}");
+    api_write_tokens(&out, &words, ids, 1, 64, false);
+    check_out("{\"count\":1,\"max_model_len\":64,\"tokens\":[0],\"token_strs\":null}");
+    api_write_text(&out, "a\0b", 3);
+    check_out("{\"prompt\":\"a\\u0000b\"}");
+}
+END_TEST
+
+/* ---- strings -------------------------------------------------------------------------------- */
+
+static void check_string(const char *text, size_t length, const char *expected) {
+    json_write_string(&out, text, length);
+    check_out(expected);
+}
+
+START_TEST(strings_are_escaped) {
+    check_string("", 0, "\"\"");
+    check_string("a\"b\\c/\x7f", 7, "\"a\\\"b\\\\c/\x7f\"");
+    check_string("\x01\b\t\n\f\r\x1f", 7, "\"\\u0001\\u0008\\t\\n\\u000c\\r\\u001f\"");
+    check_string("\xE2\x82\xAC\xF4\x8F\xBF\xBF", 7, "\"\xE2\x82\xAC\xF4\x8F\xBF\xBF\"");
+    check_string("\xE2\x82", 2, "\"\xEF\xBF\xBD\""); /* a cut character is one mark */
+    check_string("\xE2\x82x", 3, "\"\xEF\xBF\xBDx\"");
+    check_string("\xC0\x80", 2, "\"\xEF\xBF\xBD\xEF\xBF\xBD\""); /* overlong: a mark each byte */
+    check_string("\xED\xA0\x80", 3, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+    check_string("\xF4\x90\x80\x80", 4, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+    check_string("\xF0\x9F\x98", 3, "\"\xEF\xBF\xBD\"");
+}
+END_TEST
+
+START_TEST(any_bytes_give_valid_json) {
+    uint32_t state = 7;
+    for (int i = 0; i < 20000; i++) {
+        char text[24];
+        struct err err = {0};
+        struct json *tree;
+        for (size_t j = 0; j < sizeof text; j++) {
+            state = state * 1664525u + 1013904223u;
+            text[j] = (char)(state >> 24);
+        }
+        buf_clear(&out);
+        json_write_string(&out, text, state % sizeof text);
+        ck_assert(utf8_valid_prefix(out.data, out.length) == out.length);
+        ck_assert_int_eq(json_parse(&tree, "It", out.data, out.length, &err), STATUS_OK);
+        json_free(tree);
+    }
+    buf_clear(&out);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server_api_write");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 30);
+    tcase_add_test(core, completion_answer);
+    tcase_add_test(core, chat_answer_with_ids);
+    tcase_add_test(core, chat_logprobs);
+    tcase_add_test(core, completion_logprobs);
+    tcase_add_test(core, logprobs_keep_their_bits);
+    tcase_add_test(core, chat_stream);
+    tcase_add_test(core, completion_stream);
+    tcase_add_test(core, errors);
+    tcase_add_test(core, documents);
+    tcase_add_test(core, strings_are_escaped);
+    tcase_add_test(core, any_bytes_give_valid_json);
+    suite_add_tcase(suite, core);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    buf_free(&out);
+    return failed > 0;
+}

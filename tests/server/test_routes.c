@@ -1,0 +1,304 @@
+/* Paths, methods, keys and early refusals of a whole server around a tiny model, over real
+ * connections; and that each API is reached by its path. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/app.h"
+#include "server/commands/commands.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+static struct app *app;
+static struct options options;
+static char *model;
+static struct buf answer; /* of the last request, head and body */
+
+/* ---- a server ------------------------------------------------------------------------------- */
+
+static void setup(void) {
+    struct tiny_model tiny;
+    struct err err = {0};
+    bool help;
+    tiny_model_defaults(&tiny);
+    model = tiny_model_temporary(&tiny);
+    char *argv[] = {"--model",
+                    model,
+                    "--port",
+                    "0",
+                    "--served-model-name",
+                    "tiny",
+                    "--kv-cache-memory",
+                    "1MiB",
+                    "--max-num-seqs",
+                    "4",
+                    "--threads",
+                    "1",
+                    "--max-queued-requests",
+                    "4"};
+    char *environment[] = {NULL};
+    int argc = sizeof argv / sizeof *argv;
+    ck_assert_msg(!options_parse(&options, "serve", argc, argv, environment, &help, &err), "%s",
+                  err.message);
+    log_setup(LOG_ERROR, LOG_TEXT);
+    app = mem_calloc(1, sizeof *app);
+    app->options = &options;
+    struct engine_config config = engine_config_from(&options);
+    ck_assert_msg(!engine_open(&app->engine, &config, &err), "%s", err.message);
+    app_set_name(app);
+    ck_assert_msg(!app_open(app, &err), "%s", err.message);
+}
+
+static bool http_is_closed;
+
+static void on_http_closed(void *arg) {
+    (void)arg;
+    http_is_closed = true;
+}
+
+static void teardown(void) {
+    http_is_closed = false;
+    http_server_drain(app->http, on_http_closed);
+    http_server_abort(app->http);
+    uint64_t until_ns = now_ns() + 5000000000u;
+    while ((!http_is_closed || app->requests.n > 0) && now_ns() < until_ns) {
+        uv_run(&app->loop, UV_RUN_NOWAIT);
+    }
+    ck_assert(http_is_closed && app->requests.n == 0 && app->n_preparing == 0);
+    app_close(app);
+    engine_close(app->engine);
+    options_free(&options);
+    free(app);
+    unlink(model);
+    free(model);
+    buf_free(&answer);
+}
+
+static int connect_to_server(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)http_server_port(app->http)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+/* Sends a request and turns the loop until the server closes the connection. */
+static void ask(const char *line, const char *fields, const char *body) {
+    struct buf text = {0};
+    char part[4096];
+    int fd = connect_to_server();
+    buf_printf(&text, "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s", line, fields);
+    if (body) buf_printf(&text, "Content-Length: %zu\r\n", strlen(body));
+    buf_printf(&text, "\r\n%s", body ? body : "");
+    ck_assert_int_eq(send(fd, text.data, text.length, MSG_NOSIGNAL), (ssize_t)text.length);
+    buf_free(&text);
+    buf_clear(&answer);
+    uint64_t until_ns = now_ns() + 20000000000u;
+    for (ssize_t n = -1; n != 0;) {
+        ck_assert_msg(now_ns() < until_ns, "no whole answer to %s", line);
+        uv_run(&app->loop, UV_RUN_NOWAIT);
+        n = recv(fd, part, sizeof part, 0);
+        if (n > 0) buf_add(&answer, part, (size_t)n);
+        if (n < 0 && errno != EAGAIN) break;
+    }
+    close(fd);
+    ck_assert_ptr_nonnull(answer.data);
+}
+
+static void expect_status(const char *line, int status) {
+    char head[32];
+    snprintf(head, sizeof head, "HTTP/1.1 %d ", status);
+    ck_assert_msg(strncmp(answer.data, head, strlen(head)) == 0, "%s: %s", line, answer.data);
+}
+
+static void expect(const char *text) {
+    ck_assert_msg(strstr(answer.data, text) != NULL, "'%s' is not in\n%s", text, answer.data);
+}
+
+#define CHAT "POST /v1/chat/completions"
+#define COMPLETION "POST /v1/completions"
+#define PROMPT "{\"prompt\":\"hi\",\"max_tokens\":3}"
+
+/* ---- paths and refusals --------------------------------------------------------------------- */
+
+struct asked {
+    const char *line, *fields, *body;
+    int status;
+    const char *says;
+};
+
+static const struct asked asked[] = {
+    {"GET /health", "", NULL, 200, "{\"status\":\"ok\"}"},
+    {"GET /health/live", "", NULL, 200, "{\"status\":\"ok\"}"},
+    {"GET /health/ready", "", NULL, 200, "{\"status\":\"ok\"}"},
+    {"GET /version", "", NULL, 200, "\"version\""},
+    {"GET /metrics", "", NULL, 200, "vllm:num_requests_running"},
+    {"GET /v1/models", "", NULL, 200, "\"object\":\"list\""},
+    {"GET /v1/models/tiny", "", NULL, 200, "\"id\":\"tiny\""},
+    {"HEAD /v1/models", "", NULL, 200, "application/json"},
+    {"GET /v1/models/other", "", NULL, 404, "\"code\":\"model_not_found\""},
+    {"GET /", "", NULL, 404, "Unknown path /."},
+    {"GET /v1/models/", "", NULL, 404, "Unknown path /v1/models/."},
+    {"GET /v1/completionsx", "", NULL, 404, "not_found_error"},
+    {"GET /v1/completions", "", NULL, 405, "Allow: POST"},
+    {"GET /tokenize", "", NULL, 405, "Allow: POST"},
+    {"POST /health", "", "", 405, "Allow: GET, HEAD"},
+    {COMPLETION, "Content-Type: text/plain\r\n", PROMPT, 415, "must be JSON"},
+    {COMPLETION, "Content-Encoding: gzip\r\n", PROMPT, 415, "Content-Encoding"},
+    {"POST /detokenize", "Content-Encoding: br\r\n", "{}", 415, "Content-Encoding"},
+    {COMPLETION, "Content-Encoding: identity\r\n", PROMPT, 200, "text_completion"},
+    {COMPLETION, "Content-Type: application/x-www-form-urlencoded\r\n", PROMPT, 200, "\"usage\""},
+    {COMPLETION, "", "{\"prompt\":7}", 400, "\"param\":\"prompt\""},
+    {COMPLETION, "", "{", 400, "The body is not valid JSON"},
+    {CHAT, "", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":2}", 200,
+     "\"object\":\"chat.completion\""},
+    {CHAT, "", PROMPT, 400, "'messages' is missing"},
+    {"POST /tokenize", "", "{\"prompt\":\"hi\"}", 200, "\"count\":"},
+    {"POST /tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200,
+     "\"tokens\":[2,"},
+    {"POST /tokenize", "", "{}", 400, "\"param\":\"prompt\""},
+    {"POST /detokenize", "", "{\"tokens\":[108,109]}", 200, "{\"prompt\":\"hi\"}"},
+    {"POST /detokenize", "", "{\"tokens\":[-1]}", 400, "\"param\":\"tokens\""},
+};
+
+START_TEST(paths_and_refusals) {
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        ask(asked[i].line, asked[i].fields, asked[i].body);
+        expect_status(asked[i].line, asked[i].status);
+        expect(asked[i].says);
+    }
+}
+END_TEST
+
+START_TEST(each_api_has_its_path) {
+    for (int i = 0; api_at(i); i++) {
+        char line[128];
+        ck_assert_ptr_eq(api_find(api_at(i)->path), api_at(i));
+        snprintf(line, sizeof line, "POST %s", api_at(i)->path);
+        ask(line, "", "[]");
+        expect_status(line, 400);
+        expect("The body must be a JSON object, but it is an array.");
+        snprintf(line, sizeof line, "PUT %s", api_at(i)->path);
+        ask(line, "", "[]");
+        expect_status(line, 405);
+    }
+    ck_assert_ptr_null(api_find("/v1/models"));
+}
+END_TEST
+
+START_TEST(keys_open_all_but_health) {
+    buf_add(&app->keys, "secret", sizeof "secret");
+    ask("GET /v1/models", "", NULL);
+    expect_status("without a key", 401);
+    expect("WWW-Authenticate: Bearer");
+    ask("GET /v1/models", "Authorization: Bearer secrets\r\n", NULL);
+    expect_status("with a wrong key", 401);
+    ask("GET /nowhere", "", NULL);
+    expect_status("an unknown path", 401);
+    ask("GET /v1/models", "Authorization: Bearer secret\r\n", NULL);
+    expect_status("with the key", 200);
+    ask("GET /health/ready", "", NULL);
+    expect_status("health", 200);
+}
+END_TEST
+
+START_TEST(a_full_queue_refuses_before_the_body) {
+    app->n_preparing = options.max_queued_requests;
+    ask(COMPLETION, "", PROMPT);
+    expect_status("a full queue", 429);
+    expect("Retry-After: 1");
+    expect("The waiting queue is full (4 requests)");
+    ck_assert_uint_eq(app->metrics.refused_overload, 1);
+    ask("POST /tokenize", "", "{\"prompt\":\"hi\"}");
+    expect_status("what does not generate", 200);
+    app->n_preparing = 0;
+    ask(COMPLETION, "", PROMPT);
+    expect_status("room", 200);
+}
+END_TEST
+
+START_TEST(a_draining_or_failed_server_refuses) {
+    app->draining = true;
+    ask(COMPLETION, "", PROMPT);
+    expect_status("draining", 503);
+    expect("Retry-After: 5");
+    expect("The server is shutting down.");
+    ask("GET /health/ready", "", NULL);
+    expect_status("draining", 503);
+    ask("GET /health/live", "", NULL);
+    expect_status("draining", 200);
+    app->draining = false;
+    err_set(&app->failure, STATUS_UNAVAILABLE, NULL, "The device has failed.");
+    ask(CHAT, "", "{}");
+    expect_status("failed", 503);
+    expect("The device has failed.");
+    app->failure.status = STATUS_OK;
+}
+END_TEST
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+START_TEST(a_stream_ends_with_done) {
+    ask(CHAT, "",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":3,\"stream\":true,"
+        "\"ignore_eos\":true,\"stream_options\":{\"include_usage\":true}}");
+    expect_status("a stream", 200);
+    expect("Content-Type: text/event-stream");
+    expect("\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    expect("\"finish_reason\":\"length\"");
+    expect("\"completion_tokens\":3");
+    expect("data: [DONE]\n\n");
+    ck_assert(app->requests.n == 0 && app->metrics.finished_length == 1);
+}
+END_TEST
+
+/* Clients that go at any time leave nothing behind. */
+START_TEST(clients_may_go) {
+    static const char *const texts[] = {
+        COMPLETION " HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
+        COMPLETION " HTTP/1.1\r\nHost: x\r\nContent-Length: 54\r\n\r\n"
+                   "{\"prompt\":\"hi\",\"max_tokens\":200,\"ignore_eos\":true    }",
+        "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{\"prompt\":\"hi\"}"};
+    for (int turns = 0; turns < 30; turns += 3) {
+        for (int i = 0; i < 3; i++) {
+            int fd = connect_to_server();
+            ck_assert_int_gt(send(fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL), 0);
+            for (int j = 0; j < turns; j++) uv_run(&app->loop, UV_RUN_NOWAIT);
+            close(fd);
+        }
+    }
+    uint64_t until_ns = now_ns() + 10000000000u;
+    struct http_stats stats;
+    do {
+        uv_run(&app->loop, UV_RUN_NOWAIT);
+        http_stats(app->http, &stats);
+    } while ((stats.connections > 0 || app->requests.n > 0) && now_ns() < until_ns);
+    ck_assert(stats.connections == 0 && stats.requests == 0 && app->requests.n == 0);
+    ask(COMPLETION, "", PROMPT);
+    expect_status("after all have gone", 200);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        paths_and_refusals,       each_api_has_its_path,
+        keys_open_all_but_health, a_full_queue_refuses_before_the_body,
+        a_stream_ends_with_done,  a_draining_or_failed_server_refuses,
+        clients_may_go,
+    };
+    Suite *suite = suite_create("server/routes");
+    TCase *cases = tcase_create("all");
+    tcase_set_timeout(cases, 120);
+    tcase_add_checked_fixture(cases, setup, teardown);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

@@ -1,0 +1,106 @@
+/* A generation job without a model, a scheduler or a server. The functions below stand in for those
+ * of the engine and the scheduler that jobs call: the linker takes a program's own first. So one
+ * source of a program includes this, and gives the events itself.
+ *
+ * The vocabulary is small: a printable ASCII character is a token of its own, the end token is
+ * JOB_END. */
+#ifndef PENSTOCK_TESTS_JOB_FIXTURE_H
+#define PENSTOCK_TESTS_JOB_FIXTURE_H
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/generation/job.h"
+#include "server/openai/internal.h"
+#include "tests/support/tokenizer_fixture.h"
+
+#define JOB_END 761
+#define JOB_CONTEXT 64 /* tokens */
+
+static struct tokenizer *vocabulary;
+static int n_submitted, n_cancels; /* calls */
+static int refused_submit = -1;    /* number of the submit that fails, from 0 */
+
+const struct tokenizer *engine_tokenizer(const struct engine *engine) {
+    (void)engine;
+    return vocabulary;
+}
+
+const int32_t *engine_end_ids(const struct engine *engine, int *n) {
+    static const int32_t ends[] = {JOB_END};
+    (void)engine;
+    *n = 1;
+    return ends;
+}
+
+const struct engine_memory *engine_memory(const struct engine *engine) {
+    static const struct engine_memory memory = {.max_model_len = JOB_CONTEXT};
+    (void)engine;
+    return &memory;
+}
+
+const struct chat_template *engine_chat_template(const struct engine *engine) {
+    (void)engine;
+    return NULL;
+}
+
+enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
+                             struct err *err) {
+    (void)scheduler;
+    ck_assert_ptr_nonnull(generation->owner);
+    if (n_submitted++ != refused_submit) return STATUS_OK;
+    return err_set(err, STATUS_OVERLOADED, NULL, "The queue is full.");
+}
+
+void scheduler_cancel(struct scheduler *scheduler, struct generation *generation) {
+    (void)scheduler;
+    (void)generation;
+    n_cancels++;
+}
+
+/* ---- a job ---------------------------------------------------------------------------------- */
+
+static struct app app;
+static struct generation_job job;
+
+/* Makes the job of a completion's body. */
+static void job_make(const struct job_listener *listener, const char *body) {
+    struct json *json;
+    if (!vocabulary) vocabulary = fixture_tokenizer("gpt-2");
+    n_submitted = n_cancels = 0;
+    refused_submit = -1;
+    memset(&app, 0, sizeof app);
+    app.model_name = "m";
+    app.limits = (struct api_limits){.model = "m",
+                                     .V = tokenizer_size(vocabulary),
+                                     .max_model_len = JOB_CONTEXT,
+                                     .max_choices = 8,
+                                     .max_prompts = 8};
+    job = (struct generation_job){.app = &app, .api = &api_completions, .listener = listener};
+    ck_assert_int_eq(json_parse(&json, "The body", body, strlen(body), &job.err), STATUS_OK);
+    job_prepare(&job, json);
+}
+
+static int32_t token_of(char c) {
+    int32_t id = tokenizer_find(vocabulary, &c, 1);
+    ck_assert_int_ge(id, 0);
+    return id;
+}
+
+/* An event of prompt p's choice c: a token, with which it may end. */
+static struct event token_event(int p, int c, int32_t id, enum finish finish) {
+    return (struct event){.generation = &job.prompts[p].generation,
+                          .kind = EVENT_TOKEN,
+                          .choice = c,
+                          .finish = finish,
+                          .sampled = {.id = id}};
+}
+
+static struct event end_event(int p, int c, enum finish finish) {
+    struct event event = token_event(p, c, 0, finish);
+    event.kind = EVENT_END;
+    return event;
+}
+
+#endif

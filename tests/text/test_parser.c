@@ -1,0 +1,146 @@
+/* The parser: the shape of the tree, what it notes about macros, what it refuses, and how deep a
+ * tree may be. The meaning of each node is compared with jinja2 in test_template.c. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/suite_main.h"
+#include "support/template_fixture.h"
+
+static struct node *parsed(struct render *r, const char *source) {
+    if (setjmp(r->guard.escape)) ck_abort_msg("%s: %s", source, r->guard.err->message);
+    return template_parse(&r->guard, source, strlen(source));
+}
+
+/* The expression of "{{ ... }}". */
+static const struct node *expression(struct render *r, const char *source) {
+    const struct node *output = parsed(r, source);
+    ck_assert_int_eq(output->kind, NODE_OUTPUT);
+    return output->a;
+}
+
+START_TEST(operators_bind_by_precedence) {
+    struct render *r = fixture_render_new(1 << 20);
+    const struct node *sum = expression(r, "{{ 1 + 2 * 3 ** 4 }}");
+    ck_assert_int_eq(sum->op, '+');
+    ck_assert_int_eq(sum->b->op, '*');
+    ck_assert_int_eq(sum->b->b->op, TEMPLATE_POW);
+    const struct node *logic = expression(r, "{{ not a and b or c }}");
+    ck_assert_int_eq(logic->kind, NODE_OR);
+    ck_assert_int_eq(logic->a->kind, NODE_AND);
+    ck_assert_int_eq(logic->a->a->kind, NODE_NOT);
+    const struct node *left = expression(r, "{{ 1 - 2 - 3 }}");
+    ck_assert_int_eq(left->a->op, '-');
+    ck_assert_int_eq(left->b->kind, NODE_CONST);
+    const struct node *compare = expression(r, "{{ a < b not in c }}");
+    ck_assert_int_eq(compare->kind, NODE_COMPARE);
+    ck_assert_int_eq(compare->b->op, '<');
+    ck_assert_int_eq(compare->b->next->op, TEMPLATE_NOT_IN);
+    const struct node *filter = expression(r, "{{ -a|f }}"); /* the filter takes -a, not a */
+    ck_assert_int_eq(filter->kind, NODE_FILTER);
+    ck_assert_int_eq(filter->a->kind, NODE_NEGATIVE);
+    fixture_render_free(r);
+}
+END_TEST
+
+START_TEST(statements_hold_their_parts) {
+    struct render *r = fixture_render_new(1 << 20);
+    const struct node *branch = parsed(r, "{% if a %}1{% elif b %}2{% else %}3{% endif %}")->a;
+    ck_assert(branch->a && branch->next->a && !branch->next->next->a);
+    ck_assert(branch->next->next->next == NULL);
+    const struct node *loop = parsed(r, "{% for x in y if z %}1{% else %}2{% endfor %}");
+    ck_assert(loop->a && loop->b && loop->c && loop->d && loop->e);
+    const struct node *set = parsed(r, "{% set a.b = 1, 2 %}");
+    ck_assert_int_eq(set->a->kind, NODE_MEMBER);
+    ck_assert_int_eq(set->b->kind, NODE_TUPLE);
+    const struct node *block = parsed(r, "{% set a|upper %}x{% endset %}");
+    ck_assert_int_eq(block->kind, NODE_SET_BLOCK);
+    ck_assert_ptr_nonnull(block->b->builtin);
+    fixture_render_free(r);
+}
+END_TEST
+
+/* A macro's node says what its body, and the macros in it, ask for. */
+START_TEST(macros_note_what_their_bodies_use) {
+    struct render *r = fixture_render_new(1 << 20);
+    const struct node *plain = parsed(r, "{% macro m(a) %}{{ a }}{% endmacro %}");
+    ck_assert(!plain->uses_caller && !plain->uses_kwargs && !plain->uses_varargs);
+    const struct node *macro =
+        parsed(r, "{% macro m() %}{{ caller() }}{% macro n() %}{{ kwargs }}{% endmacro %}"
+                  "{% endmacro %}");
+    ck_assert(macro->uses_caller && macro->uses_kwargs && !macro->uses_varargs);
+    fixture_render_free(r);
+}
+END_TEST
+
+START_TEST(a_height_is_one_more_than_the_highest_child) {
+    struct render *r = fixture_render_new(1 << 20);
+    ck_assert_int_eq(expression(r, "{{ 1 }}")->height, 0);
+    ck_assert_int_eq(expression(r, "{{ 1 + 2 }}")->height, 1);
+    ck_assert_int_eq(expression(r, "{{ 1 + [2, -3] }}")->height, 3);
+    fixture_render_free(r);
+}
+END_TEST
+
+START_TEST(names_what_it_expected) {
+    static const struct fixture_case refused[] = {
+        {"{{ }}", "expected an expression, got '}}'"},
+        {"{{ 1 2 }}", "expected '}}', got an integer"},
+        {"{{ 1 'a' }}", "expected '}}', got a string"},
+        {"{{ a b }}", "expected '}}', got 'b'"},
+        {"{{ a[1 }}", "unexpected '}'"},
+        {"{{ f(a=1, 2) }}", "in the wrong order"},
+        {"{{ f(**a, b) }}", "in the wrong order"},
+        {"{{ f(*a, *b) }}", "in the wrong order"},
+        {"{{ a[1:2, 3] }}", "a slice must be alone"},
+        {"{% for 1 in x %}{% endfor %}", "cannot be assigned to"},
+        {"{% for x of y %}{% endfor %}", "expected 'in', got 'of'"},
+        {"{% for x in y recursive %}{% endfor %}", "recursive loops are not supported"},
+        {"{% break %}", "only allowed in a loop"},
+        {"{% for x in y %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}",
+         "only allowed in a loop"},
+        {"{% macro m(a, a) %}{% endmacro %}", "two parameters have the same name"},
+        {"{% macro m(a=1, b) %}{% endmacro %}", "a parameter without a default follows"},
+        {"{% macro m(caller) %}{% endmacro %}", "the parameter 'caller' needs a default"},
+        {"{% call m %}{% endcall %}", "a call block needs a call"},
+        {"{% include 'x' %}", "expected a known tag, got 'include'"},
+        {"{% if a %}\n\n", "the template ends without '{% endif %}'"},
+        {"{% endif %}", "expected a known tag, got 'endif'"},
+        {NULL, NULL},
+    };
+    for (const struct fixture_case *one = refused; one->source; one++) {
+        fixture_fails(one->source, NULL, one->wanted);
+    }
+}
+END_TEST
+
+/* A tree of the greatest height is accepted and can be run; one more is refused. */
+START_TEST(trees_are_as_high_as_the_limit) {
+    for (int over = 0; over < 2; over++) {
+        struct buf source = {0};
+        buf_puts(&source, "{{ 0");
+        for (int i = 0; i < TEMPLATE_NESTING_MAX - 1 + over; i++) buf_puts(&source, " + 1");
+        buf_puts(&source, " }}");
+        if (over) {
+            fixture_fails(source.data, NULL, "the template is nested too deeply");
+        } else {
+            fixture_shows(source.data, NULL, "199");
+        }
+        buf_free(&source);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("text_parser");
+    TCase *core = tcase_create("core"), *limits = tcase_create("limits");
+    tcase_add_test(core, operators_bind_by_precedence);
+    tcase_add_test(core, statements_hold_their_parts);
+    tcase_add_test(core, macros_note_what_their_bodies_use);
+    tcase_add_test(core, a_height_is_one_more_than_the_highest_child);
+    tcase_add_test(core, names_what_it_expected);
+    tcase_add_test(limits, trees_are_as_high_as_the_limit);
+    suite_add_tcase(suite, core);
+    suite_add_tcase(suite, limits);
+    return suite_main(suite);
+}

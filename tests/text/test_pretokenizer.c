@@ -1,0 +1,307 @@
+/* Pieces: what each family's pattern makes of short texts, that pieces are the whole text whatever
+ * it holds, that PCRE2's interpreter and its compiled code agree, and normal form C. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/text/tokenizer/internal.h"
+#include "support/suite_main.h"
+#include "support/tokenizer_fixture.h"
+
+/* Writes each piece and a bar. */
+static bool write_piece(void *context, const char *text, size_t length) {
+    buf_add(context, text, length);
+    buf_puts(context, "|");
+    ck_assert_uint_gt(length, 0);
+    return true;
+}
+
+static struct pretokenizer pretokenizer_of(const char *name) {
+    struct pretokenizer pretokenizer;
+    struct err err = {0};
+    ck_assert_msg(pretokenizer_init(&pretokenizer, name, &err) == STATUS_OK, "%s", err.message);
+    return pretokenizer;
+}
+
+static void splits(const char *name, const char *text, const char *expected) {
+    struct pretokenizer pretokenizer = pretokenizer_of(name);
+    struct buf out = {0};
+    buf_add(&out, "", 0);
+    ck_assert(pretokenizer_split(&pretokenizer, text, strlen(text),
+                                 (struct piece_sink){write_piece, &out}));
+    ck_assert_msg(strcmp(out.data, expected) == 0, "%s: '%s' splits into %s", name, text, out.data);
+    buf_free(&out);
+    pretokenizer_free(&pretokenizer);
+}
+
+START_TEST(gpt2_takes_a_space_with_a_word) {
+    splits("gpt-2", "Hello  world's 123 gates!!\n\n x",
+           "Hello| | world|'s| 123| gates|!!|\n\n| x|");
+    splits("gpt-2", "IT'S  ", "IT|'|S|  |");
+    splits(NULL, "a 1", "a| 1|");
+}
+END_TEST
+
+START_TEST(smollm_takes_digits_one_by_one_and_first) {
+    splits("smollm", "a  12 b", "a|  |1|2| b|");
+    splits("starcoder", "x12", "x|1|2|");
+}
+END_TEST
+
+START_TEST(llama3_takes_digits_by_threes) {
+    splits("llama-bpe", "In 12345, IT'S\n\n  so  it", "In| |123|45|,| IT|'S|\n\n| | so| | it|");
+    splits("llama-bpe", "(a) -b !!\n\nc", "(a|)| -|b| !!\n\n|c|");
+}
+END_TEST
+
+START_TEST(qwen2_takes_digits_one_by_one) {
+    splits("qwen2", "In 123 it's", "In| |1|2|3| it|'s|");
+    splits("qwen2", "e\xCC\x81x", "e|\xCC\x81x|");
+    splits("qwen35", "e\xCC\x81x", "e\xCC\x81x|");
+}
+END_TEST
+
+START_TEST(gpt4o_splits_at_capitals_and_keeps_contractions) {
+    splits("gpt-4o", "HelloWorld it's XMLHttp a/b/\n12345",
+           "Hello|World| it's| XMLHttp| a|/b|/\n|123|45|");
+    splits("tekken", "HelloWorld it's 123", "Hello|World| it|'s| |1|2|3|");
+}
+END_TEST
+
+START_TEST(deepseek_splits_in_steps) {
+    splits("deepseek-llm", "Hello, world 12\n\n\xE6\xB0\xB4\xE6\xB5\x81 x",
+           "Hello|,| world| |1|2|\n|\n|\xE6\xB0\xB4\xE6\xB5\x81| x|");
+    splits("deepseek-llm", "\xE2\x82\xAC   ", "\xE2\x82\xAC|   |");
+    splits("deepseek-coder", "a = 12\n", "a| = |1|2|\n|");
+    splits("deepseek-v3", "f(x)=1234 .get", "f|(x|)=|123|4| .|get|");
+}
+END_TEST
+
+/* The Mongolian vowel separator is no space since Unicode 6.3; the next-line character is one. */
+START_TEST(spaces_are_unicodes_white_space) {
+    splits("gpt-2",
+           "\xE1\xA0\x8E\xE1\xA0\x8E"
+           "a",
+           "\xE1\xA0\x8E\xE1\xA0\x8E|a|");
+    splits("gpt-2",
+           "\xC2\x85\xC2\x85"
+           "a",
+           "\xC2\x85|\xC2\x85|a|");
+    splits("gpt-2", "\xC2\xA0\xE3\x80\x80", "\xC2\xA0\xE3\x80\x80|");
+}
+END_TEST
+
+START_TEST(bytes_that_are_no_text_are_their_own_pieces) {
+    splits("gpt-2", "ab\xFF\xFE cd\xE6\xB0", "ab|\xFF\xFE| cd|\xE6\xB0|");
+    splits("llama-bpe", "\xC3(", "\xC3|(|");
+    splits("smollm", "\xED\xA0\x80", "\xED\xA0\x80|");
+}
+END_TEST
+
+/* ---- all names ------------------------------------------------------------------------------ */
+
+static const char *const names[] = {
+    "smollm",
+    "gpt-2",
+    "gpt2",
+    "default",
+    "phi-2",
+    "jais",
+    "roberta-bpe",
+    "olmo",
+    "mpt",
+    "starcoder",
+    "refact",
+    "codeshell",
+    "command-r",
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "falcon3",
+    "pixtral",
+    "lfm2",
+    "dbrx",
+    "smaug-bpe",
+    "glm4",
+    "chatglm-bpe",
+    "qwen2",
+    "deepseek-r1-qwen",
+    "stablelm2",
+    "hunyuan",
+    "megrez",
+    "qwen35",
+    "gpt-4o",
+    "llama4",
+    "tekken",
+    "deepseek-llm",
+    "deepseek-coder",
+    "deepseek-v3",
+};
+
+static bool append_piece(void *context, const char *text, size_t length) {
+    buf_add(context, text, length);
+    return true;
+}
+
+START_TEST(pieces_are_the_whole_text) {
+    struct pretokenizer pretokenizer = pretokenizer_of(names[_i]);
+    uint64_t state = 3;
+    for (int round = 0; round < 500; round++) {
+        struct buf text = {0}, out = {0};
+        fixture_random_text(&state, 40, &text);
+        for (int i = 0; i < round % 5; i++)
+            text.data[fixture_random(&state) % text.length] = (char)fixture_random(&state);
+        ck_assert(pretokenizer_split(&pretokenizer, text.data, text.length,
+                                     (struct piece_sink){append_piece, &out}));
+        ck_assert_uint_eq(out.length, text.length);
+        ck_assert_mem_eq(out.data, text.data, text.length);
+        buf_free(&text);
+        buf_free(&out);
+    }
+    pretokenizer_free(&pretokenizer);
+}
+END_TEST
+
+static struct buf pieces_of(const struct pretokenizer *pretokenizer, const struct buf *text) {
+    struct buf out = {0};
+    ck_assert(pretokenizer_split(pretokenizer, text->data, text->length,
+                                 (struct piece_sink){write_piece, &out}));
+    return out;
+}
+
+START_TEST(the_interpreter_gives_the_same_pieces) {
+    struct pretokenizer pretokenizer = pretokenizer_of(names[_i]);
+    struct pretokenizer interpreted = pretokenizer;
+    memset(interpreted.jit, 0, sizeof interpreted.jit);
+    uint64_t state = 4;
+    for (int round = 0; round < 200; round++) {
+        struct buf text = {0};
+        fixture_random_text(&state, 50, &text);
+        struct buf compiled = pieces_of(&pretokenizer, &text),
+                   slow = pieces_of(&interpreted, &text);
+        ck_assert_uint_eq(compiled.length, slow.length);
+        ck_assert_mem_eq(compiled.data, slow.data, slow.length);
+        buf_free(&text);
+        buf_free(&compiled);
+        buf_free(&slow);
+    }
+    pretokenizer_free(&pretokenizer);
+}
+END_TEST
+
+static const char *const shapes[] = {"gpt-2",  "llama-bpe",    "qwen35",
+                                     "gpt-4o", "deepseek-llm", "deepseek-v3"};
+
+/* Long text that ends otherwise than it goes on makes every repeat step back as far as it can.
+ * Neither way may come upon a limit of PCRE2's. */
+START_TEST(long_pieces_come_near_no_limit) {
+    struct pretokenizer pretokenizer = pretokenizer_of(shapes[_i]);
+    struct pretokenizer interpreted = pretokenizer;
+    memset(interpreted.jit, 0, sizeof interpreted.jit);
+    static const char units[] = " aA!\n";
+    for (const char *unit = units; *unit; unit++) {
+        struct buf text = {0};
+        for (int i = 0; i < 500000; i++) buf_add(&text, unit, 1);
+        buf_puts(&text, "\xE2\x82\xAC");
+        struct buf compiled = pieces_of(&pretokenizer, &text),
+                   slow = pieces_of(&interpreted, &text);
+        ck_assert_uint_eq(compiled.length, slow.length);
+        ck_assert_mem_eq(compiled.data, slow.data, slow.length);
+        buf_free(&text);
+        buf_free(&compiled);
+        buf_free(&slow);
+    }
+    pretokenizer_free(&pretokenizer);
+}
+END_TEST
+
+START_TEST(an_unknown_name_is_refused) {
+    struct pretokenizer pretokenizer;
+    struct err err = {0};
+    ck_assert_int_eq(pretokenizer_init(&pretokenizer, "", &err), STATUS_BAD_FILE);
+    ck_assert_int_eq(pretokenizer_init(&pretokenizer, "SMOLLM", &err), STATUS_BAD_FILE);
+    ck_assert_str_eq(err.param, "tokenizer.ggml.pre");
+}
+END_TEST
+
+static bool take_three(void *context, const char *text, size_t length) {
+    int *left = context;
+    (void)text;
+    (void)length;
+    return --*left > 0;
+}
+
+START_TEST(the_sink_can_stop_the_splitting) {
+    struct pretokenizer pretokenizer = pretokenizer_of("smollm");
+    int left = 3;
+    ck_assert(
+        !pretokenizer_split(&pretokenizer, "a b c d", 7, (struct piece_sink){take_three, &left}));
+    ck_assert_int_eq(left, 0);
+    left = 1;
+    ck_assert(
+        !pretokenizer_split(&pretokenizer, "\xFF", 1, (struct piece_sink){take_three, &left}));
+    ck_assert(pretokenizer_split(&pretokenizer, "", 0, (struct piece_sink){take_three, &left}));
+    pretokenizer_free(&pretokenizer);
+}
+END_TEST
+
+/* ---- normal form C -------------------------------------------------------------------------- */
+
+static void normalizes(const char *text, const char *expected) {
+    struct buf out = {0};
+    buf_add(&out, "", 0);
+    normalize_nfc(text, strlen(text), &out);
+    ck_assert_str_eq(out.data, expected);
+    buf_free(&out);
+}
+
+START_TEST(characters_are_composed_and_marks_ordered) {
+    normalizes("", "");
+    normalizes("cafe\xCC\x81", "caf\xC3\xA9");
+    normalizes("q\xCC\x87\xCC\xA3", "q\xCC\xA3\xCC\x87");
+    normalizes("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C");
+    normalizes("\xE2\x84\xAB", "\xC3\x85");
+    normalizes("e\xFF\xCC\x81", "e\xFF\xCC\x81");
+    normalizes("\xE6\xB0", "\xE6\xB0");
+    ck_assert(!normalize_needed("plain, d\xC3\xA9j\xC3\xA0 vu", 15));
+    ck_assert(normalize_needed("e\xCC\x81", 3));
+}
+END_TEST
+
+START_TEST(a_megabyte_of_marks_is_put_in_order) {
+    struct buf text = {0}, out = {0};
+    for (int i = 0; i < 250000; i++) buf_puts(&text, "\xCC\x81\xCC\xA7");
+    normalize_nfc(text.data, text.length, &out);
+    ck_assert_uint_eq(out.length, text.length);
+    ck_assert_mem_eq(out.data, "\xCC\xA7\xCC\xA7", 4);
+    ck_assert_mem_eq(out.data + out.length - 4, "\xCC\x81\xCC\x81", 4);
+    buf_free(&text);
+    buf_free(&out);
+}
+END_TEST
+
+int main(void) {
+    int n = (int)(sizeof names / sizeof names[0]);
+    Suite *suite = suite_create("text_pretokenizer");
+    TCase *tests = tcase_create("core"), *limits = tcase_create("limits");
+    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(limits, 120);
+    tcase_add_test(tests, gpt2_takes_a_space_with_a_word);
+    tcase_add_test(tests, smollm_takes_digits_one_by_one_and_first);
+    tcase_add_test(tests, llama3_takes_digits_by_threes);
+    tcase_add_test(tests, qwen2_takes_digits_one_by_one);
+    tcase_add_test(tests, gpt4o_splits_at_capitals_and_keeps_contractions);
+    tcase_add_test(tests, deepseek_splits_in_steps);
+    tcase_add_test(tests, spaces_are_unicodes_white_space);
+    tcase_add_test(tests, bytes_that_are_no_text_are_their_own_pieces);
+    tcase_add_loop_test(tests, pieces_are_the_whole_text, 0, n);
+    tcase_add_loop_test(tests, the_interpreter_gives_the_same_pieces, 0, n);
+    tcase_add_loop_test(limits, long_pieces_come_near_no_limit, 0, 6);
+    tcase_add_test(tests, an_unknown_name_is_refused);
+    tcase_add_test(tests, the_sink_can_stop_the_splitting);
+    tcase_add_test(tests, characters_are_composed_and_marks_ordered);
+    tcase_add_test(limits, a_megabyte_of_marks_is_put_in_order);
+    suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, limits);
+    return suite_main(suite);
+}

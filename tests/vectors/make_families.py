@@ -1,0 +1,253 @@
+"""Makes tests/vectors/families/: a tiny random model of each family, and what transformers computes with it.
+
+Run it again only when a family comes or a shape changes; it needs no GPU:
+
+    python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0
+    /tmp/oracle/bin/python tests/vectors/make_families.py [FAMILY ...]
+
+For each family there are two files. FAMILY.gguf holds the weights in float32, laid out as llama.cpp's converter does, and
+a small vocabulary. FAMILY.txt holds two prompts; for each the line "prompt" with its ids and the line "tokens" with 32 greedy
+tokens as id:logprob, computed by transformers in float32 on the CPU with eager attention. Gains and biases are far from
+1 and 0, so that one that is left out shows; seeds are chosen so that no greedy token is nearly tied.
+"""
+
+import math
+import pathlib
+import sys
+
+import gguf
+import torch
+import transformers
+
+OUT = pathlib.Path(__file__).resolve().parent / "families"
+V, CONTEXT, N_GREEDY = 299, 96, 32
+PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
+MIN_GAP = 0.005  # between the best and the second best logit
+MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
+
+
+# ---- models -------------------------------------------------------------------------------------------------
+
+COMMON = {"vocab_size": V, "max_position_embeddings": CONTEXT, "bos_token_id": 256, "eos_token_id": 256,
+          "attn_implementation": "eager"}
+
+
+def qwen2():
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+        hidden_size=64, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1e6, **COMMON))
+
+
+def qwen3():
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        hidden_size=48, intermediate_size=72, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=False, rope_theta=1e6, **COMMON))
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_embd=32, n_inner=56, n_layer=4, n_head=2, n_positions=CONTEXT, layer_norm_epsilon=1e-5, vocab_size=V,
+        activation_function="gelu_new", attn_implementation="eager", bos_token_id=256, eos_token_id=256))
+
+
+def gemma2():
+    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+        hidden_size=48, intermediate_size=56, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, query_pre_attn_scalar=16, sliding_window=12, attn_logit_softcapping=5.0,
+        final_logit_softcapping=10.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, **COMMON))
+
+
+def randomise(model, seed):
+    """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
+    1; biases up to 0.5."""
+    draw = torch.Generator().manual_seed(seed)
+    adds_one = "gemma" in model.config.model_type
+    for name, p in sorted(model.named_parameters()):
+        u = torch.rand(p.shape, generator=draw) * 2 - 1
+        if p.dim() == 2:
+            # GPT-2 keeps its matrices as [in][out]; a last axis of K is the inputs elsewhere
+            inputs = p.shape[0] if ".c_" in name else p.shape[1]
+            # a large embedding that is scaled and tied to the head would only repeat the last token
+            p.data = u * math.sqrt(3 / inputs) * (0.5 if adds_one and "embed" in name else 1.5)
+        elif name.endswith("bias"):
+            p.data = u * 0.5
+        else:
+            p.data = u * 0.5 + (0 if adds_one else 1)
+    return model.float().eval()
+
+
+# ---- golden vectors -----------------------------------------------------------------------------------------
+
+def greedy(model, prompt):
+    """Tokens with their logprobs; None as soon as one is nearly tied."""
+    ids, tokens = list(prompt), []
+    with torch.no_grad():
+        for _ in range(N_GREEDY):
+            row = model(torch.tensor([ids]), use_cache=False).logits[0, -1].double()
+            best = torch.topk(row, 2)
+            if best.values[0] - best.values[1] < MIN_GAP:
+                return None
+            token = best.indices[0].item()
+            tokens.append((token, torch.log_softmax(row, 0)[token].item()))
+            ids.append(token)
+    return tokens
+
+
+def golden(make):
+    for seed in range(1000):
+        model = randomise(make(), seed)
+        runs = []
+        for prompt in PROMPTS:
+            tokens = greedy(model, prompt)
+            if not tokens or len({token for token, _ in tokens}) < N_GREEDY // 4:
+                break
+            runs.append(tokens)
+        if len(runs) == len(PROMPTS):
+            return model, runs, seed
+    raise SystemExit("every seed has tokens that are nearly tied, or goes round in circles")
+
+
+def write_golden(path, family, runs, seed):
+    lines = [f"# {family}: torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, seed {seed}"]
+    for prompt, tokens in zip(PROMPTS, runs):
+        lines.append("prompt " + " ".join(map(str, prompt)))
+        lines.append("tokens " + " ".join(f"{token}:{logprob:.7f}" for token, logprob in tokens))
+    path.write_text("\n".join(lines) + "\n")
+
+
+# ---- the vocabulary -----------------------------------------------------------------------------------------
+
+def byte_letters():
+    """GPT-2's alphabet: bytes that show stand for themselves, the others for U+0100 and up, in their order."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    hidden = [b for b in range(256) if b not in shown]
+    return [chr(b) if b in shown else chr(0x100 + hidden.index(b)) for b in range(256)]
+
+
+def add_byte_bpe(writer, pre):
+    tokens = byte_letters() + ["<|endoftext|>"] + [merge.replace(" ", "", 1) for merge in MERGES]
+    types = [gguf.TokenType.NORMAL] * len(tokens)
+    types[256] = gguf.TokenType.CONTROL
+    unused = V - len(tokens)
+    tokens += [f"[PAD{i}]" for i in range(unused)]
+    types += [gguf.TokenType.UNUSED] * unused
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(256)
+    writer.add_eos_token_id(256)
+    writer.add_add_bos_token(False)
+
+
+def add_sentencepiece(writer):
+    words = ["\u2581the", "\u2581a", "th", "he", "in", "er", "on", "an"]
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)] + ["\u2581", *words, *letters][:V - 260]
+    control, byte = gguf.TokenType.CONTROL, gguf.TokenType.BYTE
+    types = [control, control, control, gguf.TokenType.UNKNOWN] + [byte] * 256 + [gguf.TokenType.NORMAL] * (V - 260)
+    tokens += [f"[PAD{i}]" for i in range(V - len(tokens))]
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * 260 + [-float(i) for i in range(V - 260)])
+    writer.add_token_types(types)
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+
+
+# ---- the GGUF file ------------------------------------------------------------------------------------------
+
+# Endings of transformers' names in a layer, and what GGUF calls them; ".weight" and ".bias" stay.
+LLAMA_LIKE = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+NAMES = {
+    "qwen2": LLAMA_LIKE,
+    "qwen3": LLAMA_LIKE,
+    "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
+             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm"},
+}
+ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
+        "ln_f": "output_norm", "lm_head": "output"}
+
+
+def gguf_name(family, name):
+    parts = name.removeprefix("model.").removeprefix("transformer.").split(".")
+    kind = parts.pop()
+    if parts[0] in ("layers", "h"):
+        return f"blk.{parts[1]}.{NAMES[family]['.'.join(parts[2:])]}.{kind}"
+    return f"{ENDS['.'.join(parts)]}.{kind}"
+
+
+def add_tensors(writer, family, model):
+    for name, p in model.named_parameters():  # a tied head is no parameter of its own
+        data = p.data
+        if family == "gpt2" and ".c_" in name and data.dim() == 2:
+            data = data.T
+        if family == "gemma2" and data.dim() == 1:
+            data = data + 1
+        writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
+
+
+def add_keys(writer, family, c):
+    writer.add_name(f"tiny {family}")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(c.hidden_size)
+    writer.add_block_count(c.num_hidden_layers)
+    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else c.intermediate_size)
+    writer.add_head_count(c.num_attention_heads)
+    if family == "gpt2":
+        writer.add_layer_norm_eps(c.layer_norm_epsilon)
+        return
+    writer.add_head_count_kv(c.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    if family != "qwen2":
+        writer.add_key_length(c.head_dim)
+        writer.add_value_length(c.head_dim)
+    if family == "gemma2":
+        writer.add_attn_logit_softcapping(c.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(c.final_logit_softcapping)
+        writer.add_sliding_window(c.sliding_window)
+    else:
+        writer.add_rope_freq_base(1e6)
+
+
+def write_gguf(path, family, model):
+    writer = gguf.GGUFWriter(path, family)
+    add_keys(writer, family, model.config)
+    if family == "gemma2":
+        add_sentencepiece(writer)
+    else:
+        add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
+    add_tensors(writer, family, model)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma2": gemma2}
+
+
+def main():
+    torch.set_num_threads(1)
+    OUT.mkdir(exist_ok=True)
+    for family in sys.argv[1:] or FAMILIES:
+        model, runs, seed = golden(FAMILIES[family])
+        write_gguf(OUT / f"{family}.gguf", family, model)
+        write_golden(OUT / f"{family}.txt", family, runs, seed)
+        size = (OUT / f"{family}.gguf").stat().st_size
+        print(f"{family}: seed {seed}, {size} bytes")
+
+
+if __name__ == "__main__":
+    main()
