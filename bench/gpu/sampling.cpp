@@ -7,8 +7,8 @@
 
 static struct sample_row greedy() {
     struct sample_row row = {};
-    row.top_p = row.repetition_penalty = 1.0f;
-    row.n_best = row.slot = -1;
+    row.sampling.top_p = row.sampling.repetition_penalty = 1.0f;
+    row.sampling.n_logprobs = row.slot = -1;
     return row;
 }
 
@@ -21,28 +21,31 @@ static const struct kind {
     {"temperature",
      [] {
          struct sample_row row = greedy();
-         row.temperature = 0.8f;
+         row.sampling.temperature = 0.8f;
          return row;
      }(),
      2},
     {"top-k, top-p",
      [] {
          struct sample_row row = greedy();
-         row.temperature = 0.8f, row.top_k = 40, row.top_p = 0.95f;
+         row.sampling.temperature = 0.8f, row.sampling.top_k = 40;
+         row.sampling.top_p = 0.95f;
          return row;
      }(),
      2},
     {"20 logprobs",
      [] {
          struct sample_row row = greedy();
-         row.temperature = 0.8f, row.top_p = 0.95f, row.n_best = 20;
+         row.sampling.temperature = 0.8f, row.sampling.top_p = 0.95f;
+         row.sampling.n_logprobs = 20;
          return row;
      }(),
      4},
     {"penalties",
      [] {
          struct sample_row row = greedy();
-         row.temperature = 0.8f, row.top_p = 0.95f, row.frequency_penalty = 0.5f;
+         row.sampling.temperature = 0.8f, row.sampling.top_p = 0.95f;
+         row.sampling.frequency_penalty = 0.5f;
          row.slot = 0;
          return row;
      }(),
@@ -67,7 +70,7 @@ static call sample_call(const kind &how, int R, int V) {
     logits->repeat(some.size() * 4);
     std::vector<struct sample_row> host((size_t)R, how.row);
     for (int i = 0; i < R; i++) {
-        host[(size_t)i].seed = 42 + (uint64_t)i;
+        host[(size_t)i].sampling.seed = 42 + (uint64_t)i;
         if (how.row.slot >= 0) host[(size_t)i].slot = i;
     }
     auto rows = std::make_shared<timed_memory>(host);
@@ -76,14 +79,11 @@ static call sample_call(const kind &how, int R, int V) {
     auto counts = std::make_shared<timed_memory>(n_counts * 4, pattern{0x0001, 0});
     auto ids = std::make_shared<timed_memory>((size_t)R * 4);
     auto results = std::make_shared<timed_memory>((size_t)R * sizeof(struct sample_result));
-    auto lists = std::make_shared<timed_memory>(256); /* no bias, no ban */
     return [=](int) {
         struct sample_batch batch = {};
         batch.R = R, batch.V = V;
         batch.logits = logits->as<float>();
         batch.rows = rows->as<struct sample_row>();
-        batch.bias = lists->as<struct sample_bias>();
-        batch.banned = lists->as<int32_t>();
         batch.counts = counts->as<uint32_t>();
         batch.ids = ids->as<int32_t>();
         batch.results = results->as<struct sample_result>();

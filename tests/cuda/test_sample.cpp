@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <list>
+
 #include "tests/cuda/support.h"
 
 extern "C" {
@@ -171,30 +173,27 @@ static std::vector<sampled> sample_on_cpu(batch *b) {
 /* The batch on the device. */
 struct on_device {
     const batch &b;
-    buffer logits, rows, bias, banned, counts, ids, results;
-    struct arrays {
-        std::vector<sample_row> rows;
-        std::vector<sample_bias> bias{{0, 0}}; /* so that a row's do not start at 0 */
-        std::vector<int32_t> banned{0};
-    };
-    static arrays arrays_of(const batch &b) {
-        arrays a;
-        for (const setting &t : b.settings) {
-            const struct sampling &s = t.sampling;
-            a.rows.push_back({s.temperature, s.top_p, s.min_p, s.top_k, s.presence_penalty,
-                              s.frequency_penalty, s.repetition_penalty, s.n_logprobs, s.seed,
-                              t.position, t.choice, t.slot, (int)a.bias.size(), (int)t.bias.size(),
-                              (int)a.banned.size(), (int)t.banned.size()});
-            for (const logit_bias &bias : t.bias) a.bias.push_back({bias.id, bias.bias});
-            for (int32_t id : t.banned) a.banned.push_back(id);
-        }
-        return a;
+    std::list<buffer> lists; /* the rows' */
+    buffer logits, rows, counts, ids, results;
+    template <class T> const T *list(std::vector<T> items) {
+        items.push_back({}); /* an empty one needs memory too */
+        return lists.emplace_back(items).template as<T>();
     }
-    on_device(const batch &batch, const arrays &a)
-        : b(batch), logits(b.logits), rows(a.rows), bias(a.bias), banned(a.banned),
-          counts(b.logits.size() * sizeof(uint32_t)), ids((size_t)b.R() * sizeof(int32_t)),
-          results((size_t)b.R() * sizeof(sample_result)) {}
-    explicit on_device(const batch &batch) : on_device(batch, arrays_of(batch)) {}
+    std::vector<sample_row> rows_of(const batch &all) {
+        std::vector<sample_row> made;
+        for (const setting &t : all.settings) {
+            made.push_back({t.sampling, t.position, t.choice, t.slot});
+            struct sampling &s = made.back().sampling;
+            s.bias = list(t.bias);
+            s.n_bias = (int)t.bias.size();
+            s.banned = list(t.banned);
+            s.n_banned = (int)t.banned.size();
+        }
+        return made;
+    }
+    explicit on_device(const batch &batch)
+        : b(batch), logits(b.logits), rows(rows_of(b)), counts(b.logits.size() * sizeof(uint32_t)),
+          ids((size_t)b.R() * sizeof(int32_t)), results((size_t)b.R() * sizeof(sample_result)) {}
 
     void count() {
         for (const setting &t : b.settings) {
@@ -212,8 +211,6 @@ struct on_device {
                                    b.V,
                                    logits.as<float>(),
                                    rows.as<sample_row>(),
-                                   bias.as<sample_bias>(),
-                                   banned.as<int32_t>(),
                                    counts.as<uint32_t>(),
                                    ids.as<int32_t>(),
                                    results.as<sample_result>()};

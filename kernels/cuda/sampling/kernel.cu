@@ -140,7 +140,7 @@ __device__ __forceinline__ void score_chosen(const workspace<THREADS> &w,
 
 /* A row's biases, then its bans. The first entry of an id handles all of that id. */
 struct changes {
-    const struct sample_bias *bias;
+    const struct logit_bias *bias;
     const int32_t *banned;
     int n_bias, n;
     __device__ __forceinline__ int id(int entry) const {
@@ -180,7 +180,7 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
 /* The share that the row's random number selects: sums are integers, so passing u of the total
  * means to reach the next integer. It is at most the total, as u < 1. */
 __device__ __forceinline__ uint64 share_passed(const struct sample_row &t, uint64 total) {
-    const double u = philox_uniform(t.seed, (uint32_t)t.position, (uint32_t)t.choice);
+    const double u = philox_uniform(t.sampling.seed, (uint32_t)t.position, (uint32_t)t.choice);
     return (uint64)(u * (double)total) + 1;
 }
 
@@ -239,10 +239,11 @@ draw_from_all(const workspace<THREADS> &w, const struct logit_row &row,
 template <int THREADS, int N>
 __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct logit_row &row,
                                     const struct sample_row &t, const struct best &best) {
-    const float inverse = 1.0f / t.temperature; /* also for temperature 0, if it is not finite */
+    const struct sampling &how = t.sampling;
+    const float inverse = 1.0f / how.temperature; /* also for temperature 0, if it is not finite */
     if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
-    const struct by_weight ranking = {best.logit, inverse, fminf(t.min_p, 1.0f)};
-    if (t.top_k <= 0 && t.top_p >= 1.0f && t.min_p <= 0.0f)
+    const struct by_weight ranking = {best.logit, inverse, fminf(how.min_p, 1.0f)};
+    if (how.top_k <= 0 && how.top_p >= 1.0f && how.min_p <= 0.0f)
         return draw_from_all<THREADS, N>(w, row, ranking, t);
     selection<THREADS, N, by_weight> s = {w, row, ranking, false, {0, 0}};
     const struct amount all = list_best(s, floor_of<THREADS>(w, ranking, best), [](float) {});
@@ -251,10 +252,10 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
 #pragma unroll 1 /* one loop, so that there is one copy of the selection */
     for (int stage = TOP_K; stage < END; stage++) {
         const uint64 total = last.upto.sum;
-        uint64 wanted = (uint64)t.top_k;
-        if (stage == TOP_K && (t.top_k <= 0 || (unsigned)t.top_k >= all.count)) continue;
-        if (stage == TOP_P && !(t.top_p < 1.0f)) continue;
-        if (stage == TOP_P) wanted = share_wanted(t.top_p, total);
+        uint64 wanted = (uint64)how.top_k;
+        if (stage == TOP_K && (how.top_k <= 0 || (unsigned)how.top_k >= all.count)) continue;
+        if (stage == TOP_P && !(how.top_p < 1.0f)) continue;
+        if (stage == TOP_P) wanted = share_wanted(how.top_p, total);
         if (stage == CHOICE) wanted = share_passed(t, total);
         last = select_key(s, stage != TOP_K, wanted);
     }
@@ -266,10 +267,12 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
 /* The row as it is sampled from, apart from biases and bans. */
 __device__ __forceinline__ struct logit_row
 row_with_penalties(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
-    const bool any =
-        t.presence_penalty != 0.0f || t.frequency_penalty != 0.0f || t.repetition_penalty != 1.0f;
+    const struct sampling &how = t.sampling;
+    const bool any = how.presence_penalty != 0.0f || how.frequency_penalty != 0.0f ||
+                     how.repetition_penalty != 1.0f;
     const uint32_t *counts = any && t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
-    return {logits, counts, b.V, t.repetition_penalty, t.frequency_penalty, t.presence_penalty};
+    return {
+        logits, counts, b.V, how.repetition_penalty, how.frequency_penalty, how.presence_penalty};
 }
 
 /* Read again at each use, to save registers. */
@@ -287,19 +290,19 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     __shared__ float kept[SAMPLE_MAX_CHANGES];
     const W w = {count, sum, list, listed, part, key, crossing};
     const struct sample_row t = b.rows[blockIdx.x];
+    const struct sampling &how = t.sampling;
     struct sample_result *result = &b.results[place_of(b, blockIdx.x).result];
     float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
-    const struct changes changes = {b.bias + t.first_bias, b.banned + t.first_banned, t.n_bias,
-                                    t.n_bias + t.n_banned};
+    const struct changes changes = {how.bias, how.banned, how.n_bias, how.n_bias + how.n_banned};
     const struct logit_row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
     const struct logit_row row = row_with_penalties(b, t, logits);
-    const bool scored = t.n_best >= 0, changed = changes.n > 0 || row.counts;
+    const bool scored = how.n_logprobs >= 0, changed = changes.n > 0 || row.counts;
 
     if (threadIdx.x == 0) *result = {};
     struct best best = {};
     double lse = 0;
     if (scored || !changed) best = best_of<THREADS, N>(w, own);
-    if (scored) lse = score_row<THREADS, N>(w, own, best, t.n_best, result);
+    if (scored) lse = score_row<THREADS, N>(w, own, best, how.n_logprobs, result);
     if (changes.n > 0) { /* all readers of the row ended with barriers */
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();

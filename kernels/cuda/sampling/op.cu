@@ -203,7 +203,7 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
     struct layout at = {};
     at.places = (size_t)n * sizeof(struct sample_row);
     at.bias = at.places + (size_t)n * sizeof(struct sample_place);
-    at.banned = at.bias + bias * sizeof(struct sample_bias);
+    at.banned = at.bias + bias * sizeof(struct logit_bias);
     at.history = at.banned + banned * sizeof(int32_t);
     at.end = at.history + history * sizeof(int32_t);
     return at;
@@ -211,51 +211,39 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
 
 static struct sample_row score_of(const struct sample *sample) {
     struct sample_row row = {};
-    row.top_p = row.repetition_penalty = 1;
-    row.n_best = sample->n_top;
+    row.sampling.top_p = row.sampling.repetition_penalty = 1;
+    row.sampling.n_logprobs = sample->n_top;
     row.slot = -1;
     return row;
 }
 
-/* The row of a sample; appends its biases and bans. */
+/* The row of a sample, with its lists appended to the passage. */
 static struct sample_row row_of(const struct sample *sample, int slot, struct layout *at,
-                                uint8_t *host) {
+                                const struct passage *p) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
-    const struct sample_row row = {how->temperature,
-                                   how->top_p,
-                                   how->min_p,
-                                   how->top_k,
-                                   how->presence_penalty,
-                                   how->frequency_penalty,
-                                   how->repetition_penalty,
-                                   how->n_logprobs,
-                                   how->seed,
-                                   sample->position,
-                                   sample->choice,
-                                   slot,
-                                   at->n_bias,
-                                   how->n_bias,
-                                   at->n_banned,
-                                   how->n_banned};
-    struct sample_bias *bias = (struct sample_bias *)(host + at->bias) + at->n_bias;
-    for (int i = 0; i < how->n_bias; i++) bias[i] = {how->bias[i].id, how->bias[i].bias};
-    int32_t *banned = (int32_t *)(host + at->banned) + at->n_banned;
-    for (int i = 0; i < how->n_banned; i++) banned[i] = how->banned[i];
+    struct sample_row row = {*how, sample->position, sample->choice, slot};
+    const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
+    const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
+    if (how->n_bias > 0) memcpy(p->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);
+    if (how->n_banned > 0)
+        memcpy(p->host + banned, how->banned, (size_t)how->n_banned * sizeof *how->banned);
+    row.sampling.bias = (const struct logit_bias *)(p->device + bias);
+    row.sampling.banned = (const int32_t *)(p->device + banned);
     at->n_bias += how->n_bias;
     at->n_banned += how->n_banned;
     return row;
 }
 
 static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
-                    struct layout *at, uint8_t *host) {
+                    struct layout *at, const struct passage *p) {
     const struct sample *sample = &samples[i];
     const bool first = i == 0 || samples[i - 1].row != sample->row;
     const int to = at->n_rows++;
-    ((struct sample_row *)host)[to] = row_of(sample, s->slot[i], at, host);
-    ((struct sample_place *)(host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
-                                                        sample->sampling ? -1 : sample->scored,
-                                                        !sample->shared};
+    ((struct sample_row *)p->host)[to] = row_of(sample, s->slot[i], at, p);
+    ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
+                                                           sample->sampling ? -1 : sample->scored,
+                                                           !sample->shared};
 }
 
 static void count_anew(const struct device_sampler *s, const struct sample *samples, int n,
@@ -277,8 +265,6 @@ static void run_wave(const struct device_sampler *s, const struct sample_batch *
     batch.V = s->V;
     batch.rows = (const struct sample_row *)p->device + from;
     batch.places = (const struct sample_place *)(p->device + at->places) + from;
-    batch.bias = (const struct sample_bias *)(p->device + at->bias);
-    batch.banned = (const int32_t *)(p->device + at->banned);
     batch.counts = s->counts;
     sample_rows(&batch, stream);
 }
@@ -306,7 +292,7 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {
         for (int i = 0; i < n; i++)
-            if (s->wave[i] == wave) put_row(s, samples, i, &at, p->host);
+            if (s->wave[i] == wave) put_row(s, samples, i, &at, p);
         end[wave] = at.n_rows;
     }
     for (int i = 0; i < n; i++) {

@@ -19,24 +19,11 @@ enum {
 /* A token's entry in the counts: how often it was generated, and a bit if the prompt has it. */
 constexpr uint32_t SAMPLE_IN_PROMPT = 1u << 31;
 
-struct sample_bias {
-    int32_t id;
-    float bias;
-};
-
-/* How one row's token is chosen. */
+/* How one row's token is chosen. Its lists are device memory; repeated ids in them add up. */
 struct sample_row {
-    float temperature;                         /* 0: greedy */
-    float top_p, min_p;                        /* 1 and 0: off; min_p is at most 1 */
-    int32_t top_k;                             /* 0: off */
-    float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
-    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
-    int32_t n_best;                            /* logprobs: -1 none, 0..20 the chosen's and these */
-    uint64_t seed;
+    struct sampling sampling;
     int32_t position, choice; /* Philox's counter */
     int32_t slot;             /* the counts to read and to add the token to; -1: none */
-    int32_t first_bias, n_bias;
-    int32_t first_banned, n_banned;
 };
 
 struct sample_best {
@@ -64,14 +51,12 @@ struct sample_place {
 /* All arrays are device memory. Rows whose tokens are counted have different slots, and rows with
  * biases or bans have different logits. */
 struct sample_batch {
-    int R, V;                       /* V is at most SAMPLE_MAX_V */
-    float *logits;                  /* [R][V], changed while a row is sampled, then as they were */
-    const struct sample_row *rows;  /* [R] */
-    const struct sample_bias *bias; /* of all rows; repeated ids add up */
-    const int32_t *banned;          /* likewise */
-    uint32_t *counts;               /* [slots][V] */
-    int32_t *ids;                   /* [R] out */
-    struct sample_result *results;  /* [R] out */
+    int R, V;                      /* V is at most SAMPLE_MAX_V */
+    float *logits;                 /* [R][V], changed while a row is sampled, then as they were */
+    const struct sample_row *rows; /* [R] */
+    uint32_t *counts;              /* [slots][V] */
+    int32_t *ids;                  /* [R] out */
+    struct sample_result *results; /* [R] out */
     const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
 };
 

@@ -12,7 +12,7 @@ MUTANTS = [
     ("sampling/op.cu", "!sample->shared};", "true};"),
     ("sampling/op.cu", "    at->n_bias += how->n_bias;\n", ""),
     ("sampling/op.cu", "        history += samples[i].n_prompt + samples[i].n_output;\n", ""),
-    ("sampling/op.cu", "at.bias + bias * sizeof(struct sample_bias)", "at.bias + bias * sizeof(int32_t)"),
+    ("sampling/op.cu", "at.bias + bias * sizeof(struct logit_bias)", "at.bias + bias * sizeof(int32_t)"),
     ("sampling/op.cu", "    row.slot = -1;\n", ""),
     ("sampling/op.cu", "changed |= how && (how->n_bias", "changed |= n < 0 && how && (how->n_bias"),
     ("sampling/op.cu", "s->anew[i] = lent || !next;", "s->anew[i] = lent || (n < 0 && !next);"),
