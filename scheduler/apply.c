@@ -3,6 +3,7 @@
  * what the plan counted, and evicts no block that a sequence is to share. Blocks that the pool
  * evicts are copied to the host before the step writes to them. */
 #include "scheduler/internal.h"
+#include "scheduler/speculate.h"
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
@@ -17,7 +18,9 @@ static void preempt(struct scheduler *s, struct sequence *sequence) {
     int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
     int n = sequence->n_blocks, first = -1;
     assert(sequence->state == SEQUENCE_RUNNING && sequence->n_host_blocks == 0);
-    if (n_computed >= s->config.swap_from) first = swap_out(&s->swap, sequence->table, n);
+    /* what drafts in flight come to is not known yet */
+    if (n_computed >= s->config.swap_from && sequence->n_drafts == 0)
+        first = swap_out(&s->swap, sequence->table, n);
     sequence_stop_running(s, sequence);
     sequence->state = SEQUENCE_WAITING;
     if (first >= 0) {
@@ -113,6 +116,10 @@ static void load_blocks(struct scheduler *s, const struct plan_item *item) {
 static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     sequence->rows = item->rows;
+    if (item->drafts > 0)
+        sequence->n_drafts = item->drafts;
+    else if (sequence->n_proposed > 0)
+        speculate_forget(sequence);
     if (item->rows == 0) return;
     /* A shared partial block is replaced by a copy. If this very plan preempted all the others that
      * shared it, the sequence owns it by now; the plan counted that block as available, so the

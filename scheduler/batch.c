@@ -113,7 +113,7 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
     assert((position + sequence->rows + size - 1) / size == sequence->n_blocks);
     for (int i = 0; i < sequence->rows; i++, position++) {
         int m = batch->step.M++;
-        if (position < sequence->n_tokens) {
+        if (position < sequence->n_tokens + sequence->n_drafts) {
             batch->token[m] = sequence->tokens[position];
         } else { /* after the known tokens comes the one that the step in flight samples */
             assert(position == sequence->n_tokens && sequence->n_pending == 1);
@@ -135,17 +135,20 @@ static int add_logit_row(struct batch *batch, int row) {
 }
 
 /* The rows that want logits are the last ones of a sequence's rows: scored ones follow what was
- * scored. */
+ * scored; after the last known token and after each draft a token is chosen. */
 static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row,
                             struct inflight *inflight) {
     int from = sequence->n_computed, rows = sequence->rows;
     int end = from + rows, last = sequence->request->n_prompt - 1;
+    int drafts = sequence->n_drafts;
     int position = from > sequence->n_scored ? from : sequence->n_scored;
     for (; position < end && position < last; position++)
         inflight_score(inflight, sequence, position + 1,
                        add_logit_row(batch, first_row + position - from));
-    if (end == sequence_n_schedulable(sequence) && sequence_samples(sequence))
-        inflight_sample(inflight, sequence, add_logit_row(batch, first_row + rows - 1));
+    if (end < sequence_n_schedulable(sequence) + drafts || !sequence_samples(sequence)) return;
+    for (position = end - drafts; position <= end; position++)
+        inflight_sample(inflight, sequence, position,
+                        add_logit_row(batch, first_row + position - 1 - from));
 }
 
 const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {

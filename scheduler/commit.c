@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
+#include "scheduler/speculate.h"
 
 /* ---- computed rows -------------------------------------------------------------------------- */
 
@@ -17,14 +18,14 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     }
 }
 
-/* A sequence that was preempted since has lost its rows, but not the token, unless it was
- * swapped. */
+/* A sequence that was preempted since has lost its rows, but not the token, unless it was swapped.
+ * Rows of drafts are committed as these are found to hold. */
 static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
     struct sequence *sequence = rows->sequence;
     sequence->n_pending -= rows->samples;
     if (sequence->state != SEQUENCE_RUNNING && sequence->state != SEQUENCE_SWAPPED) return;
     assert(sequence->n_committed == rows->from && rows->from + rows->n <= sequence->n_computed);
-    sequence->n_committed = rows->from + rows->n;
+    sequence->n_committed = rows->from + rows->n - rows->drafts;
     if (s->pool.caching && sequence->state == SEQUENCE_RUNNING)
         register_blocks(s, sequence, rows->from);
 }
@@ -98,6 +99,44 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
+/* A draft has held: its row is one of a known token. */
+static void commit_draft_row(struct scheduler *s, struct sequence *sequence) {
+    if (sequence->state != SEQUENCE_RUNNING) return;
+    assert(sequence->n_committed < sequence->n_computed);
+    sequence->n_committed++;
+    if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);
+}
+
+/* Gives back what only refused drafts needed. */
+static void drop_refused(struct scheduler *s, struct sequence *sequence) {
+    if (sequence->state != SEQUENCE_RUNNING) return;
+    sequence->n_computed = sequence->n_committed;
+    int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
+    while (sequence->n_blocks > blocks)
+        block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
+}
+
+/* Takes the tokens that were drawn after the last known token and after each draft, up to the first
+ * that is not the draft after it, or that ends the sequence. Returns the number of drafts. */
+static int commit_drafts(struct scheduler *s, struct sequence *sequence,
+                         const struct sampled *results) {
+    int n = sequence->n_drafts, taken = 0;
+    for (;; taken++) {
+        bool holds = taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];
+        commit_token(s, sequence, &results[taken]);
+        if (!holds || sequence->state == SEQUENCE_ENDED) break;
+        commit_draft_row(s, sequence);
+    }
+    assert(taken <= n);
+    speculate_learn(sequence, taken);
+    sequence->n_drafts = 0;
+    s->stats.drafts++;
+    s->stats.draft_tokens += (uint64_t)n;
+    s->stats.accepted_tokens += (uint64_t)taken;
+    drop_refused(s, sequence);
+    return n;
+}
+
 /* Scores come before the token of the same prompt, and the leader's token before those of the
  * choices that fork from it. */
 static void commit_samples(struct scheduler *s, const struct inflight *inflight,
@@ -120,7 +159,11 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
         bool leads = sequence->index == 0; /* the other choices share its prompt */
         if (leads && sample->n_output == 0) s->stats.prompt_tokens += (uint64_t)sample->n_prompt;
         if (sequence->request->n_unforked > 0) fork_choices(s, sequence);
-        commit_token(s, sequence, &results[i]);
+        if (sequence->n_drafts > 0) {
+            i += commit_drafts(s, sequence, &results[i]);
+        } else {
+            commit_token(s, sequence, &results[i]);
+        }
     }
 }
 

@@ -95,7 +95,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     if (status != STATUS_OK) return status;
     if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
-                                          s->config.prefix_caching);
+                                          s->config.prefix_caching, s->config.drafter);
     if (!request)
         return err_set(err, STATUS_OVERLOADED, NULL,
                        "There is no memory for %d tokens of %d choices.",

@@ -33,12 +33,12 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                                .position = position});
 }
 
-/* The token after all that `leader` has computed: its own, or that of a choice that has no tokens
- * yet. The last token of the leader's history may still be pending. */
+/* The token at `position`, which follows what `leader` knows and its drafts: its own, or that of a
+ * choice that has no tokens yet. The last token of the leader's history may still be pending. */
 static void add_choice(struct inflight *inflight, const struct sequence *leader,
-                       struct sequence *sequence, int logit_row) {
+                       struct sequence *sequence, int position, int logit_row) {
     const struct request *request = leader->request;
-    int position = sequence_n_schedulable(leader), n_output = position - request->n_prompt;
+    int n_output = position - request->n_prompt;
     bool early = n_output<request->generation->min_tokens, shared = request->n_unforked> 0;
     /* a number that no other sequence of the process has */
     uint64_t number = request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
@@ -52,16 +52,17 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
                                .n_output = n_output,
                                .sequence = number,
                                .shared = shared,
-                               .late = !shared && sequence->n_tokens < position});
+                               .late = !shared && sequence->n_pending > 0});
 }
 
-void inflight_sample(struct inflight *inflight, struct sequence *sequence, int logit_row) {
+void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
+                     int logit_row) {
     struct request *request = sequence->request;
-    add_choice(inflight, sequence, sequence, logit_row);
+    add_choice(inflight, sequence, sequence, position, logit_row);
     if (request->n_unforked == 0) return;
     for (int i = 0; i < request->n; i++)
         if (request->sequence[i].state == SEQUENCE_UNFORKED)
-            add_choice(inflight, sequence, &request->sequence[i], logit_row);
+            add_choice(inflight, sequence, &request->sequence[i], position, logit_row);
 }
 
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,
@@ -76,9 +77,10 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
- * goes on with the sequence's own batch row and blocks may change until then. */
+ * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
+ * which row gives its last token is known when they are verified. */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
-    if (sequence->request->n_unforked > 0) return -1;
+    if (sequence->request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
 }
@@ -86,10 +88,11 @@ static int pending_row(const struct inflight *inflight, const struct sequence *s
 void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     int from = sequence->n_computed, end = from + sequence->rows;
     int last = sequence->request->n_prompt - 1, scored = end < last ? end : last;
-    bool samples = end == sequence_n_schedulable(sequence) && sequence_samples(sequence);
-    assert(sequence->rows > 0);
+    int wanted = sequence_n_schedulable(sequence) + sequence->n_drafts;
+    bool samples = end == wanted && sequence_samples(sequence);
+    assert(sequence->rows > sequence->n_drafts);
     inflight->rows[inflight->n_rows++] =
-        (struct inflight_rows){sequence, from, sequence->rows, samples};
+        (struct inflight_rows){sequence, from, sequence->rows, sequence->n_drafts, samples};
     sequence->request->n_in_flight++;
     sequence->n_computed = end;
     sequence->rows = 0;

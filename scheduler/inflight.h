@@ -32,6 +32,7 @@
 struct inflight_rows {
     struct sequence *sequence;
     int from, n; /* positions from..from+n-1 */
+    int drafts;  /* the last ones are guessed */
     bool samples;
 };
 
@@ -41,16 +42,18 @@ struct inflight {
     struct sample *samples;     /* [max_samples] as the engine reads them */
     struct sequence **owner;    /* [max_samples] the sequence that gets the result */
     uint64_t began_ns;          /* when it was planned */
+    int decode_rows;            /* its rows, if all are of sequences that decode; otherwise 0 */
 };
 
 void inflight_init(struct inflight *inflight, int max_seqs, int max_samples);
 void inflight_free(struct inflight *inflight);
 
 /* Adds what a logit row of a sequence gives: the score of the prompt token at `position`; or its
- * next token, and that of each choice that waits for its prompt. */
+ * token at `position`, and that of each choice that waits for its prompt. */
 void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
                     int logit_row);
-void inflight_sample(struct inflight *inflight, struct sequence *sequence, int logit_row);
+void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
+                     int logit_row);
 
 /* Adds the sequence's rows, after their samples: from here on they count as computed. */
 void inflight_begin(struct inflight *inflight, struct sequence *sequence);

@@ -16,6 +16,7 @@
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
 #include "scheduler/kv/swap.h"
+#include "scheduler/step_cost.h"
 
 /* What other threads may touch. */
 struct inbox {
@@ -43,6 +44,8 @@ struct scheduler {
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all that live here */
     struct plan plan;
+    struct drafter drafter; /* propose is NULL if nobody guesses */
+    struct step_cost cost;
     struct batch batch;
     struct inflight inflight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_in_flight on */
     int first_in_flight, n_in_flight;

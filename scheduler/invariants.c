@@ -54,7 +54,8 @@ static void check_running(const struct scheduler *s, struct tally *tally,
            sequence->n_host_blocks == 0);
     assert(sequence->n_committed <= sequence->n_computed);
     assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_in_flight > 0);
-    assert(sequence->n_computed <= sequence->n_tokens);
+    assert(sequence->n_computed <= sequence->n_tokens + sequence->n_drafts);
+    assert(sequence->n_drafts == 0 || sequence->request->n_in_flight > 0);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
     assert(sequence->n_tokens + sequence->n_pending <= sequence->request->max_tokens);
     assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));

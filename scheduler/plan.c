@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "scheduler/speculate.h"
+
 void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
     *plan = (struct plan){.max_items = max_seqs, .n_blocks = n_blocks};
     plan->item = mem_calloc((size_t)max_seqs, sizeof *plan->item);
@@ -134,7 +136,7 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
     plan->row_limit = view->max_rows;
     for (int i = 0; i < plan->n_kept; i++)
         if (decodes(plan->item[i].sequence)) serve_running(plan, view, i);
-    int decoding = plan->rows, tile = view->row_quantum;
+    int decoding = plan->decode_rows = plan->rows, tile = view->row_quantum;
     if (decoding > 0 && view->mixed_rows < view->max_rows - decoding) {
         int rows = (decoding + view->mixed_rows + tile - 1) / tile * tile;
         plan->row_limit = min_int(rows, view->max_rows);
@@ -256,7 +258,8 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan->n_running = plan->n_kept = plan->n_items;
     serve_all_running(plan, view);
     admit_waiting(plan, view);
+    plan_drafts(plan, view);
     assert(plan->row_limit <= view->max_rows);
-    assert(plan->rows <= plan->row_limit && plan->logit_rows <= view->max_logit_rows);
+    assert(plan->rows <= view->max_rows && plan->logit_rows <= view->max_logit_rows);
     assert(plan->available >= 0 && plan->n_items <= view->max_seqs);
 }

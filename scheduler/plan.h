@@ -25,6 +25,8 @@
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
  *
+ *   - Drafts come last, where they take nothing from anybody (speculate.h).
+ *
  * A plan may be made while the step before it is in flight: then sequences want rows up to what is
  * schedulable (sequence.h), and one whose next token the host has to see first sits the step out.
  * It may still be preempted; the pending result is kept with the sequence.
@@ -49,6 +51,8 @@
 /* Waiting sequences that a plan looks past because what they need is being computed. */
 #define MAX_HELD_BACK 8
 
+struct step_cost;
+
 /* All that a plan depends on. */
 struct plan_view {
     const struct list *running, *waiting; /* of sequences, in order */
@@ -58,12 +62,15 @@ struct plan_view {
     int mixed_rows;                      /* for prompts, in a step that decodes: at least 1 */
     const struct host_cache *host_cache; /* NULL: it is off */
     int swap_from;                       /* tokens from which it is worth a step's wait */
+    const struct step_cost *cost;        /* NULL: no drafts */
+    bool fixed_drafts;                   /* all that were proposed, whatever they cost */
     uint64_t now_ns;
 };
 
 struct plan_item {
     struct sequence *sequence;
     int rows;       /* to compute; 0: it sits this step out */
+    int drafts;     /* of the rows: guesses behind the known tokens */
     int logit_rows; /* of them */
     int samples;    /* extra samples of unforked choices */
     int hits;       /* blocks that an admitted one has from the prefix cache */
@@ -79,6 +86,7 @@ struct plan {
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running, or more when none is preempted */
     int rows, logit_rows, samples;
+    int decode_rows;      /* of the rows: those of sequences that decode, with their drafts */
     int row_limit;        /* of the step */
     bool short_of_blocks; /* a running sequence could not have a row */
     bool loads;           /* one of the admitted ones does */

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 
 #include "scheduler/internal.h"
+#include "scheduler/speculate.h"
 
 /* Prompt rows that a step of decodes computes as well: as many as take about as long as the
  * decodes, while both wait for the weights. */
@@ -38,6 +39,7 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     assert(config->n_blocks <= INT32_MAX / config->block_size && config->on_events);
     assert(config->max_queued_requests > 0 && config->max_queued_tokens > 0);
     assert(config->max_mixed_prefill_tokens >= 0 && config->swap_from >= 0);
+    assert(config->max_drafts >= 0 && config->max_drafts <= MAX_DRAFTS);
     s->config = *config;
     if (config->max_mixed_prefill_tokens == 0)
         s->config.max_mixed_prefill_tokens = on_host ? MIXED_ROWS_ON_HOST : MIXED_ROWS_ON_DEVICE;
@@ -49,6 +51,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     struct scheduler *s = mem_calloc(1, sizeof *s);
     set_config(s, config, port->on_host);
     s->port = *port;
+    if (config->drafter) s->drafter = *config->drafter;
+    step_cost_init(&s->cost, port->on_host);
     s->max_seqs = min_int(min_int(config->max_num_seqs, config->max_num_batched_tokens),
                           config->max_logit_rows);
     block_pool_init(&s->pool, config->n_blocks, config->block_size, config->prefix_caching);
@@ -89,8 +93,11 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .row_quantum = s->port.row_quantum,
                              .host_cache = s->swap.cache.on ? &s->swap.cache : NULL,
                              .swap_from = s->config.swap_from,
+                             .cost = s->drafter.propose ? &s->cost : NULL,
+                             .fixed_drafts = s->config.fixed_drafts,
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
+    speculate_propose(s);
     plan_make(&s->plan, &view);
     assert(s->plan.rows > 0 || s->requests.n == 0 || s->n_in_flight > 0);
     return s->plan.rows > 0;
@@ -107,6 +114,7 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     struct inflight *inflight = inflight_at(s, s->n_in_flight++);
     const struct step *step = batch_fill(&s->batch, inflight);
     inflight->began_ns = now;
+    inflight->decode_rows = s->plan.rows == s->plan.decode_rows ? s->plan.rows : 0;
     step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step);
     step_part_ends(s, PART_FORWARD);
@@ -119,12 +127,14 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
 static void commit_oldest(struct scheduler *s) {
     struct inflight *inflight = inflight_at(s, 0);
     uint64_t began = inflight->began_ns;
+    int rows = inflight->decode_rows;
     if (began < s->stats.last_step_ns) began = s->stats.last_step_ns;
     commit_step(s, inflight);
     s->first_in_flight = (s->first_in_flight + 1) % s->port.in_flight;
     s->n_in_flight--;
     s->stats.last_step_ns = now_ns();
     s->stats.step_ns += s->stats.last_step_ns - began;
+    if (rows > 0) step_cost_note(&s->cost, rows, s->stats.last_step_ns - began);
 }
 
 bool scheduler_step(struct scheduler *s) {

@@ -25,6 +25,7 @@ struct generation {
     int n;
     int max_tokens; /* of each choice; 0: only the prompt's logprobs */
     int min_tokens;
+    int max_drafts;           /* guessed tokens that a step may verify; 0: none */
     struct sampling sampling; /* banned is the scheduler's to fill */
     int n_stop_ids;
     /* end the choice; with the model's end ids unless ignore_eos, already merged in */
@@ -73,6 +74,8 @@ struct event {
 
 /* ---- the scheduler -------------------------------------------------------------------------- */
 
+struct drafter;
+
 struct scheduler_config {
     int max_num_seqs;             /* sequences in one step */
     int max_num_batched_tokens;   /* rows in one step */
@@ -86,6 +89,11 @@ struct scheduler_config {
     /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
      * one of fewer is computed again. 0: a default */
     int swap_from;
+    /* Who guesses tokens (draft/draft.h), which must outlive the scheduler; NULL: nobody. Drafts of
+     * a sequence in a step, at most MAX_DRAFTS; fixed: all that it has, whatever they cost. */
+    const struct drafter *drafter;
+    int max_drafts;
+    bool fixed_drafts;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);
@@ -136,6 +144,8 @@ struct scheduler_stats {
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
     uint64_t dropped_samples; /* computed for sequences that had ended */
+    /* of speculation: times that drafts were verified, drafts, those that held */
+    uint64_t drafts, draft_tokens, accepted_tokens;
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     uint64_t swapped_out, swapped_in;     /* blocks that were copied */

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/speculate.h"
+
 int generation_max_tokens(const struct generation *generation, int max_model_len) {
     int room = max_model_len - generation->n_prompt;
     return generation->n_prompt + (generation->max_tokens < room ? generation->max_tokens : room);
@@ -14,24 +16,27 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
     return total > generation->n_prompt ? total - 1 : total;
 }
 
-/* One piece for the request, its sequences, their hashes and their tokens, in falling order of
- * alignment. What the output may need is asked for but not touched, so it costs address space and
- * no memory until it is used. */
-static struct request *request_alloc(const struct request *head, bool hashed) {
+/* One piece for the request, its sequences, their hashes, what drafters remember and their tokens,
+ * in falling order of alignment. It begins all zero. Of a large one, what the output may need is
+ * asked for but not touched, so it costs address space and no memory until it is used. */
+static struct request *request_alloc(const struct request *head, bool hashed,
+                                     const struct drafter *drafter) {
     size_t n = (size_t)head->n;
     size_t hashes =
         hashed ? (size_t)(head->max_tokens / head->block_size) * sizeof(struct block_hash) : 0;
     size_t tokens = (size_t)head->max_tokens * sizeof(int32_t);
     size_t own = sizeof *head + n * sizeof(struct sequence);
-    struct request *request = malloc(own + n * (hashes + tokens));
+    size_t drafts = drafter ? drafter->state_bytes(drafter->self, head->max_tokens) / 8 * 8 + 8 : 0;
+    struct request *request = calloc(1, own + n * (hashes + drafts + tokens));
     if (!request) return NULL;
     *request = *head;
-    memset(request->sequence, 0, n * sizeof(struct sequence));
-    char *hash_memory = (char *)request + own, *token_memory = hash_memory + n * hashes;
+    char *hash_memory = (char *)request + own, *draft_memory = hash_memory + n * hashes;
+    char *token_memory = draft_memory + n * drafts;
     for (size_t i = 0; i < n; i++) {
         request->sequence[i].hashes =
             hashed ? (struct block_hash *)(void *)(hash_memory + i * hashes) : NULL;
         request->sequence[i].tokens = (int32_t *)(void *)(token_memory + i * tokens);
+        if (drafter) request->sequence[i].draft_state = draft_memory + i * drafts;
     }
     return request;
 }
@@ -46,7 +51,7 @@ static void sampling_set(struct request *request, const struct generation *gener
 }
 
 struct request *request_new(struct generation *generation, int max_model_len, int block_size,
-                            bool hashed) {
+                            bool hashed, const struct drafter *drafter) {
     bool scored = generation->prompt_logprobs >= 0;
     struct request head = {.generation = generation,
                            .priority = generation->priority,
@@ -56,17 +61,19 @@ struct request *request_new(struct generation *generation, int max_model_len, in
                            .n_prompt = generation->n_prompt,
                            .max_tokens = generation_max_tokens(generation, max_model_len),
                            .max_slots = generation_max_slots(generation, max_model_len),
+                           .max_drafts = drafter ? generation->max_drafts : 0,
                            .block_size = block_size,
                            .queued = true,
                            .prompt_scored = scored};
     sampling_set(&head, generation);
-    struct request *request = request_alloc(&head, hashed);
+    struct request *request = request_alloc(&head, hashed, drafter);
     if (!request) return NULL;
     for (int i = 0; i < request->n; i++) {
         struct sequence *sequence = &request->sequence[i];
         sequence->request = request;
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
+        speculate_begin(sequence);
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];

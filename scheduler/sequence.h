@@ -6,13 +6,16 @@
  * one, a prompt is a large one, and a preempted sequence is back at 0 (or at what the prefix
  * cache still has), unless its blocks were swapped: then they come back.
  *
- *     tokens   | prompt ..................... | output ......... | pending
+ *     tokens   | prompt ..................... | output ......... | pending, or drafts
  *              0   n_committed  n_computed   n_prompt          n_tokens    <= max_tokens
  *     table    [b0][b1][b2]    holds exactly the blocks of 0..n_computed-1 between steps
  *
  * What is computed and what is pending counts from the moment at which a step is submitted: its
  * results always come, so the next step can be planned from there. Only n_tokens and n_committed
  * wait for its commit. Without a step in flight nothing is pending, and n_committed is n_computed.
+ *
+ * Guessed tokens, drafts, may stand behind the known ones: a step computes them as if they were
+ * known, and its commit sets n_computed back to what held (speculate.h).
  *
  * The choices of a request share its prompt: the first live sequence, the leader, computes it,
  * and the others wait unforked, in no queue and without blocks. When the prompt is computed they
@@ -25,6 +28,7 @@
 #define PENSTOCK_SEQUENCE_H
 
 #include "config/list.h"
+#include "scheduler/draft/draft.h"
 #include "scheduler/kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
 
@@ -60,6 +64,11 @@ struct sequence {
     int32_t *tokens;             /* [request->max_tokens] */
     struct block_hash *hashes;   /* [n_tokens / block_size]; NULL without prefix caching */
     uint64_t first_scheduled_ns; /* 0: never was */
+    int n_proposed;              /* drafts behind the known tokens, for the next plan */
+    int n_drafts;    /* of them, in the step that is being made or in flight: tokens of rows */
+    int draft_match; /* of the first draft */
+    float draft_chance[MAX_DRAFT_MATCH + 1]; /* by match */
+    void *draft_state;                       /* the drafter's; NULL without one */
 };
 
 struct request {
@@ -75,6 +84,7 @@ struct request {
     int n_prompt;
     int max_tokens; /* of prompt and output: where a sequence ends by length */
     int max_slots;  /* KV slots that a sequence may come to need */
+    int max_drafts; /* of a sequence in a step */
     int block_size;
     bool queued;                               /* counts as queued: has never run */
     bool prompt_scored;                        /* prompt_logprobs are asked for */
@@ -82,10 +92,10 @@ struct request {
     struct sequence sequence[];                /* [n] */
 };
 
-/* Makes the request of a generation that was checked (scheduler_submit). NULL when there is no
- * memory. */
+/* Makes the request of a generation that was checked (scheduler_submit). Its sequences have a state
+ * of the drafter, unless that is NULL. NULL when there is no memory. */
 struct request *request_new(struct generation *generation, int max_model_len, int block_size,
-                            bool hashed);
+                            bool hashed, const struct drafter *drafter);
 
 /* Total tokens and KV slots that a choice of `generation` may come to. */
 int generation_max_tokens(const struct generation *generation, int max_model_len);
@@ -125,7 +135,7 @@ static inline int sequence_n_schedulable(const struct sequence *sequence) {
 /* The key of a sequence's i-th block, behind one with this id. */
 struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent);
 
-/* The logit rows among `rows` rows from position `from`. */
+/* The logit rows among `rows` rows from position `from`, drafts aside. */
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows);
 
 static inline struct sequence *sequence_of(struct list_node *node) {

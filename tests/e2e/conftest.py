@@ -16,6 +16,8 @@ import time
 import httpx
 import pytest
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and servers inherit that
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))
 MODEL = os.environ.get("PENSTOCK_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))

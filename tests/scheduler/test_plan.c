@@ -52,7 +52,7 @@ static struct sequence *make(int n_prompt, int priority, int n, int prompt_logpr
     generation[k].max_tokens = 64;
     generation[k].priority = priority;
     generation[k].prompt_logprobs = prompt_logprobs;
-    made[k] = request_new(&generation[k], MODEL_LEN, B, pool.caching);
+    made[k] = request_new(&generation[k], MODEL_LEN, B, pool.caching, NULL);
     made[k]->arrival = (uint64_t)k;
     made[k]->sequence[0].table = table[k];
     return &made[k]->sequence[0];

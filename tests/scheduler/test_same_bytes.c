@@ -152,6 +152,15 @@ static const char *draw_path(struct scenario *scenario) {
     return chance(scenario, 15) || n == 0 ? "plain" : paths[between(scenario, 0, n - 1)];
 }
 
+/* In half of the cases. */
+static void draw_drafts(struct scenario *scenario) {
+    struct setting *s = &scenario->setting;
+    if (chance(scenario, 50)) return;
+    s->max_drafts = between(scenario, 1, MAX_DRAFTS);
+    s->wrong = chance(scenario, 30) ? 0 : between(scenario, 0, 130);
+    s->fixed_drafts = chance(scenario, 60);
+}
+
 static void draw_setting(struct scenario *scenario) {
     static const int sizes[] = {4, 8, 16, 4, 8, 16, 4, 8, 16, 1, 5, 32};
     static const int rows[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 33, 64};
@@ -169,6 +178,7 @@ static void draw_setting(struct scenario *scenario) {
     s->n_blocks = draw_blocks(scenario);
     s->mixed_rows = chance(scenario, 50) ? between(scenario, 1, 40) : 0;
     if (scenario->small && s->max_rows < 4) s->max_rows += 4;
+    draw_drafts(scenario);
 }
 
 /* Where blocks are to be few, requests are short and grow: a long one would bring room for all the
@@ -209,15 +219,18 @@ static void add_clients(struct scenario *scenario, struct run *run) {
 
 static void tell(const struct scenario *scenario, const struct run *run) {
     const struct setting *s = &scenario->setting;
-    fprintf(stderr,
-            "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
-            "prompts, %d sequences, %d logit rows, "
-            "%d blocks of %d, cache %d, %d passes, own thread %d, %d requests. First: "
-            "%s\n",
-            (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
-            varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
-            s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->caching,
-            scenario->passes, scenario->threaded, scenario->n_asked, run->first_difference);
+    fprintf(
+        stderr,
+        "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
+        "prompts, %d sequences, %d logit rows, "
+        "%d blocks of %d, cache %d, %d drafts (%d %% wrong, fixed %d), %d passes, own thread %d, "
+        "%d requests. First: "
+        "%s\n",
+        (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
+        varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
+        s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->max_drafts,
+        s->wrong, s->fixed_drafts, scenario->passes, scenario->threaded, scenario->n_asked,
+        run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {
@@ -245,16 +258,19 @@ static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->cancels += tally->cancels;
     sum->steps += tally->steps;
     sum->differences += tally->differences;
+    sum->drafts += tally->drafts;
+    sum->accepted += tally->accepted;
 }
 
 static void print_tally(const char *what, int n, const struct tally *t, uint64_t began) {
     printf("%d %s in %.1f s: %llu tokens and %llu prompt scores compared in %llu steps; %llu "
            "preemptions, %llu copies, "
-           "%llu prefix tokens hit, %llu choices cancelled\n",
+           "%llu prefix tokens hit, %llu choices cancelled, %llu of %llu drafts held\n",
            n, what, (double)(now_ns() - began) * 1e-9, (unsigned long long)t->tokens,
            (unsigned long long)t->scores, (unsigned long long)t->steps,
            (unsigned long long)t->preemptions, (unsigned long long)t->copies,
-           (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels);
+           (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels,
+           (unsigned long long)t->accepted, (unsigned long long)t->drafts);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise) {
@@ -284,6 +300,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
     if (cases >= 40) { /* enough for shares to mean something */
         ck_assert_int_gt(preempted * 5, small * 3);
         ck_assert(sum.copies > 0 && sum.prefix_hits > 0 && sum.cancels > 0);
+        ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
     }
     free(run);
 }

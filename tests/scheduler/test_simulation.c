@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "support/fake_engine.h"
+#include "support/replay_drafter.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define STEPS 30000
@@ -28,6 +29,8 @@
 struct simulation {
     uint64_t seed, random;
     struct scheduler_config config;
+    struct replay replay;
+    struct drafter drafter;
     struct fake_engine *engine;
     struct scheduler *scheduler;
     struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
@@ -39,6 +42,7 @@ struct simulation {
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
     uint64_t n_pending, n_dropped; /* rows planned ahead; samples thrown away */
     uint64_t n_out, n_in;          /* blocks swapped */
+    uint64_t n_drafts, n_accepted; /* drafts verified; that held */
 };
 
 static uint64_t current_seed; /* told when an assert fails */
@@ -83,6 +87,21 @@ static void draw_config(struct simulation *sim) {
         .arg = sim};
 }
 
+/* Two in three scenarios speculate: on what will come, spoilt more or less often, or by lookup. */
+static void draw_drafter(struct simulation *sim) {
+    static const struct lookup_config lookup = {.min_match = 1};
+    if (chance(sim, 33)) return;
+    sim->replay = (struct replay){.foresee = fake_foresee,
+                                  .V = FAKE_V,
+                                  .wrong = chance(sim, 30) ? 0 : between(sim, 0, 100),
+                                  .any_length = chance(sim, 70),
+                                  .random = sim->random};
+    sim->drafter = chance(sim, 20) ? drafter_lookup(&lookup) : replay_drafter(&sim->replay);
+    sim->config.drafter = &sim->drafter;
+    sim->config.max_drafts = between(sim, 0, MAX_DRAFTS);
+    sim->config.fixed_drafts = chance(sim, 70);
+}
+
 /* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of
  * all lengths. */
 static void draw_templates(struct simulation *sim) {
@@ -96,6 +115,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     *sim = (struct simulation){.seed = seed, .random = seed * 1000003};
     current_seed = seed;
     draw_config(sim);
+    draw_drafter(sim);
     draw_templates(sim);
     sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
@@ -137,6 +157,8 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     g->sampling.seed = chance(sim, 50) ? 1 : fake_random(&sim->random);
     g->n_stop_ids = chance(sim, 40) ? between(sim, 1, 2) : 0;
     for (int i = 0; i < g->n_stop_ids; i++) g->stop_ids[i] = between(sim, 0, FAKE_V - 1);
+    g->sampling.repetition_penalty = 1; /* off */
+    g->max_drafts = chance(sim, 80) ? MAX_DRAFTS : between(sim, 0, MAX_DRAFTS);
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
@@ -263,6 +285,8 @@ static void simulation_end(struct simulation *sim) {
     sim->n_copies = sim->engine->n_copies;
     sim->n_pending = sim->engine->n_pending;
     sim->n_dropped = stats.dropped_samples;
+    sim->n_drafts = stats.draft_tokens;
+    sim->n_accepted = stats.accepted_tokens;
     sim->n_out = sim->engine->n_out;
     sim->n_in = sim->engine->n_in;
     sim->n_rows = sim->engine->n_rows;
@@ -300,20 +324,24 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_dropped += sim->n_dropped;
         sum->n_out += sim->n_out;
         sum->n_in += sim->n_in;
+        sum->n_drafts += sim->n_drafts;
+        sum->n_accepted += sim->n_accepted;
         sum->n_rows += sim->n_rows;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
-           "samples thrown away, %llu blocks swapped out and %llu in\n",
+           "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
            (unsigned long long)sum->n_cancelled, (unsigned long long)sum->n_hits,
            (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies,
            (unsigned long long)sum->n_pending, (unsigned long long)sum->n_dropped,
-           (unsigned long long)sum->n_out, (unsigned long long)sum->n_in);
+           (unsigned long long)sum->n_out, (unsigned long long)sum->n_in,
+           (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts);
+    ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     ck_assert(only || (sum->n_pending > 0 && sum->n_dropped > 0));

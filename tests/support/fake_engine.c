@@ -355,17 +355,31 @@ static enum finish finish_due(const struct fake_client *client, const struct fak
     return FINISH_NONE;
 }
 
+/* The next token of a choice, which it then knows. */
+static int32_t choice_next(const struct generation *generation, struct fake_choice *choice,
+                           int number) {
+    int position = generation->n_prompt + choice->n_output;
+    bool early = choice->n_output < generation->min_tokens;
+    int32_t due = choose(logits_of(choice->sum), generation->sampling.seed, position, number,
+                         choice->last, generation->stop_ids, early ? generation->n_stop_ids : 0);
+    choice_add(choice, due, position);
+    choice->n_output++;
+    return due;
+}
+
+int fake_foresee(void *arg, int number, int n_known, int32_t *out, int n) {
+    const struct fake_client *client = arg;
+    struct fake_choice choice = client->choice[number];
+    assert(n_known == client->generation.n_prompt + choice.n_output);
+    for (int i = 0; i < n; i++) out[i] = choice_next(&client->generation, &choice, number);
+    return n;
+}
+
 static void take_token(struct fake_client *client, const struct event *event) {
     const struct generation *generation = &client->generation;
     struct fake_choice *choice = &client->choice[event->choice];
-    int position = generation->n_prompt + choice->n_output;
-    bool early = choice->n_output < generation->min_tokens;
-    int32_t due = choose(logits_of(choice->sum), generation->sampling.seed, position, event->choice,
-                         choice->last, generation->stop_ids, early ? generation->n_stop_ids : 0);
-    assert(event->sampled.id == due);
+    assert(event->sampled.id == choice_next(generation, choice, event->choice));
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
-    choice_add(choice, due, position);
-    choice->n_output++;
     assert(event->finish == finish_due(client, choice));
 }
 

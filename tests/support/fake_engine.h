@@ -87,6 +87,10 @@ void fake_client_ready(struct fake_client *client, int max_model_len);
 /* Asserts that an event is the one that had to come. */
 void fake_client_take(struct fake_client *client, const struct event *event);
 
+/* The tokens that a choice gives after those that its events have shown: at most n into out, which
+ * struct replay's foresee wants (replay_drafter.h). Returns n. */
+int fake_foresee(void *client, int choice, int n_known, int32_t *out, int n);
+
 /* A generator of numbers from a seed (splitmix64, Steele et al. 2014). */
 uint64_t fake_random(uint64_t *state);
 int fake_between(uint64_t *state, int low, int high); /* both included */

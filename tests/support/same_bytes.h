@@ -11,6 +11,7 @@
 #define PENSTOCK_TESTS_SAME_BYTES_H
 
 #include "scheduler/internal.h"
+#include "support/replay_drafter.h"
 
 #define MOST_CHOICES 4
 #define MAX_CLIENTS 12
@@ -50,6 +51,9 @@ struct setting {
     bool eager;     /* no graphs */
     int graphs;     /* that are kept; 0: as many as suit */
     int mixed_rows; /* of prompts, in a step that decodes; 0: any number */
+    int max_drafts; /* of a sequence in a step; 0: no speculation */
+    int wrong;      /* percent of the drafts; above 100: drafts are looked up */
+    bool fixed_drafts;
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -107,6 +111,7 @@ struct tally {
     uint64_t tokens, scores;          /* compared */
     uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
+    uint64_t drafts, accepted;
     uint64_t differences;
 };
 
@@ -115,6 +120,8 @@ struct run {
     struct setting setting;
     struct engine *engine;
     struct scheduler *scheduler;
+    struct replay replay;
+    struct drafter drafter;
     struct tally tally;
     char first_difference[512];
     int n_clients, n_live;

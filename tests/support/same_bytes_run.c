@@ -156,6 +156,34 @@ static struct engine *open_engine(const struct run *run) {
     return engine;
 }
 
+/* What a choice gives after n_known tokens, when it runs alone. */
+static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
+    const struct client *client = owner;
+    const struct answer *answer = &client->asked->answer;
+    int at = n_known - client->generation.n_prompt;
+    if (client->into) return 0;
+    for (int i = 0; i < n; i++) {
+        if (at + i >= answer->choice[choice].n) return i;
+        out[i] = answer->choice[choice].token[at + i].id;
+    }
+    return n;
+}
+
+static void set_drafter(struct run *run, struct scheduler_config *config) {
+    static const struct lookup_config lookup = {.min_match = 1};
+    const struct setting *s = &run->setting;
+    if (s->max_drafts == 0) return;
+    run->replay = (struct replay){.foresee = foresee,
+                                  .V = run->set->V,
+                                  .wrong = s->wrong,
+                                  .any_length = !s->fixed_drafts,
+                                  .random = (uint64_t)s->wrong + 1};
+    run->drafter = s->wrong > 100 ? drafter_lookup(&lookup) : replay_drafter(&run->replay);
+    config->drafter = &run->drafter;
+    config->max_drafts = s->max_drafts;
+    config->fixed_drafts = s->fixed_drafts;
+}
+
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
     memset(run, 0, sizeof *run);
     run->set = set;
@@ -177,6 +205,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .swap_from = 1,
                                       .on_events = on_events,
                                       .arg = run};
+    set_drafter(run, &config);
     run->scheduler = scheduler_new(&config, run->engine);
 }
 
@@ -190,6 +219,8 @@ static void take_stats(struct run *run) {
     run->tally.swapped_in = stats.swapped_in;
     run->tally.prefix_hits = stats.prefix_hits;
     run->tally.steps = stats.steps;
+    run->tally.drafts = stats.draft_tokens;
+    run->tally.accepted = stats.accepted_tokens;
 }
 
 void run_close(struct run *run) {
@@ -215,6 +246,7 @@ struct client *run_add(struct run *run, const struct asked *asked) {
     memset(client, 0, sizeof *client);
     copy_generation(&client->generation, &asked->generation);
     client->generation.owner = client;
+    client->generation.max_drafts = run->setting.max_drafts;
     client->asked = asked;
     client->run = run;
     client->cancel_at = client->cancel_choice = -1;

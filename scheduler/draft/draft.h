@@ -1,0 +1,56 @@
+/* draft: guesses of the tokens that a sequence comes to next.
+ *
+ * A guess costs a row of a step, and saves a step when it holds. Nothing depends on how good it is
+ * but time: a step verifies what is drafted (scheduler/speculate.h), so a drafter may guess
+ * anything. Whoever drafts is a `struct drafter`; lookup.c has the one that needs no model.
+ *
+ * A drafter is called on the engine thread alone. It allocates nothing there: what it remembers of
+ * a sequence is `state`, whose size it tells when the request is made.
+ */
+#ifndef PENSTOCK_DRAFT_H
+#define PENSTOCK_DRAFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/config.h"
+
+/* Drafts of one sequence in one step: with the row that it computes anyway they fill a tile. */
+#define MAX_DRAFTS 15
+
+/* How well a guess is founded: the tokens before it that are the same as where it was found, at
+ * most this many. */
+#define MAX_DRAFT_MATCH 8
+
+struct draft {
+    int n;     /* tokens that were guessed */
+    int match; /* of the first one, 1..MAX_DRAFT_MATCH; each later one's is one higher */
+};
+
+/* A sequence, as a drafter sees it. */
+struct draft_context {
+    void *state;     /* what the drafter remembers of it */
+    void *owner;     /* the generation's */
+    int choice;      /* of the generation */
+    int32_t *tokens; /* [max_tokens] the first n are known; the others are the drafter's to fill */
+    int n, max_tokens;
+};
+
+struct drafter {
+    void *self;
+    /* Bytes of the state of a sequence of up to max_tokens. It begins all zero. */
+    size_t (*state_bytes)(const void *self, int max_tokens);
+    /* Guesses at most max_drafts tokens, into tokens[n..]. The known tokens of a sequence begin
+     * with those that were known at the call before. */
+    struct draft (*propose)(void *self, const struct draft_context *context, int max_drafts);
+};
+
+/* Prompt lookup (Saxena 2023): what followed the last place at which the same tokens stood, in the
+ * prompt or the output. Of all such places the one with the longest match, then the latest, as far
+ * as a bounded search sees. */
+struct lookup_config {
+    int min_match; /* tokens that must be the same, at least 1 */
+};
+struct drafter drafter_lookup(const struct lookup_config *config); /* which must outlive it */
+
+#endif

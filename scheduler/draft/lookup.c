@@ -1,0 +1,92 @@
+/* DESIGN: prompt lookup by hash chains, as deflate (RFC 1951) finds its matches.
+ *
+ * All places at which a sequence's tokens have the same hash over min_match tokens form a chain,
+ * latest first; heads of chains are in a table by hash. So a token costs 8 to 12 bytes, adding it
+ * takes no search, and a search walks one chain. A place is the position of the last of its tokens,
+ * plus 1, so that memory of zeros is an empty index.
+ *
+ *     tokens   a b c d e . . . a b c x . . . a b c |  drafts: x . .
+ *                  ^             ^             ^
+ *     chain        3  <--------- 11 <--------- 17     of hash(b c): min_match 2
+ *
+ * A draft may run into tokens that were drafted just before it: so text that repeats is continued.
+ */
+#include <assert.h>
+
+#include "scheduler/draft/draft.h"
+
+/* A long prompt is indexed over several steps, so that none waits for it; a search looks at so many
+ * places. Both keep a call to a few microseconds. */
+enum { MAX_ADDED = 4096, MAX_PLACES = 32, MIN_BUCKETS = 16 };
+
+struct lookup {
+    int n_indexed;  /* tokens whose places are in the chains */
+    int32_t word[]; /* [buckets] heads, then [max_tokens] the place before in the chain */
+};
+
+static size_t n_buckets(int max_tokens) {
+    size_t n = MIN_BUCKETS;
+    while (n < (size_t)max_tokens) n *= 2;
+    return n;
+}
+
+static size_t state_bytes(const void *self, int max_tokens) {
+    (void)self;
+    return sizeof(struct lookup) + (n_buckets(max_tokens) + (size_t)max_tokens) * sizeof(int32_t);
+}
+
+/* Multiplicative hashing (Knuth, TAOCP 6.4) of the n tokens that end before `end`. */
+static size_t bucket_of(const int32_t *end, int n, size_t buckets) {
+    uint64_t hash = 0;
+    for (int i = 1; i <= n; i++) hash = (hash + (uint32_t)end[-i] + 1) * 0x9E3779B97F4A7C15u;
+    return (size_t)(hash >> 32) & (buckets - 1);
+}
+
+/* Adds the places of tokens that have come since, at most MAX_ADDED. The last one's chain is what a
+ * search follows. */
+static void add_places(struct lookup *lookup, const struct draft_context *c, int min_match) {
+    size_t buckets = n_buckets(c->max_tokens);
+    int32_t *head = lookup->word, *before = lookup->word + buckets;
+    int end = min_int(c->n, lookup->n_indexed + MAX_ADDED);
+    assert(lookup->n_indexed <= c->n && c->n <= c->max_tokens);
+    for (int place = lookup->n_indexed + 1; place <= end; place++) {
+        if (place < min_match) continue;
+        size_t bucket = bucket_of(c->tokens + place, min_match, buckets);
+        before[place - 1] = head[bucket];
+        head[bucket] = place;
+    }
+    lookup->n_indexed = end;
+}
+
+/* How many of the last tokens before `place` and before n are the same. */
+static int match_at(const struct draft_context *c, int place) {
+    const int32_t *a = c->tokens + place, *b = c->tokens + c->n;
+    int n = 0, most = min_int(place, MAX_DRAFT_MATCH);
+    while (n < most && a[-n - 1] == b[-n - 1]) n++;
+    return n;
+}
+
+static struct draft propose(void *self, const struct draft_context *c, int max_drafts) {
+    const struct lookup_config *config = self;
+    struct lookup *lookup = c->state;
+    const int32_t *before = lookup->word + n_buckets(c->max_tokens);
+    int best = 0, match = config->min_match - 1;
+    assert(config->min_match >= 1 && config->min_match <= MAX_DRAFT_MATCH);
+    add_places(lookup, c, config->min_match);
+    if (lookup->n_indexed < c->n || c->n < config->min_match) return (struct draft){0};
+    int place = before[c->n - 1];
+    for (int i = 0; i < MAX_PLACES && place > 0 && match < MAX_DRAFT_MATCH; i++) {
+        assert(place < c->n);
+        int found = match_at(c, place);
+        if (found > match) best = place, match = found;
+        place = before[place - 1];
+    }
+    if (best == 0) return (struct draft){0};
+    int n = min_int(max_drafts, c->max_tokens - c->n);
+    for (int i = 0; i < n; i++) c->tokens[c->n + i] = c->tokens[best + i];
+    return (struct draft){n, match};
+}
+
+struct drafter drafter_lookup(const struct lookup_config *config) {
+    return (struct drafter){(void *)config, state_bytes, propose};
+}

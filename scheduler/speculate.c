@@ -1,0 +1,177 @@
+#include "scheduler/speculate.h"
+
+#include "scheduler/internal.h"
+
+/* What a draft's chance is believed to be by its match, before the sequence has shown its own; how
+ * much a draft that held or failed changes that, and how fast it comes back while none is tried. */
+static const float first_chance[MAX_DRAFT_MATCH + 1] = {0,     0.25f, 0.4f,  0.5f, 0.6f,
+                                                        0.65f, 0.7f,  0.75f, 0.8f};
+static const float gain = 1.0f / 6, loss = 1.0f / 3, forgetting = 1.0f / 400;
+
+/* A draft less likely than this is not worth a look. */
+static const float min_chance = 0.02f;
+
+/* Drafts have to promise so much more than none, as costs are estimates. */
+static const float min_gain = 1.03f;
+
+void speculate_begin(struct sequence *sequence) {
+    for (int i = 0; i <= MAX_DRAFT_MATCH; i++) sequence->draft_chance[i] = first_chance[i];
+}
+
+/* The chance that a draft holds if those before it do. */
+static float *chance_of(struct sequence *sequence, int draft) {
+    return &sequence->draft_chance[min_int(sequence->draft_match + draft, MAX_DRAFT_MATCH)];
+}
+
+void speculate_learn(struct sequence *sequence, int taken) {
+    assert(taken >= 0 && taken <= sequence->n_drafts);
+    for (int i = 0; i < taken; i++) {
+        float *chance = chance_of(sequence, i);
+        *chance += (1 - *chance) * gain;
+    }
+    if (taken == sequence->n_drafts) return;
+    float *chance = chance_of(sequence, taken);
+    *chance -= *chance * loss;
+}
+
+void speculate_forget(struct sequence *sequence) {
+    for (int i = 0; i <= MAX_DRAFT_MATCH; i++)
+        sequence->draft_chance[i] += (first_chance[i] - sequence->draft_chance[i]) * forgetting;
+}
+
+/* ---- proposing ------------------------------------------------------------------------------ */
+
+/* A sequence whose next row is its last known token's. A device counts tokens for penalties, one
+ * sample of a sequence after the other. */
+static bool may_draft(const struct scheduler *s, const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    return request->max_drafts > 0 && sequence->n_drafts == 0 && sequence->n_pending == 0 &&
+           request->n_unforked == 0 && !sequence_scoring(sequence) && sequence_samples(sequence) &&
+           sequence->n_tokens - sequence->n_computed == 1 &&
+           (s->port.on_host || !sampling_has_penalties(&request->sampling));
+}
+
+static void propose(struct scheduler *s, struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    const struct draft_context context = {.state = sequence->draft_state,
+                                          .owner = request->generation->owner,
+                                          .choice = sequence->choice,
+                                          .tokens = sequence->tokens,
+                                          .n = sequence->n_tokens,
+                                          .max_tokens = request->max_tokens};
+    /* a token comes after the last draft */
+    int room = request->max_tokens - sequence->n_tokens - 1;
+    int most = min_int(min_int(request->max_drafts, s->config.max_drafts), room);
+    if (most <= 0) return;
+    struct draft draft = s->drafter.propose(s->drafter.self, &context, most);
+    assert(draft.n >= 0 && draft.n <= most);
+    assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
+    sequence->n_proposed = draft.n;
+    sequence->draft_match = draft.match;
+}
+
+/* Could drafts save time if they all held? Not where many decode: then rows are what costs. */
+static bool could_pay(const struct scheduler *s) {
+    int n = s->running.n, most = min_int(n + s->config.max_drafts, MAX_COST_ROWS);
+    if (s->config.fixed_drafts) return true;
+    for (int rows = n + 1; rows <= most; rows++)
+        if ((float)rows * step_cost_ns(&s->cost, n) > (float)n * step_cost_ns(&s->cost, rows))
+            return true;
+    return false;
+}
+
+void speculate_propose(struct scheduler *s) {
+    bool wanted = s->drafter.propose && s->waiting.n == 0 && s->running.n > 0 && could_pay(s);
+    list_each(node, &s->running) {
+        struct sequence *sequence = sequence_of(node);
+        sequence->n_proposed = 0;
+        if (wanted && may_draft(s, sequence)) propose(s, sequence);
+    }
+}
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+/* The drafts of a plan while they are chosen: the likeliest first, over all sequences. */
+struct choosing {
+    int n;                     /* chosen so far */
+    int item[MAX_COST_ROWS];   /* whose, in the order of choice */
+    float next[MAX_COST_ROWS]; /* the chance that an item's next draft is taken, with all before */
+    int drafts[MAX_COST_ROWS]; /* of an item */
+    int blocks;                /* that they need */
+};
+
+static int blocks_of(const struct plan_view *view, const struct plan_item *item, int drafts) {
+    const struct sequence *sequence = item->sequence;
+    int end = sequence->n_computed + item->rows;
+    return block_pool_blocks_for(view->pool, end + drafts) - block_pool_blocks_for(view->pool, end);
+}
+
+static bool may_choose(const struct plan *plan, const struct plan_view *view,
+                       const struct choosing *c, int i) {
+    const struct plan_item *item = &plan->item[i];
+    int drafts = c->drafts[i] + 1;
+    if (item->rows != 1 || drafts > item->sequence->n_proposed) return false;
+    int more = blocks_of(view, item, drafts) - blocks_of(view, item, c->drafts[i]);
+    return c->blocks + more <= plan->available;
+}
+
+/* The item whose next draft is the likeliest, or -1. */
+static int likeliest(const struct plan *plan, const struct plan_view *view,
+                     const struct choosing *c) {
+    int best = -1;
+    for (int i = 0; i < plan->n_running; i++)
+        if (may_choose(plan, view, c, i) && (best < 0 || c->next[i] > c->next[best])) best = i;
+    return best;
+}
+
+static void choose(const struct plan *plan, const struct plan_view *view, struct choosing *c,
+                   int i) {
+    const struct plan_item *item = &plan->item[i];
+    int drafts = ++c->drafts[i];
+    c->item[c->n++] = i;
+    c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
+    c->next[i] *= *chance_of(item->sequence, drafts);
+}
+
+/* How many of the drafts, in the order of choice, bring the most tokens in a time. */
+static int choose_all(const struct plan *plan, const struct plan_view *view, struct choosing *c) {
+    int most = min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows);
+    float tokens = (float)plan->rows;
+    float best = tokens / step_cost_ns(view->cost, plan->rows) * min_gain;
+    int n = 0;
+    most = min_int(most, MAX_COST_ROWS - plan->rows);
+    while (c->n < most) {
+        int i = likeliest(plan, view, c);
+        if (i < 0 || (c->next[i] < min_chance && !view->fixed_drafts)) break;
+        tokens += c->next[i];
+        choose(plan, view, c, i);
+        float rate = tokens / step_cost_ns(view->cost, plan->rows + c->n);
+        if (rate <= best && !view->fixed_drafts) continue;
+        best = rate;
+        n = c->n;
+    }
+    return n;
+}
+
+static void add_draft(struct plan *plan, const struct plan_view *view, struct plan_item *item) {
+    int blocks = blocks_of(view, item, 1);
+    item->rows++;
+    item->drafts++;
+    item->logit_rows++;
+    item->blocks += blocks;
+    plan->rows++;
+    plan->decode_rows++;
+    plan->logit_rows++;
+    plan->available -= blocks;
+    assert(plan->available >= 0);
+}
+
+void plan_drafts(struct plan *plan, const struct plan_view *view) {
+    struct choosing c = {0};
+    bool idle = plan->rows == plan->decode_rows && plan->n_items == plan->n_kept &&
+                plan->rows > 0 && view->waiting->n == 0 && !plan->short_of_blocks;
+    if (!view->cost || !idle || plan->n_running >= MAX_COST_ROWS) return;
+    for (int i = 0; i < plan->n_running; i++) c.next[i] = *chance_of(plan->item[i].sequence, 0);
+    int n = choose_all(plan, view, &c);
+    for (int i = 0; i < n; i++) add_draft(plan, view, &plan->item[c.item[i]]);
+}
