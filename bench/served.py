@@ -166,7 +166,7 @@ class Process(Served):
 def penstock(binary, model, threads, *flags, prefix=()):
     port = free_port()
     return Process("penstock", [*prefix, binary, "serve", "--model", model, "--port", str(port), "--threads", str(threads),
-                                "--served-model-name", "m", "--log-level", "error", *flags], port, "m", 120)
+                                "--served-model-name", "m", "--log-level", "error", "--drain-delay", "0", *flags], port, "m", 120)
 
 
 VLLM = "build/peers/vllm"

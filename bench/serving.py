@@ -34,7 +34,7 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.command = [args.binary, "serve", "--model", args.model, "--port", str(self.port),
-                        "--served-model-name", "m", "--log-level", "warning", *flags]
+                        "--served-model-name", "m", "--log-level", "warning", "--drain-delay", "0", *flags]
 
     def __enter__(self):
         start = time.perf_counter()

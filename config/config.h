@@ -245,6 +245,7 @@ struct options {
     const char *served_model_name; /* NULL: the model file's own name */
     const char *api_key;           /* NULL: none is required; several are separated by commas */
     const char *api_key_file;      /* one key a line */
+    const char *admin_key;         /* keys that may end the server, separated by commas */
     int max_model_len;             /* tokens; 0: what the model was trained for */
     int max_num_seqs;              /* sequences in one step */
     int max_num_batched_tokens;    /* rows in one step */
@@ -269,7 +270,8 @@ struct options {
     int max_queued_tokens;
     int64_t max_body_size; /* bytes */
     int request_timeout_s; /* seconds for headers and body to be whole */
-    int drain_timeout_s;   /* seconds that a SIGTERM waits for running requests */
+    int drain_delay_s;     /* seconds from a SIGTERM until the port is closed */
+    int drain_timeout_s;   /* seconds from then on for running requests */
     int max_connections;
     enum log_level log_level;
     enum log_format log_format;

@@ -98,7 +98,7 @@ copy_settings() {
 
 # Starts `make run`, waits for one completion, and checks that the server ends with exit code 0 on SIGTERM.
 make_run() {
-    inside "exec setsid make run ARGS='--port $port'" &
+    inside "exec setsid make run ARGS='--port $port --drain-delay 0'" &
     machine=$!
     python3 - "$port" "$machine" <<'PYTHON' || return 1
 import json, os, sys, time, urllib.request

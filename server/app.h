@@ -36,11 +36,15 @@ struct app {
     struct http_server *http;
     struct api_limits limits;
     struct metrics metrics;
-    struct buf keys; /* accepted API keys, each NUL-terminated; empty: no key is required */
+    struct buf keys;       /* accepted API keys, each NUL-terminated; empty: no key is required */
+    struct buf admin_keys; /* of --admin-key, in the same form; empty: no one is an admin */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
     struct list requests;     /* all that are running: struct async_request */
     int n_preparing;          /* of those that generate, the ones that a worker has */
-    bool draining, aborted;   /* after the first signal; when its time was over */
+    bool signalled;           /* the next signal is the second one */
+    bool draining;            /* new generations are refused */
+    bool port_closed;         /* after --drain-delay */
+    bool aborted;             /* after --drain-timeout, or at a second signal */
     bool http_closed;         /* drained, and no connection is left */
     struct err failure;       /* how the device failed; STATUS_OK: it did not */
 
@@ -87,11 +91,16 @@ void respond_json(struct http_request *http, const struct buf *body);
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 
-/* Collects the keys of --api-key and --api-key-file into app->keys. */
+/* Collects the keys of --api-key and --api-key-file into app->keys, those of --admin-key into
+ * app->admin_keys. */
 enum status auth_load(struct app *app, struct err *err);
 
-/* Does the request carry one of the keys? Takes the same time for every wrong key of one length. */
+/* Does the request carry one of the keys, or an admin key? Takes the same time for every wrong key
+ * of one length. */
 bool auth_accepts(const struct app *app, const struct http_request *http);
+
+/* Does it carry an admin key? */
+bool auth_is_admin(const struct app *app, const struct http_request *http);
 
 /* ---- health.c: what the process says of itself ---------------------------------------------- */
 
@@ -182,10 +191,15 @@ void bridge_receive(struct app *app, struct err *failure);
 
 /* ---- lifecycle.c: signals and shutdown ------------------------------------------------------ */
 
-/* First SIGTERM, SIGINT or SIGHUP: no new connections, running requests finish within
- * --drain-timeout. Second: they are aborted. */
+/* First SIGTERM: readiness and new generations are refused; after --drain-delay the port is closed,
+ * and running requests finish within --drain-timeout. First SIGINT or SIGHUP: the same without
+ * delay. Second one of them: running requests are aborted. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* closes its handles after the loop has stopped */
+
+/* Begins what a first SIGTERM begins (`delayed`) or a first SIGINT. Without delay it also ends a
+ * delay that has begun. */
+void lifecycle_drain(struct app *app, bool delayed);
 
 /* The device has failed, as app->failure says: all requests end, then the process. */
 void lifecycle_fail(struct app *app);

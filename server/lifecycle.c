@@ -1,14 +1,25 @@
 /* DESIGN: the orderly shutdown.
  *
- *   serving -- signal --> draining -- time is over, or second signal --> aborted --> loop stops
- *      \------ device fails --> failed (port open) -- FAILED_OPEN_MS --> aborted
+ *   serving -- SIGTERM, POST /drain --> delay -- --drain-delay is over --> port closed
+ *      |                                  |                                    |
+ *      |------ SIGINT, SIGHUP ------------|----------------------------------->|
+ *      |                                  |                                    |
+ *      |                    second signal |      second signal, --drain-timeout |
+ *      |                                  v                                    v
+ *      \------ device fails --> failed (port open) -- FAILED_OPEN_MS --> aborted --> loop stops
  *
- * The first SIGTERM, SIGINT or SIGHUP drains: the port is closed, readiness is refused, idle
- * connections are closed, running requests finish. When the last connection is closed and the last
- * request is freed, the loop is stopped; the exit code is 0. After --drain-timeout, or at a second
- * signal, the requests that still run end with an error of status 503 (a stream gets it as its last
- * event), and connections that do not accept it within a second are cut off. SIGHUP is what a
- * closing terminal sends; if it is ignored at the start, as nohup does, it stays ignored.
+ * SIGTERM is what a supervisor sends, and behind it may be routers that know nothing of it yet. So
+ * readiness and new generations are refused at once, but for --drain-delay port and connections
+ * stay open: a router gets a 503, which it may retry elsewhere, and not a refused or cut
+ * connection. Then port and idle connections are closed, and running requests finish. When the last
+ * connection is closed and the last request is freed, the loop is stopped; the exit code is 0.
+ * After --drain-timeout, or at a second signal, the requests that still run end with an error of
+ * status 503 (a stream gets it as its last event), and connections that do not accept it within a
+ * second are cut off.
+ *
+ * SIGINT comes from a person at a terminal and SIGHUP from a terminal that closes: neither waits,
+ * and both end a delay that has begun. SIGHUP stays ignored if it is ignored at the start, as nohup
+ * does. POST /drain is no signal: the SIGTERM that may follow it changes nothing.
  *
  * If the device fails, nothing can be served any more, and only a new process may have a working
  * device. All requests end with an error. The port stays open for half a second, so that readiness
@@ -35,26 +46,27 @@ void lifecycle_request_ended(struct app *app) {
 
 static void on_http_closed(void *arg) {
     struct app *app = arg;
-    assert(app->draining && !app->http_closed);
+    assert(app->port_closed && !app->http_closed);
     app->http_closed = true;
     lifecycle_request_ended(app);
 }
 
-static void begin_drain(struct app *app) {
-    if (app->draining) return;
-    app->draining = true;
+/* No new connections; running requests go on. */
+static void close_port(struct app *app) {
+    if (app->port_closed) return;
+    app->draining = app->port_closed = true;
     http_server_drain(app->http, on_http_closed);
 }
 
 static void on_grace_over(uv_timer_t *timer) {
     struct app *app = timer->data;
-    assert(app->draining && app->aborted);
+    assert(app->port_closed && app->aborted);
     http_server_abort(app->http);
 }
 
 static void abort_all(struct app *app, const char *why) {
-    assert(app->draining);
     if (app->aborted) return;
+    close_port(app);
     app->aborted = true;
     if (app->requests.n > 0)
         log_line(LOG_WARNING, "%s: aborting %d requests", why, app->requests.n);
@@ -68,8 +80,30 @@ static void on_drain_timeout(uv_timer_t *timer) {
     abort_all(timer->data, "--drain-timeout is over");
 }
 
+static void on_delay_over(uv_timer_t *timer) {
+    struct app *app = timer->data;
+    uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
+    assert(app->draining && !app->port_closed);
+    log_line(LOG_INFO, "the port is closed, %d requests running", app->requests.n);
+    uv_timer_start(timer, on_drain_timeout, timeout_ms, 0);
+    close_port(app);
+}
+
+void lifecycle_drain(struct app *app, bool delayed) {
+    int delay_s = delayed ? app->options->drain_delay_s : 0;
+    if (app->failure.status || app->port_closed) return;
+    if (app->draining && delay_s > 0) return; /* the delay has begun */
+    log_line(LOG_INFO, "draining: %d requests running, the port closes in %d s", app->requests.n,
+             delay_s);
+    if (!app->draining) http_server_announce_drain(app->http);
+    app->draining = true;
+    if (delay_s > 0)
+        uv_timer_start(&app->drain_timer, on_delay_over, (uint64_t)delay_s * 1000, 0);
+    else
+        on_delay_over(&app->drain_timer);
+}
+
 static void on_failure_announced(uv_timer_t *timer) {
-    begin_drain(timer->data);
     abort_all(timer->data, "the device has failed");
 }
 
@@ -87,13 +121,12 @@ static const int numbers[APP_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
 
 static void on_signal(uv_signal_t *handle, int signal) {
     struct app *app = handle->data;
-    if (app->draining) {
+    if (app->signalled) {
         abort_all(app, "second signal");
-    } else if (!app->failure.status) {
-        log_line(LOG_INFO, "signal %d: draining, %d requests running", signal, app->requests.n);
-        uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
-        uv_timer_start(&app->drain_timer, on_drain_timeout, timeout_ms, 0);
-        begin_drain(app);
+    } else if (app->draining || !app->failure.status) {
+        log_line(LOG_INFO, "signal %d", signal);
+        app->signalled = true;
+        lifecycle_drain(app, signal == SIGTERM);
     }
 }
 

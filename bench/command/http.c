@@ -174,6 +174,7 @@ int bench_http(const struct bench *bench) {
     log_setup(LOG_WARNING, options.log_format);
     options.host = "127.0.0.1";
     options.port = 0;
+    options.drain_delay_s = 0;
     options.enable_prefix_caching = false; /* the next batch has the same prompts */
     const int largest = bench->batches.max;
     if (options.max_queued_requests < largest) options.max_queued_requests = largest;

@@ -8,12 +8,12 @@
 
 #include "server/app.h"
 
-static void add_key(struct app *app, const char *key, size_t length) {
+static void add_key(struct buf *keys, const char *key, size_t length) {
     while (length > 0 && strchr(" \t\r\n", key[length - 1])) length--;
     while (length > 0 && strchr(" \t", *key)) key++, length--;
     if (length == 0) return;
-    buf_add(&app->keys, key, length);
-    buf_add(&app->keys, "", 1);
+    buf_add(keys, key, length);
+    buf_add(keys, "", 1);
 }
 
 static enum status add_file(struct app *app, const char *path, struct err *err) {
@@ -25,7 +25,7 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
     char *line = NULL;
     size_t capacity = 0;
     for (ssize_t n; (n = getline(&line, &capacity, file)) >= 0;) {
-        if (line[0] != '#') add_key(app, line, strlen(line));
+        if (line[0] != '#') add_key(&app->keys, line, strlen(line));
     }
     free(line);
     fclose(file);
@@ -34,17 +34,29 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
                    "--api-key-file %s holds no key; write one a line", path);
 }
 
-enum status auth_load(struct app *app, struct err *err) {
-    for (const char *list = app->options->api_key; list && *list;) {
+/* Adds the keys of an option, separated by commas. One that is given must hold a key. */
+static enum status add_list(struct buf *keys, const char *list, const char *option,
+                            const char *variable, struct err *err) {
+    if (!list) return STATUS_OK;
+    while (*list) {
         size_t n = strcspn(list, ",");
-        add_key(app, list, n);
+        add_key(keys, list, n);
         list += n + (list[n] == ',');
     }
-    if (app->options->api_key && app->keys.length == 0) {
-        return err_set(err, STATUS_USAGE, "api-key",
-                       "--api-key (PENSTOCK_API_KEY) is given but holds no key; leave it out to "
-                       "serve without one");
+    if (keys->length > 0) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, option,
+                   "--%s (%s) is given but holds no key; leave it out to serve without one", option,
+                   variable);
+}
+
+enum status auth_load(struct app *app, struct err *err) {
+    const struct options *options = app->options;
+    enum status status = add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err);
+    if (status == STATUS_OK) {
+        status =
+            add_list(&app->admin_keys, options->admin_key, "admin-key", "PENSTOCK_ADMIN_KEY", err);
     }
+    if (status != STATUS_OK) return status;
     if (!app->options->api_key_file) return STATUS_OK;
     return add_file(app, app->options->api_key_file, err);
 }
@@ -58,18 +70,28 @@ static bool same_key(const char *given, size_t n_given, const char *key, size_t 
     return differs == 0;
 }
 
-bool auth_accepts(const struct app *app, const struct http_request *http) {
-    if (app->keys.length == 0) return true;
-    assert(app->keys.data[app->keys.length - 1] == 0);
+/* Is the request's key in a list of keys? */
+static bool holds(const struct buf *keys, const struct http_request *http) {
+    assert(keys->length == 0 || keys->data[keys->length - 1] == 0);
     const char *value = http_header(http, "Authorization");
     const char *given = value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 : "";
     size_t n_given = strlen(given);
     bool accepted = false;
-    for (size_t at = 0; at < app->keys.length;) {
-        const char *key = app->keys.data + at;
+    for (size_t at = 0; at < keys->length;) {
+        const char *key = keys->data + at;
         size_t n_key = strlen(key);
         accepted |= same_key(given, n_given, key, n_key);
         at += n_key + 1;
     }
     return accepted;
+}
+
+bool auth_is_admin(const struct app *app, const struct http_request *http) {
+    return holds(&app->admin_keys, http);
+}
+
+bool auth_accepts(const struct app *app, const struct http_request *http) {
+    if (app->keys.length == 0) return true;
+    bool accepted = holds(&app->keys, http);
+    return accepted | auth_is_admin(app, http);
 }

@@ -49,6 +49,17 @@ static void on_models(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
+/* The server ends as after a SIGTERM; the answer says when. */
+static void on_drain(struct app *app, struct http_request *http) {
+    struct buf body = {0};
+    lifecycle_drain(app, true);
+    buf_printf(&body, "{\"status\":\"draining\",\"requests\":%d,\"delay_s\":%d,\"timeout_s\":%d}",
+               app->requests.n, app->options->drain_delay_s, app->options->drain_timeout_s);
+    respond_json(http, &body);
+    buf_free(&body);
+    http_release(http);
+}
+
 /* ---- routes --------------------------------------------------------------------------------- */
 
 /* One path. Those of an API are found in the list of APIs, and are refused while there is no room
@@ -57,6 +68,7 @@ struct route {
     const char *path;      /* a path that ends in '/' stands for everything below it */
     const char *method;    /* GET also answers HEAD */
     bool public;           /* needs no API key */
+    bool admin;            /* needs an admin key */
     const struct api *api; /* generates by it; otherwise `answer` answers */
     void (*answer)(struct app *app, struct http_request *http);
 };
@@ -71,6 +83,7 @@ static const struct route routes[] = {
     {"/health/ready", "GET", .public = true, .answer = health_ready},
     {"/metrics", "GET", .answer = health_metrics},
     {"/version", "GET", .answer = health_version},
+    {"/drain", "POST", .admin = true, .answer = on_drain},
 };
 
 /* The route of a path; its own path is NULL if there is none. */
@@ -121,6 +134,12 @@ static enum status refuse_generation(struct app *app, struct err *err) {
 static enum status check_headers(struct app *app, const struct http_request *http,
                                  const char **allow, struct err *err) {
     const struct route route = route_find(http->path);
+    if (route.admin && !auth_is_admin(app, http)) {
+        return err_set(err, STATUS_AUTHENTICATION, NULL, "%s",
+                       app->admin_keys.length > 0
+                           ? "An admin key is needed: Authorization: Bearer <key>."
+                           : "An admin key is needed, and this server has none: --admin-key.");
+    }
     if (!route.public && !auth_accepts(app, http)) {
         return err_set(err, STATUS_AUTHENTICATION, NULL,
                        "A valid API key is needed: Authorization: Bearer <key>.");

@@ -116,6 +116,10 @@ struct http_stats {
 };
 void http_stats(const struct http_server *server, struct http_stats *out);
 
+/* From now on every response asks its client to close the connection, which it may do before
+ * http_server_drain does. */
+void http_server_announce_drain(struct http_server *server);
+
 /* Stops accepting and closes idle connections; current requests are finished. `on_closed` is called
  * once when no connection is left (at once if there is none). http_server_abort may follow, which
  * cuts off all that are left. */

@@ -126,12 +126,13 @@ struct http_server {
     struct list ready;   /* exchanges to be notified or resumed */
     struct list partial; /* connections with incomplete headers */
     struct timeout reading, keep_alive, linger, silence;
-    uint64_t timer_at_ms; /* when the timer fires; 0: it is off */
-    uint64_t turns;       /* begun so far */
-    size_t bodies_bytes;  /* of the bodies of all current requests */
-    bool driving;         /* a turn is running */
-    bool again;           /* the running turn needs another round */
-    bool draining;
+    uint64_t timer_at_ms;         /* when the timer fires; 0: it is off */
+    uint64_t turns;               /* begun so far */
+    size_t bodies_bytes;          /* of the bodies of all current requests */
+    bool driving;                 /* a turn is running */
+    bool again;                   /* the running turn needs another round */
+    bool announced;               /* every response asks for its connection to be closed */
+    bool draining;                /* and idle connections are closed */
     void (*on_closed)(void *app); /* once, when draining has ended */
     int open_handles;
     struct http_stats stats;

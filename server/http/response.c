@@ -45,7 +45,7 @@ static void add_fields(struct MHD_Response *response, const char *content_type,
 enum MHD_Result http_response_queue(struct exchange *exchange) {
     struct MHD_Response *response = exchange->mhd_response;
     assert(response);
-    if (exchange->server->draining) add_field(response, "Connection", "close");
+    if (exchange->server->announced) add_field(response, "Connection", "close");
     enum MHD_Result queued =
         MHD_queue_response(exchange->connection->mhd, (unsigned)exchange->status, response);
     MHD_destroy_response(response); /* MHD has its own reference */

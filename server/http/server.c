@@ -209,9 +209,13 @@ void http_stats(const struct http_server *server, struct http_stats *out) {
 
 /* ---- stopping ------------------------------------------------------------------------------- */
 
+void http_server_announce_drain(struct http_server *server) {
+    server->announced = true;
+}
+
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);
-    server->draining = true;
+    server->announced = server->draining = true;
     server->on_closed = on_closed;
     http_listen_close(server);
     list_each(node, &server->connections) {

@@ -70,6 +70,9 @@ START_TEST(defaults_hold) {
     ck_assert(options.enable_prefix_caching);
     ck_assert_int_eq(options.max_body_size, 16 << 20);
     ck_assert_int_eq(options.request_timeout_s, 30);
+    ck_assert_int_eq(options.drain_delay_s, 5);
+    ck_assert_int_eq(options.drain_timeout_s, 30);
+    ck_assert_ptr_null(options.admin_key);
     ck_assert_int_eq(options.seed, -1);
     ck_assert_int_eq((int)options.device, DEVICE_AUTO);
     ck_assert_int_eq((int)options.log_format, LOG_TEXT);

@@ -47,7 +47,8 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
-        command = [binary, "serve", "--model", model, "--served-model-name", NAME, "--port", str(self.port)]
+        command = [binary, "serve", "--model", model, "--served-model-name", NAME, "--port", str(self.port),
+                   "--drain-delay", "0"]
         self.process = subprocess.Popen([*command, *flags], stdout=self.log, stderr=self.log,
                                         env={**environment(), **(env or {})})
         running.append(self)

@@ -75,6 +75,74 @@ def test_while_draining_nothing_new_is_taken(start):
     assert server.process.wait(10) == 0
 
 
+def generate(client):
+    return client.post("/v1/completions", json={**STREAM, "stream": False, "max_tokens": 1})
+
+
+def check_delay(server, begin_drain):
+    """Begins a drain of two seconds' delay and checks what clients see until the port is closed."""
+    streams = begin(server, 2, {**STREAM, "max_tokens": 400})
+    idle = httpx.Client(base_url=server.url, timeout=30)
+    assert generate(idle).status_code == 200
+    begin_drain()
+    until = time.monotonic() + 1.5
+    while server.http.get("/health/ready").status_code == 200:
+        assert time.monotonic() < until
+    assert server.http.get("/health").status_code == 503
+    while time.monotonic() < until:
+        for client in [idle, httpx]:  # an open connection, and a new one
+            answer = generate(client) if client is idle else ask(server, {**STREAM, "stream": False})
+            assert answer.status_code == 503 and answer.json()["error"]["type"] == "unavailable_error"
+            assert int(answer.headers["retry-after"]) >= 1 and answer.headers["connection"] == "close"
+        assert server.http.get("/health/live").status_code == 200
+        assert server.post("/tokenize", {"prompt": "x"}).status_code == 200
+        time.sleep(0.2)
+    for one in streams:
+        one.join(60)
+        assert events(one.raw)[-1]["choices"][0]["finish_reason"] == "length"
+    with pytest.raises(httpx.ConnectError):
+        while True:  # until the delay is over
+            ask(server, {**STREAM, "stream": False})
+            time.sleep(0.1)
+    assert server.process.wait(10) == 0
+    idle.close()
+
+
+def test_after_sigterm_the_port_stays_open_for_a_while(start):
+    server = start("--max-num-seqs", "8", "--drain-delay", "2")
+    check_delay(server, lambda: server.process.send_signal(signal.SIGTERM))
+
+
+def test_an_admin_drains_without_a_signal(start):
+    server = start("--max-num-seqs", "8", "--drain-delay", "2", "--admin-key", "boss")
+    assert server.http.post("/drain").status_code == 401
+
+    def drain():
+        answer = server.http.post("/drain", headers={"authorization": "Bearer boss"})
+        assert answer.json() == {"status": "draining", "requests": 2, "delay_s": 2, "timeout_s": 30}
+        server.process.send_signal(signal.SIGTERM)  # as a supervisor may; it does not end the delay
+    check_delay(server, drain)
+
+
+def test_a_person_at_a_terminal_waits_for_no_router(start):
+    server = start("--drain-delay", "60")
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(5) == 0
+
+
+def test_a_second_signal_ends_the_delay(start):
+    server = start("--max-num-seqs", "8", "--drain-delay", "60")
+    streams = begin(server, 2, {**STREAM, "max_tokens": 1000})
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5) == 0
+    for one in streams:
+        one.join(5)
+        assert not one.is_alive()
+
+
 def test_a_second_sigterm_ends_at_once(start):
     server = start("--max-num-seqs", "8")
     streams = begin(server, 4, {**STREAM, "max_tokens": 1000})

@@ -45,6 +45,28 @@ START_TEST(test_drain_closes_idle_connections) {
 }
 END_TEST
 
+/* Clients are told to leave, and can come and ask meanwhile. */
+START_TEST(test_an_announced_drain_keeps_the_port_open) {
+    struct peer idle, fresh;
+    peer_open(&idle, &fixture);
+    peer_open(&fresh, &fixture);
+    peer_say(&idle, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    UNTIL(&fixture, peer_has(&idle, "hello"));
+    ck_assert(!peer_has(&idle, "Connection: close"));
+    http_server_announce_drain(fixture.server);
+    fixture_run(&fixture, 10);
+    ck_assert(can_connect() && !peer_is_closed(&idle) && !peer_is_closed(&fresh));
+    peer_say(&fresh, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    UNTIL(&fixture, peer_has(&fresh, "hello") && peer_is_closed(&fresh));
+    ck_assert(peer_has(&fresh, "Connection: close\r\n") && !fresh.is_reset);
+    http_drain();
+    UNTIL(&fixture, fixture.is_closed && peer_is_closed(&idle));
+    ck_assert(!can_connect() && !idle.is_reset);
+    peer_close(&idle);
+    peer_close(&fresh);
+}
+END_TEST
+
 /* A stream goes on to its end, new clients are refused. */
 START_TEST(test_drain_lets_requests_finish) {
     struct peer later;
@@ -292,6 +314,7 @@ int main(void) {
     TCase *stopping = http_case(suite, "stopping", NULL);
     tcase_add_test(stopping, test_drain_with_no_connection);
     tcase_add_test(stopping, test_drain_closes_idle_connections);
+    tcase_add_test(stopping, test_an_announced_drain_keeps_the_port_open);
     tcase_add_test(stopping, test_drain_lets_requests_finish);
     tcase_add_test(stopping, test_drain_lets_a_half_sent_request_finish);
     tcase_add_test(stopping, test_abort_cuts_everything);

@@ -12,10 +12,16 @@
 static struct app *app;
 static struct options options;
 static struct list_node request; /* stands for a running one */
-static int drains, aborts, requests_aborts;
+static int announced, drains, aborts, requests_aborts;
 static void (*on_closed)(void *app);
 
 /* ---- stand-ins, which the linker takes in place of HTTP's and the requests' ----------------- */
+
+void http_server_announce_drain(struct http_server *server) {
+    (void)server;
+    ck_assert_int_eq(drains, 0);
+    announced++;
+}
 
 void http_server_drain(struct http_server *server, void (*closed)(void *app)) {
     (void)server;
@@ -40,7 +46,7 @@ static void setup(void) {
     options = (struct options){.drain_timeout_s = 30};
     app = mem_calloc(1, sizeof *app);
     app->options = &options;
-    drains = aborts = requests_aborts = 0;
+    announced = drains = aborts = requests_aborts = 0;
     on_closed = NULL;
     request = (struct list_node){0};
     list_init(&app->requests);
@@ -154,6 +160,98 @@ START_TEST(the_timeout_aborts) {
 }
 END_TEST
 
+/* ---- with a delay --------------------------------------------------------------------------- */
+
+static void setup_delay(void) {
+    setup();
+    options.drain_delay_s = 1;
+}
+
+/* New generations are refused at once, the port is open for a second. */
+START_TEST(sigterm_waits_before_the_port_is_closed) {
+    list_append(&app->requests, &request);
+    send_signal(SIGTERM);
+    ck_assert(app->draining && !app->port_closed);
+    ck_assert(announced == 1 && drains == 0);
+    run_for(700);
+    ck_assert_int_eq(drains, 0);
+    run_for(500);
+    ck_assert(app->port_closed && !app->aborted);
+    ck_assert(announced == 1 && drains == 1);
+    list_remove(&app->requests, &request);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
+/* The timeout begins when the delay is over. */
+START_TEST(the_timeout_follows_the_delay) {
+    options.drain_timeout_s = 1;
+    list_append(&app->requests, &request);
+    send_signal(SIGTERM);
+    run_for(1500);
+    ck_assert(drains == 1 && requests_aborts == 0);
+    run_for(1000);
+    ck_assert(app->aborted && requests_aborts == 1);
+    list_remove(&app->requests, &request);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
+START_TEST(a_second_signal_ends_the_delay_and_aborts) {
+    list_append(&app->requests, &request);
+    send_signal(SIGTERM);
+    send_signal((int[]){SIGTERM, SIGINT}[_i]);
+    ck_assert(app->port_closed && app->aborted);
+    ck_assert(drains == 1 && requests_aborts == 1);
+    list_remove(&app->requests, &request);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
+START_TEST(a_person_does_not_wait) {
+    send_signal((int[]){SIGINT, SIGHUP}[_i]);
+    ck_assert(app->port_closed && !app->aborted);
+    ck_assert(announced == 1 && drains == 1);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
+/* A supervisor's signal after it begins nothing anew and aborts nothing; a person's ends the
+ * delay. */
+START_TEST(a_drain_without_a_signal) {
+    lifecycle_drain(app, true);
+    ck_assert(app->draining && !app->port_closed && announced == 1);
+    lifecycle_drain(app, true);
+    ck_assert_int_eq(announced, 1);
+    if (_i == 0) run_for(700);
+    send_signal((int[]){SIGTERM, SIGINT}[_i]);
+    ck_assert(!app->aborted && app->port_closed == (_i == 1));
+    if (_i == 0) run_for(500);
+    ck_assert(app->port_closed && drains == 1);
+    send_signal(SIGTERM);
+    ck_assert(app->aborted);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
+START_TEST(a_failure_ends_the_delay) {
+    options.drain_delay_s = 30;
+    send_signal(SIGTERM);
+    fail_device();
+    lifecycle_drain(app, false); /* changes nothing */
+    ck_assert_int_eq(drains, 0);
+    run_for(700);
+    ck_assert(app->port_closed && app->aborted && drains == 1);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
 /* ---- a failed device ------------------------------------------------------------------------ */
 
 START_TEST(a_failure_keeps_the_port_open_and_then_aborts) {
@@ -230,10 +328,12 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("server_lifecycle");
     TCase *drain = tcase_create("drain"), *failure = tcase_create("failure");
-    TCase *signals = tcase_create("signals");
+    TCase *signals = tcase_create("signals"), *delay = tcase_create("delay");
     tcase_set_timeout(drain, 30);
     tcase_set_timeout(failure, 30);
     tcase_add_checked_fixture(drain, setup, teardown);
+    tcase_set_timeout(delay, 30);
+    tcase_add_checked_fixture(delay, setup_delay, teardown);
     tcase_add_checked_fixture(failure, setup, teardown);
     tcase_add_checked_fixture(signals, setup, teardown);
     tcase_add_loop_test(drain, a_signal_drains, 0, 3);
@@ -241,12 +341,19 @@ int main(void) {
     tcase_add_test(drain, requests_end_without_stopping_a_server);
     tcase_add_test(drain, a_second_signal_aborts);
     tcase_add_test(drain, the_timeout_aborts);
+    tcase_add_test(delay, sigterm_waits_before_the_port_is_closed);
+    tcase_add_test(delay, the_timeout_follows_the_delay);
+    tcase_add_loop_test(delay, a_second_signal_ends_the_delay_and_aborts, 0, 2);
+    tcase_add_loop_test(delay, a_person_does_not_wait, 0, 2);
+    tcase_add_loop_test(delay, a_drain_without_a_signal, 0, 2);
+    tcase_add_test(delay, a_failure_ends_the_delay);
     tcase_add_test(failure, a_failure_keeps_the_port_open_and_then_aborts);
     tcase_add_test(failure, a_failure_shortens_a_drain);
     tcase_add_test(failure, a_failure_after_an_abort_changes_nothing);
     tcase_add_test(signals, an_ignored_hangup_stays_ignored);
     tcase_add_test(signals, after_the_end_signals_are_ignored);
     suite_add_tcase(suite, drain);
+    suite_add_tcase(suite, delay);
     suite_add_tcase(suite, failure);
     suite_add_tcase(suite, signals);
     return suite_main(suite);

@@ -210,6 +210,34 @@ START_TEST(keys_open_all_but_health) {
 }
 END_TEST
 
+/* Only an admin key drains, and it opens the other paths too. */
+START_TEST(admin_keys_drain) {
+    buf_add(&app->keys, "secret", sizeof "secret");
+    ask("POST /drain", "Authorization: Bearer secret\r\n", "");
+    expect_status("without admin keys", 401);
+    expect("this server has none: --admin-key.");
+    buf_add(&app->admin_keys, "other", sizeof "other");
+    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    ask("POST /drain", "Authorization: Bearer secret\r\n", "");
+    expect_status("with an API key", 401);
+    ask("POST /drain", "", "");
+    expect_status("without a key", 401);
+    ask("GET /drain", "Authorization: Bearer boss\r\n", NULL);
+    expect_status("GET", 405);
+    ask("GET /v1/models", "Authorization: Bearer boss\r\n", NULL);
+    expect_status("with an admin key", 200);
+    ck_assert(!app->draining);
+    ask("POST /drain", "Authorization: Bearer boss\r\n", "");
+    expect_status("a drain", 200);
+    expect("{\"status\":\"draining\",\"requests\":0,\"delay_s\":5,\"timeout_s\":30}");
+    ck_assert(app->draining && !app->port_closed);
+    ask(COMPLETION, "Authorization: Bearer secret\r\n", PROMPT);
+    expect_status("while draining", 503);
+    ask("POST /drain", "Authorization: Bearer boss\r\n", "");
+    expect_status("a second time", 200);
+}
+END_TEST
+
 START_TEST(a_full_queue_refuses_before_the_body) {
     app->n_preparing = options.max_queued_requests;
     ask(COMPLETION, "", PROMPT);
@@ -234,6 +262,8 @@ START_TEST(a_draining_or_failed_server_refuses) {
     ask("GET /health/ready", "", NULL);
     expect_status("draining", 503);
     ask("GET /health/live", "", NULL);
+    expect_status("draining", 200);
+    ask("POST /tokenize", "", "{\"prompt\":\"hi\"}");
     expect_status("draining", 200);
     app->draining = false;
     err_set(&app->failure, STATUS_UNAVAILABLE, NULL, "The device has failed.");
@@ -289,9 +319,13 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        paths_and_refusals,       each_api_has_its_path,
-        keys_open_all_but_health, a_full_queue_refuses_before_the_body,
-        a_stream_ends_with_done,  a_draining_or_failed_server_refuses,
+        paths_and_refusals,
+        each_api_has_its_path,
+        keys_open_all_but_health,
+        a_full_queue_refuses_before_the_body,
+        admin_keys_drain,
+        a_stream_ends_with_done,
+        a_draining_or_failed_server_refuses,
         clients_may_go,
     };
     Suite *suite = suite_create("server/routes");

@@ -239,7 +239,7 @@ def wait_until_ready(process, port):
 
 
 def stop(process):
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)  # without the delay of SIGTERM
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
