@@ -41,9 +41,8 @@ static enum status context_exceeded(struct err *err, const char *format, int lim
     return STATUS_INVALID_REQUEST;
 }
 
-/* Could the generation run if it were alone? */
-static enum status check_fits(const struct scheduler *s, const struct generation *generation,
-                              struct err *err) {
+enum status scheduler_check_fits(const struct scheduler *s, const struct generation *generation,
+                                 struct err *err) {
     if (generation->n_prompt < 1 || generation->max_tokens < 0)
         return err_set(err, STATUS_INVALID_REQUEST, "prompt",
                        "a prompt has at least 1 token and max_tokens is at least 0; got %d and %d",
@@ -91,7 +90,7 @@ static enum status put(struct scheduler *s, struct request *request, struct err 
 }
 
 enum status scheduler_submit(struct scheduler *s, struct generation *generation, struct err *err) {
-    enum status status = check_fits(s, generation, err);
+    enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
     if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,

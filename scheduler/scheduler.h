@@ -116,6 +116,11 @@ void scheduler_free(struct scheduler *scheduler);
  * request. Any thread. */
 bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n_tokens);
 
+/* Could the generation run if it were alone? If not: STATUS_INVALID_REQUEST as of scheduler_submit.
+ * Any thread. */
+enum status scheduler_check_fits(const struct scheduler *scheduler,
+                                 const struct generation *generation, struct err *err);
+
 /* Hands over a generation. Any thread. Fails at once, and nothing is kept, with
  * STATUS_INVALID_REQUEST when it can never fit (code context_length_exceeded, or the KV memory is
  * too small: both numbers in the message), STATUS_OVERLOADED when the queue is full,

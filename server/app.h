@@ -118,6 +118,13 @@ void version_write_json(struct buf *out, const char *backend);
 void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
 
+/* ---- endpoints/render.c: the token ids that a generation would compute ---------------------- */
+
+/* The API whose requests the path renders, as /v1/completions/render does; NULL: none. */
+const struct api *render_api(const char *path);
+
+void render_start(struct app *app, struct http_request *http);
+
 /* ---- generation/reply.c: requests that generate --------------------------------------------- */
 
 /* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */

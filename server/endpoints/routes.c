@@ -95,8 +95,10 @@ static struct route route_find(const char *path) {
                                         : strcmp(known, path) == 0;
         if (fits) return routes[i];
     }
-    const struct api *api = api_find(path);
-    return api ? (struct route){api->path, "POST", .api = api} : (struct route){NULL};
+    const struct api *api = api_find(path), *rendered = render_api(path);
+    if (api) return (struct route){api->path, "POST", .api = api};
+    if (rendered) return (struct route){rendered->path, "POST", .answer = render_start};
+    return (struct route){NULL};
 }
 
 /* ---- early refusal -------------------------------------------------------------------------- */

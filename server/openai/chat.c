@@ -185,6 +185,7 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
 const struct api api_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
+    .has_one_prompt = true,
     .parse = parse_body,
     .write_response = write_response,
     .write_start = write_role_chunk,

@@ -172,6 +172,7 @@ struct api_answer {
 struct api {
     const char *path; /* of its POST */
     const char *id_prefix;
+    bool has_one_prompt; /* a body holds one prompt, not a list of them */
     /* Checks a body; the tree is the request's then, or freed on failure, when `err` holds status
      * (400, 404), param and message, and *out is NULL. Fields that are null count as absent;
      * unknown fields are ignored. */
@@ -207,6 +208,11 @@ void api_write_models(struct buf *out, const char *model, int max_model_len, int
 /* The answer of /tokenize: ids, and each one's spelling in the model file when `strings`. */
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
                       int max_model_len, bool strings);
+/* The answer of {path}/render: each prompt's token ids with the request's settings, as the bodies
+ * that vLLM's /inference/v1/generate takes. One object for an API of one prompt, otherwise a
+ * list. */
+void api_write_rendered(struct buf *out, const struct api_answer *answer,
+                        const struct generation *const *generations, int n);
 /* The answer of /detokenize: {"prompt": text}. */
 void api_write_text(struct buf *out, const char *text, size_t length);
 

@@ -181,6 +181,42 @@ def test_messages_as_tokens(server):
     assert ids[:without["count"]] == without["tokens"] and len(ids) > without["count"]
 
 
+def test_rendered_chats_are_what_is_generated_from(server):
+    body = {**CHAT, "stop": ["x"], "seed": 7, "temperature": 0.7, "logit_bias": {"5": -1.5}, "stream": True}
+    shown = server.post(CHATS + "/render", body).json()
+    answer = server.chat("Name three colours.", return_token_ids=True)
+    assert shown["token_ids"] == answer["prompt_token_ids"]
+    assert len(shown["token_ids"]) == answer["usage"]["prompt_tokens"]
+    assert shown["model"] == NAME and shown["stream"] is True and shown["features"] is None
+    assert re.fullmatch("chatcmpl-[0-9a-f]{32}", shown["request_id"])
+    asked = {"n": 1, "max_tokens": 16, "temperature": 0.7, "top_p": 1, "seed": 7, "stop": ["x"], "logprobs": None,
+             "logit_bias": {"5": -1.5}, "stop_token_ids": [], "ignore_eos": False, "skip_special_tokens": True}
+    assert asked.items() <= shown["sampling_params"].items()
+    rest = server.post(CHATS + "/render", {"messages": USER}).json()
+    assert rest["sampling_params"]["max_tokens"] == 1024 - len(rest["token_ids"])
+
+
+def test_rendered_completions_are_a_list(server):
+    prompts = [STORY, "a", "Grüße"]
+    shown = server.post(COMPLETIONS + "/render", {**PLAIN, "prompt": prompts, "n": 2}).json()
+    answer = server.complete(prompts, max_tokens=1, return_token_ids=True)
+    assert [one["token_ids"] for one in shown] == [one["prompt_token_ids"] for one in answer["choices"]]
+    assert {one["sampling_params"]["n"] for one in shown} == {2}
+    ids = server.post(COMPLETIONS + "/render", {"prompt": [5, 6, 7]}).json()
+    assert [one["token_ids"] for one in ids] == [[5, 6, 7]]
+
+
+@pytest.mark.parametrize("path, body, param", [
+    *[case for case in REFUSED if case[0] in (COMPLETIONS, CHATS)],
+    (COMPLETIONS, {"prompt": [5] * 1024}, "prompt"),  # by the scheduler, when it would be submitted
+    (CHATS, {"messages": [{"role": "user", "content": "word " * 1100}]}, "prompt"),
+    (COMPLETIONS, {"model": "other", "prompt": "x"}, "model")])
+def test_rendering_refuses_what_generating_refuses(server, path, body, param):
+    refused, shown = server.post(path, body), server.post(path + "/render", body)
+    assert refused.json()["error"]["param"] == param
+    assert (shown.status_code, shown.json()) == (refused.status_code, refused.json())
+
+
 def test_content_that_is_null_is_empty(server):
     def tokens(content):
         messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}, *USER]

@@ -167,6 +167,15 @@ static const struct asked asked[] = {
     {"POST /tokenize", "", "{}", 400, "\"param\":\"prompt\""},
     {"POST /detokenize", "", "{\"tokens\":[108,109]}", 200, "{\"prompt\":\"hi\"}"},
     {"POST /detokenize", "", "{\"tokens\":[-1]}", 400, "\"param\":\"tokens\""},
+    {COMPLETION "/render", "", "{\"prompt\":[108]}", 200, "[{\"request_id\":\"cmpl-"},
+    {COMPLETION "/render", "", "{\"prompt\":[108]}", 200, "\"token_ids\":[108]"},
+    {COMPLETION "/render", "", "{\"prompt\":7}", 400, "\"param\":\"prompt\""},
+    {COMPLETION "/render", "", "{", 400, "The body is not valid JSON"},
+    {CHAT "/render", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200,
+     "\"token_ids\":[2,"},
+    {"GET /v1/completions/render", "", NULL, 405, "Allow: POST"},
+    {"POST /tokenize/render", "", "{}", 404, "Unknown path /tokenize/render."},
+    {"POST /render", "", "{}", 404, "Unknown path /render."},
 };
 
 START_TEST(paths_and_refusals) {

@@ -1,0 +1,83 @@
+/* {path}/render of every API: the token ids that a generation of the same body would compute,
+ * without computing it. Routers ask for them to find the replica that has the prefix in its cache.
+ *
+ * The body goes the way of a generation up to the scheduler's door, on a worker: what is refused
+ * there is refused here, in the same words. That includes a seed, which is drawn for each prompt.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/generation/job.h"
+
+#define SUFFIX "/render"
+
+struct render_request {
+    struct async_request async; /* first: http_request.app points here */
+    const struct api *api;
+    struct buf body; /* of the answer */
+    struct err err;  /* or what it says */
+};
+
+const struct api *render_api(const char *path) {
+    size_t length = strlen(path), suffix = strlen(SUFFIX);
+    if (length <= suffix || strcmp(path + length - suffix, SUFFIX) != 0) return NULL;
+    for (int i = 0; api_at(i); i++) {
+        const char *known = api_at(i)->path;
+        if (strlen(known) == length - suffix && strncmp(known, path, strlen(known)) == 0) {
+            return api_at(i);
+        }
+    }
+    return NULL;
+}
+
+static void write_prompts(const struct generation_job *job, struct buf *out) {
+    int n = job->n_prompts;
+    const struct generation **generations = mem_calloc((size_t)n, sizeof(struct generation *));
+    struct api_answer answer = job_answer(job);
+    for (int i = 0; i < n; i++) generations[i] = &job->prompts[i].generation;
+    api_write_rendered(out, &answer, generations, n);
+    free(generations);
+}
+
+static void render(struct async_request *async) {
+    struct render_request *request = (struct render_request *)async;
+    struct generation_job job = {.app = async->app, .api = request->api};
+    struct json *body;
+    if (json_parse(&body, "The body", async->http->body, async->http->body_length, &request->err)) {
+        return;
+    }
+    job_prepare(&job, body);
+    for (int i = 0; i < job.n_prompts && !job.err.status; i++) {
+        scheduler_check_fits(async->app->scheduler, &job.prompts[i].generation, &job.err);
+    }
+    if (job.err.status)
+        request->err = job.err;
+    else
+        write_prompts(&job, &request->body);
+    job_clear(&job);
+}
+
+static void respond(struct async_request *async) {
+    struct render_request *request = (struct render_request *)async;
+    assert((request->body.length > 0) == (request->err.status == STATUS_OK));
+    if (request->err.status)
+        respond_error(async->http, &request->err, NULL);
+    else
+        respond_json(async->http, &request->body);
+    async_release_http(async);
+}
+
+static void free_request(struct async_request *async) {
+    buf_free(&((struct render_request *)async)->body);
+    free(async);
+}
+
+void render_start(struct app *app, struct http_request *http) {
+    static const struct async_kind kind = {.run = render, .done = respond, .free = free_request};
+    struct render_request *request = mem_calloc(1, sizeof *request);
+    request->api = render_api(http->path);
+    assert(request->api); /* or the headers had been refused */
+    async_start(&request->async, &kind, app, http);
+}
