@@ -57,7 +57,7 @@ MUTANTS = [
     ("sampling/kernel.cu", "return wanted > 1.0 ? (uint64)ceil(wanted) : 1;", "return (uint64)ceil(wanted);"),
     ("sampling/kernel.cu", "return wanted > 1.0 ? (uint64)ceil(wanted) : 1;", "return wanted > 1.0 ? (uint64)wanted + 1 : 1;"),
     ("sampling/kernel.cu", "*wanted -= w.crossing->before.sum;", ""),
-    ("sampling/kernel.cu", "(unsigned)t.top_k >= all.count", "(unsigned)t.top_k > all.count",
+    ("sampling/kernel.cu", "(unsigned)how.top_k >= all.count", "(unsigned)how.top_k > all.count",
      "the whole is selected, which is the same, only later"),
     ("sampling/kernel.cu", "(size_t)t.slot * b.V : nullptr", "(size_t)blockIdx.x * b.V : nullptr"),
     ("sampling/kernel.cu", "restore_logits<THREADS>(changes, logits, kept);", ""),
