@@ -20,14 +20,16 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine_config {
-    const char *model;              /* path of a .gguf file, or with `dummy` of a config.json */
+    /* path of a .gguf file, or of a folder; with `dummy` it may be a config.json */
+    const char *model;
     int threads;                    /* of all ranks; 0: as many as suit */
     int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */
     enum compute_dtype dtype;       /* the 16-bit types are CUDA's */
     enum quantization quantization; /* CUDA: of the layers' float weights */
     /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
     bool allow_batch_variant_gemm;
-    bool dummy; /* random weights of the file's shapes, the same ones every time */
+    bool dummy;               /* random weights of the file's shapes, the same ones every time */
+    bool stand_in_vocabulary; /* a folder's own tokenizer is not read, for tests */
     enum kv_dtype kv_dtype;
     int max_model_len; /* 0: the model's own */
     int max_num_seqs;
@@ -51,6 +53,15 @@ struct engine_config {
 
 struct engine;
 
+/* How a model's makers want tokens to be chosen, where a request does not say it. Below 0: they do
+ * not say it either. */
+struct sampling_defaults {
+    double temperature, top_p, min_p, repetition_penalty;
+    int top_k;
+};
+#define NO_SAMPLING_DEFAULTS                                                                       \
+    { -1, -1, -1, -1, -1 }
+
 /* Reads the model and plans all memory. Fails with STATUS_BAD_FILE (what is wrong with the file, by
  * key or tensor) or STATUS_USAGE (settings that cannot work, with what would). */
 enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err);
@@ -58,6 +69,11 @@ void engine_close(struct engine *engine);
 
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
+
+/* The name of the model at `path`, for people and for the API: the folder's or file's own, without
+ * ".gguf"; of the hub's cache that of the repository ("org/name"). Any thread. */
+enum { MODEL_NAME_BYTES = 128 };
+void model_path_name(char out[MODEL_NAME_BYTES], const char *path);
 
 /* Memory by purpose, in bytes, and what it can hold. */
 struct engine_memory {
@@ -74,12 +90,13 @@ struct engine_memory {
     int64_t swap;  /* the host's, for preempted sequences */
 };
 
-/* The next six: any thread; what they return lives as long as the engine. */
+/* The next seven: any thread; what they return lives as long as the engine. */
 const struct model_config *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* NULL: the model has none */
 const struct chat_template *engine_chat_template(const struct engine *engine);
+const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine);
 /* "cpu avx512vnni, 2 threads"; with "auto", why it is that one */
 const char *engine_backend_name(const struct engine *engine);
 /* Compute threads that engine_parallel runs on, the caller's included: those of rank 0. */

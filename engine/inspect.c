@@ -85,12 +85,15 @@ static void print_value(FILE *out, const struct gguf_value *value) {
 
 static void print_tensors(FILE *out, const struct weights *weights) {
     struct buf shape = {0};
+    int width = 32;
     fprintf(out, "\nTensors: %d\n", weights->n);
+    for (int i = 0; i < weights->n; i++)
+        width = max_int(width, (int)strlen(weights->tensor[i].name));
     for (int i = 0; i < weights->n; i++) {
         const struct weight *weight = &weights->tensor[i];
         buf_clear(&shape);
         weight_shape_text(&shape, weight->n_dims, weight->dim);
-        fprintf(out, "  %-32s %-5s %-16s %12zu bytes\n", weight->name,
+        fprintf(out, "  %-*s %-5s %-16s %12zu bytes\n", width, weight->name,
                 dtype_name((int)weight->type), shape.data, weight->bytes);
     }
     buf_free(&shape);
@@ -225,31 +228,41 @@ static enum status inspect_text(const struct model_file *file, FILE *out, struct
     return status;
 }
 
-/* The keys and tensors come first: they help most for a file that what follows refuses. Those of a
- * config.json follow from its config, which refuses it before. */
+/* The keys and tensors of a GGUF file, or the tensors of a folder. */
+static void print_files(FILE *out, const struct model_file *file) {
+    const struct gguf *gguf = file->gguf;
+    const struct hf_config *hf = file->hf;
+    if (gguf) {
+        fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
+                file->path, gguf->version, gguf->size, gguf->alignment);
+        fprintf(out, "Keys: %d\n", gguf->n_values);
+        for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
+    } else if (hf->n_shards > 0) {
+        fprintf(out, "%s: safetensors, %d file%s, %" PRId64 " bytes\n", file->path, hf->n_shards,
+                hf->n_shards == 1 ? "" : "s", hf->file_bytes);
+    } else {
+        int64_t bytes = 0;
+        for (int i = 0; i < hf->weights.n; i++) bytes += (int64_t)hf->weights.tensor[i].bytes;
+        fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", file->path, bytes);
+    }
+    print_tensors(out, model_file_weights(file));
+    print_totals(out, model_file_weights(file));
+}
+
+/* What the files hold comes first: it helps most where what follows refuses them. Random tensors
+ * follow from the config, which refuses them before. */
 static enum status inspect(struct model_file *file, const struct engine_config *config, FILE *out,
                            struct err *err) {
     struct model_config model;
     struct machine_memory machine;
     struct engine_memory memory;
     struct engine_config chosen = *config;
-    const struct gguf *gguf = file->gguf;
+    bool has_tensors = file->gguf || file->hf->n_shards > 0;
     char why[160];
-    if (gguf) {
-        fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
-                config->model, gguf->version, gguf->size, gguf->alignment);
-        fprintf(out, "Keys: %d\n", gguf->n_values);
-        for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
-        print_tensors(out, &gguf->weights);
-    }
+    if (has_tensors) print_files(out, file);
     enum status status = model_config_read(&model, file, err);
-    if (!gguf && status == STATUS_OK) {
-        fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", config->model,
-                model.file_bytes);
-        print_tensors(out, model_file_weights(file));
-    }
-    if (gguf || status == STATUS_OK) print_totals(out, model_file_weights(file));
     if (status != STATUS_OK) return status;
+    if (!has_tensors) print_files(out, file);
     print_model(out, &model);
     status = inspect_text(file, out, err);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
@@ -262,8 +275,10 @@ static enum status inspect(struct model_file *file, const struct engine_config *
 
 enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err) {
     struct model_file file;
-    enum status status = model_file_open(&file, config, err);
+    enum model_use use = config->dummy ? MODEL_SHAPE : MODEL_WHOLE;
+    enum status status = model_file_open(&file, config->model, use, err);
     if (status != STATUS_OK) return status;
+    file.has_stand_in |= config->stand_in_vocabulary;
     status = inspect(&file, config, out, err);
     model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))

@@ -32,6 +32,7 @@ struct engine {
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
+    struct sampling_defaults sampling_defaults;
     int max_in_flight;
     struct inflight_pass passes[MAX_IN_FLIGHT]; /* a ring: those in flight from `first` on */
     int first, n_in_flight;

@@ -34,7 +34,7 @@ struct layer_config {
 };
 
 struct model_config {
-    char name[128];          /* general.name or the file's name */
+    char name[128];          /* general.name, or the name of the file or folder */
     char architecture[32];   /* as GGUF spells it: "llama" */
     char quantisation[32];   /* the most frequent weight type, e.g. "q4_1" */
     int V, K, F, L, H, G, D; /* letters of kernels.h; K is the width of the residual stream */
@@ -52,6 +52,7 @@ struct model_config {
     float attention_cap;   /* of scores; 0: none */
     float logit_cap;       /* of logits; 0: none */
     int window;            /* of the layers that have one; 0: none has */
+    bool lists_windows;    /* the file says which layers have it: layer[].window is set */
     struct layer_config layer[MAX_LAYERS];
 };
 

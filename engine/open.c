@@ -15,7 +15,9 @@
 /* ---- stages --------------------------------------------------------------------------------- */
 
 static enum status read_config(struct opening *o, struct err *err) {
-    return model_config_read(&o->engine->model.config, &o->file, err);
+    enum status status = model_config_read(&o->engine->model.config, &o->file, err);
+    o->engine->sampling_defaults = model_file_sampling(&o->file);
+    return status;
 }
 
 static enum status choose_device(struct opening *o, struct err *err) {
@@ -82,8 +84,10 @@ enum status engine_open(struct engine **out, const struct engine_config *config,
     *out = NULL;
     if (o.config.max_logit_rows == 0) o.config.max_logit_rows = o.config.max_num_seqs;
     if (o.config.ranks == 0) o.config.ranks = 1;
-    enum status status = model_file_open(&o.file, &o.config, err);
+    enum model_use use = config->dummy ? MODEL_SHAPE : MODEL_WHOLE;
+    enum status status = model_file_open(&o.file, config->model, use, err);
     if (status) return status;
+    o.file.has_stand_in |= config->stand_in_vocabulary;
     o.engine = mem_calloc(1, sizeof *o.engine);
     o.engine->model.shard = (struct shard){0, o.config.ranks};
     for (size_t i = 0; i < sizeof stages / sizeof *stages && !status; i++)
@@ -130,6 +134,10 @@ const struct tokenizer *engine_tokenizer(const struct engine *engine) {
 
 const struct chat_template *engine_chat_template(const struct engine *engine) {
     return engine->chat_template;
+}
+
+const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine) {
+    return &engine->sampling_defaults;
 }
 
 const char *engine_backend_name(const struct engine *engine) {

@@ -47,8 +47,7 @@ enum status text_end(struct opening *o, struct err *err) {
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err) {
     struct model_file file;
     struct engine engine = {0};
-    const struct engine_config config = {.model = path};
-    enum status status = model_file_open(&file, &config, err);
+    enum status status = model_file_open(&file, path, MODEL_TEXT, err);
     if (status) return status;
     status = read_tokenizer(&engine, &file, err);
     model_file_close(&file);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -27,12 +26,12 @@
 
 void app_set_name(struct app *app) {
     const char *served = app->options->served_model_name;
-    const char *path = app->options->model, *slash = strrchr(path, '/');
-    char *name = app->name;
-    snprintf(name, sizeof app->name, "%s", served ? served : slash ? slash + 1 : path);
-    size_t n = strlen(name);
-    if (!served && n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) name[n - 5] = 0;
-    app->model_name = name;
+    _Static_assert(sizeof app->name >= MODEL_NAME_BYTES, "a path's name has room");
+    if (served)
+        snprintf(app->name, sizeof app->name, "%s", served);
+    else
+        model_path_name(app->name, app->options->model);
+    app->model_name = app->name;
 }
 
 /* The model and the options bound what one request may ask for. */

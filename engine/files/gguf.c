@@ -1,15 +1,11 @@
 #include "engine/files/gguf.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the reader takes numbers from the file unchanged, which needs a little-endian machine"
@@ -307,51 +303,25 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, s
     return status;
 }
 
-/* Maps a regular file that is not empty. */
-static enum status map_file(const char *path, void **data, size_t *size, struct err *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        int cause = errno;
-        if (fd >= 0) close(fd);
-        return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
-    }
-    *data = MAP_FAILED;
-    int cause = EINVAL;
-    if (S_ISREG(info.st_mode) && info.st_size > 0) {
-        *size = (size_t)info.st_size;
-        *data = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-        cause = errno;
-    }
-    close(fd);
-    if (*data != MAP_FAILED) return STATUS_OK;
-    if (!S_ISREG(info.st_mode) || info.st_size == 0)
-        return err_set(err, STATUS_BAD_FILE, "model", "%s: not a file, or an empty one", path);
-    return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
-}
-
 enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
-    void *data = NULL;
-    size_t size = 0;
-    enum status status = map_file(path, &data, &size, err);
+    struct mapping file;
+    enum status status = mapping_open(&file, path, err);
     if (status != STATUS_OK) return status;
     /* Tensors are read once, from the first to the last, into the backend's own layout. */
-    madvise(data, size, MADV_SEQUENTIAL);
-    status = gguf_open_memory(out, data, size, err);
-    if (status == STATUS_OK)
-        (*out)->mapped = (*out)->weights.mapped = true;
-    else
-        munmap(data, size);
-    if (status == STATUS_OK || !err) return status;
-    const struct err cause = *err;
-    return err_set(err, status, cause.param[0] ? cause.param : "model", "%s: %s", path,
-                   cause.message);
+    madvise((void *)(uintptr_t)file.data, file.size, MADV_SEQUENTIAL);
+    status = gguf_open_memory(out, file.data, file.size, err);
+    if (status != STATUS_OK) {
+        mapping_close(&file);
+        return blame_file(err, status, path);
+    }
+    (*out)->file = file;
+    weights_mark_mapped(&(*out)->weights, 0);
+    return STATUS_OK;
 }
 
 void gguf_close(struct gguf *gguf) {
     if (!gguf) return;
-    assert(gguf->data && (!gguf->mapped || gguf->size > 0));
-    if (gguf->mapped) munmap((void *)(uintptr_t)gguf->data, gguf->size);
+    mapping_close(&gguf->file);
     weights_free(&gguf->weights);
     name_index_free(&gguf->index);
     free(gguf->value);

@@ -4,12 +4,12 @@
  * A `struct gguf` is the file mapped once, read-only, with a directory of both. Every count,
  * length, offset and number in it is checked when it is opened, so what the other functions return
  * can be read without further checks. Strings are counted bytes within the map, without a NUL.
- * Folder-internal; after opening, any thread may read. (A file that another program cuts short
- * while it is mapped ends the process with SIGBUS; nothing in the process can prevent that.)
+ * Folder-internal; after opening, any thread may read.
  */
 #ifndef PENSTOCK_ENGINE_GGUF_H
 #define PENSTOCK_ENGINE_GGUF_H
 
+#include "engine/files/mapping.h"
 #include "engine/files/weights.h"
 
 /* GGUF's numbers of value types. */
@@ -42,8 +42,8 @@ struct gguf_value {
 
 struct gguf {
     const uint8_t *data;
-    size_t size; /* bytes of the file */
-    bool mapped; /* data is to be unmapped */
+    size_t size;         /* bytes of the file */
+    struct mapping file; /* where `data` is, unless it is the caller's */
     uint32_t version;
     uint32_t alignment; /* of tensor data: a power of two */
     int n_values;

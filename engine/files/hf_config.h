@@ -1,6 +1,7 @@
-/* hf_config: a model that has no weights, only a shape: the config.json of a
- * checkpoint on Hugging Face's hub. For `--load-format dummy`. Folder-internal; one thread opens it
- * and reads the config, then any thread may read the vocabulary. */
+/* hf_config: a model as Hugging Face's hub has it: a folder with a config.json, weights in
+ * safetensors, and generation_config.json; or a config.json alone, a shape without weights, for
+ * `--load-format dummy`. Folder-internal; one thread opens it and reads the config, then any thread
+ * may read the rest. */
 #ifndef PENSTOCK_ENGINE_HF_CONFIG_H
 #define PENSTOCK_ENGINE_HF_CONFIG_H
 
@@ -8,34 +9,61 @@
 #include "engine/files/weights.h"
 
 struct json;
+struct safetensors;
+
+enum { MAX_FILE_END_IDS = 8, MIN_STAND_IN_TOKENS = 257 };
 
 struct hf_config {
     struct json *root;
-    char name[128]; /* of the folder that the file is in */
-    bool is_tied;   /* the head is the embedding; hf_config_read takes it as the default */
+    const struct json *text; /* the text_config of a model with other parts, otherwise root */
+    char *folder;            /* NULL: config.json was given alone */
+    char *path;              /* of config.json */
+    char name[128];          /* of the folder that the file is in */
+    bool is_tied;            /* the head is the embedding; hf_config_read takes it as the default */
     enum dtype dtype;
     int V;
-    char (*token)[16];      /* [V] a stand-in vocabulary */
-    struct weights weights; /* the list of tensors, without data */
+    int n_end_ids;
+    int32_t end_ids[MAX_FILE_END_IDS];
+    struct sampling_defaults defaults;
+    char (*token)[16]; /* [V] a stand-in vocabulary; NULL: there is none */
+    int n_shards;      /* files of weights; 0: the weights are random */
+    struct safetensors *shard;
+    int64_t file_bytes;     /* of all shards */
+    struct weights weights; /* the tensors: the shards', or random ones without data */
 };
 
-/* Opens the file at `path`, or parses text. Fails with STATUS_BAD_FILE. */
+/* Opens the config.json at `path`, or parses the text of one. Fails with STATUS_BAD_FILE. */
 enum status hf_config_open(struct hf_config **out, const char *path, struct err *err);
 enum status hf_config_parse(struct hf_config **out, const char *text, size_t length,
                             struct err *err);
+
+/* Opens the config.json of a folder. */
+enum status hf_config_open_folder(struct hf_config **out, const char *folder, struct err *err);
 void hf_config_close(struct hf_config *hf);
+
+/* Opens a folder's weights: model.safetensors, or the files that model.safetensors.index.json
+ * names. Lists their tensors, each of them checked, by the names that the files have. Fails with
+ * STATUS_BAD_FILE. */
+enum status hf_weights_open(struct hf_config *hf, struct err *err);
 
 /* The first of "architectures", or "" with length 0. */
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length);
 
-/* Fills in what the file says, in a config that its family has begun, and is_tied, dtype and V.
- * Fails with STATUS_BAD_FILE: a key that is missing or out of range, numbers that do not fit each
- * other, or a feature that the forward pass lacks: a speed measured without it would mislead. */
+/* Fills in what the file says, in a config that its family has begun, and is_tied, dtype, V, the
+ * end ids and the sampling defaults. Fails with STATUS_BAD_FILE, and a sentence that names the
+ * file: a key that is missing or out of range, numbers that do not fit each other, or a feature
+ * that the forward pass lacks: answers, or a speed measured, without it would mislead. */
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
-/* A stand-in vocabulary: an unknown token, one for each byte, and names in brackets up to V. So a
- * text's tokens are its bytes, and no token ends a generation. Strings point into `hf`; the spec is
- * freed by tokenizer_spec_free. */
-void hf_config_vocabulary(struct tokenizer_spec *spec, const struct hf_config *hf);
+/* Fills in the end ids and sampling defaults of a folder's generation_config.json, if there is one.
+ * V is known. */
+enum status hf_generation_read(struct hf_config *hf, struct err *err);
+
+/* A stand-in vocabulary, where a model's own is not read: an unknown token, one for each byte, and
+ * names in brackets up to V. So a text's tokens are its bytes, and no token ends a generation.
+ * Strings point into `hf`; the spec is freed by tokenizer_spec_free. Fails with STATUS_BAD_FILE
+ * where V is too small for that. */
+enum status hf_stand_in_vocabulary(struct tokenizer_spec *spec, struct hf_config *hf,
+                                   struct err *err);
 
 #endif

@@ -4,17 +4,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
-enum status model_file_open(struct model_file *out, const struct engine_config *settings,
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static enum status open_folder(struct model_file *out, enum model_use use, struct err *err) {
+    enum status status = hf_config_open_folder(&out->hf, out->path, err);
+    if (!status && use == MODEL_WHOLE) status = hf_weights_open(out->hf, err);
+    out->has_stand_in = use == MODEL_SHAPE;
+    if (status) model_file_close(out);
+    return status;
+}
+
+enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err) {
-    *out = (struct model_file){.path = settings->model};
-    const char *dot = strrchr(settings->model, '.');
-    if (!dot || strcmp(dot, ".json") != 0) return gguf_open(&out->gguf, settings->model, err);
-    if (settings->dummy) return hf_config_open(&out->hf, settings->model, err);
+    *out = (struct model_file){.path = path};
+    if (is_folder(path)) return open_folder(out, use, err);
+    const char *dot = strrchr(path, '.');
+    if (!dot || strcmp(dot, ".json") != 0) return gguf_open(&out->gguf, path, err);
+    if (use == MODEL_SHAPE) return hf_config_open(&out->hf, path, err);
     return err_set(err, STATUS_USAGE, "model",
-                   "%s has a model's shape, but no weights: give a .gguf file, or --load-format "
-                   "dummy for random ones",
-                   settings->model);
+                   "%s has a model's shape, but no weights: give a .gguf file or the folder, or "
+                   "--load-format dummy for random ones",
+                   path);
 }
 
 void model_file_close(struct model_file *file) {
@@ -49,13 +65,19 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
                       : hf_config_read(config, file->hf, err);
 }
 
+struct sampling_defaults model_file_sampling(const struct model_file *file) {
+    static const struct sampling_defaults none = NO_SAMPLING_DEFAULTS;
+    return file->hf ? file->hf->defaults : none;
+}
+
 /* ---- text ----------------------------------------------------------------------------------- */
 
 enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_file *file,
                                 struct err *err) {
     if (file->gguf) return gguf_tokenizer_read(spec, file->gguf, err);
-    hf_config_vocabulary(spec, file->hf);
-    return STATUS_OK;
+    if (!file->hf->folder || file->has_stand_in) return hf_stand_in_vocabulary(spec, file->hf, err);
+    return err_set(err, STATUS_BAD_FILE, "model", "%s: its tokenizer cannot be read",
+                   file->hf->folder);
 }
 
 void tokenizer_spec_free(struct tokenizer_spec *spec) {
@@ -84,6 +106,7 @@ enum {
     N_END_KEYS = sizeof end_keys / sizeof *end_keys
 };
 _Static_assert(N_END_NAMES + N_END_KEYS <= MAX_END_IDS, "the caller's array has room for all");
+_Static_assert(N_END_NAMES + MAX_FILE_END_IDS <= MAX_END_IDS, "of a folder's too");
 
 /* Adds an id unless it is there. A name that occurs in a (broken) vocabulary twice must not pass
  * the array's end. */
@@ -104,6 +127,8 @@ enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
         if (status != STATUS_OK) return status;
         if (id >= 0) add_once(ids, n, (int32_t)id);
     }
+    bool is_read = file->hf && file->hf->folder && !file->has_stand_in;
+    for (int i = 0; is_read && i < file->hf->n_end_ids; i++) add_once(ids, n, file->hf->end_ids[i]);
     for (int id = 0; spec->type && id < spec->n_tokens; id++) {
         if (spec->type[id] != TOKEN_CONTROL) continue;
         for (int i = 0; i < N_END_NAMES; i++)
@@ -119,6 +144,38 @@ enum status chat_template_read(const struct model_file *file, const char **text,
     *text = NULL, *length = 0;
     if (!file->gguf) return STATUS_OK;
     return gguf_string_or(file->gguf, "tokenizer.chat_template", text, length, err);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* ".../models--ORG--NAME/snapshots/HASH" is how the hub's cache keeps ORG/NAME. */
+static bool name_of_cached(char out[MODEL_NAME_BYTES], const char *path) {
+    static const char begin[] = "models--";
+    const char *snapshot = strstr(path, "/snapshots/"), *name = snapshot;
+    if (!snapshot || strchr(snapshot + strlen("/snapshots/"), '/')) return false;
+    while (name > path && name[-1] != '/') name--;
+    if (strncmp(name, begin, strlen(begin)) != 0) return false;
+    name += strlen(begin);
+    size_t length = (size_t)(snapshot - name), n = 0;
+    for (size_t i = 0; i < length && n < MODEL_NAME_BYTES - 1; i++) {
+        bool ends_part = strncmp(name + i, "--", 2) == 0;
+        out[n++] = ends_part ? '/' : name[i];
+        if (ends_part) i++;
+    }
+    out[n] = 0;
+    return n > 0;
+}
+
+/* "." and ".." are named by where they are. */
+void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
+    char *whole = is_folder(path) ? realpath(path, NULL) : NULL;
+    const char *text = whole ? whole : path, *slash = strrchr(text, '/');
+    const char *name = slash && slash[1] ? slash + 1 : text;
+    size_t length = strlen(name);
+    if (!whole && length > 5 && strcasecmp(name + length - 5, ".gguf") == 0) length -= 5;
+    if (!whole || !name_of_cached(out, text))
+        snprintf(out, MODEL_NAME_BYTES, "%.*s", utf8_cut(name, length, MODEL_NAME_BYTES - 1), name);
+    free(whole);
 }
 
 /* ---- what may be shown ---------------------------------------------------------------------- */

@@ -1,29 +1,39 @@
-/* model_file: a model's file, whatever its format: a GGUF file, or a config.json that has only a
- * shape. What the rest of the engine needs to know of it is read here: the config, the vocabulary,
- * the ids that end a generation, the chat template. The door of engine/files/, with weights.h; the
- * functions keep nothing and may be called by any thread. */
+/* model_file: a model's files, whatever their format: a GGUF file, a folder as Hugging Face's hub
+ * has it, or a config.json that has only a shape. What the rest of the engine needs to know of them
+ * is read here: the config, the vocabulary, the ids that end a generation, the chat template. The
+ * door of engine/files/, with weights.h; the functions keep nothing and may be called by any
+ * thread. */
 #ifndef PENSTOCK_ENGINE_MODEL_FILE_H
 #define PENSTOCK_ENGINE_MODEL_FILE_H
 
 #include "engine/engine.h"
 #include "engine/files/gguf.h"
 #include "engine/files/hf_config.h"
+#include "engine/files/mapping.h"
 
 #define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
 
 struct model_file {
     const char *path;
-    struct gguf *gguf;    /* NULL: the file is a config.json */
+    struct gguf *gguf;    /* NULL: it is a folder or a config.json */
     struct hf_config *hf; /* NULL: it is a GGUF file */
+    bool has_stand_in;    /* a folder whose own tokenizer is not to be read */
 };
 
-/* Opens the file that settings->model names: a GGUF file, or with settings->dummy a config.json.
- * The path must outlive the file. model_file_close frees what was opened. */
-enum status model_file_open(struct model_file *out, const struct engine_config *settings,
+/* What a model is opened for. */
+enum model_use {
+    MODEL_WHOLE, /* a config.json alone is refused */
+    MODEL_SHAPE, /* weights are random: those of a folder are not opened */
+    MODEL_TEXT,  /* only the tokenizer is read, and the chat template */
+};
+
+/* Opens what is at `path`: a folder, a config.json, or else a GGUF file. The path must outlive the
+ * file. model_file_close frees what was opened. */
+enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err);
 void model_file_close(struct model_file *file);
 
-/* Its tensors. Those of a config.json are listed by model_config_read and have no data. */
+/* Its tensors. Random ones are listed by model_config_read and have no data. */
 const struct weights *model_file_weights(const struct model_file *file);
 
 /* What the file calls its model's architecture, as far as that may be shown. */
@@ -37,6 +47,10 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
  * would silently give wrong answers. */
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err);
+
+/* What a folder's generation_config.json says of sampling, once model_config_read has read it; of
+ * other files nothing. */
+struct sampling_defaults model_file_sampling(const struct model_file *file);
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
@@ -52,9 +66,10 @@ void tokenizer_spec_free(struct tokenizer_spec *spec);
 #define MAX_END_IDS 16
 
 /* Fills ids[MAX_END_IDS] with the tokens that end a generation, without duplicates, and *n with
- * their number: those that tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id name, and the
- * control tokens that are spelt as an end of turn is ("<|im_end|>", "<|eot_id|>", ...). Fails with
- * STATUS_BAD_FILE for an id outside the vocabulary. */
+ * their number: those that tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id name, or the
+ * eos_token_id of a folder's generation_config.json or config.json; and the control tokens that are
+ * spelt as an end of turn is ("<|im_end|>", "<|eot_id|>", ...). Fails with STATUS_BAD_FILE for an
+ * id outside the vocabulary. */
 enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
                          const struct tokenizer_spec *spec, struct err *err);
 

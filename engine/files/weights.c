@@ -16,6 +16,8 @@ void weights_init(struct weights *weights, size_t n) {
 
 void weights_free(struct weights *weights) {
     free(weights->tensor);
+    free(weights->pages);
+    free(weights->renamed);
     name_index_free(&weights->index);
     *weights = (struct weights){0};
 }
@@ -122,10 +124,35 @@ const struct weight *weights_lookup(const struct weights *weights, const char *n
     return number < 0 ? NULL : &weights->tensor[number];
 }
 
-/* In a private mapping that was not written to, released pages are read from the file again. */
-void weights_release_file_pages(const struct weights *weights) {
+/* ---- second names --------------------------------------------------------------------------- */
+
+enum status weights_rename(struct weights *weights, char (*names)[WEIGHT_MAX_RENAMED + 1],
+                           struct err *err) {
+    assert(!weights->renamed);
+    weights->renamed = names;
+    name_index_free(&weights->index);
+    name_index_init(&weights->index, (size_t)weights->n);
+    for (int i = 0; i < weights->n; i++) {
+        if (!names[i][0] || name_index_add(&weights->index, names[i], strlen(names[i]), i))
+            continue;
+        const char *first = weights_lookup(weights, names[i])->name,
+                   *again = weights->tensor[i].name;
+        return err_set(err, STATUS_BAD_FILE, again,
+                       "tensors %s and %s are the same part of a model", first, again);
+    }
+    return STATUS_OK;
+}
+
+const char *weights_name(const struct weights *weights, int number) {
+    assert(number >= 0 && number < weights->n);
+    return weights->renamed ? weights->renamed[number] : weights->tensor[number].name;
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+void weights_mark_mapped(struct weights *weights, int first) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = UINTPTR_MAX, to = 0;
-    for (int i = 0; i < weights->n && weights->mapped; i++) {
+    for (int i = first; i < weights->n; i++) {
         uintptr_t begin = (uintptr_t)weights->tensor[i].data;
         uintptr_t end = begin + weights->tensor[i].bytes;
         if (begin < from) from = begin;
@@ -134,8 +161,17 @@ void weights_release_file_pages(const struct weights *weights) {
     if (!to) return;
     from = (from + page - 1) & ~(page - 1);
     to &= ~(page - 1);
-    /* advice: a system that ignores it keeps more in memory for a while */
-    if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+    if (from >= to) return;
+    size_t n = (size_t)weights->n_pages++;
+    weights->pages = mem_realloc(weights->pages, (n + 1) * sizeof *weights->pages);
+    weights->pages[n] = (struct weight_pages){(void *)from, to - from};
+}
+
+/* In a private mapping that was not written to, released pages are read from the file again. It is
+ * advice: a system that ignores it keeps more in memory for a while. */
+void weights_release_file_pages(const struct weights *weights) {
+    for (int i = 0; i < weights->n_pages; i++)
+        madvise(weights->pages[i].begin, weights->pages[i].bytes, MADV_DONTNEED);
 }
 
 /* ---- finding what a model needs ------------------------------------------------------------- */
@@ -182,5 +218,11 @@ enum status weights_matrix(const struct weights *weights, const char *name, int 
 
 enum status weights_vector(const struct weights *weights, const char *name, int K,
                            const struct weight **out, struct err *err) {
-    return weights_find(weights, name, 1, (int64_t[]){K}, DTYPE_F32, out, err);
+    enum status status = weights_find(weights, name, 1, (int64_t[]){K}, WEIGHT_ANY_TYPE, out, err);
+    if (status) return status;
+    enum dtype type = (*out)->type;
+    if (type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, name,
+                   "tensor %s: expected type f32, f16 or bf16, found %s", (*out)->name,
+                   dtype_name((int)type));
 }

@@ -1,8 +1,10 @@
-/* weights: the tensors of a model file by name, whatever format the file has.
+/* weights: the tensors of a model by name, whatever format its files have.
  *
- * A reader (gguf.c) adds each tensor that it has checked against the file's end; the model asks for
- * tensors by name, shape and type. The data stays where the reader has it and lives as long as the
- * reader. Folder-internal; one thread fills it, then any thread may look.
+ * A reader (gguf.c, safetensors.c) adds each tensor that it has checked against the file's end; the
+ * model asks for tensors by name, shape and type. The names that it asks by are those of GGUF; a
+ * folder's tensors get them as second names (weights_rename), and messages keep the file's. The
+ * data stays where the reader has it and lives as long as the reader. Folder-internal; one thread
+ * fills it, then any thread may look.
  */
 #ifndef PENSTOCK_ENGINE_WEIGHTS_H
 #define PENSTOCK_ENGINE_WEIGHTS_H
@@ -25,12 +27,24 @@ struct weight {
     int64_t n_elements;           /* their product */
     const void *data;             /* [bytes], aligned as the file has it: read it with dequantise */
     size_t bytes;                 /* dtype_bytes(type, n_elements) */
+    bool is_transposed; /* data holds columns one after the other; of F32, F16 and BF16 alone */
+    bool adds_one;      /* a gain of which the model takes 1 more than the file has */
 };
+
+/* Whole pages of one mapped file. */
+struct weight_pages {
+    void *begin;
+    size_t bytes;
+};
+
+#define WEIGHT_MAX_RENAMED 63 /* bytes of a second name */
 
 struct weights {
     int n, capacity;
-    struct weight *tensor; /* [n] in the file's order */
-    bool mapped;           /* data is a file's, mapped to be read: its pages can be released */
+    struct weight *tensor; /* [n] in the files' order */
+    int n_pages;
+    struct weight_pages *pages;              /* [n_pages] what can be released */
+    char (*renamed)[WEIGHT_MAX_RENAMED + 1]; /* [n] NULL: tensors are found by their own names */
     struct name_index index;
 };
 
@@ -49,6 +63,18 @@ enum status weights_add(struct weights *weights, const struct weight *weight, st
 /* Checks that no two tensors share bytes. Fails with STATUS_BAD_FILE and both names. */
 enum status weights_check_apart(const struct weights *weights, struct err *err);
 
+/* Notes that the data of the tensors from number `first` on lies in one mapped file, whose pages
+ * there can be released. */
+void weights_mark_mapped(struct weights *weights, int first);
+
+/* From now on tensor i is found by names[i], and not at all if that is empty. The array becomes the
+ * weights' own: of mem_alloc, [n]. Fails with STATUS_BAD_FILE where two have the same. */
+enum status weights_rename(struct weights *weights, char (*names)[WEIGHT_MAX_RENAMED + 1],
+                           struct err *err);
+
+/* The name that tensor `number` is found by. */
+const char *weights_name(const struct weights *weights, int number);
+
 /* The tensor of that name, or NULL: for what a model may lack. */
 const struct weight *weights_lookup(const struct weights *weights, const char *name);
 
@@ -59,15 +85,15 @@ enum status weights_find(const struct weights *weights, const char *name, int n_
                          const int64_t *dim, int type, const struct weight **out, struct err *err);
 
 /* The two shapes that models are made of: a matrix of N rows of K, of any type, and a vector of K
- * floats (F32). */
+ * numbers in F32, F16 or BF16. */
 enum status weights_matrix(const struct weights *weights, const char *name, int N, int K,
                            const struct weight **out, struct err *err);
 enum status weights_vector(const struct weights *weights, const char *name, int K,
                            const struct weight **out, struct err *err);
 
 /* Releases the resident pages of the tensors' data, once what was read of them has been copied into
- * another layout. Reading them again is correct, and costs as much as the first time. Does nothing
- * unless the data is mapped. */
+ * another layout. Reading them again is correct, and costs as much as the first time. Data that is
+ * not mapped stays. */
 void weights_release_file_pages(const struct weights *weights);
 
 /* Appends a shape as people write it: "[576 x 1536]". */

@@ -51,14 +51,14 @@ static enum status find_family(const struct model_family **out, const struct mod
     return refuse_architecture(in_gguf, name, err);
 }
 
-static void begin(struct model_config *config, const struct model_family *family) {
+static void begin(struct model_config *config, const struct model_family *family, bool in_gguf) {
     assert((family->roles & family->optional) == 0);
     *config = (struct model_config){.roles = family->roles,
                                     .norm = family->norm,
                                     .activation = family->activation,
                                     .embedding_scale = 1};
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
-    bool adjacent = family->positions == POSITIONS_ROPE_ADJACENT;
+    bool adjacent = in_gguf && family->positions == POSITIONS_ROPE_ADJACENT;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
 }
@@ -99,8 +99,8 @@ static enum status read_roles(struct model_config *config, const struct weights 
 }
 
 /* Most of a model's elements are of one type, which people call it by; vectors stay in float32 in
- * any case. The data of all tensors lies apart in one file, so the sum of their elements is far
- * from int64's end. */
+ * any case. The data of all tensors lies apart in files, so the sum of their elements is far from
+ * int64's end. */
 static void count_tensors(struct model_config *config, const struct weights *weights) {
     int64_t of_type[WEIGHT_MAX_TYPE + 1] = {0}, bytes = 0;
     int best = -1;
@@ -108,7 +108,7 @@ static void count_tensors(struct model_config *config, const struct weights *wei
         const struct weight *weight = &weights->tensor[i];
         config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
-        if (weight->n_dims > 1 && strncmp(weight->name, "blk.", 4) == 0)
+        if (weight->n_dims > 1 && strncmp(weights_name(weights, i), "blk.", 4) == 0)
             config->n_layer_parameters += weight->n_elements;
         if (weight->n_dims > 1) of_type[weight->type] += weight->n_elements;
     }
@@ -122,57 +122,66 @@ static void count_tensors(struct model_config *config, const struct weights *wei
 
 /* ---- what follows from it ------------------------------------------------------------------- */
 
+static enum status refuse_window(const struct model_config *config,
+                                 const struct model_family *family, int window, struct err *err) {
+    return err_set(err, STATUS_BAD_FILE, "sliding_window",
+                   "a sliding window is not supported in a model of the architecture \"%s\", found "
+                   "one of %d tokens in a context of %d",
+                   family->gguf, window, config->context_length);
+}
+
 /* Gives the layers their windows; one that is as long as the context is none. */
 static enum status spread_window(struct model_config *config, const struct model_family *family,
                                  struct err *err) {
-    if (config->window >= config->context_length) config->window = 0;
-    if (config->window > 0 && family->windows == WINDOWS_NONE)
-        return err_set(err, STATUS_BAD_FILE, "sliding_window",
-                       "a sliding window is not supported in a model of the architecture \"%s\", "
-                       "found one of %d tokens in a context of %d",
-                       family->gguf, config->window, config->context_length);
+    enum window_kind kind = family->windows;
+    int every = kind == WINDOWS_EVEN_LAYERS ? 2 : 1;
     assert(config->L <= MAX_LAYERS && config->window >= 0);
-    int every = family->windows == WINDOWS_EVEN_LAYERS ? 2 : 1;
-    for (int i = 0; i < config->L; i += every) config->layer[i].window = config->window;
+    if (config->window >= config->context_length) config->window = 0;
+    if (config->window > 0 && kind == WINDOWS_LISTED && !config->lists_windows)
+        return refuse_window(config, family, config->window, err);
+    for (int i = 0; i < config->L; i++) {
+        int *window = &config->layer[i].window;
+        if (!config->lists_windows) *window = i % every == 0 ? config->window : 0;
+        if (*window >= config->context_length) *window = 0;
+        if (*window > 0 && kind == WINDOWS_NONE) return refuse_window(config, family, *window, err);
+    }
     return STATUS_OK;
+}
+
+/* The tensors of a folder; or those that such a model has, with random numbers. */
+static enum status read_folder(struct model_config *config, struct hf_config *hf,
+                               const struct model_family *family, struct err *err) {
+    if (!hf->is_tied) config->roles |= ROLE_BIT(ROLE_OUTPUT);
+    if (hf->n_shards == 0) return dummy_weights(&hf->weights, config, hf->dtype, err);
+    return folder_names_read(config, &hf->weights, family, hf->is_tied, err);
 }
 
 static enum status read_config(struct model_config *config, struct model_file *file,
                                struct err *err) {
     const struct model_family *family;
+    struct hf_config *hf = file->hf;
     enum status status = find_family(&family, file, err);
-    if (status) return status;
-    begin(config, family);
-    if (file->hf) file->hf->is_tied = family->ties;
+    if (status) return hf ? blame_file(err, status, hf->path) : status;
+    begin(config, family, !hf);
+    if (hf) hf->is_tied = family->ties;
     status = model_file_config(config, file, err);
     if (status) return status;
-    if (file->hf) {
-        if (!file->hf->is_tied) config->roles |= ROLE_BIT(ROLE_OUTPUT);
-        status = dummy_weights(&file->hf->weights, config, file->hf->dtype, err);
-    } else {
-        status = read_roles(config, &file->gguf->weights, family, err);
-    }
+    status = hf ? read_folder(config, hf, family, err)
+                : read_roles(config, &file->gguf->weights, family, err);
     if (!status) status = spread_window(config, family, err);
     if (!status && family->finish) status = family->finish(config, err);
+    if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;
     if (config->attention_scale == 0) config->attention_scale = 1.0f / sqrtf((float)config->D);
-    if (!status) count_tensors(config, model_file_weights(file));
-    return status;
+    count_tensors(config, model_file_weights(file));
+    return STATUS_OK;
 }
 
 enum status model_config_read(struct model_config *config, struct model_file *file,
                               struct err *err) {
-    struct err cause = {0};
-    enum status status = read_config(config, file, &cause);
-    if (!status) {
-        assert(config->L > 0 && config->H % config->G == 0 && config->rope.D_rope <= config->D);
-        return STATUS_OK;
-    }
-    if (file->gguf) {
-        if (err) *err = cause;
-        return status;
-    }
-    return err_set(err, status, cause.param[0] ? cause.param : "model", "%s: %s", file->path,
-                   cause.message);
+    enum status status = read_config(config, file, err);
+    assert(status || (config->L > 0 && config->H % config->G == 0));
+    assert(status || config->rope.D_rope <= config->D);
+    return status;
 }
 
 int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]) {

@@ -15,8 +15,23 @@ enum position_kind {
 
 enum window_kind {
     WINDOWS_NONE,        /* a file that has a window is refused */
+    WINDOWS_LISTED,      /* the layers that the file lists; without a list it is refused */
     WINDOWS_EVEN_LAYERS, /* layers 0, 2, 4, ... see a window, the others all positions */
     WINDOWS_ALL_LAYERS,
+};
+
+/* A tensor that a family's folders call by a name of their own. */
+struct role_alias {
+    enum role role;
+    const char *name; /* as in role_info.folder */
+};
+
+/* How the folders of a family differ from most (roles.c, the column `folder`). All zero: not. */
+struct folder_style {
+    const char *layers;             /* before a layer's number; NULL: "layers." */
+    const struct role_alias *alias; /* up to one without a name; NULL: none */
+    uint64_t transposed;            /* matrices that lie there as columns, as in a Conv1D */
+    bool adds_one;                  /* gains lie there without the 1 that the model adds */
 };
 
 struct model_family {
@@ -26,9 +41,10 @@ struct model_family {
     uint64_t optional;     /* those that a file may have */
     enum norm_kind norm;
     enum activation activation;
-    enum position_kind positions;
+    enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
     bool ties; /* without "tie_word_embeddings" in a config.json the head is the embedding */
+    struct folder_style folder;
     /* Works out what no reader knows, and refuses what the family cannot be: the last step of
      * reading a config. NULL: nothing. */
     enum status (*finish)(struct model_config *config, struct err *err);
@@ -41,6 +57,12 @@ struct model_family {
      ROLE_BIT(ROLE_O))
 #define ROLES_GATED_MLP                                                                            \
     (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
+
+/* Gives the tensors of a folder the names that the engine asks by, and notes which optional ones
+ * are there. All that are missing, of another shape, or unknown to the family are named in one
+ * sentence. `is_tied`: the head is the embedding. */
+enum status folder_names_read(struct model_config *config, struct weights *weights,
+                              const struct model_family *family, bool is_tied, struct err *err);
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma2;
 

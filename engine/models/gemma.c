@@ -1,6 +1,6 @@
 /* Gemma 2 (Gemma Team 2024): llama's blocks with a norm after each branch too, a GELU gate,
  * windows on every other layer, soft caps of scores and of logits, and scaled embeddings. The
- * gains of a GGUF file have the 1 in them that the model adds. */
+ * gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
 #include <math.h>
 
 #include "engine/models/family.h"
@@ -18,6 +18,7 @@ static enum status finish(struct model_config *config, struct err *err) {
 }
 
 static const char *const hf[] = {"Gemma2ForCausalLM", NULL};
+static const struct role_alias alias[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"}, {0}};
 
 const struct model_family model_gemma2 = {
     .gguf = "gemma2",
@@ -29,5 +30,6 @@ const struct model_family model_gemma2 = {
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_EVEN_LAYERS,
     .ties = true,
+    .folder = {.alias = alias, .adds_one = true},
     .finish = finish,
 };

@@ -3,6 +3,23 @@
 #include "engine/models/family.h"
 
 static const char *const hf[] = {"GPT2LMHeadModel", NULL};
+static const struct role_alias alias[] = {{ROLE_TOKEN_EMBEDDING, "wte.weight"},
+                                          {ROLE_POSITION_EMBEDDING, "wpe.weight"},
+                                          {ROLE_OUTPUT_NORM, "ln_f.weight"},
+                                          {ROLE_OUTPUT_NORM_BIAS, "ln_f.bias"},
+                                          {ROLE_ATTN_NORM, "ln_1.weight"},
+                                          {ROLE_ATTN_NORM_BIAS, "ln_1.bias"},
+                                          {ROLE_QKV, "attn.c_attn.weight"},
+                                          {ROLE_QKV_BIAS, "attn.c_attn.bias"},
+                                          {ROLE_O, "attn.c_proj.weight"},
+                                          {ROLE_O_BIAS, "attn.c_proj.bias"},
+                                          {ROLE_FFN_NORM, "ln_2.weight"},
+                                          {ROLE_FFN_NORM_BIAS, "ln_2.bias"},
+                                          {ROLE_UP, "mlp.c_fc.weight"},
+                                          {ROLE_UP_BIAS, "mlp.c_fc.bias"},
+                                          {ROLE_DOWN, "mlp.c_proj.weight"},
+                                          {ROLE_DOWN_BIAS, "mlp.c_proj.bias"},
+                                          {0}};
 
 const struct model_family model_gpt2 = {
     .gguf = "gpt2",
@@ -17,4 +34,8 @@ const struct model_family model_gpt2 = {
     .activation = ACTIVATION_GELU_TANH,
     .positions = POSITIONS_LEARNED,
     .ties = true,
+    .folder = {.layers = "h.",
+               .alias = alias,
+               .transposed =
+                   ROLE_BIT(ROLE_QKV) | ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN)},
 };

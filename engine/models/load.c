@@ -33,23 +33,45 @@ static enum matrix_form form_of(const struct engine_config *settings, enum role 
     return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
 }
 
+/* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
+ * frees. Tiles keep both sides in the cache. */
+static void *turned_rows(const struct source *source, size_t bytes) {
+    enum { TILE = 32 };
+    const struct weight *weight = source->weight;
+    size_t size = dtype_bytes(weight->type, 1), N = (size_t)source->N, K = (size_t)source->K;
+    const char *from = (const char *)weight->data + (size_t)source->first * size;
+    size_t column = (size_t)weight->dim[1] * size;
+    char *rows = mem_large(bytes);
+    assert(weight->is_transposed && bytes == N * K * size);
+    for (size_t n0 = 0; n0 < N; n0 += TILE)
+        for (size_t k0 = 0; k0 < K; k0 += TILE)
+            for (size_t n = n0; n < N && n < n0 + TILE; n++)
+                for (size_t k = k0; k < K && k < k0 + TILE; k++)
+                    memcpy(rows + (n * K + k) * size, from + k * column + n * size, size);
+    return rows;
+}
+
 /* Some rows of a tensor, or a shard's part of them; of random ones too, so that all ranks together
  * have those of one. */
 static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
                               struct matrix **out) {
     const struct weight *weight = source->weight;
     struct backend *b = l->model->backend;
+    size_t row_bytes = dtype_bytes(weight->type, (size_t)source->K);
+    size_t turned_bytes = (size_t)source->N * row_bytes;
     void *made = l->settings->dummy ? dummy_matrix(weight) : NULL;
+    void *turned = weight->is_transposed ? turned_rows(source, turned_bytes) : NULL;
     const char *rows = made ? made : weight->data;
     struct piece piece;
-    assert(source->first >= 0 && source->first + source->N <= weight->dim[1]);
-    rows += (size_t)source->first * dtype_bytes(weight->type, (size_t)source->K);
+    assert(source->first >= 0 && source->first + source->N <= weight->dim[1] && !(made && turned));
+    rows = turned ? turned : rows + (size_t)source->first * row_bytes;
     piece_cut(&piece, l->model->shard, role_info(role)->split, weight->type, source->N, source->K,
               rows);
     enum status status = b->memory->matrix_new(b, out, weight->type, piece.N, piece.K, piece.rows,
                                                form_of(l->settings, role), l->err);
     piece_free(&piece);
     mem_large_free(made, weight->bytes);
+    mem_large_free(turned, turned_bytes);
     return status;
 }
 
@@ -60,7 +82,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     enum split split = role_info(role)->split;
     bool is_cut = l->model->shard.ranks > 1 && (split == SPLIT_OUTPUTS || split == SPLIT_INPUTS);
     enum status status;
-    if (is_cut || source->N != weight->dim[1])
+    if (is_cut || source->N != weight->dim[1] || weight->is_transposed)
         status = load_piece(l, role, source, out);
     else if (l->settings->dummy)
         status =
@@ -103,6 +125,7 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     if (!l->settings->dummy) dequantise(weight->type, weight->data, values, (size_t)all);
     for (int i = 0; l->settings->dummy && i < all; i++)
         values[i] = role_info(role)->is_bias ? 0 : 1;
+    for (int i = 0; weight->adds_one && i < all; i++) values[i] += 1;
     if (role_info(role)->split == SPLIT_OUTPUTS) {
         assert(n % model->shard.ranks == 0);
         n /= model->shard.ranks;

@@ -15,6 +15,7 @@ const struct model_family model_qwen2 = {
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
 };
 
 const struct model_family model_qwen3 = {
@@ -25,4 +26,5 @@ const struct model_family model_qwen3 = {
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
 };

@@ -1,6 +1,7 @@
-/* roles: the tensors that models are made of, as one table: what each is called in a file, its
- * shape, how ranks share it. A family is a subset of the roles (family.h); loading, sharding and
- * freeing are loops over it. Folder-internal.
+/* roles: the tensors that models are made of, as one table: what each is called in a GGUF file
+ * and in most folders, its shape, how ranks share it. A family is a subset of the roles (family.h);
+ * loading, sharding and freeing are loops over it. A folder's names are only read by
+ * folder_names.c; everywhere else the names are GGUF's. Folder-internal.
  *
  * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
  *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width
@@ -79,6 +80,8 @@ enum { MAX_PARTS = 3 };
 
 struct role_info {
     const char *gguf; /* its name; of a layer's: after "blk.<layer>." */
+    /* what most folders call it; of a layer's: after "layers.<layer>."; NULL: they have none */
+    const char *folder;
     enum extent N, K; /* rows and columns; without K a vector of N floats */
     enum split split;
     bool is_bias;               /* dummy weights have biases of 0, and gains of 1 */

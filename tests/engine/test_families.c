@@ -1,6 +1,7 @@
-/* Each family on a tiny random model: the tokens and logprobs of transformers in float32
- * (tests/vectors/make_families.py), on every CPU path; the same bytes on all paths and however a
- * sequence is split into steps; and the same tokens when two ranks share the model. */
+/* Each family on a tiny random model, as a GGUF file and as a folder: the tokens and logprobs of
+ * transformers in float32 (tests/vectors/make_families.py, make_folders.py), on every CPU path; the
+ * same bytes on all paths and however a sequence is split into steps; and the same tokens when two
+ * ranks share the model. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +13,12 @@
 
 enum { V = 299, MAX_LENGTH = 96, N_PROMPTS = 2 };
 
-static const char *const families[] = {"qwen2", "qwen3", "gpt2", "gemma2"};
-enum { N_FAMILIES = sizeof families / sizeof *families };
+static const char *const models[] = {
+    "families/qwen2.gguf", "families/qwen3.gguf", "families/gpt2.gguf", "families/gemma2.gguf",
+    "folders/llama",       "folders/mistral",     "folders/qwen2",      "folders/qwen3",
+    "folders/gpt2",        "folders/gemma2",
+};
+enum { N_MODELS = sizeof models / sizeof *models };
 
 static const struct {
     enum compute_dtype dtype;
@@ -33,9 +38,9 @@ struct golden {
     double logprob[MAX_LENGTH]; /* of those after the prompt */
 };
 
-static void read_golden(const char *family, struct golden golden[N_PROMPTS]) {
+static void read_golden(const char *model, struct golden golden[N_PROMPTS]) {
     char path[64], word[64];
-    snprintf(path, sizeof path, "tests/vectors/families/%s.txt", family);
+    snprintf(path, sizeof path, "tests/vectors/%.*s.txt", (int)strcspn(model, "."), model);
     FILE *file = fopen(path, "r");
     ck_assert_msg(file != NULL, "%s cannot be read", path);
     memset(golden, 0, N_PROMPTS * sizeof *golden);
@@ -62,13 +67,14 @@ static void read_golden(const char *family, struct golden golden[N_PROMPTS]) {
     for (int i = 0; i < N_PROMPTS; i++) ck_assert_int_eq(golden[i].n, golden[i].n_prompt + 32);
 }
 
-static struct engine *open_family(const char *family, const char *path, int ranks,
-                                  enum compute_dtype dtype, enum kv_dtype kv_dtype) {
+static struct engine *open_model(const char *model, const char *path, int ranks,
+                                 enum compute_dtype dtype, enum kv_dtype kv_dtype) {
     char file[64];
     struct err err = {0};
     struct engine *engine;
-    snprintf(file, sizeof file, "tests/vectors/families/%s.gguf", family);
+    snprintf(file, sizeof file, "tests/vectors/%s", model);
     struct engine_config config = {.model = file,
+                                   .stand_in_vocabulary = true,
                                    .threads = 2,
                                    .ranks = ranks,
                                    .dtype = dtype,
@@ -106,12 +112,12 @@ static double compare(const float *logits, const struct golden *g, const char *w
     return worst;
 }
 
-static void check_family(const char *family, const char *path, int ranks) {
+static void check_model(const char *model, const char *path, int ranks) {
     struct golden golden[N_PROMPTS];
     char what[64];
-    snprintf(what, sizeof what, "%s, %s, ranks %d", family, path ? path : "best path", ranks);
-    read_golden(family, golden);
-    struct engine *engine = open_family(family, path, ranks, COMPUTE_FLOAT32, KV_DTYPE_AUTO);
+    snprintf(what, sizeof what, "%s, %s, ranks %d", model, path ? path : "best path", ranks);
+    read_golden(model, golden);
+    struct engine *engine = open_model(model, path, ranks, COMPUTE_FLOAT32, KV_DTYPE_AUTO);
     for (int i = 0; i < N_PROMPTS; i++) {
         float *logits = all_logits(engine, &golden[i], 64);
         double worst = compare(logits, &golden[i], what);
@@ -124,12 +130,12 @@ static void check_family(const char *family, const char *path, int ranks) {
 
 START_TEST(tokens_are_those_of_transformers) {
     for (const char *const *path = backend_cpu_paths(); *path; path++)
-        check_family(families[_i], *path, 1);
+        check_model(models[_i], *path, 1);
 }
 END_TEST
 
 START_TEST(two_ranks_give_the_same_tokens) {
-    check_family(families[_i], NULL, 2);
+    check_model(models[_i], NULL, 2);
 }
 END_TEST
 
@@ -141,12 +147,11 @@ static void check_equal(const float *parts, const float *whole, int n, const cha
 /* Each with every type of cache. */
 START_TEST(all_paths_give_the_same_bytes) {
     struct golden golden[N_PROMPTS];
-    read_golden(families[_i], golden);
+    read_golden(models[_i], golden);
     for (size_t c = 0; c < N_CACHES; c++) {
         float *first = NULL;
         for (const char *const *path = backend_cpu_paths(); *path; path++) {
-            struct engine *engine =
-                open_family(families[_i], *path, 1, caches[c].dtype, caches[c].kv);
+            struct engine *engine = open_model(models[_i], *path, 1, caches[c].dtype, caches[c].kv);
             float *logits = all_logits(engine, &golden[1], 64);
             engine_close(engine);
             if (first) check_equal(logits, first, golden[1].n, *path);
@@ -163,13 +168,13 @@ END_TEST
 START_TEST(steps_of_any_size_give_the_same_bytes) {
     static const int chunks[] = {1, 7, 16, 37};
     struct golden golden[N_PROMPTS];
-    read_golden(families[_i], golden);
+    read_golden(models[_i], golden);
     for (size_t c = 0; c < N_CACHES; c++) {
-        struct engine *engine = open_family(families[_i], NULL, 1, caches[c].dtype, caches[c].kv);
+        struct engine *engine = open_model(models[_i], NULL, 1, caches[c].dtype, caches[c].kv);
         float *whole = all_logits(engine, &golden[1], 64);
         for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
             float *parts = all_logits(engine, &golden[1], chunks[i]);
-            check_equal(parts, whole, golden[1].n, families[_i]);
+            check_equal(parts, whole, golden[1].n, models[_i]);
             free(parts);
         }
         free(whole);
@@ -182,10 +187,10 @@ int main(void) {
     Suite *suite = suite_create("engine/families");
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 120);
-    tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_FAMILIES);
-    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_FAMILIES);
-    tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_FAMILIES);
-    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_FAMILIES);
+    tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_MODELS);
+    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_MODELS);
+    tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
+    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

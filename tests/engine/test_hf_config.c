@@ -116,8 +116,8 @@ START_TEST(what_is_wrong_is_named) {
     static const struct {
         const char *text, *param, *words;
     } wrong[] = {
-        {"", "", "not a JSON object"},
-        {"[1]", "", "not a JSON object"},
+        {"", "", "not valid JSON"},
+        {"[1]", "", "is an array, not a JSON object"},
         {"{\"architectures\": [\"MambaForCausalLM\"]}", "architectures", "\"MambaForCausalLM\""},
         {"{\"architectures\": [\"\\u001b[2J\"]}", "architectures", "\"\""},
         {"{" SHAPE "}", "architectures", "is not supported"},
@@ -266,13 +266,12 @@ START_TEST(a_random_model_runs) {
 END_TEST
 
 START_TEST(without_weights_it_must_be_asked_for) {
-    struct engine_config config = {.model = "no/config.json"};
     struct model_file file;
     struct err err = {0};
-    ck_assert_int_eq(model_file_open(&file, &config, &err), STATUS_USAGE);
+    static const char path[] = "no/config.json";
+    ck_assert_int_eq(model_file_open(&file, path, MODEL_WHOLE, &err), STATUS_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "--load-format dummy"));
-    config.dummy = true;
-    ck_assert_int_eq(model_file_open(&file, &config, &err), STATUS_BAD_FILE);
+    ck_assert_int_eq(model_file_open(&file, path, MODEL_SHAPE, &err), STATUS_BAD_FILE);
     ck_assert_ptr_nonnull(strstr(err.message, "No such file"));
 }
 END_TEST

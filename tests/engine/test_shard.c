@@ -194,8 +194,7 @@ START_TEST(embeddings_and_head_are_on_rank_0_alone) {
     tiny.untied = true;
     char *path = tiny_model_temporary(&tiny);
     struct model_file file;
-    const struct engine_config config = {.model = path};
-    ck_assert_int_eq(model_file_open(&file, &config, NULL), STATUS_OK);
+    ck_assert_int_eq(model_file_open(&file, path, MODEL_WHOLE, NULL), STATUS_OK);
     int64_t bytes[2];
     for (int rank = 0; rank < 2; rank++) {
         load_rank(&model, &file, rank, 2);
@@ -227,8 +226,7 @@ START_TEST(a_vector_may_have_a_second_dimension) {
     tiny_model_defaults(&tiny);
     char *path = tiny_model_temporary(&tiny);
     struct model_file file;
-    const struct engine_config config = {.model = path};
-    ck_assert_int_eq(model_file_open(&file, &config, NULL), STATUS_OK);
+    ck_assert_int_eq(model_file_open(&file, path, MODEL_WHOLE, NULL), STATUS_OK);
     struct weights *weights = &file.gguf->weights;
     for (int i = 0; i < weights->n; i++) weights->tensor[i].n_dims = 2;
     load_rank(&model, &file, 0, 1);

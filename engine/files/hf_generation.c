@@ -1,0 +1,56 @@
+/* generation_config.json: how the makers of a model want tokens to be chosen, and which of them end
+ * an answer. */
+#include <stdlib.h>
+
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+#include "engine/files/mapping.h"
+
+enum { MAX_GENERATION_BYTES = 1 << 20 };
+
+/* In the ranges that a request may have. */
+static enum status read_defaults(struct sampling_defaults *out, const struct json *root,
+                                 struct err *err) {
+    const struct {
+        const char *key;
+        double min, max;
+        double *out;
+    } keys[] = {
+        {"temperature", 0, 2, &out->temperature},
+        {"top_p", 1e-6, 1, &out->top_p},
+        {"min_p", 0, 1, &out->min_p},
+        {"repetition_penalty", 1e-6, 1e6, &out->repetition_penalty},
+    };
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+        status = key_number_or(root, keys[i].key, keys[i].min, keys[i].max, -1, keys[i].out, err);
+    return status ? status : key_int_or(root, "top_k", 0, INT32_MAX, -1, &out->top_k, err);
+}
+
+/* Ids that the file names stand in the place of config.json's. */
+static enum status read_end_ids(struct hf_config *hf, const struct json *root, struct err *err) {
+    int32_t ids[MAX_FILE_END_IDS];
+    int n = 0;
+    enum status status = key_ids(root, "eos_token_id", hf->V - 1, MAX_FILE_END_IDS, ids, &n, err);
+    if (status || n == 0) return status;
+    for (int i = 0; i < n; i++) hf->end_ids[i] = ids[i];
+    hf->n_end_ids = n;
+    return STATUS_OK;
+}
+
+enum status hf_generation_read(struct hf_config *hf, struct err *err) {
+    struct json *root = NULL;
+    char *path = path_in(hf->folder, "generation_config.json");
+    enum status status = STATUS_OK;
+    if (is_in_folder(hf->folder, "generation_config.json")) {
+        status = hf_file_read(&root, path, MAX_GENERATION_BYTES, err);
+        if (!status) {
+            status = read_end_ids(hf, root, err);
+            if (!status) status = read_defaults(&hf->defaults, root, err);
+            if (status) blame_file(err, status, path);
+        }
+    }
+    json_free(root);
+    free(path);
+    return status;
+}

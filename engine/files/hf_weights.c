@@ -1,0 +1,172 @@
+/* The files of a folder's weights: which there are, and what they hold together. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+#include "engine/files/mapping.h"
+#include "engine/files/safetensors.h"
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define MAX_INDEX_BYTES ((size_t)32 << 20)
+#define MAX_SHARDS 4096
+#define MAX_FILE_NAME 255
+
+/* The index of a folder: for each tensor the number of the file that has it. */
+struct shards {
+    const char *path;   /* of the index, for messages; NULL: there is none */
+    struct json *index; /* NULL: there is none */
+    int n;
+    const char **name; /* [n] in the order in which the index names them */
+    char **file;       /* [n] their paths */
+    struct name_index numbers;
+};
+
+static void shards_free(struct shards *shards) {
+    for (int i = 0; i < shards->n; i++) free(shards->file[i]);
+    free((void *)shards->name);
+    free(shards->file);
+    if (shards->numbers.entry) name_index_free(&shards->numbers);
+    json_free(shards->index);
+}
+
+static void add_shard(struct shards *shards, const char *folder, const char *name) {
+    size_t n = (size_t)shards->n++;
+    shards->name = mem_realloc((void *)shards->name, (n + 1) * sizeof *shards->name);
+    shards->file = mem_realloc(shards->file, (n + 1) * sizeof *shards->file);
+    shards->name[n] = name;
+    shards->file[n] = path_in(folder, name);
+}
+
+/* ---- the index ------------------------------------------------------------------------------ */
+
+/* A file beside the index: no path leads out of the folder. */
+static bool is_shard_name(const struct json *value) {
+    static const char end[] = ".safetensors";
+    size_t n = sizeof end - 1;
+    if (!json_is(value, JSON_STRING) || value->length <= n || value->length > MAX_FILE_NAME)
+        return false;
+    for (size_t i = 0; i < value->length; i++)
+        if (value->string[i] <= ' ' || value->string[i] > '~' || value->string[i] == '/')
+            return false;
+    return strcmp(value->string + value->length - n, end) == 0;
+}
+
+static enum status note_shard(struct shards *shards, const char *folder, const struct json *entry,
+                              struct err *err) {
+    if (!is_shard_name(entry))
+        return err_set(
+            err, STATUS_BAD_FILE, "weight_map",
+            "key weight_map: tensor %.*s: expected the name of a .safetensors file in the "
+            "same folder",
+            utf8_cut(entry->name, strlen(entry->name), 100), entry->name);
+    if (name_index_find(&shards->numbers, entry->string, entry->length) >= 0) return STATUS_OK;
+    if (shards->n == MAX_SHARDS)
+        return err_set(err, STATUS_BAD_FILE, "weight_map",
+                       "key weight_map names more than %d files", MAX_SHARDS);
+    name_index_add(&shards->numbers, entry->string, entry->length, shards->n);
+    add_shard(shards, folder, entry->string);
+    return STATUS_OK;
+}
+
+static enum status read_index(struct shards *shards, const char *folder, struct err *err) {
+    enum status status = hf_file_read(&shards->index, shards->path, MAX_INDEX_BYTES, err);
+    if (status) return status;
+    const struct json *map = key_value(shards->index, "weight_map");
+    name_index_init(&shards->numbers, MAX_SHARDS);
+    if (!json_is(map, JSON_OBJECT) || map->n_children == 0)
+        status = err_set(err, STATUS_BAD_FILE, "weight_map",
+                         "key weight_map: expected an object that gives each tensor's file");
+    json_each(entry, map) {
+        if (!status) status = note_shard(shards, folder, entry, err);
+    }
+    return status ? blame_file(err, status, shards->path) : STATUS_OK;
+}
+
+/* ---- the files ------------------------------------------------------------------------------ */
+
+static enum status refuse_folder(const char *folder, struct err *err) {
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "consolidated.safetensors", "tf_model.h5"};
+    char found[64] = "";
+    for (size_t i = 0; i < sizeof others / sizeof *others && !found[0]; i++)
+        if (is_in_folder(folder, others[i]))
+            snprintf(found, sizeof found, "; %s is not read", others[i]);
+    return err_set(err, STATUS_BAD_FILE, "model", "%s has no weights: %s or %s was expected%s",
+                   folder, SINGLE, INDEX, found);
+}
+
+static enum status open_shards(struct hf_config *hf, const struct shards *shards, int *n_tensors,
+                               struct err *err) {
+    enum status status = STATUS_OK;
+    hf->shard = mem_calloc((size_t)shards->n, sizeof *hf->shard);
+    while (hf->n_shards < shards->n && !status) {
+        struct safetensors *shard = &hf->shard[hf->n_shards];
+        status = safetensors_open(shard, shards->file[hf->n_shards++], err);
+        hf->file_bytes += (int64_t)shard->size;
+        *n_tensors += shard->n_tensors;
+    }
+    return status;
+}
+
+/* Is each tensor of the index in its file? */
+static enum status check_index(const struct shards *shards, const struct weights *weights,
+                               const int *first, struct err *err) {
+    int n = 0;
+    json_each(entry, key_value(shards->index, "weight_map")) {
+        if (safetensors_is_computed(entry->name)) continue;
+        int shard = name_index_find(&shards->numbers, entry->string, entry->length);
+        int number = name_index_find(&weights->index, entry->name, strlen(entry->name));
+        if (number < first[shard] || number >= first[shard + 1])
+            return err_set(err, STATUS_BAD_FILE, "weight_map",
+                           "key weight_map: tensor %.127s is not in %s, as it says", entry->name,
+                           shards->name[shard]);
+        n++;
+    }
+    if (n == weights->n) return STATUS_OK;
+    if (n > weights->n)
+        return err_set(err, STATUS_BAD_FILE, "weight_map",
+                       "key weight_map: %d tensors are named twice", n - weights->n);
+    return err_set(err, STATUS_BAD_FILE, "weight_map",
+                   "key weight_map names %d tensors, but its files have %d", n, weights->n);
+}
+
+static enum status list_shards(struct hf_config *hf, const struct shards *shards, int n_tensors,
+                               struct err *err) {
+    enum status status = STATUS_OK;
+    int *first = mem_calloc((size_t)shards->n + 1, sizeof *first);
+    weights_init(&hf->weights, (size_t)n_tensors);
+    for (int i = 0; i < shards->n && !status; i++) {
+        status = safetensors_list(&hf->shard[i], &hf->weights, err);
+        if (status) blame_file(err, status, shards->file[i]);
+        first[i + 1] = hf->weights.n;
+    }
+    if (!status && shards->index) {
+        status = check_index(shards, &hf->weights, first, err);
+        if (status) blame_file(err, status, shards->path);
+    }
+    free(first);
+    return status;
+}
+
+enum status hf_weights_open(struct hf_config *hf, struct err *err) {
+    struct shards shards = {0};
+    char *index = path_in(hf->folder, INDEX);
+    int n_tensors = 0;
+    enum status status = STATUS_OK;
+    if (is_in_folder(hf->folder, SINGLE)) {
+        add_shard(&shards, hf->folder, SINGLE);
+    } else if (is_in_folder(hf->folder, INDEX)) {
+        shards.path = index;
+        status = read_index(&shards, hf->folder, err);
+    } else {
+        status = refuse_folder(hf->folder, err);
+    }
+    if (!status) status = open_shards(hf, &shards, &n_tensors, err);
+    if (!status) status = list_shards(hf, &shards, n_tensors, err);
+    shards_free(&shards);
+    free(index);
+    return status;
+}

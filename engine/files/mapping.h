@@ -1,0 +1,30 @@
+/* mapping: a file as bytes in memory, mapped once and read-only; and what readers of files share
+ * about paths.
+ *
+ * Folder-internal; any thread may read the bytes. (A file that another program cuts short while it
+ * is mapped ends the process with SIGBUS; nothing in the process can prevent that.) */
+#ifndef PENSTOCK_ENGINE_MAPPING_H
+#define PENSTOCK_ENGINE_MAPPING_H
+
+#include "config/config.h"
+
+struct mapping {
+    const uint8_t *data; /* [size]; NULL: nothing is mapped */
+    size_t size;
+};
+
+/* Maps a regular file that is not empty. Fails with STATUS_BAD_FILE and a sentence that begins with
+ * the path. */
+enum status mapping_open(struct mapping *out, const char *path, struct err *err);
+void mapping_close(struct mapping *mapping);
+
+/* The path of a file in a folder; the caller frees it. */
+char *path_in(const char *folder, const char *name);
+
+/* Does the folder have something of that name? */
+bool is_in_folder(const char *folder, const char *name);
+
+/* Puts a file's path before the sentence about what is wrong in it; returns the status. */
+enum status blame_file(struct err *err, enum status status, const char *path);
+
+#endif

@@ -1,0 +1,204 @@
+/* DESIGN: from the names that tensors have in a folder to the engine's.
+ *
+ * A checkpoint's names differ in their beginning ("model.", "transformer.", none), in how layers
+ * are numbered, and from family to family; the table of roles has what most of them use, a family's
+ * folder_style the rest. Each tensor is matched with its role once; from then on it is found by the
+ * name that a GGUF file would have for it, so that loading and sharding know one kind of names.
+ * What does not match is gathered, so that one start tells all that is wrong.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/models/family.h"
+
+enum { MAX_NAMED = 3 }; /* tensors of a kind that a sentence names */
+
+/* Tensors that something is wrong with. */
+struct complaint {
+    int n;
+    struct buf text;
+};
+
+struct matching {
+    struct model_config *config;
+    struct weights *weights;
+    const struct model_family *family;
+    char (*names)[WEIGHT_MAX_RENAMED + 1];
+    char prefix[32]; /* before the names of this folder, for messages */
+    struct complaint unknown, missing, shapes;
+};
+
+static void complain(struct complaint *about, const char *name, const char *more) {
+    if (about->n++ < MAX_NAMED)
+        buf_printf(&about->text, "%s%s%s", about->n > 1 ? ", " : "", name, more);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static const char *folder_name(const struct model_family *family, enum role role) {
+    const struct role_alias *alias = family->folder.alias;
+    for (; alias && alias->name; alias++)
+        if (alias->role == role) return alias->name;
+    return role_info(role)->folder;
+}
+
+static const char *layers_of(const struct model_family *family) {
+    return family->folder.layers ? family->folder.layers : "layers.";
+}
+
+/* The name without what some checkpoints put before all names. */
+static const char *without_prefix(const char *name) {
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
+                                           "language_model.", "model.", "transformer."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t n = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], n) == 0) return name + n;
+    }
+    return name;
+}
+
+/* The role of a name, and its layer; N_ROLES: none. */
+static enum role find_role(const struct matching *m, const char *name, int *layer) {
+    const char *rest = without_prefix(name), *layers = layers_of(m->family);
+    bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
+    char *end = NULL;
+    *layer = -1;
+    if (of_layer) {
+        rest += strlen(layers);
+        if (*rest < '0' || *rest > '9') return N_ROLES;
+        long number = strtol(rest, &end, 10);
+        if (*end != '.' || number >= m->config->L) return N_ROLES;
+        *layer = (int)number;
+        rest = end + 1;
+    }
+    for (enum role role = 0; role < N_ROLES; role++) {
+        if (!((m->family->roles | m->family->optional) & ROLE_BIT(role))) continue;
+        if (role_is_of_layer(role) != of_layer) continue;
+        const char *wanted = folder_name(m->family, role);
+        if (wanted && strcmp(wanted, rest) == 0) return role;
+    }
+    return N_ROLES;
+}
+
+/* Gives each tensor its name, and notes which roles there are. A head beside a tied embedding is
+ * the embedding once more. */
+static void match_tensors(struct matching *m, bool is_tied) {
+    for (int i = 0; i < m->weights->n; i++) {
+        struct weight *weight = &m->weights->tensor[i];
+        int layer;
+        enum role role = find_role(m, weight->name, &layer);
+        if (role == N_ROLES) {
+            complain(&m->unknown, weight->name, "");
+            continue;
+        }
+        if (role == ROLE_OUTPUT && is_tied) continue;
+        role_name(m->names[i], role, layer);
+        m->config->roles |= ROLE_BIT(role);
+        size_t length = (size_t)(without_prefix(weight->name) - weight->name);
+        if (role == ROLE_OUTPUT) continue;
+        assert(length < sizeof m->prefix);
+        memcpy(m->prefix, weight->name, length);
+        m->prefix[length] = 0;
+    }
+}
+
+/* ---- shapes --------------------------------------------------------------------------------- */
+
+/* As the folder has it: the outputs first, or for columns the inputs. */
+static void shape_text(char out[48], const int64_t *dim, int n_dims) {
+    int n = snprintf(out, 48, "[");
+    for (int i = n_dims - 1; i >= 0 && n < 40; i--)
+        n += snprintf(out + n, (size_t)(48 - n), "%" PRId64 "%s", dim[i], i ? ", " : "]");
+}
+
+/* Checks a tensor against its role, and turns it to where the outputs are rows. */
+static void check_shape(struct matching *m, struct weight *weight, enum role role) {
+    const struct role_info *info = role_info(role);
+    const struct folder_style *style = &m->family->folder;
+    bool transposed = style->transposed & ROLE_BIT(role);
+    int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
+    int64_t dim[2] = {info->K ? K : N, N};
+    if (transposed) dim[0] = N, dim[1] = K;
+    int n_dims = info->K ? 2 : 1;
+    bool fits = weight->n_dims == n_dims && weight->dim[0] == dim[0];
+    if (!fits || (n_dims == 2 && weight->dim[1] != dim[1])) {
+        char found[48], wanted[48], more[128];
+        shape_text(found, weight->dim, weight->n_dims);
+        shape_text(wanted, dim, n_dims);
+        snprintf(more, sizeof more, " (expected %s, found %s)", wanted, found);
+        complain(&m->shapes, weight->name, more);
+        return;
+    }
+    if (transposed) weight->is_transposed = true, weight->dim[0] = K, weight->dim[1] = N;
+    weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
+}
+
+static void note_missing(struct matching *m, enum role role, int layer) {
+    char name[WEIGHT_MAX_NAME + 1];
+    const char *of_role = folder_name(m->family, role);
+    const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
+    if (!of_role) of_role = role_info(role)->gguf;
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s%s", prefix, of_role);
+    else
+        snprintf(name, sizeof name, "%s%s%d.%s", prefix, layers_of(m->family), layer, of_role);
+    complain(&m->missing, name, "");
+}
+
+/* Is each tensor there that the model has, in its shape? */
+static void check_tensors(struct matching *m) {
+    for (int layer = -1; layer < m->config->L; layer++) /* -1: what belongs to none */
+        for (enum role role = 0; role < N_ROLES; role++) {
+            char name[ROLE_NAME_BYTES];
+            if (!config_has(m->config, role) || role_is_of_layer(role) != (layer >= 0)) continue;
+            role_name(name, role, layer);
+            int number = name_index_find(&m->weights->index, name, strlen(name));
+            if (number < 0)
+                note_missing(m, role, layer);
+            else
+                check_shape(m, &m->weights->tensor[number], role);
+        }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static void tell(struct buf *out, const char *what, const struct complaint *about) {
+    if (about->n == 0) return;
+    buf_printf(out, "%s%s %s", out->length ? "; " : "", what, about->text.data);
+    if (about->n > MAX_NAMED) buf_printf(out, " and %d more", about->n - MAX_NAMED);
+}
+
+static enum status judge(struct matching *m, struct err *err) {
+    struct buf text = {0};
+    enum status status = STATUS_OK;
+    tell(&text, "missing", &m->missing);
+    tell(&text, "of another shape", &m->shapes);
+    tell(&text, "unknown", &m->unknown);
+    if (text.length)
+        status = err_set(err, STATUS_BAD_FILE, "model",
+                         "the tensors are not those of a model of the architecture \"%s\": %s",
+                         m->family->gguf, text.data);
+    buf_free(&text);
+    return status;
+}
+
+enum status folder_names_read(struct model_config *config, struct weights *weights,
+                              const struct model_family *family, bool is_tied, struct err *err) {
+    struct matching m = {.config = config, .weights = weights, .family = family};
+    _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
+                   "a role's name is a second name");
+    m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
+    match_tensors(&m, is_tied);
+    enum status status = weights_rename(weights, m.names, err);
+    if (!status) {
+        check_tensors(&m);
+        status = judge(&m, err);
+    }
+    buf_free(&m.unknown.text);
+    buf_free(&m.missing.text);
+    buf_free(&m.shapes.text);
+    return status;
+}

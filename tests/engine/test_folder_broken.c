@@ -1,0 +1,305 @@
+/* Broken folders: each is refused before anything is computed, with one sentence that names the
+ * file, what was expected there and what was found. */
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "support/suite_main.h"
+
+#define VECTORS "tests/vectors/folders/"
+#define CONFIG "config.json"
+#define INDEX "model.safetensors.index.json"
+#define SHARD "model-00002-of-00003.safetensors"
+#define MAX_FILE (1 << 20)
+
+enum { PATH_BYTES = 512 };
+
+/* What is done to a copy of a folder. */
+enum change {
+    REPLACE, /* the first `from` in the file becomes `to` */
+    KEEP,    /* only the first n bytes stay */
+    REMOVE,
+    WRITE, /* `to` is all that the file holds; it may be a new one */
+    FOLDER /* a folder stands in the file's place */
+};
+
+static const struct {
+    const char *base, *file;
+    enum change change;
+    const char *from, *to;
+    long n;
+    const char *named, *words; /* the file that the sentence begins with, and what is in it */
+} broken[] = {
+    /* config.json */
+    {"mistral", CONFIG, REMOVE, .named = CONFIG, .words = "No such file"},
+    {"mistral", CONFIG, FOLDER, .named = CONFIG, .words = "not a file, or an empty one"},
+    {"mistral", CONFIG, KEEP, .n = 0, .named = CONFIG, .words = "not a file, or an empty one"},
+    {"mistral", CONFIG, KEEP, .n = 40, .named = CONFIG, .words = "not valid JSON"},
+    {"mistral", CONFIG, REPLACE, "{", "\xef\xbb\xbf{", .named = CONFIG, .words = "byte order mark"},
+    {"mistral", CONFIG, REPLACE, "299\n}", "299\n} x", .named = CONFIG, .words = "not valid JSON"},
+    {"mistral", CONFIG, WRITE, .to = "[1]", .named = CONFIG,
+     .words = "is an array, not a JSON object"},
+    {"mistral", CONFIG, REPLACE, "MistralForCausalLM", "MambaForCausalLM", .named = CONFIG,
+     .words =
+         "the architecture \"MambaForCausalLM\" is not supported; these are: LlamaForCausalLM"},
+    {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2e9",
+     .named = CONFIG, .words = "key num_hidden_layers: expected 1 to 1024, found 2e+09"},
+    {"mistral", CONFIG, REPLACE, "\"hidden_size\": 32", "\"hidden_size\": \"32\"", .named = CONFIG,
+     .words = "key hidden_size: expected a number, found a string"},
+    {"mistral", CONFIG, REPLACE, "\"hidden_size\"", "\"hidden_sise\"", .named = CONFIG,
+     .words = "key hidden_size is missing"},
+    {"mistral", CONFIG, REPLACE, "\"vocab_size\": 299", "\"vocab_size\": -1", .named = CONFIG,
+     .words = "key vocab_size: expected 1 to"},
+    {"mistral", CONFIG, REPLACE, "\"eos_token_id\": 256", "\"eos_token_id\": 299", .named = CONFIG,
+     .words = "key eos_token_id: expected ids in 0..298, found 299"},
+    {"mistral", CONFIG, REPLACE, "\"eos_token_id\": 256", "\"eos_token_id\": [1, \"2\"]",
+     .named = CONFIG, .words = "key eos_token_id: expected an id or an array of ids"},
+    {"mistral", CONFIG, REPLACE, "\"eos_token_id\": 256", "\"eos_token_id\": [1,2,3,4,5,6,7,8,9]",
+     .named = CONFIG, .words = "key eos_token_id: expected at most 8 ids, found 9"},
+    {"mistral", CONFIG, REPLACE, "\"vocab_size\"",
+     "\"quantization_config\": {\"quant_method\": "
+     "\"gptq\"}, \"vocab_size\"",
+     .named = CONFIG, .words = "quantised folders (\"gptq\")"},
+    {"mistral", CONFIG, REPLACE, "\"default\"", "\"longrope\"", .named = CONFIG,
+     .words = "the type \"longrope\" is not supported"},
+    {"mistral", CONFIG, REPLACE, "\"rope_theta\": 10000.0", "\"rope_theta\": \"1e4\"",
+     .named = CONFIG, .words = "key rope_theta: expected a number, found a string"},
+    {"llama", CONFIG, REPLACE, "\"rope_scaling\": {", "\"rope_scaling\": [], \"x\": {",
+     .named = CONFIG, .words = "key rope_scaling: expected an object, found an array"},
+    {"gemma2", CONFIG, REPLACE, "\"full_attention\"", "\"chunked_attention\"", .named = CONFIG,
+     .words = "key layer_types: only \"full_attention\" and \"sliding_attention\""},
+    {"gemma2", CONFIG, REPLACE, "\"full_attention\"", "\"full_attention\", \"full_attention\"",
+     .named = CONFIG, .words = "key layer_types: expected an array of 2 kinds"},
+    {"gemma2", CONFIG, REPLACE, "\"sliding_window\": 12", "\"sliding_window\": null",
+     .named = CONFIG, .words = "key sliding_window is missing, but layer 0 has a window"},
+    {"gemma2", CONFIG, REPLACE,
+     "{\n    \"rope_theta\": 10000.0,\n    \"rope_type\": \"default\"\n  }",
+     "{\"full_attention\": {\"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}",
+     .named = CONFIG, .words = "layers of different kinds rotate differently"},
+
+    /* config.json and weights that do not belong together */
+    {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3",
+     .named = "", .words = "missing model.layers.2.input_layernorm.weight, "},
+    {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1",
+     .named = "", .words = "unknown model.layers.1."},
+    {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1000",
+     .named = "", .words = " more"},
+    {"mistral", CONFIG, REPLACE, "\"intermediate_size\": 40", "\"intermediate_size\": 48",
+     .named = "",
+     .words = "model.layers.0.mlp.gate_proj.weight (expected [48, 32], found [40, 32])"},
+    {"mistral", CONFIG, REPLACE, "\"vocab_size\": 299", "\"vocab_size\": 300", .named = "",
+     .words = "model.embed_tokens.weight (expected [300, 32], found [299, 32]), lm_head.weight "},
+    {"gpt2", CONFIG, REPLACE, "\"n_inner\": null", "\"n_inner\": 100", .named = "",
+     .words = "h.0.mlp.c_fc.weight (expected [32, 100], found [32, 128]), h.0.mlp.c_fc.bias "},
+    {"mistral", CONFIG, REPLACE, "MistralForCausalLM", "Qwen2ForCausalLM", .named = "",
+     .words = "\"qwen2\": missing model.layers.0.self_attn.q_proj.bias"},
+    {"qwen2", CONFIG, REPLACE, "Qwen2ForCausalLM", "LlamaForCausalLM", .named = "",
+     .words = "unknown model.layers.0.self_attn.k_proj.bias"},
+    {"qwen2", CONFIG, REPLACE, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false",
+     .named = "", .words = "missing lm_head.weight"},
+
+    /* weights */
+    {"mistral", "model.safetensors", REMOVE, .named = "",
+     .words = "has no weights: model.safetensors or model.safetensors.index.json was expected"},
+    {"mistral", "model.safetensors", KEEP, .n = 5, .named = "model.safetensors",
+     .words = "the file has 5 bytes"},
+    {"mistral", "model.safetensors", KEEP, .n = 1000, .named = "model.safetensors",
+     .words = "but 992 follow: the file is cut short"},
+    {"mistral", "model.safetensors", KEEP, .n = 80000, .named = "model.safetensors",
+     .words = "it is cut short"},
+    {"mistral", "model.safetensors", REPLACE, "BF16", "I64\"", .named = "model.safetensors",
+     .words = "The header is not valid JSON"},
+    {"mistral", "model.safetensors", REPLACE, "\"BF16\"", "\"I64\" ", .named = "model.safetensors",
+     .words = "the dtype I64 is not supported; F32, F16 and BF16 are"},
+    {"mistral", "model.safetensors", REPLACE, "model.norm.weight", "model.none.weight", .named = "",
+     .words = "missing model.norm.weight; unknown model.none.weight"},
+    {"mistral", "model.safetensors", REPLACE, "model.norm.weight\"", "norm.weight\"      ",
+     .named = "", .words = ""}, /* other beginnings are served: see below */
+
+    /* files by index */
+    {"llama", INDEX, REMOVE, .named = "", .words = "has no weights"},
+    {"llama", INDEX, WRITE, .to = "{}", .named = INDEX,
+     .words = "key weight_map: expected an object"},
+    {"llama", INDEX, WRITE, .to = "{\"weight_map\": {\"a\": 1}}", .named = INDEX,
+     .words = "tensor a: expected the name of a .safetensors file in the same folder"},
+    {"llama", INDEX, WRITE, .to = "{\"weight_map\": {\"a\": \"../x.safetensors\"}}", .named = INDEX,
+     .words = "tensor a: expected the name of a .safetensors file in the same folder"},
+    {"llama", INDEX, WRITE, .to = "{\"weight_map\": {\"a\": \"x.bin\"}}", .named = INDEX,
+     .words = "tensor a: expected the name of a .safetensors file"},
+    {"llama", SHARD, REMOVE, .named = SHARD, .words = "No such file"},
+    {"llama", SHARD, KEEP, .n = 20000, .named = SHARD, .words = "it is cut short"},
+    {"llama", SHARD, KEEP, .n = 0, .named = SHARD, .words = "an empty one"},
+    {"llama", INDEX, REPLACE, "model.norm.weight", "model.none.weight", .named = INDEX,
+     .words = "tensor model.none.weight is not in model-0000"},
+    {"llama", INDEX, REPLACE, "model-00001-of-00003", "model-00002-of-00003", .named = INDEX,
+     .words = "is not in model-00002-of-00003.safetensors, as it says"},
+
+    /* generation_config.json */
+    {"llama", "generation_config.json", KEEP, .n = 30, .named = "generation_config.json",
+     .words = "not valid JSON"},
+    {"llama", "generation_config.json", REPLACE, "\"temperature\": 0.6", "\"temperature\": 60",
+     .named = "generation_config.json", .words = "key temperature: expected 0 to 2, found 60"},
+    {"llama", "generation_config.json", REPLACE, "257", "2570", .named = "generation_config.json",
+     .words = "key eos_token_id: expected ids in 0..298, found 2570"},
+};
+enum { N_BROKEN = sizeof broken / sizeof *broken };
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+static char folder[] = "/tmp/penstock-folder-XXXXXX";
+
+static void read_file(struct buf *out, const char *path) {
+    FILE *file = fopen(path, "rb");
+    char *bytes = mem_alloc(MAX_FILE);
+    ck_assert_msg(file != NULL, "%s cannot be read", path);
+    buf_add(out, bytes, fread(bytes, 1, MAX_FILE, file));
+    fclose(file);
+    free(bytes);
+}
+
+static void write_file(const char *path, const void *bytes, size_t n) {
+    FILE *file = fopen(path, "wb");
+    ck_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
+}
+
+/* Calls fn with the path of each file of a folder, and the file's name. */
+static void each_file(const char *path, void (*fn)(const char *path, const char *name)) {
+    char file[2 * PATH_BYTES];
+    DIR *dir = opendir(path);
+    ck_assert_msg(dir != NULL, "%s cannot be read", path);
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        fn(file, entry->d_name);
+    }
+    closedir(dir);
+}
+
+static void copy_file(const char *path, const char *name) {
+    char to[PATH_BYTES];
+    struct buf bytes = {0};
+    read_file(&bytes, path);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    write_file(to, bytes.data, bytes.length);
+    buf_free(&bytes);
+}
+
+static void remove_file(const char *path, const char *name) {
+    (void)name;
+    ck_assert_int_eq(remove(path), 0);
+}
+
+/* The first place of `from` in a file that may hold any bytes. */
+static size_t find(const struct buf *bytes, const char *from) {
+    const char *at = memmem(bytes->data, bytes->length, from, strlen(from));
+    ck_assert_msg(at != NULL, "%s is not in the file", from);
+    return (size_t)(at - bytes->data);
+}
+
+static void change(int i) {
+    char path[PATH_BYTES];
+    struct buf bytes = {0}, changed = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, broken[i].file);
+    if (broken[i].change == WRITE) {
+        write_file(path, broken[i].to, strlen(broken[i].to));
+        return;
+    }
+    read_file(&bytes, path);
+    if (broken[i].change == REMOVE || broken[i].change == FOLDER) ck_assert(!unlink(path));
+    if (broken[i].change == FOLDER) ck_assert(!mkdir(path, 0700));
+    if (broken[i].change == KEEP) write_file(path, bytes.data, (size_t)broken[i].n);
+    if (broken[i].change == REPLACE) {
+        size_t at = find(&bytes, broken[i].from), n = strlen(broken[i].from);
+        buf_add(&changed, bytes.data, at);
+        buf_puts(&changed, broken[i].to);
+        buf_add(&changed, bytes.data + at + n, bytes.length - at - n);
+        write_file(path, changed.data, changed.length);
+    }
+    buf_free(&bytes);
+    buf_free(&changed);
+}
+
+static void copy_folder(const char *base) {
+    char from[PATH_BYTES];
+    snprintf(from, sizeof from, VECTORS "%s", base);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    each_file(from, copy_file);
+}
+
+static void remove_folder(void) {
+    each_file(folder, remove_file);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static enum status open_folder(struct err *err) {
+    struct engine *engine = NULL;
+    struct engine_config config = {.model = folder,
+                                   .stand_in_vocabulary = true,
+                                   .threads = 1,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 8,
+                                   .block_size = 16};
+    enum status status = engine_open(&engine, &config, err);
+    engine_close(engine);
+    return status;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+START_TEST(broken_folders_are_refused) {
+    char beginning[PATH_BYTES];
+    const char *named = broken[_i].named, *words = broken[_i].words;
+    struct err err = {0};
+    copy_folder(broken[_i].base);
+    change(_i);
+    uint64_t began = now_ns();
+    enum status status = open_folder(&err);
+    double ms = (double)(now_ns() - began) * 1e-6;
+    remove_folder();
+    if (!words[0]) { /* not broken at all */
+        ck_assert_msg(status == STATUS_OK, "%s", err.message);
+        return;
+    }
+    printf("%s\n", err.message);
+    snprintf(beginning, sizeof beginning, "%s%s%s", folder, named[0] ? "/" : "", named);
+    ck_assert_int_eq(status, STATUS_BAD_FILE);
+    ck_assert_msg(strncmp(err.message, beginning, strlen(beginning)) == 0, "%s", err.message);
+    ck_assert_msg(strstr(err.message, words) != NULL, "%s", err.message);
+    ck_assert_ptr_null(strchr(err.message, '\n'));
+    ck_assert_msg(ms < 1000, "it took %.0f ms", ms);
+}
+END_TEST
+
+/* Sizes that only a config.json claims are found wrong before they are allocated. */
+START_TEST(claims_take_no_memory) {
+    struct err err = {0};
+    copy_folder("mistral");
+    char path[PATH_BYTES];
+    struct buf text = {0};
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    buf_puts(&text, "{\"architectures\": [\"MistralForCausalLM\"], \"vocab_size\": 500000, "
+                    "\"hidden_size\": 1048576, \"intermediate_size\": 1048576, "
+                    "\"num_hidden_layers\": 1024, \"num_attention_heads\": 1024, "
+                    "\"max_position_embeddings\": 268435456, \"rms_norm_eps\": 1e-5}");
+    write_file(path, text.data, text.length);
+    buf_free(&text);
+    ck_assert_int_eq(open_folder(&err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "model.embed_tokens.weight (expected [500000, 1048576]"),
+                  "%s", err.message);
+    remove_folder();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine/broken folders");
+    TCase *all = tcase_create("all");
+    tcase_add_loop_test(all, broken_folders_are_refused, 0, N_BROKEN);
+    tcase_add_test(all, claims_take_no_memory);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}

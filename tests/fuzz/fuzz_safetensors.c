@@ -1,0 +1,45 @@
+/* Any bytes as a file of weights: it is refused with a sentence, or all that its directory vouches
+ * for can be read. */
+#include <stdlib.h>
+
+#include "engine/files/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static volatile uint8_t sink; /* keeps the reads from being left out */
+
+static void require(bool holds) {
+    if (!holds) abort();
+}
+
+static void read_tensors(const struct weights *weights) {
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight *weight = &weights->tensor[i];
+        const uint8_t *bytes = weight->data;
+        uint8_t sum = 0;
+        for (size_t at = 0; at < weight->bytes; at++) sum ^= bytes[at];
+        sink = sum;
+        require(weights_lookup(weights, weight->name) == weight);
+        require(weight->bytes == dtype_bytes(weight->type, (size_t)weight->n_elements));
+    }
+    struct err err;
+    require(weights_check_apart(weights, &err) == STATUS_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct safetensors file;
+    struct weights weights = {0};
+    struct err err = {0};
+    enum status status = safetensors_open_memory(&file, data, size, &err);
+    if (!status) {
+        weights_init(&weights, (size_t)file.n_tensors);
+        status = safetensors_list(&file, &weights, &err);
+    }
+    if (status)
+        require(status == STATUS_BAD_FILE && err.status == STATUS_BAD_FILE && err.message[0]);
+    else
+        read_tensors(&weights);
+    weights_free(&weights);
+    safetensors_close(&file);
+    return 0;
+}

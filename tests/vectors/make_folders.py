@@ -1,0 +1,172 @@
+"""Makes tests/vectors/folders/: tiny random checkpoints as Hugging Face's hub has them, and what transformers computes.
+
+Run it again only when a family comes or a shape changes; it needs no GPU and the packages of make_families.py:
+
+    /tmp/oracle/bin/python tests/vectors/make_folders.py [NAME ...]
+
+For each name there is a folder, as save_pretrained writes it, and NAME.txt in the form of make_families.py: two prompts with
+their 32 greedy tokens and logprobs in float32. Weights that a folder holds in bfloat16 are rounded before the tokens are
+computed. The folders differ in what published ones differ in: one file or several, float32 or bfloat16, names with a
+beginning or without, a config.json as transformers up to version 4 wrote it or as later ones do, generation_config.json.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import make_families
+import safetensors.torch
+import tokenizers
+import torch
+import transformers
+from make_families import COMMON, CONTEXT, MERGES, V, byte_letters
+
+OUT = Path(__file__).resolve().parent / "folders"
+SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, **COMMON}
+TEMPLATE = ("{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
+            "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
+
+
+# ---- models -------------------------------------------------------------------------------------------------
+
+def llama():
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 24}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=rope, **SMALL))
+
+
+def mistral():
+    return transformers.MistralForCausalLM(transformers.MistralConfig(
+        rms_norm_eps=1e-5, head_dim=16, sliding_window=None, tie_word_embeddings=False, **SMALL))
+
+
+def qwen2():
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+        rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1e6, **SMALL))
+
+
+def qwen3():
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        rms_norm_eps=1e-6, head_dim=12, tie_word_embeddings=False, rope_theta=1e6, **SMALL))
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_embd=32, n_inner=None, n_layer=2, n_head=2, n_positions=CONTEXT, layer_norm_epsilon=1e-5, vocab_size=V,
+        activation_function="gelu_new", attn_implementation="eager", bos_token_id=256, eos_token_id=256))
+
+
+def gemma2():
+    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+        head_dim=12, query_pre_attn_scalar=16, sliding_window=12, attn_logit_softcapping=5.0,
+        final_logit_softcapping=10.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, **SMALL))
+
+
+# ---- what is special about a folder -------------------------------------------------------------------------
+
+def edit_json(path, edit):
+    values = json.loads(path.read_text())
+    edit(values)
+    path.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def old_spelling(config):
+    """As transformers up to version 4 wrote it."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    if rope.get("rope_type", "default") != "default":
+        config["rope_scaling"] = rope
+    config["torch_dtype"] = config.pop("dtype")
+
+
+def several_ends(generation):
+    generation.update(eos_token_id=[256, 257], do_sample=True, temperature=0.6, top_p=0.9, top_k=50)
+
+
+def finish_llama(folder):
+    edit_json(folder / "config.json", old_spelling)
+    edit_json(folder / "generation_config.json", several_ends)
+
+
+def finish_gpt2(folder):
+    """Published GPT-2 has names without a beginning, and the mask that its attention computes."""
+    path = folder / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): data for name, data in safetensors.torch.load_file(path).items()}
+    tensors["h.0.attn.bias"] = torch.tril(torch.ones(4, 4, dtype=torch.uint8)).view(1, 1, 4, 4)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
+# name: (model, type of its weights, largest file, what else is done to the folder)
+FOLDERS = {
+    "llama": (llama, torch.float32, "60KB", finish_llama),
+    "mistral": (mistral, torch.bfloat16, "1GB", None),
+    "qwen2": (qwen2, torch.bfloat16, "1GB", None),
+    "qwen3": (qwen3, torch.bfloat16, "30KB", None),
+    "gpt2": (gpt2, torch.float32, "1GB", finish_gpt2),
+    "gemma2": (gemma2, torch.bfloat16, "1GB", None),
+}
+
+
+# ---- the vocabulary -----------------------------------------------------------------------------------------
+
+def write_tokenizer(folder):
+    """Byte-level BPE: the 256 bytes, the end of a text, and what comes of a few merges; the rest of V has no token."""
+    tokens = byte_letters() + ["<|endoftext|>", "<|im_end|>"] + [merge.replace(" ", "", 1) for merge in MERGES]
+    vocabulary = {token: id for id, token in enumerate(tokens)}
+    model = tokenizers.models.BPE(vocab=vocabulary, merges=[tuple(merge.split(" ")) for merge in MERGES])
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+
+# ---- the folders --------------------------------------------------------------------------------------------
+
+def rounded(make, dtype):
+    """`make`, with weights that dtype can hold, once they are random: golden() draws them after making."""
+    plain = make_families.randomise
+
+    def randomise(model, seed):
+        model = plain(model, seed)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype).float()
+        return model
+
+    make_families.randomise = randomise
+    try:
+        return make_families.golden(make)
+    finally:
+        make_families.randomise = plain
+
+
+def write_folder(name):
+    make, dtype, largest, finish = FOLDERS[name]
+    model, runs, seed = rounded(make, dtype)
+    folder = OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model.to(dtype).save_pretrained(folder, max_shard_size=largest)
+    write_tokenizer(folder)
+    if finish:
+        finish(folder)
+    make_families.write_golden(OUT / f"{name}.txt", name, runs, seed)
+    files = list(folder.iterdir())
+    for path in files:
+        path.chmod(0o644)
+    print(f"{name}: seed {seed}, {len(files)} files, {sum(path.stat().st_size for path in files)} bytes")
+
+
+def main():
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or FOLDERS:
+        write_folder(name)
+
+
+if __name__ == "__main__":
+    main()
