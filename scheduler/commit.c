@@ -137,6 +137,12 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     return n;
 }
 
+static void count_prompt(struct scheduler *s, const struct sequence *leader) {
+    assert(leader->n_cached <= leader->request->n_prompt);
+    s->stats.prompt_tokens += (uint64_t)leader->request->n_prompt;
+    s->stats.cached_tokens += (uint64_t)leader->n_cached;
+}
+
 /* Scores come before the token of the same prompt, and the leader's token before those of the
  * choices that fork from it. */
 static void commit_samples(struct scheduler *s, const struct inflight *inflight,
@@ -157,7 +163,7 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
             continue;
         }
         bool leads = sequence->index == 0; /* the other choices share its prompt */
-        if (leads && sample->n_output == 0) s->stats.prompt_tokens += (uint64_t)sample->n_prompt;
+        if (leads && sample->n_output == 0) count_prompt(s, sequence);
         if (sequence->request->n_unforked > 0) fork_choices(s, sequence);
         if (sequence->n_drafts > 0) {
             i += commit_drafts(s, sequence, &results[i]);
@@ -184,12 +190,21 @@ static void end_prompts(struct scheduler *s, const struct inflight *inflight) {
         struct sequence *sequence = rows->sequence;
         if (sequence->state == SEQUENCE_ENDED || sequence_samples(sequence)) continue;
         if (rows->from + rows->n < sequence->n_tokens) continue;
-        s->stats.prompt_tokens += (uint64_t)sequence->request->n_prompt;
+        count_prompt(s, sequence);
         end_choices(s, sequence->request);
     }
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */
+
+static void count_step(struct scheduler *s, const struct inflight *inflight) {
+    int rows = 0, i = 0;
+    for (int r = 0; r < inflight->n_rows; r++) rows += inflight->rows[r].n;
+    while (i < STEP_ROW_BOUNDS && rows > step_row_bound(i)) i++;
+    s->stats.steps++;
+    s->stats.step_rows += (uint64_t)rows;
+    s->stats.steps_by_rows[i]++;
+}
 
 void commit_step(struct scheduler *s, struct inflight *inflight) {
     const struct sampled *results = s->port.wait(s->port.self);
@@ -202,6 +217,6 @@ void commit_step(struct scheduler *s, struct inflight *inflight) {
     for (int i = 0; i < inflight->n_rows; i++) commit_rows(s, &inflight->rows[i]);
     commit_samples(s, inflight, results);
     end_prompts(s, inflight);
+    count_step(s, inflight);
     inflight_end(inflight);
-    s->stats.steps++;
 }

@@ -140,6 +140,13 @@ enum step_part {
     N_STEP_PARTS
 };
 
+/* Steps are counted by their rows: one counter for each of these bounds (1, 8, 16, ... 16384), and
+ * one for the steps with more rows. */
+#define STEP_ROW_BOUNDS 13
+static inline int step_row_bound(int i) {
+    return i == 0 ? 1 : 4 << i;
+}
+
 /* Numbers for /metrics and the health checks. Counters only grow. */
 struct scheduler_stats {
     /* sequences that run; that wait (inbox included); that wait in the host's memory */
@@ -148,6 +155,9 @@ struct scheduler_stats {
     /* used: referenced; cached: unreferenced but known by hash */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
+    uint64_t cached_tokens; /* of prompt_tokens, those that came from the prefix cache */
+    uint64_t step_rows;     /* in all steps together */
+    uint64_t steps_by_rows[STEP_ROW_BOUNDS + 1];
     uint64_t dropped_samples; /* computed for sequences that had ended */
     /* of speculation: times that drafts were verified, drafts, those that held */
     uint64_t drafts, draft_tokens, accepted_tokens;

@@ -186,6 +186,7 @@ START_TEST(choices_share_one_prompt_in_the_numbers) {
     struct scheduler_stats stats;
     scheduler_stats(scheduler, &stats);
     ck_assert_int_eq((int)stats.prompt_tokens, 10);
+    ck_assert_int_eq((int)stats.cached_tokens, 0);
     ck_assert_int_eq((int)stats.generated_tokens, 6);
     end();
 }
@@ -204,6 +205,9 @@ START_TEST(a_prompt_is_found_again) {
     ck_assert_int_eq(seen[1].n_cached, 12);
     ck_assert_int_eq((int)stats.prefix_hits, 12);
     ck_assert_int_eq((int)stats.prompt_tokens, 32);
+    ck_assert_int_eq((int)stats.cached_tokens, 12);
+    ck_assert_int_eq((int)stats.step_rows, 16 + 4);
+    ck_assert(stats.steps == 2 && stats.steps_by_rows[1] == 1 && stats.steps_by_rows[2] == 1);
     ck_assert_int_eq((int)stats.generated_tokens, 2);
     ck_assert_int_eq((int)engine->n_rows, 16 + 4);
     ck_assert_int_eq(stats.blocks_used, 0);

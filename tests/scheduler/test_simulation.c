@@ -295,6 +295,9 @@ static void simulation_end(struct simulation *sim) {
     sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     assert(stats.queued_tokens == 0 && stats.steps == sim->engine->n_steps);
+    assert(stats.step_rows == sim->n_rows && stats.cached_tokens <= stats.prompt_tokens);
+    for (int i = 0; i <= STEP_ROW_BOUNDS; i++) stats.steps -= stats.steps_by_rows[i];
+    assert(stats.steps == 0);
     scheduler_free(sim->scheduler);
     fake_engine_free(sim->engine);
 }
