@@ -246,6 +246,7 @@ struct options {
     const char *api_key;           /* NULL: none is required; several are separated by commas */
     const char *api_key_file;      /* one key a line */
     const char *admin_key;         /* keys that may end the server, separated by commas */
+    const char *metrics_key;       /* of what monitors read, likewise; NULL: that is open */
     int max_model_len;             /* tokens; 0: what the model was trained for */
     int max_num_seqs;              /* sequences in one step */
     int max_num_batched_tokens;    /* rows in one step */

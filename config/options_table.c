@@ -118,6 +118,8 @@ const struct option option_table[] = {
      "file of accepted API keys, one a line"},
     {"admin-key", "KEYS", OPTION_TEXT, AT(admin_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "keys that may also POST /drain, separated by commas"},
+    {"metrics-key", "KEYS", OPTION_TEXT, AT(metrics_key), NULL, 0, 0, NULL, SERVE, "HTTP",
+     "keys for /metrics and /version, separated by commas; default: these are open"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL,
      SERVE | BATCH, "HTTP", "largest request body, or line of a batch"},
     {"max-connections", "N", OPTION_INT, AT(max_connections), "1024", 1, 1 << 20, NULL, SERVE,

@@ -138,6 +138,7 @@ void app_close(struct app *app) {
     uv_loop_close(&app->loop);
     buf_free(&app->keys);
     buf_free(&app->admin_keys);
+    buf_free(&app->metrics_keys);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */

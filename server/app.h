@@ -36,8 +36,9 @@ struct app {
     struct http_server *http;
     struct api_limits limits;
     struct metrics metrics;
-    struct buf keys;       /* accepted API keys, each NUL-terminated; empty: no key is required */
-    struct buf admin_keys; /* of --admin-key, in the same form; empty: no one is an admin */
+    struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
+    struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */
+    struct buf admin_keys;    /* of --admin-key, in the same form; empty: no one is an admin */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
     struct list requests;     /* all that are running: struct async_request */
     int n_preparing;          /* of those that generate, the ones that a worker has */
@@ -91,13 +92,13 @@ void respond_json(struct http_request *http, const struct buf *body);
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 
-/* Collects the keys of --api-key and --api-key-file into app->keys, those of --admin-key into
- * app->admin_keys. */
+/* Collects the keys of --api-key and --api-key-file into app->keys, those of --metrics-key and
+ * --admin-key into lists of their own. */
 enum status auth_load(struct app *app, struct err *err);
 
-/* Does the request carry one of the keys, or an admin key? Takes the same time for every wrong key
- * of one length. */
-bool auth_accepts(const struct app *app, const struct http_request *http);
+/* Does the request carry one of `keys`, a list of the app's, or an admin key, or is the list empty?
+ * Takes the same time for every wrong key of one length. */
+bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http);
 
 /* Does it carry an admin key? */
 bool auth_is_admin(const struct app *app, const struct http_request *http);

@@ -146,7 +146,6 @@ SHORT_FILES = {
     "server/generation/prompt.h": A_DOOR,
     "server/http/tcp_info.c": "alone includes the kernel's header, which cannot stand beside the C library's",
     "server/http/tcp_info.h": "declares tcp_info.c's function without libuv's headers, which clash with the kernel's",
-    "server/metrics.h": "the room's second door: the counters, which generation and endpoints share",
 }
 
 EMULATED_HEADERS = "tests/cuda_emu/include/"

@@ -51,14 +51,13 @@ static enum status add_list(struct buf *keys, const char *list, const char *opti
 
 enum status auth_load(struct app *app, struct err *err) {
     const struct options *options = app->options;
-    enum status status = add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err);
-    if (status == STATUS_OK) {
-        status =
-            add_list(&app->admin_keys, options->admin_key, "admin-key", "PENSTOCK_ADMIN_KEY", err);
+    if (add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err) ||
+        add_list(&app->metrics_keys, options->metrics_key, "metrics-key", "PENSTOCK_METRICS_KEY",
+                 err) ||
+        add_list(&app->admin_keys, options->admin_key, "admin-key", "PENSTOCK_ADMIN_KEY", err)) {
+        return err->status;
     }
-    if (status != STATUS_OK) return status;
-    if (!app->options->api_key_file) return STATUS_OK;
-    return add_file(app, app->options->api_key_file, err);
+    return options->api_key_file ? add_file(app, options->api_key_file, err) : STATUS_OK;
 }
 
 /* Reads every byte of the key, whichever the given one is. */
@@ -90,8 +89,8 @@ bool auth_is_admin(const struct app *app, const struct http_request *http) {
     return holds(&app->admin_keys, http);
 }
 
-bool auth_accepts(const struct app *app, const struct http_request *http) {
-    if (app->keys.length == 0) return true;
-    bool accepted = holds(&app->keys, http);
+bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http) {
+    if (keys->length == 0) return true;
+    bool accepted = holds(keys, http);
     return accepted | auth_is_admin(app, http);
 }

@@ -1,5 +1,6 @@
 /* What the process reports of itself: liveness, readiness, metrics, version. */
 #include "server/app.h"
+#include "server/endpoints/exposition.h"
 
 /* A step that runs this long means that the engine hangs. */
 #define STUCK_S 60
@@ -47,11 +48,22 @@ void health_metrics(struct app *app, struct http_request *http) {
     struct scheduler_stats stats;
     struct http_stats connections;
     struct buf body = {0};
+    bool openmetrics = exposition_prefers_openmetrics(http_header(http, "Accept"));
     scheduler_stats(app->scheduler, &stats);
     http_stats(app->http, &connections);
-    metrics_write(&body, &app->metrics, &stats, app->model_name, connections.connections);
-    http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", body.data, body.length,
-                 NULL, 0);
+    struct metrics_view view = {
+        .metrics = &app->metrics,
+        .stats = &stats,
+        .connections = connections.connections,
+        .model = app->model_name,
+        .max_model_len = app->limits.max_model_len,
+        .block_size = engine_memory(app->engine)->block_size,
+        .cache_dtype = value_name(kv_dtype_names, app->options->kv_cache_dtype),
+        .prefix_caching = app->options->enable_prefix_caching,
+    };
+    process_stats(&view.process);
+    metrics_write(&body, openmetrics, &view);
+    http_respond(http, 200, exposition_content_type(openmetrics), body.data, body.length, NULL, 0);
     buf_free(&body);
     http_release(http);
 }

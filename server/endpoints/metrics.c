@@ -1,198 +1,391 @@
-/* Prometheus' text format: names of our own, and those of vLLM that dashboards and gateways
- * read. */
+/* What GET /metrics shows: one row for each series, with its name, its help and where its number
+ * stands. Names of vLLM are there for the boards, gateways and autoscalers that read them. */
 #include <assert.h>
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
+#include "server/endpoints/exposition.h"
 #include "server/metrics.h"
 
-/* Upper bounds in seconds. A small model on a fast machine has steps below a millisecond; a long
- * prompt on a slow one waits for minutes. */
-static const double bounds[METRIC_BUCKETS] = {
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
-    0.2,    0.3,   0.5,   0.75,  1,     2,      3,    5,    10,   30,   60,    120};
+/* ---- bounds --------------------------------------------------------------------------------- */
 
-void histogram_add(struct histogram *histogram, double seconds) {
-    int i = 0;
-    if (!(seconds > 0)) seconds = 0;
-    while (i < METRIC_BUCKETS && seconds > bounds[i]) i++;
-    histogram->counts[i]++;
-    histogram->sum += seconds;
-    histogram->count++;
-}
-
-/* ---- the format ----------------------------------------------------------------------------- */
-
-struct writer {
-    struct buf *out;
-    struct buf model; /* the served name as a label's value, escaped */
+/* Upper bounds of a histogram's buckets. Boards ask for vLLM's by their text, so all of vLLM's are
+ * there; a small model on a fast machine needs more of them below 10 ms. */
+struct bounds {
+    int n;
+    double at[METRIC_BUCKETS];
 };
 
-static void escape_label(struct buf *out, const char *value) {
-    for (const char *p = value; *p; p++) {
-        if (*p == '\\' || *p == '"') buf_add(out, "\\", 1);
-        if (*p == '\n')
-            buf_puts(out, "\\n");
-        else
-            buf_add(out, p, 1);
+static const struct bounds of_first_token = {
+    24, {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+         0.75,   1,     2.5,   5,     7.5,  10,   20,   40,   80,   160, 640,  2560}};
+static const struct bounds of_token = {
+    25, {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
+         0.3,    0.4,   0.5,   0.75,  1,     2.5,    5,    7.5,   10,   20,    40,  80}};
+static const struct bounds of_request = {
+    29, {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,   2.5,
+         5,     10,    15,    20,   30,   40,   50,  60,  120, 240, 480, 960, 1920, 7680}};
+/* up to the longest context that can be served; those above that of the model are not shown */
+static const struct bounds of_tokens = {22, {1,     2,     5,    10,   20,   50,   100,  200,
+                                             500,   1000,  2000, 5000, 10e3, 20e3, 50e3, 100e3,
+                                             200e3, 500e3, 1e6,  2e6,  5e6,  10e6}};
+static const struct bounds of_choices = {7, {1, 2, 5, 10, 20, 50, 100}};
+static const struct bounds of_http = {7, {0.01, 0.1, 0.5, 1, 5, 30, 120}};
+
+static const struct bounds *const bounds_of[N_HISTOGRAMS] = {
+    [HISTOGRAM_FIRST_TOKEN] = &of_first_token,
+    [HISTOGRAM_INTER_TOKEN] = &of_token,
+    [HISTOGRAM_OUTPUT_TOKEN] = &of_token,
+    [HISTOGRAM_QUEUE] = &of_request,
+    [HISTOGRAM_PREFILL] = &of_request,
+    [HISTOGRAM_DECODE] = &of_request,
+    [HISTOGRAM_INFERENCE] = &of_request,
+    [HISTOGRAM_REQUEST] = &of_request,
+    [HISTOGRAM_PROMPT] = &of_tokens,
+    [HISTOGRAM_GENERATION] = &of_tokens,
+    [HISTOGRAM_LONGEST] = &of_tokens,
+    [HISTOGRAM_MAX_TOKENS] = &of_tokens,
+    [HISTOGRAM_N] = &of_choices,
+};
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+static void add(struct histogram *histogram, const struct bounds *bounds, double value) {
+    int i = 0;
+    if (!(value > 0)) value = 0;
+    while (i < bounds->n && value > bounds->at[i]) i++;
+    histogram->counts[i]++;
+    histogram->sum += value;
+}
+
+void metrics_observe(struct metrics *metrics, enum histogram_id id, double value) {
+    assert(id < N_HISTOGRAMS && bounds_of[id] && bounds_of[id]->n <= METRIC_BUCKETS);
+    add(&metrics->histograms[id], bounds_of[id], value);
+}
+
+void metrics_count_http(struct metrics *metrics, const char *path, const char *method, int status,
+                        double seconds) {
+    int i = 0;
+    assert(status >= 100 && status < 600);
+    while (i < metrics->n_http && (strcmp(metrics->http[i].path, path) != 0 ||
+                                   strcmp(metrics->http[i].method, method) != 0)) {
+        i++;
+    }
+    if (i == MAX_HTTP_COUNTS) i--;
+    if (i == metrics->n_http) {
+        metrics->n_http++;
+        metrics->http[i].path = path;
+        metrics->http[i].method = method;
+    }
+    metrics->http[i].by_class[status / 100]++;
+    add(&metrics->http[i].seconds, &of_http, seconds);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* What the rows point into. */
+struct shown {
+    struct metrics metrics;
+    struct scheduler_stats stats;
+    struct process_stats process;
+    int connections;
+    uint64_t computed_tokens; /* of prompts, that did not come from the prefix cache */
+    double kv_usage, swap_usage;
+    double zero;
+};
+
+enum number { NUMBER_INT, NUMBER_COUNT, NUMBER_NS, NUMBER_REAL };
+
+struct metric {
+    enum metric_type type;
+    const char *name; /* exposition.h says what a name ends in */
+    const char *help; /* NULL: the row is another series of the family above it */
+    const char *label, *value;
+    enum number number;
+    size_t offset;               /* of the number in struct shown */
+    enum histogram_id histogram; /* of METRIC_HISTOGRAM, instead */
+};
+
+#define KIND(member)                                                                               \
+    _Generic(((struct shown *)0)->member, int                                                      \
+             : NUMBER_INT, uint64_t                                                                \
+             : NUMBER_COUNT, double                                                                \
+             : NUMBER_REAL)
+#define AT(member) .number = KIND(member), .offset = offsetof(struct shown, member)
+#define NS_AT(member) .number = NUMBER_NS, .offset = offsetof(struct shown, member)
+
+#define COUNTER(name, help, at)                                                                    \
+    { METRIC_COUNTER, name, help, NULL, NULL, at }
+#define GAUGE(name, help, at)                                                                      \
+    { METRIC_GAUGE, name, help, NULL, NULL, at }
+#define COUNTER_OF(name, help, label, value, at)                                                   \
+    { METRIC_COUNTER, name, help, label, value, at }
+#define GAUGE_OF(name, help, label, value, at)                                                     \
+    { METRIC_GAUGE, name, help, label, value, at }
+#define HISTOGRAM(name, help, id)                                                                  \
+    { METRIC_HISTOGRAM, name, help, .histogram = id }
+
+static const struct metric table[] = {
+    GAUGE("penstock_http_connections", "Open connections.", AT(connections)),
+    COUNTER_OF("penstock_http_requests_total", "Answers by class of their status code.", "class",
+               "1xx", AT(metrics.http_requests[1])),
+    COUNTER_OF("penstock_http_requests_total", NULL, "class", "2xx", AT(metrics.http_requests[2])),
+    COUNTER_OF("penstock_http_requests_total", NULL, "class", "3xx", AT(metrics.http_requests[3])),
+    COUNTER_OF("penstock_http_requests_total", NULL, "class", "4xx", AT(metrics.http_requests[4])),
+    COUNTER_OF("penstock_http_requests_total", NULL, "class", "5xx", AT(metrics.http_requests[5])),
+    COUNTER("penstock_refused_overload_total", "Requests refused because the queue was full.",
+            AT(metrics.refused_overload)),
+    COUNTER("penstock_answer_seconds_total",
+            "The loop's time in making tokens text and sending it.", NS_AT(metrics.answer_ns)),
+    GAUGE("penstock_queued_tokens", "Prompt tokens that wait.", AT(stats.queued_tokens)),
+    GAUGE_OF("penstock_kv_blocks", "KV blocks: all, referenced, unreferenced but known by hash.",
+             "state", "total", AT(stats.blocks_total)),
+    GAUGE_OF("penstock_kv_blocks", NULL, "state", "used", AT(stats.blocks_used)),
+    GAUGE_OF("penstock_kv_blocks", NULL, "state", "cached", AT(stats.blocks_cached)),
+    GAUGE_OF("penstock_swap_blocks",
+             "Blocks of swap space: all, of swapped sequences, kept for the prefix cache.", "state",
+             "total", AT(stats.host_blocks_total)),
+    GAUGE_OF("penstock_swap_blocks", NULL, "state", "used", AT(stats.host_blocks_used)),
+    GAUGE_OF("penstock_swap_blocks", NULL, "state", "cached", AT(stats.host_blocks_cached)),
+    COUNTER_OF("penstock_swapped_blocks_total",
+               "KV blocks that went to the host's memory, and came back.", "direction", "out",
+               AT(stats.swapped_out)),
+    COUNTER_OF("penstock_swapped_blocks_total", NULL, "direction", "in", AT(stats.swapped_in)),
+    COUNTER("penstock_steps_total", "Forward passes.", AT(stats.steps)),
+    COUNTER("penstock_step_seconds_total", "Time in forward passes.", NS_AT(stats.step_ns)),
+    COUNTER_OF("penstock_step_part_seconds_total",
+               "The parts of that time: which of them bounds the speed.", "part", "plan",
+               NS_AT(stats.part_ns[PART_PLAN])),
+    COUNTER_OF("penstock_step_part_seconds_total", NULL, "part", "forward",
+               NS_AT(stats.part_ns[PART_FORWARD])),
+    COUNTER_OF("penstock_step_part_seconds_total", NULL, "part", "sample",
+               NS_AT(stats.part_ns[PART_SAMPLE])),
+    COUNTER_OF("penstock_step_part_seconds_total", NULL, "part", "commit",
+               NS_AT(stats.part_ns[PART_COMMIT])),
+
+    COUNTER("process_cpu_seconds_total", "Processor time of all threads.", AT(process.cpu_s)),
+    GAUGE("process_start_time_seconds", "When the process started, in seconds since 1970.",
+          AT(process.start_s)),
+    GAUGE("process_virtual_memory_bytes", "Address space in use.", AT(process.virtual_bytes)),
+    GAUGE("process_resident_memory_bytes", "Memory in use.", AT(process.resident_bytes)),
+    GAUGE("process_open_fds", "Open file descriptors.", AT(process.open_files)),
+    GAUGE("process_max_fds", "Limit of open file descriptors.", AT(process.max_files)),
+
+    GAUGE("vllm:num_requests_running", "Sequences that are being computed.", AT(stats.running)),
+    GAUGE("vllm:num_requests_waiting", "Sequences that wait.", AT(stats.waiting)),
+    GAUGE_OF("vllm:num_requests_waiting_by_reason",
+             "Sequences that wait: all of them for memory or a place in the batch.", "reason",
+             "capacity", AT(stats.waiting)),
+    GAUGE_OF("vllm:num_requests_waiting_by_reason", NULL, "reason", "deferred", AT(zero)),
+    GAUGE("vllm:num_requests_swapped", "Sequences that wait in the host's memory.",
+          AT(stats.swapped)),
+    GAUGE("vllm:kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", AT(kv_usage)),
+    GAUGE("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", AT(kv_usage)),
+    GAUGE("vllm:cpu_cache_usage_perc", "Share of the swap space in use, 0 to 1.", AT(swap_usage)),
+    COUNTER("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+            AT(stats.prefix_queries)),
+    COUNTER("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+            AT(stats.prefix_hits)),
+    COUNTER("vllm:gpu_prefix_cache_queries_total", "Older name of vllm:prefix_cache_queries_total.",
+            AT(stats.prefix_queries)),
+    COUNTER("vllm:gpu_prefix_cache_hits_total", "Older name of vllm:prefix_cache_hits_total.",
+            AT(stats.prefix_hits)),
+    COUNTER("vllm:num_preemptions_total", "Sequences put back to free KV blocks.",
+            AT(stats.preemptions)),
+    COUNTER("vllm:prompt_tokens_total",
+            "Tokens of prompts that were computed or found in the cache.", AT(stats.prompt_tokens)),
+    COUNTER("vllm:prompt_tokens_cached_total", "Of these, those found in the prefix cache.",
+            AT(stats.cached_tokens)),
+    COUNTER_OF("vllm:prompt_tokens_by_source_total", "The same tokens by where they came from.",
+               "source", "local_compute", AT(computed_tokens)),
+    COUNTER_OF("vllm:prompt_tokens_by_source_total", NULL, "source", "local_cache_hit",
+               AT(stats.cached_tokens)),
+    COUNTER_OF("vllm:prompt_tokens_by_source_total", NULL, "source", "external_kv_transfer",
+               AT(zero)),
+    COUNTER("vllm:generation_tokens_total", "Tokens generated.", AT(stats.generated_tokens)),
+    COUNTER_OF("vllm:request_success_total", "Choices that ended, by reason.", "finished_reason",
+               "stop", AT(metrics.finished_stop)),
+    COUNTER_OF("vllm:request_success_total", NULL, "finished_reason", "length",
+               AT(metrics.finished_length)),
+    COUNTER_OF("vllm:request_success_total", NULL, "finished_reason", "abort",
+               AT(metrics.finished_abort)),
+    COUNTER_OF("vllm:request_success_total", NULL, "finished_reason", "error",
+               AT(metrics.finished_error)),
+    HISTOGRAM("vllm:time_to_first_token_seconds", "From request to first token.",
+              HISTOGRAM_FIRST_TOKEN),
+    HISTOGRAM("vllm:inter_token_latency_seconds", "From one token to the next.",
+              HISTOGRAM_INTER_TOKEN),
+    HISTOGRAM("vllm:time_per_output_token_seconds",
+              "Older name of vllm:inter_token_latency_seconds.", HISTOGRAM_INTER_TOKEN),
+    HISTOGRAM("vllm:request_time_per_output_token_seconds",
+              "Mean time of a choice's tokens after the first, of choices of two or more.",
+              HISTOGRAM_OUTPUT_TOKEN),
+    HISTOGRAM("vllm:e2e_request_latency_seconds", "From request to last token.", HISTOGRAM_REQUEST),
+    HISTOGRAM("vllm:request_queue_time_seconds", "From request to its first step.",
+              HISTOGRAM_QUEUE),
+    HISTOGRAM("vllm:request_prefill_time_seconds", "From the first step to the first token.",
+              HISTOGRAM_PREFILL),
+    HISTOGRAM("vllm:request_decode_time_seconds", "From the first token to the last.",
+              HISTOGRAM_DECODE),
+    HISTOGRAM("vllm:request_inference_time_seconds", "From the first step to the last token.",
+              HISTOGRAM_INFERENCE),
+    HISTOGRAM("vllm:request_prompt_tokens", "Tokens of a prompt.", HISTOGRAM_PROMPT),
+    HISTOGRAM("vllm:request_generation_tokens", "Tokens generated for a choice.",
+              HISTOGRAM_GENERATION),
+    HISTOGRAM("vllm:request_max_num_generation_tokens",
+              "Tokens generated for a prompt's longest choice.", HISTOGRAM_LONGEST),
+    HISTOGRAM("vllm:request_params_max_tokens", "Tokens that may be generated for a choice.",
+              HISTOGRAM_MAX_TOKENS),
+    HISTOGRAM("vllm:request_params_n", "Choices asked for.", HISTOGRAM_N),
+    HISTOGRAM("vllm:iteration_tokens_total", "Tokens computed in a step, of prompts and outputs.",
+              HISTOGRAM_STEP_TOKENS),
+};
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+struct writer {
+    struct exposition to;
+    const struct metrics_view *view;
+    struct shown shown;
+    struct buf labels; /* of the sample that is being written */
+};
+
+/* Names of vLLM carry its labels: the number of the engine, of which there is one, and the model's
+ * name. Returns what exposition_sample wants. */
+static const char *labels_of(struct writer *writer, const char *name, const char *label,
+                             const char *value) {
+    bool is_vllm = strncmp(name, "vllm:", 5) == 0;
+    buf_clear(&writer->labels);
+    if (is_vllm) exposition_label(&writer->labels, "engine", "0");
+    if (label) exposition_label(&writer->labels, label, value);
+    if (is_vllm) exposition_label(&writer->labels, "model_name", writer->view->model);
+    return writer->labels.length > 0 ? writer->labels.data : "";
+}
+
+/* Buckets above the model's context would always be full. */
+static void write_histogram(struct writer *writer, const char *name, const char *labels,
+                            const struct bounds *bounds, const struct histogram *histogram) {
+    uint64_t counts[METRIC_BUCKETS + 1];
+    int n = 0;
+    bool all = bounds != &of_tokens;
+    while (n < bounds->n && (all || bounds->at[n] <= writer->view->max_model_len)) n++;
+    memcpy(counts, histogram->counts, sizeof counts);
+    for (int i = n + 1; i <= bounds->n; i++) counts[n] += counts[i];
+    exposition_histogram(&writer->to, name, labels, bounds->at, n, counts, histogram->sum);
+}
+
+static void write_steps(struct writer *writer, const char *name, const char *labels) {
+    const struct scheduler_stats *stats = &writer->shown.stats;
+    double bounds[STEP_ROW_BOUNDS];
+    for (int i = 0; i < STEP_ROW_BOUNDS; i++) bounds[i] = step_row_bound(i);
+    exposition_histogram(&writer->to, name, labels, bounds, STEP_ROW_BOUNDS, stats->steps_by_rows,
+                         (double)stats->step_rows);
+}
+
+static double number_of(const struct shown *shown, const struct metric *metric) {
+    const char *at = (const char *)shown + metric->offset;
+    switch (metric->number) {
+    case NUMBER_INT:
+        return *(const int *)at;
+    case NUMBER_COUNT:
+        return (double)*(const uint64_t *)at;
+    case NUMBER_NS:
+        return (double)*(const uint64_t *)at * 1e-9;
+    case NUMBER_REAL:
+        return *(const double *)at;
+    }
+    assert(false);
+    return 0;
+}
+
+/* A number that is not known leaves out its row. */
+static void write_row(struct writer *writer, const struct metric *metric) {
+    const struct exposition *to = &writer->to;
+    const char *name = metric->name;
+    double number = metric->type == METRIC_HISTOGRAM ? 0 : number_of(&writer->shown, metric);
+    if (isnan(number)) return;
+    if (metric->help) exposition_declare(to, metric->type, name, metric->help);
+    const char *labels = labels_of(writer, name, metric->label, metric->value);
+    if (metric->type != METRIC_HISTOGRAM) {
+        exposition_sample(to, name, labels, number);
+    } else if (metric->histogram == HISTOGRAM_STEP_TOKENS) {
+        write_steps(writer, name, labels);
+    } else {
+        write_histogram(writer, name, labels, bounds_of[metric->histogram],
+                        &writer->shown.metrics.histograms[metric->histogram]);
     }
 }
 
-static void head(struct writer *writer, const char *name, const char *type, const char *help) {
-    buf_printf(writer->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-/* One sample; `label` is "" or `key="value"`. Names of vLLM carry the model's name as theirs do. */
-static void sample(struct writer *writer, const char *name, const char *label, double value) {
-    bool vllm = strncmp(name, "vllm:", 5) == 0;
-    buf_puts(writer->out, name);
-    if (vllm || label[0]) {
-        buf_puts(writer->out, "{");
-        buf_puts(writer->out, label);
-        if (vllm) {
-            buf_printf(writer->out, "%smodel_name=\"%s\"", label[0] ? "," : "", writer->model.data);
-        }
-        buf_puts(writer->out, "}");
-    }
-    buf_printf(writer->out, " %.15g\n", value);
-}
-
-static void gauge(struct writer *writer, const char *name, const char *help, double value) {
-    head(writer, name, "gauge", help);
-    sample(writer, name, "", value);
-}
-
-static void counter(struct writer *writer, const char *name, const char *help, double value) {
-    head(writer, name, "counter", help);
-    sample(writer, name, "", value);
-}
-
-static void write_histogram(struct writer *writer, const char *name, const char *help,
-                            const struct histogram *histogram) {
-    char series[96], label[32];
-    uint64_t below = 0;
-    head(writer, name, "histogram", help);
-    snprintf(series, sizeof series, "%s_bucket", name);
-    for (int i = 0; i < METRIC_BUCKETS; i++) {
-        below += histogram->counts[i];
-        snprintf(label, sizeof label, "le=\"%g\"", bounds[i]);
-        sample(writer, series, label, (double)below);
-    }
-    assert(below + histogram->counts[METRIC_BUCKETS] == histogram->count);
-    sample(writer, series, "le=\"+Inf\"", (double)histogram->count);
-    snprintf(series, sizeof series, "%s_sum", name);
-    sample(writer, series, "", histogram->sum);
-    snprintf(series, sizeof series, "%s_count", name);
-    sample(writer, series, "", (double)histogram->count);
-}
-
-/* ---- the metrics ---------------------------------------------------------------------------- */
-
-static void write_vllm_gauges(struct writer *writer, const struct scheduler_stats *stats) {
-    double total = stats->blocks_total > 0 ? stats->blocks_total : 1;
-    gauge(writer, "vllm:num_requests_running", "Sequences that are being computed.",
-          stats->running);
-    gauge(writer, "vllm:num_requests_waiting", "Sequences that wait.", stats->waiting);
-    gauge(writer, "vllm:num_requests_swapped", "Sequences that wait in the host's memory.",
-          stats->swapped);
-    gauge(writer, "vllm:cpu_cache_usage_perc", "Share of the swap space in use, 0 to 1.",
-          stats->host_blocks_total > 0 ? (double)stats->host_blocks_used / stats->host_blocks_total
-                                       : 0);
-    gauge(writer, "vllm:kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.",
-          stats->blocks_used / total);
-    counter(writer, "vllm:prefix_cache_queries_total",
-            "Prompt tokens looked up in the prefix cache.", (double)stats->prefix_queries);
-    counter(writer, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
-            (double)stats->prefix_hits);
-    counter(writer, "vllm:num_preemptions_total", "Sequences put back to free KV blocks.",
-            (double)stats->preemptions);
-    counter(writer, "vllm:prompt_tokens_total", "Prompt tokens computed or found.",
-            (double)stats->prompt_tokens);
-    counter(writer, "vllm:generation_tokens_total", "Tokens generated.",
-            (double)stats->generated_tokens);
-}
-
-static void write_vllm_requests(struct writer *writer, const struct metrics *metrics) {
-    const char *name = "vllm:request_success_total";
-    head(writer, name, "counter", "Choices that ended, by reason.");
-    sample(writer, name, "finished_reason=\"stop\"", (double)metrics->finished_stop);
-    sample(writer, name, "finished_reason=\"length\"", (double)metrics->finished_length);
-    sample(writer, name, "finished_reason=\"abort\"", (double)metrics->finished_abort);
-    sample(writer, name, "finished_reason=\"error\"", (double)metrics->finished_error);
-    write_histogram(writer, "vllm:time_to_first_token_seconds", "From request to first token.",
-                    &metrics->ttft);
-    write_histogram(writer, "vllm:inter_token_latency_seconds", "From one token to the next.",
-                    &metrics->inter_token);
-    write_histogram(writer, "vllm:e2e_request_latency_seconds", "From request to last token.",
-                    &metrics->e2e);
-    write_histogram(writer, "vllm:request_queue_time_seconds", "From request to its first step.",
-                    &metrics->queue);
-}
-
-static void write_http(struct writer *writer, const struct metrics *metrics, int connections) {
-    const char *name = "penstock_http_requests_total";
-    gauge(writer, "penstock_http_connections", "Open connections.", connections);
-    head(writer, name, "counter", "Answers by class of their status code.");
-    for (int i = 1; i < 6; i++) {
-        char label[32];
-        snprintf(label, sizeof label, "class=\"%dxx\"", i);
-        sample(writer, name, label, (double)metrics->http_requests[i]);
-    }
-    counter(writer, "penstock_refused_overload_total",
-            "Requests refused because the queue was full.", (double)metrics->refused_overload);
-    counter(writer, "penstock_answer_seconds_total",
-            "The loop's time in making tokens text and sending it.",
-            (double)metrics->answer_ns * 1e-9);
-}
-
-static void write_scheduler(struct writer *writer, const struct scheduler_stats *stats) {
-    const char *name = "penstock_kv_blocks";
-    gauge(writer, "penstock_queued_tokens", "Prompt tokens that wait.", stats->queued_tokens);
-    head(writer, name, "gauge",
-         "KV blocks: all, referenced, unreferenced but known by their hash.");
-    sample(writer, name, "state=\"total\"", stats->blocks_total);
-    sample(writer, name, "state=\"used\"", stats->blocks_used);
-    sample(writer, name, "state=\"cached\"", stats->blocks_cached);
-    name = "penstock_swap_blocks";
-    head(writer, name, "gauge",
-         "Blocks of swap space: all, of swapped sequences, kept for the prefix cache.");
-    sample(writer, name, "state=\"total\"", stats->host_blocks_total);
-    sample(writer, name, "state=\"used\"", stats->host_blocks_used);
-    sample(writer, name, "state=\"cached\"", stats->host_blocks_cached);
-    name = "penstock_swapped_blocks_total";
-    head(writer, name, "counter", "KV blocks that went to the host's memory, and came back.");
-    sample(writer, name, "direction=\"out\"", (double)stats->swapped_out);
-    sample(writer, name, "direction=\"in\"", (double)stats->swapped_in);
-    counter(writer, "penstock_steps_total", "Forward passes.", (double)stats->steps);
-    counter(writer, "penstock_step_seconds_total", "Time in forward passes.",
-            (double)stats->step_ns * 1e-9);
-    name = "penstock_step_part_seconds_total";
-    head(writer, name, "counter", "The parts of that time: which of them bounds the speed.");
-    sample(writer, name, "part=\"plan\"", (double)stats->part_ns[PART_PLAN] * 1e-9);
-    sample(writer, name, "part=\"forward\"", (double)stats->part_ns[PART_FORWARD] * 1e-9);
-    sample(writer, name, "part=\"sample\"", (double)stats->part_ns[PART_SAMPLE] * 1e-9);
-    sample(writer, name, "part=\"commit\"", (double)stats->part_ns[PART_COMMIT] * 1e-9);
-}
-
-static void write_build(struct writer *writer) {
+static void write_infos(struct writer *writer) {
+    const struct metrics_view *view = writer->view;
     struct build_info build = build_info();
-    struct buf labels = {0};
-    buf_printf(&labels, "version=\"%s\",commit=\"%s\",build=\"%s\"", build.version, build.commit,
-               build.build);
-    head(writer, "penstock_build_info", "gauge", "Always 1; the labels tell the build.");
-    sample(writer, "penstock_build_info", labels.data, 1);
-    buf_free(&labels);
+    struct buf *labels = &writer->labels;
+    char blocks[32], size[32];
+    exposition_declare(&writer->to, METRIC_INFO, "penstock_build_info",
+                       "Always 1; the labels tell the build.");
+    labels_of(writer, "penstock_build_info", "version", build.version);
+    exposition_label(labels, "commit", build.commit);
+    exposition_label(labels, "build", build.build);
+    exposition_sample(&writer->to, "penstock_build_info", labels->data, 1);
+
+    snprintf(blocks, sizeof blocks, "%d", view->stats->blocks_total);
+    snprintf(size, sizeof size, "%d", view->block_size);
+    exposition_declare(&writer->to, METRIC_INFO, "vllm:cache_config_info",
+                       "Always 1; the labels tell the KV cache.");
+    labels_of(writer, "vllm:cache_config_info", "block_size", size);
+    exposition_label(labels, "num_gpu_blocks", blocks);
+    exposition_label(labels, "cache_dtype", view->cache_dtype);
+    exposition_label(labels, "enable_prefix_caching", view->prefix_caching ? "True" : "False");
+    exposition_sample(&writer->to, "vllm:cache_config_info", labels->data, 1);
 }
 
-void metrics_write(struct buf *out, const struct metrics *metrics,
-                   const struct scheduler_stats *stats, const char *model, int connections) {
-    struct writer writer = {.out = out};
-    buf_add(&writer.model, "", 0);
-    escape_label(&writer.model, model);
-    write_build(&writer);
-    write_http(&writer, metrics, connections);
-    write_scheduler(&writer, stats);
-    write_vllm_gauges(&writer, stats);
-    write_vllm_requests(&writer, metrics);
-    buf_free(&writer.model);
+/* The names of the library that instruments vLLM's HTTP server, for boards of that. */
+static void write_http(struct writer *writer) {
+    const struct metrics *metrics = &writer->shown.metrics;
+    const char *name = "http_requests_total";
+    exposition_declare(&writer->to, METRIC_COUNTER, name, "Answers, without health and scrapes.");
+    for (int i = 0; i < metrics->n_http; i++) {
+        const struct http_count *count = &metrics->http[i];
+        for (int class = 1; class < 6; class ++) {
+            char status[] = {(char)('0' + class), 'x', 'x', 0};
+            if (count->by_class[class] == 0) continue;
+            labels_of(writer, name, "handler", count->path);
+            exposition_label(&writer->labels, "method", count->method);
+            exposition_label(&writer->labels, "status", status);
+            exposition_sample(&writer->to, name, writer->labels.data,
+                              (double)count->by_class[class]);
+        }
+    }
+    name = "http_request_duration_seconds";
+    exposition_declare(&writer->to, METRIC_HISTOGRAM, name, "From headers to the last byte.");
+    for (int i = 0; i < metrics->n_http; i++) {
+        labels_of(writer, name, "handler", metrics->http[i].path);
+        exposition_label(&writer->labels, "method", metrics->http[i].method);
+        write_histogram(writer, name, writer->labels.data, &of_http, &metrics->http[i].seconds);
+    }
+}
+
+static double share(int part, int whole) {
+    return whole > 0 ? (double)part / whole : 0;
+}
+
+void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view *view) {
+    const struct scheduler_stats *stats = view->stats;
+    struct writer writer = {
+        .to = {out, openmetrics},
+        .view = view,
+        .shown = {.metrics = *view->metrics,
+                  .stats = *stats,
+                  .process = view->process,
+                  .connections = view->connections,
+                  .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
+                  .kv_usage = share(stats->blocks_used, stats->blocks_total),
+                  .swap_usage = share(stats->host_blocks_used, stats->host_blocks_total)},
+    };
+    assert(stats->cached_tokens <= stats->prompt_tokens);
+    write_infos(&writer);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) write_row(&writer, &table[i]);
+    write_http(&writer);
+    exposition_end(&writer.to);
+    buf_free(&writer.labels);
 }

@@ -67,7 +67,8 @@ static void on_drain(struct app *app, struct http_request *http) {
 struct route {
     const char *path;      /* a path that ends in '/' stands for everything below it */
     const char *method;    /* GET also answers HEAD */
-    bool public;           /* needs no API key */
+    bool public;           /* needs no key: what probes ask */
+    bool monitored;        /* needs one of --metrics-key, if there are any: what monitors read */
     bool admin;            /* needs an admin key */
     const struct api *api; /* generates by it; otherwise `answer` answers */
     void (*answer)(struct app *app, struct http_request *http);
@@ -81,8 +82,8 @@ static const struct route routes[] = {
     {"/health", "GET", .public = true, .answer = health_ready},
     {"/health/live", "GET", .public = true, .answer = health_live},
     {"/health/ready", "GET", .public = true, .answer = health_ready},
-    {"/metrics", "GET", .answer = health_metrics},
-    {"/version", "GET", .answer = health_version},
+    {"/metrics", "GET", .monitored = true, .answer = health_metrics},
+    {"/version", "GET", .monitored = true, .answer = health_version},
     {"/drain", "POST", .admin = true, .answer = on_drain},
 };
 
@@ -142,9 +143,11 @@ static enum status check_headers(struct app *app, const struct http_request *htt
                            ? "An admin key is needed: Authorization: Bearer <key>."
                            : "An admin key is needed, and this server has none: --admin-key.");
     }
-    if (!route.public && !auth_accepts(app, http)) {
+    const struct buf *keys = route.monitored ? &app->metrics_keys : &app->keys;
+    if (!route.public && !auth_accepts(app, keys, http)) {
         return err_set(err, STATUS_AUTHENTICATION, NULL,
-                       "A valid API key is needed: Authorization: Bearer <key>.");
+                       "A valid %s key is needed: Authorization: Bearer <key>.",
+                       route.monitored ? "metrics" : "API");
     }
     if (!route.path) {
         return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.", http->path);
@@ -188,10 +191,27 @@ void routes_on_gone(void *arg, struct http_request *http) {
 
 /* ---- access log ----------------------------------------------------------------------------- */
 
+/* The method as a label of metrics, which a client is not to invent. */
+static const char *method_name(const char *method) {
+    static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(method, known[i]) == 0) return known[i];
+    }
+    return "other";
+}
+
+/* Probes and scrapes come every second: they are neither logged, unless they fail, nor counted. */
 void routes_on_done(void *arg, struct http_request *http, int status, uint64_t bytes) {
     struct app *app = arg;
-    int class = status / 100;
-    if (class >= 1 && class <= 5) app->metrics.http_requests[class]++;
+    const struct route route = route_find(http->path);
+    bool quiet = route.public || route.monitored;
+    double seconds = (double)(now_ns() - http->received_ns) * 1e-9;
+    assert(status >= 100 && status < 600);
+    app->metrics.http_requests[status / 100]++;
+    if (!quiet) {
+        metrics_count_http(&app->metrics, route.path ? route.path : "none",
+                           method_name(http->method), status, seconds);
+    }
     struct log_field fields[16];
     int n = 0;
     fields[n++] = LOG_S("client", http->client);
@@ -199,12 +219,10 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     fields[n++] = LOG_S("path", http->path);
     fields[n++] = LOG_I("status", status);
     fields[n++] = LOG_I("bytes", (long long)bytes);
-    fields[n++] = LOG_R("ms", (double)(now_ns() - http->received_ns) * 1e-6);
+    fields[n++] = LOG_R("ms", seconds * 1e3);
     struct async_request *request = http->app;
     if (request) n += async_log_fields(request, fields + n);
     assert(n <= (int)(sizeof fields / sizeof *fields));
-    /* health checks come every second */
-    bool quiet = route_find(http->path).public && status < 400;
-    log_fields(quiet ? LOG_DEBUG : LOG_INFO, "request", fields, n);
+    log_fields(quiet && status < 400 ? LOG_DEBUG : LOG_INFO, "request", fields, n);
     if (request) async_unref(request);
 }

@@ -33,7 +33,7 @@ struct choice {
     const char *finish_reason;
     const char *stop_string;
     int32_t stop_id;
-    uint64_t last_token_ns;
+    uint64_t first_token_ns, last_token_ns; /* now_ns(); 0: none came yet */
 };
 
 /* One prompt with its generation. */
@@ -45,7 +45,8 @@ struct prompt_run {
     struct buf text;                     /* for echo: as the client sent it, or decoded */
     struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs */
     int n_cached;
-    struct choice *choices; /* [n] */
+    uint64_t first_scheduled_ns, first_token_ns; /* now_ns(); 0: not yet */
+    struct choice *choices;                      /* [n] */
 };
 
 /* Who waits for a job. Each function may be NULL. */

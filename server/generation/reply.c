@@ -24,7 +24,6 @@ struct reply {
     struct buf out; /* bytes on their way to the client */
     bool answered;  /* the full response has been queued */
     bool streaming; /* headers of the stream went out */
-    uint64_t first_token_ns, first_scheduled_ns;
 };
 
 static struct reply *reply_of(struct generation_job *job) {
@@ -104,46 +103,80 @@ static void send_error(struct reply *reply) {
 
 /* ---- what the job tells --------------------------------------------------------------------- */
 
-static void note_times(struct reply *reply, struct choice *choice, const struct event *event) {
-    uint64_t now = now_ns(), received = reply->job.prompts[0].generation.received_ns;
-    struct metrics *metrics = &reply->job.app->metrics;
-    if (choice->last_token_ns) {
-        histogram_add(&metrics->inter_token, (double)(now - choice->last_token_ns) * 1e-9);
-    }
+/* A step's time is taken before it takes in what has arrived: a request may be younger than it. */
+static void observe(struct reply *reply, enum histogram_id id, uint64_t from_ns, uint64_t to_ns) {
+    double seconds = to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
+    metrics_observe(&reply->job.app->metrics, id, seconds);
+}
+
+static void note_token(struct reply *reply, struct prompt_run *run, struct choice *choice) {
+    uint64_t now = now_ns();
+    if (choice->last_token_ns)
+        observe(reply, HISTOGRAM_INTER_TOKEN, choice->last_token_ns, now);
+    else
+        choice->first_token_ns = now;
     choice->last_token_ns = now;
-    if (reply->first_token_ns) return;
-    reply->first_token_ns = now;
-    reply->first_scheduled_ns = event->first_scheduled_ns;
-    histogram_add(&metrics->ttft, (double)(now - received) * 1e-9);
-    histogram_add(&metrics->queue, (double)(event->first_scheduled_ns - received) * 1e-9);
+    if (run->first_token_ns) return;
+    run->first_token_ns = now;
+    observe(reply, HISTOGRAM_FIRST_TOKEN, run->generation.received_ns, now);
+}
+
+/* All choices of a prompt are done, and the last one was not aborted. */
+static void note_prompt_end(struct reply *reply, const struct prompt_run *run, int longest) {
+    struct metrics *metrics = &reply->job.app->metrics;
+    uint64_t now = now_ns(), first = run->first_token_ns ? run->first_token_ns : now;
+    assert(run->first_scheduled_ns); /* what is done has run */
+    observe(reply, HISTOGRAM_PREFILL, run->first_scheduled_ns, first);
+    observe(reply, HISTOGRAM_DECODE, first, now);
+    observe(reply, HISTOGRAM_INFERENCE, run->first_scheduled_ns, now);
+    observe(reply, HISTOGRAM_REQUEST, run->generation.received_ns, now);
+    metrics_observe(metrics, HISTOGRAM_PROMPT, run->n_ids);
+    metrics_observe(metrics, HISTOGRAM_LONGEST, longest);
+}
+
+static void note_choice_end(struct reply *reply, const struct prompt_run *run,
+                            const struct choice *choice) {
+    struct metrics *metrics = &reply->job.app->metrics;
+    int n = choice->n_tokens, longest = 0;
+    if (strcmp(choice->finish_reason, "abort") == 0) {
+        metrics->finished_abort++;
+        return;
+    }
+    if (strcmp(choice->finish_reason, "stop") == 0)
+        metrics->finished_stop++;
+    else
+        metrics->finished_length++;
+    metrics_observe(metrics, HISTOGRAM_GENERATION, n);
+    if (n > 1) {
+        double seconds = (double)(choice->last_token_ns - choice->first_token_ns) * 1e-9;
+        metrics_observe(metrics, HISTOGRAM_OUTPUT_TOKEN, seconds / (n - 1));
+    }
+    for (int i = 0; i < reply->job.request->n; i++) {
+        if (!run->choices[i].done) return;
+        longest = max_int(longest, run->choices[i].n_tokens);
+    }
+    note_prompt_end(reply, run, longest);
 }
 
 static void on_choice(struct generation_job *job, struct prompt_run *run,
                       const struct event *event) {
     struct reply *reply = reply_of(job);
     struct choice *choice = &run->choices[event->choice];
-    if (event->kind == EVENT_TOKEN) note_times(reply, choice, event);
-    if (choice->done) {
-        struct metrics *metrics = &job->app->metrics;
-        if (strcmp(choice->finish_reason, "stop") == 0)
-            metrics->finished_stop++;
-        else if (strcmp(choice->finish_reason, "length") == 0)
-            metrics->finished_length++;
-        else
-            metrics->finished_abort++;
+    if (!run->first_scheduled_ns && event->first_scheduled_ns) {
+        run->first_scheduled_ns = event->first_scheduled_ns;
+        observe(reply, HISTOGRAM_QUEUE, run->generation.received_ns, run->first_scheduled_ns);
     }
+    if (event->kind == EVENT_TOKEN) note_token(reply, run, choice);
+    if (choice->done) note_choice_end(reply, run, choice);
     if (job->request->stream && choice_has_news(choice)) send_chunk(reply, run, choice);
 }
 
 static void on_end(struct generation_job *job) {
     struct reply *reply = reply_of(job);
-    if (job->err.status) {
+    if (job->err.status)
         send_error(reply);
-    } else {
-        uint64_t received = job->prompts[0].generation.received_ns;
-        histogram_add(&job->app->metrics.e2e, (double)(now_ns() - received) * 1e-9);
+    else
         send_answer(reply);
-    }
     async_release_http(&reply->async);
 }
 
@@ -192,6 +225,10 @@ static void begin(struct async_request *async) {
     if (!job->err.status && job_submit(job, async->http->received_ns) == STATUS_OVERLOADED) {
         app->metrics.refused_overload++;
     }
+    for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
+        metrics_observe(&app->metrics, HISTOGRAM_N, job->request->n);
+        metrics_observe(&app->metrics, HISTOGRAM_MAX_TOKENS, job->prompts[i].generation.max_tokens);
+    }
     if (job->n_running > 0) async_ref(async);
     if (job->err.status) {
         send_error(reply);
@@ -204,16 +241,17 @@ static void begin(struct async_request *async) {
 static int log_fields_of(const struct async_request *async, struct log_field *fields) {
     const struct reply *reply = (const struct reply *)async;
     const struct generation_job *job = &reply->job;
-    uint64_t received = job->n_prompts > 0 ? job->prompts[0].generation.received_ns : 0;
     int n = 0;
     if (!job->id[0]) return 0;
     fields[n++] = LOG_S("request_id", job->id);
     fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);
     fields[n++] = LOG_I("cached_tokens", job->cached_tokens);
     fields[n++] = LOG_I("output_tokens", job->completion_tokens);
-    if (!reply->first_token_ns) return n;
-    fields[n++] = LOG_R("ttft_ms", (double)(reply->first_token_ns - received) * 1e-6);
-    fields[n++] = LOG_R("queue_ms", (double)(reply->first_scheduled_ns - received) * 1e-6);
+    const struct prompt_run *first = job->prompts; /* of several prompts, the first to run */
+    if (job->n_prompts == 0 || !first->first_token_ns) return n;
+    uint64_t received = first->generation.received_ns;
+    fields[n++] = LOG_R("ttft_ms", (double)(first->first_token_ns - received) * 1e-6);
+    fields[n++] = LOG_R("queue_ms", (double)(first->first_scheduled_ns - received) * 1e-6);
     return n;
 }
 

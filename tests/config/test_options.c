@@ -63,6 +63,7 @@ START_TEST(defaults_hold) {
     ck_assert_str_eq(options.host, "127.0.0.1");
     ck_assert_int_eq(options.port, 8080);
     ck_assert_ptr_null(options.api_key);
+    ck_assert_ptr_null(options.metrics_key);
     ck_assert_ptr_null(options.served_model_name);
     ck_assert_int_eq(options.max_num_seqs, 64);
     ck_assert_int_eq(options.max_num_batched_tokens, 512);

@@ -216,6 +216,55 @@ START_TEST(keys_open_all_but_health) {
     expect_status("with the key", 200);
     ask("GET /health/ready", "", NULL);
     expect_status("health", 200);
+    ask("GET /metrics", "", NULL);
+    expect_status("metrics", 200);
+    ask("GET /version", "", NULL);
+    expect_status("version", 200);
+}
+END_TEST
+
+START_TEST(metrics_have_keys_of_their_own) {
+    buf_add(&app->keys, "secret", sizeof "secret");
+    buf_add(&app->metrics_keys, "scrape", sizeof "scrape");
+    ask("GET /metrics", "", NULL);
+    expect_status("without a key", 401);
+    expect("A valid metrics key is needed");
+    ask("GET /metrics", "Authorization: Bearer secret\r\n", NULL);
+    expect_status("an API key", 401);
+    ask("GET /metrics", "Authorization: Bearer scrape\r\n", NULL);
+    expect_status("its key", 200);
+    ask("GET /version", "", NULL);
+    expect_status("the version", 401);
+    ask("GET /v1/models", "Authorization: Bearer scrape\r\n", NULL);
+    expect_status("what needs an API key", 401);
+    ask("GET /health", "", NULL);
+    expect_status("health", 200);
+}
+END_TEST
+
+START_TEST(metrics_come_as_openmetrics_if_asked_for) {
+    ask("GET /metrics", "", NULL);
+    expect("Content-Type: text/plain; version=0.0.4; charset=utf-8");
+    ask("GET /metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n", NULL);
+    expect("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8");
+    expect("\n# EOF\n");
+}
+END_TEST
+
+/* Clients that try paths and methods make no series of their own, and scrapes count nowhere. */
+START_TEST(requests_are_counted_by_route) {
+    ask("GET /metrics", "", NULL);
+    ask("GET /health", "", NULL);
+    ask("GET /v1/models", "", NULL);
+    ask("GET /v1/models", "", NULL);
+    ask("GET /nowhere", "", NULL);
+    ask("GET /elsewhere", "", NULL);
+    ask("PATCH /v1/models", "", NULL);
+    ask("GET /metrics", "", NULL);
+    expect("\nhttp_requests_total{handler=\"/v1/models\",method=\"GET\",status=\"2xx\"} 2\n");
+    expect("\nhttp_requests_total{handler=\"none\",method=\"GET\",status=\"4xx\"} 2\n");
+    expect("\nhttp_requests_total{handler=\"/v1/models\",method=\"other\",status=\"4xx\"} 1\n");
+    ck_assert_int_eq(app->metrics.n_http, 3);
 }
 END_TEST
 
@@ -331,6 +380,9 @@ int main(void) {
         paths_and_refusals,
         each_api_has_its_path,
         keys_open_all_but_health,
+        metrics_have_keys_of_their_own,
+        metrics_come_as_openmetrics_if_asked_for,
+        requests_are_counted_by_route,
         a_full_queue_refuses_before_the_body,
         admin_keys_drain,
         a_stream_ends_with_done,

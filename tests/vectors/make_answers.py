@@ -57,7 +57,8 @@ VOLATILE = [
 VOLATILE_AT = {
     "/version": [(r'"(version|commit|build|backend)":"[^"]*"', r'"\1":"ANY"')],
     "/metrics": [(r'(version|commit|build)="[^"]*"', r'\1="ANY"'),
-                 (r"(?m)^((?:penstock_|vllm:)\S+) [-+.0-9e]+$", r"\1 NUMBER")],
+                 (r"(?m)^http_\S+ [-+.0-9e]+\n", ""),  # by path: those that came first, of those sent at once
+                 (r"(?m)^((?:penstock_|process_|vllm:)\S+) [-+.0-9e]+$", r"\1 NUMBER")],
 }
 LEFT_OUT = {"date", "content-length"}  # of the headers: the length depends on volatile values
 
