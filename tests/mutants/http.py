@@ -69,7 +69,7 @@ MUTANTS = [
     (H + "stream.c", "        if (exchange->gone) http_exchange_notify_gone(exchange);\n", "",
      "the resumed connection completes the request at once, which tells the application as well"),
     # responses
-    (H + "response.c", "if (exchange->server->draining) add_field(response, \"Connection\", \"close\");", ""),
+    (H + "response.c", "if (exchange->server->announced) add_field(response, \"Connection\", \"close\");", ""),
     (H + "response.c", "exchange->whole_bytes = strcmp(request->method, \"HEAD\") == 0 ? 0 : length;", "exchange->whole_bytes = length;"),
     (H + "response.c", "if (exchange->is_chunked && exchange->connection->state == CONNECTION_BODY) {", "if (false) {"),
     (H + "response.c", "    if (content_type) buf_printf(out, \"Content-Type: %s\\r\\n\", content_type);\n", ""),

@@ -70,7 +70,7 @@ MUTANTS = [
     (S + "commit.c", "            s->stats.dropped_samples++;\n            continue;\n", "            s->stats.dropped_samples++;\n"),
     (S + "commit.c", "if (sequence->request->n_unforked > 0) fork_choices(s, sequence);", ""),
     (S + "commit.c", "if (rows->from + rows->n < sequence->n_tokens) continue;", ""),
-    (S + "commit.c", "if (leads && sample->n_output == 0) s->stats.prompt_tokens", "if (leads) s->stats.prompt_tokens"),
+    (S + "commit.c", "if (leads && sample->n_output == 0) count_prompt", "if (leads) count_prompt"),
     # apply
     (S + "apply.c", "    sequence->n_computed = sequence->n_committed = sequence->rows = 0;\n", "    sequence->rows = 0;\n"),
     (S + "apply.c", "    s->stats.preemptions++;\n", ""),

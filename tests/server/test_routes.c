@@ -332,6 +332,53 @@ START_TEST(a_draining_or_failed_server_refuses) {
 }
 END_TEST
 
+/* ---- metrics -------------------------------------------------------------------------------- */
+
+static uint64_t counted(enum histogram_id id) {
+    uint64_t n = 0;
+    for (int i = 0; i <= METRIC_BUCKETS; i++) n += app->metrics.histograms[id].counts[i];
+    return n;
+}
+
+static double sum(enum histogram_id id) {
+    return app->metrics.histograms[id].sum;
+}
+
+START_TEST(prompts_and_choices_are_measured) {
+    ask(COMPLETION, "",
+        "{\"prompt\":[\"hi\",\"ho\"],\"n\":2,\"max_tokens\":3,\"ignore_eos\":true}");
+    expect_status("two prompts", 200);
+    for (int id = HISTOGRAM_QUEUE; id <= HISTOGRAM_PROMPT; id++) ck_assert_uint_eq(counted(id), 2);
+    ck_assert_uint_eq(counted(HISTOGRAM_FIRST_TOKEN), 2);
+    ck_assert_uint_eq(counted(HISTOGRAM_INTER_TOKEN), 2 * 2 * 2);
+    ck_assert_uint_eq(counted(HISTOGRAM_OUTPUT_TOKEN), 4);
+    ck_assert_uint_eq(counted(HISTOGRAM_GENERATION), 4);
+    ck_assert_uint_eq(counted(HISTOGRAM_LONGEST), 2);
+    ck_assert(sum(HISTOGRAM_GENERATION) == 12 && sum(HISTOGRAM_LONGEST) == 6);
+    ck_assert(counted(HISTOGRAM_N) == 2 && sum(HISTOGRAM_N) == 4);
+    ck_assert(counted(HISTOGRAM_MAX_TOKENS) == 2 && sum(HISTOGRAM_MAX_TOKENS) == 6);
+    ck_assert_double_eq_tol(sum(HISTOGRAM_OUTPUT_TOKEN), sum(HISTOGRAM_INTER_TOKEN) / 2, 1e-6);
+    ck_assert_double_eq_tol(sum(HISTOGRAM_INFERENCE),
+                            sum(HISTOGRAM_PREFILL) + sum(HISTOGRAM_DECODE), 1e-6);
+    ck_assert(sum(HISTOGRAM_REQUEST) >= sum(HISTOGRAM_INFERENCE) && sum(HISTOGRAM_DECODE) > 0);
+    ck_assert(sum(HISTOGRAM_FIRST_TOKEN) < sum(HISTOGRAM_REQUEST));
+}
+END_TEST
+
+/* A choice of one token has no time between tokens, and one of none no first token. */
+START_TEST(short_choices_are_measured) {
+    ask(COMPLETION, "", "{\"prompt\":\"hi\",\"max_tokens\":1}");
+    expect_status("one token", 200);
+    ck_assert_uint_eq(counted(HISTOGRAM_GENERATION), 1);
+    ck_assert_uint_eq(counted(HISTOGRAM_OUTPUT_TOKEN), 0);
+    ask(COMPLETION, "", "{\"prompt\":\"hi\",\"max_tokens\":0,\"echo\":true}");
+    expect_status("no token", 200);
+    ck_assert_uint_eq(counted(HISTOGRAM_FIRST_TOKEN), 1);
+    ck_assert_uint_eq(counted(HISTOGRAM_PREFILL), 2);
+    ck_assert_uint_eq(counted(HISTOGRAM_REQUEST), 2);
+}
+END_TEST
+
 /* ---- answers -------------------------------------------------------------------------------- */
 
 START_TEST(a_stream_ends_with_done) {
@@ -383,6 +430,8 @@ int main(void) {
         metrics_have_keys_of_their_own,
         metrics_come_as_openmetrics_if_asked_for,
         requests_are_counted_by_route,
+        prompts_and_choices_are_measured,
+        short_choices_are_measured,
         a_full_queue_refuses_before_the_body,
         admin_keys_drain,
         a_stream_ends_with_done,
