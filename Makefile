@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak format readme fresh-machine clean
+.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -20,6 +20,7 @@ help:
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs (hours)"
+	@echo "make clients        run the server with programs of others: Prometheus scrapes it (fetches about 20 MB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
 	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root)"
@@ -71,6 +72,10 @@ fuzz: deps
 soak: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz asan_slow tsan_slow mutants
+
+clients: model
+	@docker/setup.sh test
+	@JOBS=$(JOBS) tests/run.sh clients
 
 format: deps
 	@docker/setup.sh format

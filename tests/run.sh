@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
 # The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
-# they are named: fuzz asan_slow tsan_slow mutants.
+# they are named: fuzz asan_slow tsan_slow mutants. So does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -84,16 +84,32 @@ tsan() {
     TSAN_OPTIONS=history_size=4 unit tsan --label-regex threads --label-exclude slow
 }
 
+# python_tests VENV FOLDER [pytest arguments]
+python_tests() {
+    venv=$1 folder=$2
+    shift 2
+    log=build/logs/$stage.txt
+    echo 1 >"build/logs/$stage.code"
+    { "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$folder" 2>&1 && echo 0 >"build/logs/$stage.code"; } | tee "$log"
+    [ "$(cat "build/logs/$stage.code")" = 0 ] || exit 1
+    passed "$(tail -n 1 "$log")"
+}
+
 e2e() {
     docker/build.sh release "$jobs"
     docker/fetch_model.sh
     docker/venv.sh
-    log=build/logs/e2e.txt
-    echo 1 >build/logs/e2e.code
-    { .venv/bin/python -m pytest -q -p no:cacheprovider -o asyncio_default_fixture_loop_scope=function tests/e2e 2>&1 &&
-        echo 0 >build/logs/e2e.code; } | tee $log
-    [ "$(cat build/logs/e2e.code)" = 0 ] || exit 1
-    passed "$(tail -n 1 $log)"
+    python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
+}
+
+# ---- clients: programs of others ---------------------------------------------------------------------------------
+
+clients() {
+    docker/build.sh release "$jobs" penstock
+    docker/fetch_model.sh
+    docker/prometheus.sh
+    docker/venv.sh build/clients/venv tests/clients/requirements.txt
+    python_tests build/clients/venv tests/clients
 }
 
 # ---- soak: what takes longer than CI allows ------------------------------------------------------------------------
@@ -138,6 +154,7 @@ for stage in ${*:-tidy release asan tsan e2e}; do
     asan) say "asan: the same with address and undefined-behaviour sanitizers" ;;
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
     e2e) say "e2e: the program, over HTTP" ;;
+    clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;

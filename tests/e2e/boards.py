@@ -1,12 +1,15 @@
-"""What vLLM's published Grafana boards ask Prometheus for: the metrics with their labels, and what is computed from them.
+"""What Grafana boards ask Prometheus for: vLLM's published ones, and our own.
 
-EXPRESSIONS holds them in a layout of our own. <name> or <name label="value"> stands for a selector, to which a board adds the
+EXPRESSIONS holds vLLM's: the metrics with their labels, and what is computed from them, in a layout of our own. <name> or <name label="value"> stands for a selector, to which a board adds the
 model, the engine, the job and the instance; $t stands for a span of time. Left out are those that vLLM has no data for either
 unless it runs with a KV connector, with images, or with speculative decoding.
 """
+import json
+import pathlib
 import re
 
-SELECTOR = re.compile(r"<([a-z:_]+)((?: [a-z_]+=\"[^\"]*\")*)>")
+OWN_BOARD = pathlib.Path(__file__).resolve().parents[2] / "deploy/grafana/penstock.json"
+SELECTOR = re.compile(r"<([a-z0-9:_]+)((?: [a-z_]+=\"[^\"]*\")*)>")
 LABEL = re.compile(r"([a-z_]+)=\"([^\"]*)\"")
 
 # Upper bounds that a board's user may choose as a goal, as vLLM writes them.
@@ -92,3 +95,20 @@ def promql(expression, span, **labels):
         added = {k: v for k, v in labels.items() if match[1].startswith("vllm:") or k not in ("model_name", "engine")}
         return match[1] + "{" + ",".join(f'{k}="{v}"' for k, v in {**added, **own}.items()) + "}"
     return SELECTOR.sub(selector, expression).replace("$t", span)
+
+
+def own_expressions():
+    """What the panels of our own board compute, with a board's variables for labels and span."""
+    with open(OWN_BOARD, encoding="utf-8") as file:
+        return [target["expr"] for panel in json.load(file)["panels"] for target in panel["targets"]]
+
+
+def own_selectors():
+    """The (name, {label: value}) that they ask for; what a user selects is left out."""
+    found = re.findall(r"([a-z0-9_]+:[a-z0-9_]+|[a-z0-9_]+)\{([^}]*)\}", " ".join(own_expressions()))
+    return [(name, {k: v for k, v in LABEL.findall(labels) if not v.startswith("$")}) for name, labels in found]
+
+
+def own_promql(expression, span):
+    """The expression for all models and instances."""
+    return re.sub(r"\$(model|instance)\b", ".*", expression).replace("$__rate_interval", span)

@@ -60,8 +60,9 @@ def test_boards_find_what_they_ask_for(server):
     found = samples(families(server))
     wanted = {(name, tuple(labels.items())) for e in boards.EXPRESSIONS for name, labels in boards.selectors(e)
               if labels.get("status") != "5xx"}
-    assert len(wanted) > 100
-    for name, labels in wanted:
+    own = {(name, tuple(labels.items())) for name, labels in boards.own_selectors()}
+    assert len(wanted) > 120 and len(own) > 25
+    for name, labels in wanted | own:
         common = {"engine": "0", "model_name": NAME} if name.startswith("vllm:") else {}
         of_name = [dict(key[1]) for key in found if key[0] == name]
         assert any({**common, **dict(labels)}.items() <= own.items() for own in of_name), (name, labels, of_name[:2])
