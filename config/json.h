@@ -45,6 +45,10 @@ struct json {
 enum status json_parse(struct json **out, const char *what, const char *text, size_t length,
                        struct err *err);
 
+/* The same with another bound than JSON_MAX_VALUES, for files that hold more. */
+enum status json_parse_bounded(struct json **out, const char *what, const char *text, size_t length,
+                               int max_values, struct err *err);
+
 /* Frees a tree; NULL is none. */
 void json_free(struct json *json);
 

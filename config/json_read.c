@@ -22,7 +22,7 @@
 struct reader {
     const char *what; /* begins a message */
     const char *text, *at, *end;
-    int depth, n_values;
+    int depth, n_values, max_values;
     struct err *err;
 };
 
@@ -313,7 +313,8 @@ static enum status read_container(struct reader *reader, struct json **out, char
 static enum status read_value(struct reader *reader, struct json **out) {
     skip_space(reader);
     if (reader->at == reader->end) return fail_at(reader, reader->at, "no value");
-    if (++reader->n_values > JSON_MAX_VALUES) return fail_at(reader, reader->at, "too many values");
+    if (++reader->n_values > reader->max_values)
+        return fail_at(reader, reader->at, "too many values");
     char c = *reader->at;
     if (c == '{' || c == '[') return read_container(reader, out, c);
     if (c == '-' || isdigit((unsigned char)c)) return read_number(reader, out);
@@ -324,8 +325,17 @@ static enum status read_value(struct reader *reader, struct json **out) {
 
 enum status json_parse(struct json **out, const char *what, const char *text, size_t length,
                        struct err *err) {
-    struct reader reader = {
-        .what = what, .text = text, .at = text, .end = text + length, .err = err};
+    return json_parse_bounded(out, what, text, length, JSON_MAX_VALUES, err);
+}
+
+enum status json_parse_bounded(struct json **out, const char *what, const char *text, size_t length,
+                               int max_values, struct err *err) {
+    struct reader reader = {.what = what,
+                            .text = text,
+                            .at = text,
+                            .end = text + length,
+                            .max_values = max_values,
+                            .err = err};
     struct json *root = NULL;
     enum status status = read_value(&reader, &root);
     skip_space(&reader);

@@ -98,11 +98,16 @@ static enum status read_types(struct tokenizer_spec *spec, const struct gguf *gg
 static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *gguf,
                                struct err *err) {
     const void *scores = NULL;
-    if (spec->kind != TOKENIZER_SENTENCEPIECE) return STATUS_OK;
+    if (spec->kind == TOKENIZER_BYTE_BPE) return STATUS_OK;
     enum status status =
         copy_per_token(spec, gguf, "tokenizer.ggml.scores", GGUF_FLOAT32, &scores, err);
-    spec->score = scores;
-    return status;
+    if (status != STATUS_OK) return status;
+    const float *narrow = scores;
+    double *wide = mem_alloc((size_t)spec->n_tokens * sizeof *wide);
+    for (int i = 0; i < spec->n_tokens; i++) wide[i] = (double)narrow[i];
+    spec->score = wide;
+    free((void *)scores);
+    return STATUS_OK;
 }
 
 static bool is_text(const char *text, size_t length, const char *wanted) {

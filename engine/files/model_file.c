@@ -88,6 +88,12 @@ void tokenizer_spec_free(struct tokenizer_spec *spec) {
     free((void *)spec->score);
     free((void *)spec->merge);
     free((void *)spec->merge_length);
+    free((void *)spec->merge_right);
+    free((void *)spec->added);
+    free((void *)spec->normalizers);
+    free((void *)spec->pre_tokenizers);
+    free((void *)spec->decoders);
+    if (spec->release) spec->release(spec->owner);
     *spec = (struct tokenizer_spec){0};
 }
 

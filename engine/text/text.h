@@ -25,6 +25,9 @@ struct chat_piece {
 enum tokenizer_kind {
     TOKENIZER_BYTE_BPE,      /* GPT-2's byte-level BPE by merge rank; GGUF "gpt2" */
     TOKENIZER_SENTENCEPIECE, /* SentencePiece's BPE by score with byte fallback; GGUF "llama" */
+    TOKENIZER_CHARACTER_BPE, /* BPE by merge rank, from the characters that the steps leave */
+    TOKENIZER_RANK_BPE,      /* tiktoken's: bytes, of which any two merge that are a token */
+    TOKENIZER_UNIGRAM,       /* the tokens of the best sum of scores (Kudo 2018) */
 };
 
 /* GGUF's token types (tokenizer.ggml.token_type). */
@@ -37,6 +40,84 @@ enum token_type {
     TOKEN_BYTE = 6,
 };
 
+/* A run of bytes, which need not end in a NUL. */
+struct span {
+    const char *data;
+    size_t length;
+};
+
+/* A step of a tokenizer.json. A normalizer makes another text of a text, a pre-tokenizer splits it
+ * into pieces that no token crosses (and may change them), a decoder works on the text of tokens.
+ * The words in brackets are the fields that a step reads. */
+enum step_kind {
+    STEP_NFC, /* normalizers: Unicode's normal forms */
+    STEP_NFD,
+    STEP_NFKC,
+    STEP_NFKD,
+    STEP_LOWERCASE,
+    STEP_STRIP,            /* white space at the left and right end [left, right] */
+    STEP_REPLACE,          /* each match by another text [pattern, content]; also a decoder */
+    STEP_PREPEND,          /* before a text that is not empty [content] */
+    STEP_PRECOMPILED,      /* SentencePiece's map of characters [content], by graphemes */
+    STEP_CHARACTER_MAP,    /* the same map, the longest entry first as SentencePiece reads it */
+    STEP_SQUEEZE_SPACES,   /* SentencePiece's remove_extra_whitespaces */
+    STEP_SPLIT,            /* pre-tokenizers: at matches [pattern, behavior, invert] */
+    STEP_DIGITS,           /* at digits: each or whole numbers [behavior] */
+    STEP_PUNCTUATION,      /* at punctuation [behavior] */
+    STEP_WHITESPACE,       /* words and runs of marks, without the white space between them */
+    STEP_WHITESPACE_SPLIT, /* at white space, which is dropped */
+    STEP_BYTE_LEVEL,       /* GPT-2's alphabet [prepend, split: by GPT-2's pattern]; a decoder */
+    STEP_METASPACE,        /* spaces become [content]; [prepend, split]; also a decoder */
+    STEP_BYTE_FALLBACK,    /* decoders: tokens such as <0x0A> are bytes */
+    STEP_FUSE,             /* what follows sees the whole text, not single tokens */
+    STEP_STRIP_CHARACTER,  /* at most [left] times the character [content] at the start */
+    STEP_JOIN_WITH_SPACES, /* a space between tokens: a file without a decoder */
+};
+
+/* What becomes of a match: a piece of its own, nothing, a part of the piece beside it, or one piece
+ * with the matches beside it. */
+enum split_behavior {
+    SPLIT_ISOLATED,
+    SPLIT_REMOVED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS,
+};
+
+/* Where a step puts its mark before a text: nowhere, at the start of all text, before each piece */
+enum prepend_scheme { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
+
+struct tokenizer_step {
+    enum step_kind kind;
+    struct span pattern;
+    bool is_regex; /* the pattern is a regular expression in Oniguruma's syntax, not a text */
+    struct span content;
+    enum split_behavior behavior;
+    bool invert; /* the text between the matches is what is matched */
+    enum prepend_scheme prepend;
+    bool split;
+    int left, right;
+};
+
+/* How an added token is found, beside its type. */
+enum added_rule {
+    ADDED_LSTRIP = 1,      /* white space before it belongs to it */
+    ADDED_RSTRIP = 2,      /* white space behind it belongs to it */
+    ADDED_SINGLE_WORD = 4, /* not within a word */
+    ADDED_NORMALIZED = 8,  /* its normalized text is found in the normalized text */
+    ADDED_ONLY = 16,       /* the model itself does not know it */
+};
+
+/* How the file calls the parts of a spec; for messages. */
+struct tokenizer_keys {
+    const char *file; /* its path and ": ", or "" */
+    const char *tokens, *types, *scores, *merges, *pre, *bos, *eos, *unknown;
+};
+extern const struct tokenizer_keys gguf_tokenizer_keys;
+
+/* What tokenizer_encode can put before and behind a text. */
+enum { MAX_AROUND = 8 };
+
 /* What a tokenizer is built from; the arrays are copied. A token id of -1 means that the model has
  * no such token. */
 struct tokenizer_spec {
@@ -48,14 +129,33 @@ struct tokenizer_spec {
     const char *const *token;
     const uint32_t *token_length; /* [V] bytes of each token: a token may hold any byte, NUL too */
     const int32_t *type;          /* [V] enum token_type; NULL: all normal */
-    const float *score;           /* [V] SentencePiece scores; NULL for byte-level BPE */
+    const uint8_t *added;         /* [V] enum added_rule, of added tokens; NULL: all none */
+    const double *score;          /* [V] SentencePiece and Unigram scores; NULL for the others */
     int n_merges;
-    const char *const *merge;     /* [n_merges] "left right", best first; NULL for SentencePiece */
+    const char *const *merge;     /* [n_merges] "left right", best first; NULL without merges */
     const uint32_t *merge_length; /* [n_merges] */
+    const uint32_t *merge_right;  /* [n_merges] where "right" begins; NULL: after the first space */
     int32_t bos, eos, unknown;
     bool add_bos, add_eos; /* what tokenizer_encode adds if `add_special` is set */
+    int32_t before[MAX_AROUND], after[MAX_AROUND]; /* the same, in general */
+    int n_before, n_after;
     bool add_space_prefix; /* SentencePiece: a space before the first word */
+    bool byte_fallback;    /* characters that are no token become tokens such as <0x0A> */
+    bool fuse_unknown;     /* a run of unknown characters is one unknown token */
+    bool ignore_merges;    /* a piece that is a token becomes that token without merging */
+    bool in_floats;        /* Unigram: scores are added as floats, not as doubles */
+    /* The steps of a tokenizer.json (NULL: the kind's own, by `pre`), in order. */
+    bool has_steps;
+    const struct tokenizer_step *normalizers, *pre_tokenizers, *decoders;
+    int n_normalizers, n_pre_tokenizers, n_decoders;
+    const struct tokenizer_keys *keys; /* NULL: gguf_tokenizer_keys */
+    /* What holds the strings; tokenizer_spec_free calls release(owner). Both NULL: a file. */
+    void *owner;
+    void (*release)(void *owner);
 };
+
+/* The character for a byte in GPT-2's alphabet, in which byte-level vocabularies are spelt. */
+uint32_t byte_level_character(uint8_t byte);
 
 struct tokenizer;
 
@@ -112,13 +212,17 @@ bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 
 /* Turns a stream of ids into text. All zero but `tokenizer` is its initial state. It holds back
  * the bytes of an incomplete UTF-8 character (at most 3), so that it only writes whole characters;
- * bytes that cannot become one are replaced by U+FFFD as Python's decode(errors="replace") does.
+ * bytes that cannot become one are replaced by U+FFFD as Python's decode(errors="replace") does, or
+ * one U+FFFD a byte where a tokenizer.json has byte fallback.
  * Plain data: it owns no memory. */
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special; /* special tokens are left out of the text */
     bool started;      /* a token was added: a space is no longer SentencePiece's first one */
-    uint8_t n_held;    /* bytes held back */
+    /* of a file whose decoder strips characters at the start: they are past, and how many */
+    bool is_past_start;
+    int n_stripped;
+    uint8_t n_held; /* bytes held back */
     char held[4];
 };
 

@@ -71,13 +71,13 @@ static int32_t number(const cJSON *json, const char *key, int32_t otherwise) {
     return item ? (int32_t)item->valuedouble : otherwise;
 }
 
-static void fill_numbers(const cJSON *json, int32_t *types, float *scores) {
+static void fill_numbers(const cJSON *json, int32_t *types, double *scores) {
     const cJSON *item;
     size_t i = 0;
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(json, "types")) types[i++] = item->valueint;
     i = 0;
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(json, "scores")) {
-        scores[i++] = (float)item->valuedouble;
+        scores[i++] = item->valuedouble;
     }
 }
 
@@ -88,7 +88,7 @@ static struct tokenizer *tokenizer_of(const cJSON *json, const char *path) {
     size_t n = (size_t)cJSON_GetArraySize(tokens);
     uint32_t *token_length, *merge_length;
     int32_t *types = mem_calloc(n, sizeof *types);
-    float *scores = mem_calloc(n, sizeof *scores);
+    double *scores = mem_calloc(n, sizeof *scores);
     fill_numbers(json, types, scores);
     struct tokenizer_spec spec = {
         .kind = merges ? TOKENIZER_BYTE_BPE : TOKENIZER_SENTENCEPIECE,

@@ -16,7 +16,7 @@ static const char *const merges[] = {"a a", "a b", "aa a", "b ab", "ab c", "a ab
 #define N_TOKENS ((int)(sizeof tokens / sizeof *tokens))
 #define N_MERGES ((int)(sizeof merges / sizeof *merges))
 
-static struct tokenizer *tokenizer_of(enum tokenizer_kind kind, const float *scores) {
+static struct tokenizer *tokenizer_of(enum tokenizer_kind kind, const double *scores) {
     uint32_t token_length[N_TOKENS], merge_length[N_MERGES];
     for (int i = 0; i < N_TOKENS; i++) token_length[i] = (uint32_t)strlen(tokens[i]);
     for (int i = 0; i < N_MERGES; i++) merge_length[i] = (uint32_t)strlen(merges[i]);
@@ -42,7 +42,7 @@ static struct tokenizer *tokenizer_of(enum tokenizer_kind kind, const float *sco
 
 /* The rank of a pair of neighbouring runs by definition, or -1; *id is what they become. */
 static int rank_of(const struct tokenizer *tokenizer, const char *text, size_t start, size_t middle,
-                   size_t end, const float *scores, int32_t *id) {
+                   size_t end, const double *scores, int32_t *id) {
     char joined[8], merge[8];
     if (end - start > 6) return -1;
     memcpy(joined, text + start, end - start);
@@ -66,7 +66,7 @@ static int rank_of(const struct tokenizer *tokenizer, const char *text, size_t s
 
 /* Merges by definition: the best pair first, of equals the leftmost. Returns the number of ids. */
 static int merge_slowly(const struct tokenizer *tokenizer, const char *text, int n,
-                        const float *scores, int32_t *ids) {
+                        const double *scores, int32_t *ids) {
     size_t at[64];
     for (int i = 0; i <= n; i++) at[i] = (size_t)i;
     for (;;) {
@@ -107,7 +107,7 @@ static int merge_fast(const struct tokenizer *tokenizer, const char *text, int n
     return n_ids;
 }
 
-static void check_random_texts(const struct tokenizer *tokenizer, const float *scores) {
+static void check_random_texts(const struct tokenizer *tokenizer, const double *scores) {
     uint64_t seed = 5;
     for (int round = 0; round < 3000; round++) {
         char text[40];
@@ -130,7 +130,7 @@ END_TEST
 
 /* Positive, zero and negative scores, and two that are equal. */
 START_TEST(merges_by_score_as_the_definition_does) {
-    static const float scores[N_TOKENS] = {0, 0, 0, 0, 1.5f, -1, -0.5f, 2, 0.25f, 2, -3, 0};
+    static const double scores[N_TOKENS] = {0, 0, 0, 0, 1.5, -1, -0.5, 2, 0.25, 2, -3, 0};
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_SENTENCEPIECE, scores);
     check_random_texts(tokenizer, scores);
     tokenizer_free(tokenizer);
@@ -160,7 +160,7 @@ END_TEST
 /* Characters without a token, of which the vocabulary has no bytes either: one unknown token a
  * run. */
 START_TEST(a_run_of_unknown_characters_is_one_token) {
-    static const float scores[N_TOKENS] = {0};
+    static const double scores[N_TOKENS] = {0};
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_SENTENCEPIECE, scores);
     const int32_t a = tokenizer_find(tokenizer, "a", 1), c = tokenizer_find(tokenizer, "c", 1);
     const int32_t wanted[] = {c, a, c, a};

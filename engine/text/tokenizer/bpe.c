@@ -50,6 +50,7 @@ static int add_merges(struct tokenizer *tokenizer, const struct tokenizer_spec *
         const char *text = spec->merge[i];
         size_t length = spec->merge_length[i];
         const char *space = length > 1 ? memchr(text + 1, ' ', length - 1) : NULL;
+        if (spec->merge_right) space = text + spec->merge_right[i] - 1;
         if (!space) return i;
         size_t n_left = (size_t)(space - text);
         struct merge merge = {text, space + 1, n_left, length - n_left - 1};
@@ -65,8 +66,6 @@ static int add_merges(struct tokenizer *tokenizer, const struct tokenizer_spec *
 
 enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                      struct err *err) {
-    enum status status = pretokenizer_init(&tokenizer->bpe.pretokenizer, spec->pre, err);
-    if (status != STATUS_OK) return status;
     tokenizer->bpe.whole = mem_calloc((size_t)spec->n_tokens, sizeof *tokenizer->bpe.whole);
     pair_table_init(&tokenizer->bpe.merges, (size_t)spec->n_merges);
     struct buf joined = {0};
@@ -74,15 +73,9 @@ enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *s
     buf_free(&joined);
     if (bad < 0) return STATUS_OK;
     uint32_t length = spec->merge_length[bad];
-    return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.merges",
+    return err_set(err, STATUS_BAD_FILE, spec->keys->merges,
                    "merge %d, '%.*s', does not join two tokens to a third", bad,
                    (int)(length > 100 ? 100 : length), spec->merge[bad]);
-}
-
-void bpe_free(struct tokenizer *tokenizer) {
-    pretokenizer_free(&tokenizer->bpe.pretokenizer);
-    free(tokenizer->bpe.merges.pair);
-    free((void *)tokenizer->bpe.whole);
 }
 
 /* ---- short pieces: a row of symbols, all searched for each merge ---------------------------- */
@@ -144,8 +137,8 @@ static bool encode_short(struct encoder *encoder, const char *text, size_t lengt
 /* ---- long pieces ---------------------------------------------------------------------------- */
 
 /* Makes a symbol of each byte. Bytes without a token are dropped, as in the models' tokenizers. */
-static size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
-                         size_t length) {
+size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
+                  size_t length) {
     size_t n = 0;
     for (size_t i = 0; i < length; i++) {
         int32_t id = tokenizer->vocabulary.byte_id[(uint8_t)text[i]];
@@ -181,15 +174,15 @@ static bool encode_merged(struct encoder *encoder, const char *text, size_t leng
 }
 
 /* Encodes one piece: by look-up if its token is known to be what merging gives. */
-static bool encode_piece(void *context, const char *text, size_t length) {
+bool bpe_encode_piece(void *context, const char *text, size_t length) {
     struct encoder *encoder = context;
     const struct tokenizer *tokenizer = encoder->tokenizer;
     int32_t id = -1;
     if (length <= tokenizer->vocabulary.longest) {
-        id = string_table_find(&tokenizer->vocabulary.by_raw, text, length);
+        id = string_table_find(&tokenizer->vocabulary.by_text, text, length);
     }
     if (id < 0) return encode_merged(encoder, text, length);
-    if (tokenizer->bpe.pretokenizer.ignore_merges) return encoder_push(encoder, id);
+    if (tokenizer->ignore_merges) return encoder_push(encoder, id);
     uint8_t whole = atomic_load_explicit(&tokenizer->bpe.whole[id], memory_order_relaxed);
     if (whole == WHOLE_YES) return encoder_push(encoder, id);
     int before = encoder->n;
@@ -201,16 +194,4 @@ static bool encode_piece(void *context, const char *text, size_t length) {
                               memory_order_relaxed);
     }
     return true;
-}
-
-bool bpe_encode(struct encoder *encoder, const char *text, size_t length) {
-    const struct pretokenizer *pretokenizer = &encoder->tokenizer->bpe.pretokenizer;
-    if (pretokenizer->nfc && normalize_needed(text, length)) {
-        buf_clear(&encoder->text);
-        normalize_nfc(text, length, &encoder->text);
-        text = encoder->text.data;
-        length = encoder->text.length;
-    }
-    return pretokenizer_split(pretokenizer, text, length,
-                              (struct piece_sink){encode_piece, encoder});
 }

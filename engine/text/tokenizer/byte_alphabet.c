@@ -16,9 +16,14 @@ static int byte_of_character(uint32_t c) {
     return c == 0x143 ? 0xAD : -1;
 }
 
+uint32_t byte_level_character(uint8_t byte) {
+    if (byte_of_character(byte) >= 0) return byte;
+    return byte < 0x21 ? 0x100u + byte : byte == 0xAD ? 0x143 : 0x121u + byte - 0x7F;
+}
+
 /* A token with a character outside the alphabet was not made of bytes: it stands for its
  * spelling. */
-static size_t decode_bytes(const char *name, size_t length, char *out) {
+size_t alphabet_bytes(const char *name, size_t length, char *out) {
     size_t n = 0;
     for (size_t at = 0, size; at < length; at += size) {
         size = 1;
@@ -70,8 +75,9 @@ size_t alphabet_decode(enum tokenizer_kind kind, int type, const char *name, siz
         return 1;
     }
     bool plain = !type_is_special(type);
-    if (plain && kind == TOKENIZER_SENTENCEPIECE) return decode_spaces(name, length, out);
-    if (plain && type != TOKEN_USER_DEFINED) return decode_bytes(name, length, out);
+    bool has_marks = kind == TOKENIZER_SENTENCEPIECE || kind == TOKENIZER_UNIGRAM;
+    if (plain && has_marks) return decode_spaces(name, length, out);
+    if (plain && type != TOKEN_USER_DEFINED) return alphabet_bytes(name, length, out);
     memcpy(out, name, length);
     return length;
 }

@@ -39,8 +39,7 @@ static size_t finish_held(struct detokenizer *detokenizer, const char *bytes, si
             return taken + 1;
         }
         if (utf8_partial(held, n + 1) == 0) {
-            buf_puts(out, REPLACEMENT);
-            detokenizer->n_held = 0;
+            detokenizer_finish(detokenizer, out);
             return taken;
         }
         detokenizer->n_held++;
@@ -63,24 +62,72 @@ static void add_bytes(struct detokenizer *detokenizer, const char *bytes, size_t
     detokenizer->n_held = (uint8_t)rest;
 }
 
+/* Drops the bytes that a stream's first token begins with: SentencePiece's space, or the characters
+ * that a file's decoder strips. */
+static void drop_start(struct detokenizer *detokenizer, const char **bytes, size_t *length) {
+    const struct tokenizer *tokenizer = detokenizer->tokenizer;
+    const struct decoding *decoding = &tokenizer->decoding;
+    size_t n = strlen(decoding->stripped);
+    bool spaced = !decoding->is_set && tokenizer->add_space_prefix;
+    if (spaced && !detokenizer->started && *length > 0 && **bytes == ' ') {
+        ++*bytes;
+        --*length;
+    }
+    while (!detokenizer->is_past_start && *length > 0) {
+        bool strips = detokenizer->n_stripped < decoding->n_stripped && *length >= n &&
+                      memcmp(*bytes, decoding->stripped, n) == 0;
+        detokenizer->is_past_start = !strips;
+        if (!strips) break;
+        *bytes += n;
+        *length -= n;
+        detokenizer->n_stripped++;
+    }
+}
+
+/* The first token's text under Metaspace: its spelling without the marks. */
+static void add_unmarked(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
+    const struct tokenizer *tokenizer = detokenizer->tokenizer;
+    const char *mark = tokenizer->decoding.mark;
+    size_t length, n_mark = strlen(mark);
+    const char *name = strings_get(&tokenizer->vocabulary.name, id, &length);
+    struct buf normal[2] = {{0}};
+    if (tokenizer->vocabulary.added[id] & ADDED_NORMALIZED)
+        normalizer_apply(&tokenizer->normalizer, normal, &name, &length);
+    for (size_t at = 0, n; at < length; at += n) {
+        const char *found = memmem(name + at, length - at, mark, n_mark);
+        n = found ? (size_t)(found - name) - at : length - at;
+        add_bytes(detokenizer, name + at, n, out);
+        n += found ? n_mark : 0;
+    }
+    buf_free(&normal[0]);
+    buf_free(&normal[1]);
+}
+
 void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
     const struct tokenizer *tokenizer = detokenizer->tokenizer;
-    if (detokenizer->skip_special && tokenizer_is_special(tokenizer, id)) return;
+    const struct decoding *decoding = &tokenizer->decoding;
     size_t length;
     assert(tokenizer && detokenizer->n_held < sizeof detokenizer->held);
     const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
-    bool first = !detokenizer->started;
-    detokenizer->started = true;
-    if (first && tokenizer->kind == TOKENIZER_SENTENCEPIECE && tokenizer->add_space_prefix &&
-        length > 0 && bytes[0] == ' ') {
-        bytes++;
-        length--;
+    bool is_known = id >= 0 && id < tokenizer->vocabulary.n;
+    if (!is_known || (detokenizer->skip_special && tokenizer_is_special(tokenizer, id))) return;
+    bool is_first = !detokenizer->started;
+    if (decoding->byte_fallback && !tokenizer->vocabulary.is_byte[id])
+        detokenizer_finish(detokenizer, out);
+    if (decoding->joins_with_spaces && !is_first) add_bytes(detokenizer, " ", 1, out);
+    if (is_first && decoding->mark[0]) {
+        add_unmarked(detokenizer, id, out);
+    } else {
+        drop_start(detokenizer, &bytes, &length);
+        add_bytes(detokenizer, bytes, length, out);
     }
-    add_bytes(detokenizer, bytes, length, out);
+    detokenizer->started = true;
 }
 
 void detokenizer_finish(struct detokenizer *detokenizer, struct buf *out) {
-    if (detokenizer->n_held > 0) buf_puts(out, REPLACEMENT);
+    int n = detokenizer->n_held > 0;
+    if (detokenizer->tokenizer->decoding.byte_fallback) n = detokenizer->n_held;
+    for (int i = 0; i < n; i++) buf_puts(out, REPLACEMENT);
     detokenizer->n_held = 0;
 }
 

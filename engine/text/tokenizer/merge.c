@@ -56,12 +56,12 @@ static struct merge_candidate heap_pop(struct merge_memory *memory) {
 
 /* ---- pairs ---------------------------------------------------------------------------------- */
 
-/* What two symbols become: byte-level BPE has a list of merges, SentencePiece joins any two that
- * are a token together, ranked by that token's score. False if they do not merge. */
+/* What two symbols become: some kinds have a list of merges, others join any two that are a token
+ * together, ranked by that token's score or id. False if they do not merge. */
 static bool pair_result(const struct tokenizer *tokenizer, const char *text,
                         const struct symbol *left, const struct symbol *right, uint32_t *rank,
                         int32_t *id) {
-    if (tokenizer->kind == TOKENIZER_BYTE_BPE) {
+    if (tokenizer->bpe.merges.pair) {
         const struct pair_entry *pair =
             pair_table_find(&tokenizer->bpe.merges, (uint32_t)left->id, (uint32_t)right->id);
         if (!pair) return false;
@@ -71,9 +71,9 @@ static bool pair_result(const struct tokenizer *tokenizer, const char *text,
     }
     size_t length = (size_t)left->length + right->length;
     if (length > tokenizer->vocabulary.longest) return false;
-    *id = string_table_find(&tokenizer->vocabulary.by_raw, text + left->start, length);
+    *id = string_table_find(&tokenizer->vocabulary.by_text, text + left->start, length);
     if (*id < 0) return false;
-    *rank = tokenizer->sentencepiece.rank[*id];
+    *rank = tokenizer->sentencepiece.rank ? tokenizer->sentencepiece.rank[*id] : (uint32_t)*id;
     return true;
 }
 

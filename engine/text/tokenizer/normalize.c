@@ -1,4 +1,4 @@
-/* Unicode's normal form C for the models whose tokenizer requires it (Qwen, OLMo).
+/* Unicode's normal forms, for the models whose tokenizer requires one (C: Qwen, OLMo).
  *
  * Decompositions and combining classes are utf8proc's. Combining marks are put in order here, by a
  * merge sort: a text of a million marks must not take quadratic time.
@@ -10,8 +10,8 @@
 
 #include "engine/text/tokenizer/internal.h"
 
-/* Room for one decomposition. The longest has 4 code points, but utf8proc tries with more. */
-#define DECOMPOSED_MAX 16
+/* Room for one decomposition. The longest (of U+FDFA) has 18 code points. */
+#define DECOMPOSED_MAX 32
 
 struct points {
     int32_t *point;
@@ -53,28 +53,31 @@ static void reorder(struct points *points) {
     free(room);
 }
 
-static void decompose(const char *text, size_t length, struct points *points) {
+static void decompose(const char *text, size_t length, bool compatible, struct points *points) {
     int last_class = 0;
+    utf8proc_option_t how =
+        UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
     for (size_t at = 0, size; at < length; at += size) {
         size = utf8_character(text + at, length - at);
         if (points->capacity - points->n < DECOMPOSED_MAX) {
             points->capacity = 2 * points->capacity + DECOMPOSED_MAX;
             points->point = mem_realloc(points->point, points->capacity * sizeof *points->point);
         }
-        points->n += (size_t)utf8proc_decompose_char(
-            (int32_t)utf8_code_point(text + at, size), points->point + points->n, DECOMPOSED_MAX,
-            UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
+        points->n += (size_t)utf8proc_decompose_char((int32_t)utf8_code_point(text + at, size),
+                                                     points->point + points->n, DECOMPOSED_MAX, how,
+                                                     &last_class);
         assert(points->n <= points->capacity);
     }
 }
 
-/* Appends valid UTF-8 in normal form C. */
-static void normalize_run(const char *text, size_t length, struct buf *out) {
+/* Appends valid UTF-8 in a normal form. */
+static void normalize_run(enum step_kind form, const char *text, size_t length, struct buf *out) {
     struct points points = {0};
-    decompose(text, length, &points);
+    decompose(text, length, form == STEP_NFKC || form == STEP_NFKD, &points);
     reorder(&points);
-    ptrdiff_t n = utf8proc_normalize_utf32(points.point, (ptrdiff_t)points.n,
-                                           UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    ptrdiff_t n = (ptrdiff_t)points.n;
+    if (form == STEP_NFC || form == STEP_NFKC)
+        n = utf8proc_normalize_utf32(points.point, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     assert(n >= 0 && (size_t)n <= points.n);
     for (ptrdiff_t i = 0; i < n; i++) {
         char bytes[4];
@@ -90,10 +93,10 @@ bool normalize_needed(const char *text, size_t length) {
     return false;
 }
 
-void normalize_nfc(const char *text, size_t length, struct buf *out) {
+void normalize_form(enum step_kind form, const char *text, size_t length, struct buf *out) {
     for (size_t at = 0, n; at < length; at += n) {
         n = utf8_valid_prefix(text + at, length - at);
-        if (n > 0) normalize_run(text + at, n, out);
+        if (n > 0) normalize_run(form, text + at, n, out);
         if (n > 0 || at == length) continue;
         buf_add(out, text + at, 1);
         n = 1;

@@ -10,7 +10,7 @@
 enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                                struct err *err) {
     if (!spec->score) {
-        return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.scores",
+        return err_set(err, STATUS_BAD_FILE, spec->keys->scores,
                        "a SentencePiece vocabulary needs a score for each token");
     }
     size_t n = (size_t)spec->n_tokens;
@@ -18,16 +18,13 @@ enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokeniz
     for (size_t i = 0; i < n; i++) {
         /* as unsigned numbers, negative floats are in reverse order, after the others */
         uint32_t bits;
-        memcpy(&bits, &spec->score[i], sizeof bits);
+        float score = (float)spec->score[i];
+        memcpy(&bits, &score, sizeof bits);
         bool negative = bits & 0x80000000u;
         /* best: least */
         tokenizer->sentencepiece.rank[i] = negative ? bits : ~(bits | 0x80000000u);
     }
     return STATUS_OK;
-}
-
-void sentencepiece_free(struct tokenizer *tokenizer) {
-    free(tokenizer->sentencepiece.rank);
 }
 
 /* Writes the text as tokens spell it: U+2581 becomes a space, and the first word may get one before
@@ -51,12 +48,12 @@ static size_t link_characters(const struct tokenizer *tokenizer, struct symbol *
     for (size_t at = 0, size; at < length; at += size) {
         size = utf8_character(text + at, length - at);
         if (size == 0) size = 1;
-        symbol[n] =
-            (struct symbol){.id = string_table_find(&tokenizer->vocabulary.by_raw, text + at, size),
-                            .start = (uint32_t)at,
-                            .length = (uint32_t)size,
-                            .next = (int32_t)n + 1,
-                            .previous = (int32_t)n - 1};
+        symbol[n] = (struct symbol){
+            .id = string_table_find(&tokenizer->vocabulary.by_text, text + at, size),
+            .start = (uint32_t)at,
+            .length = (uint32_t)size,
+            .next = (int32_t)n + 1,
+            .previous = (int32_t)n - 1};
         n++;
     }
     assert(n > 0 && n <= length);
@@ -69,17 +66,10 @@ static size_t link_characters(const struct tokenizer *tokenizer, struct symbol *
 static bool push_character(struct encoder *encoder, const char *text, size_t length,
                            bool *in_unknown) {
     const struct tokenizer *tokenizer = encoder->tokenizer;
-    bool has_bytes = true;
-    for (size_t i = 0; i < length; i++) {
-        has_bytes &= tokenizer->vocabulary.byte_id[(uint8_t)text[i]] >= 0;
-    }
-    if (has_bytes) {
+    bool pushed;
+    if (!encoder_push_bytes(encoder, text, length, &pushed)) return false;
+    if (pushed) {
         *in_unknown = false;
-        for (size_t i = 0; i < length; i++) {
-            if (!encoder_push(encoder, tokenizer->vocabulary.byte_id[(uint8_t)text[i]])) {
-                return false;
-            }
-        }
         return true;
     }
     bool again = *in_unknown;
@@ -109,6 +99,8 @@ bool sentencepiece_encode(struct encoder *encoder, const char *text, size_t leng
     rewrite(encoder, text, length);
     text = encoder->text.data;
     length = encoder->text.length;
+    if (encoder->tokenizer->kind == TOKENIZER_UNIGRAM)
+        return unigram_encode_piece(encoder, text, length);
     size_t n =
         link_characters(encoder->tokenizer, merge_symbols(&encoder->memory, length), text, length);
     merge_run(encoder->tokenizer, &encoder->memory, text, n);

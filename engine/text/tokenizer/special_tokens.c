@@ -2,88 +2,166 @@
  * most as deep as the longest special token is long, so the time is linear in the text. */
 #include <assert.h>
 #include <stdlib.h>
+#include <utf8proc.h>
 
 #include "engine/text/tokenizer/internal.h"
+
+/* ---- the trie ------------------------------------------------------------------------------- */
+
+void trie_init(struct trie *trie) {
+    *trie = (struct trie){.n_nodes = 1, .capacity = 256};
+    pair_table_init(&trie->edges, 256);
+    trie->token = mem_alloc((size_t)trie->capacity * sizeof *trie->token);
+    trie->token[0] = -1;
+}
+
+void trie_free(struct trie *trie) {
+    free(trie->edges.pair);
+    free(trie->token);
+    *trie = (struct trie){0};
+}
+
+static int32_t new_node(struct trie *trie) {
+    assert(trie->n_nodes < INT32_MAX / 2);
+    if (trie->n_nodes == trie->capacity) {
+        trie->capacity *= 2;
+        trie->token = mem_realloc(trie->token, (size_t)trie->capacity * sizeof *trie->token);
+    }
+    trie->token[trie->n_nodes] = -1;
+    return trie->n_nodes++;
+}
+
+void trie_add(struct trie *trie, const char *text, size_t length, int32_t token) {
+    int32_t node = 0;
+    assert(length > 0);
+    for (size_t i = 0; i < length; i++) {
+        int32_t next = trie_step(trie, node, (uint8_t)text[i]);
+        if (next < 0) {
+            next = new_node(trie);
+            pair_table_put(&trie->edges, (uint32_t)node, (uint8_t)text[i], 0, next);
+        }
+        node = next;
+    }
+    trie->token[node] = token;
+}
+
+/* ---- which tokens --------------------------------------------------------------------------- */
 
 static bool is_split_out(int type) {
     return type == TOKEN_USER_DEFINED || type_is_special(type);
 }
 
-static size_t total_bytes(const struct vocabulary *vocabulary) {
-    size_t total = 0;
-    for (int32_t i = 0; i < vocabulary->n; i++) {
-        size_t length;
-        strings_get(&vocabulary->raw, i, &length);
-        if (is_split_out(vocabulary->type[i])) total += length;
-    }
-    return total;
-}
-
-static void add_token(struct special *special, const struct vocabulary *vocabulary, int32_t id) {
+static void add_token(struct special *special, const struct normalizer *normalizer, int32_t id,
+                      struct buf room[2]) {
+    const struct vocabulary *vocabulary = special->vocabulary;
     size_t length;
-    const char *raw = strings_get(&vocabulary->raw, id, &length);
+    const char *text =
+        strings_get(vocabulary->finds_names ? &vocabulary->name : &vocabulary->raw, id, &length);
+    if (normalizer) normalizer_apply(normalizer, room, &text, &length);
     if (length == 0) return;
-    int32_t node = 0;
-    for (size_t i = 0; i < length; i++) {
-        uint8_t byte = (uint8_t)raw[i];
-        const struct pair_entry *edge = pair_table_find(&special->edges, (uint32_t)node, byte);
-        int32_t next = edge ? edge->value : special->n_nodes++;
-        if (!edge) {
-            special->token[next] = -1;
-            pair_table_put(&special->edges, (uint32_t)node, byte, 0, next);
-        }
-        node = next;
-    }
-    special->token[node] = id;
-    special->control[node] = type_is_special(vocabulary->type[id]);
-    special->first[(uint8_t)raw[0]] = true;
+    trie_add(&special->trie, text, length, id);
+    special->first[(uint8_t)text[0]] = true;
 }
 
-void special_init(struct special *special, const struct vocabulary *vocabulary) {
-    size_t n =
-        total_bytes(vocabulary) + 1; /* every byte may need a node of its own, and the root */
-    pair_table_init(&special->edges, n);
-    special->token = mem_alloc(n * sizeof *special->token);
-    special->control = mem_calloc(n, sizeof *special->control);
-    special->token[0] = -1;
-    special->n_nodes = 1;
+void special_init(struct special *special, const struct vocabulary *vocabulary,
+                  enum special_set set, const struct normalizer *normalizer) {
+    struct buf room[2] = {{0}};
+    special->vocabulary = vocabulary;
+    trie_init(&special->trie);
     for (int32_t i = 0; i < vocabulary->n; i++) {
-        if (is_split_out(vocabulary->type[i])) add_token(special, vocabulary, i);
+        bool is_normalized = vocabulary->added[i] & ADDED_NORMALIZED;
+        bool is_in_set = set == SPECIAL_ALL || is_normalized == (set == SPECIAL_NORMALIZED);
+        if (is_split_out(vocabulary->type[i]) && is_in_set) add_token(special, normalizer, i, room);
     }
-    assert((size_t)special->n_nodes <= n);
+    buf_free(&room[0]);
+    buf_free(&room[1]);
 }
 
 void special_free(struct special *special) {
-    free(special->edges.pair);
-    free(special->token);
-    free(special->control);
+    trie_free(&special->trie);
 }
 
+/* ---- finding -------------------------------------------------------------------------------- */
+
 /* Bytes of the longest token that begins at `text`, or 0. */
-static size_t longest_at(const struct special *special, enum special_rule rule, const char *text,
-                         size_t length, int32_t *id) {
+static size_t longest_at(const struct special *special, const char *text, size_t length,
+                         int32_t *id) {
     size_t best = 0;
     int32_t node = 0;
     for (size_t i = 0; i < length; i++) {
-        const struct pair_entry *edge =
-            pair_table_find(&special->edges, (uint32_t)node, (uint8_t)text[i]);
-        if (!edge) break;
-        node = edge->value;
-        if (special->token[node] < 0) continue;
-        if (special->control[node] && rule == SPECIAL_AS_TEXT) continue;
-        *id = special->token[node];
+        node = trie_step(&special->trie, node, (uint8_t)text[i]);
+        if (node < 0) break;
+        if (special->trie.token[node] < 0) continue;
+        *id = special->trie.token[node];
         best = i + 1;
     }
     return best;
 }
 
-size_t special_next(const struct special *special, enum special_rule rule, const char *text,
-                    size_t length, int32_t *id, size_t *token_length) {
-    for (size_t at = 0; at < length; at++) {
-        if (!special->first[(uint8_t)text[at]]) continue;
-        *token_length = longest_at(special, rule, text + at, length - at, id);
-        assert(*token_length <= length - at);
-        if (*token_length > 0) return at;
+/* Is it a character of words: Alphabetic, M, Nd, Pc or Join_Control? */
+static bool is_word_character(uint32_t c) {
+    switch (utf8proc_category((int32_t)c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        break;
     }
-    return length;
+    return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
+           (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189);
+}
+
+/* Does no word go on at either side of text[begin, end)? */
+static bool stands_alone(const char *text, size_t length, size_t begin, size_t end) {
+    size_t n = 1, after = utf8_character(text + end, length - end);
+    if (after > 0 && is_word_character(utf8_code_point(text + end, after))) return false;
+    while (n < 4 && n < begin && ((uint8_t)text[begin - n] & 0xC0) == 0x80) n++;
+    if (begin == 0 || utf8_character(text + begin - n, n) != n) return true;
+    return !is_word_character(utf8_code_point(text + begin - n, n));
+}
+
+/* Gives a token the white space around it that its rules claim. */
+static void take_space(uint8_t rules, const char *text, size_t length, size_t done,
+                       struct special_match *match) {
+    if (rules & ADDED_LSTRIP && match->begin > done) {
+        match->begin = done + white_space_before_end(text + done, match->begin - done);
+    }
+    for (size_t n; rules & ADDED_RSTRIP; match->end += n) {
+        n = white_space_at(text + match->end, length - match->end);
+        if (n == 0) break;
+    }
+}
+
+bool special_next(const struct special *special, enum special_rule rule, const char *text,
+                  size_t length, size_t from, size_t end, size_t done,
+                  struct special_match *match) {
+    assert(from <= end && end <= length);
+    for (size_t at = from, n; at < end; at += n) {
+        n = 0;
+        if (special->first[(uint8_t)text[at]])
+            n = longest_at(special, text + at, end - at, &match->id);
+        if (n == 0) {
+            n = 1;
+            continue;
+        }
+        uint8_t rules = special->vocabulary->added[match->id];
+        bool is_special = type_is_special(special->vocabulary->type[match->id]);
+        if (is_special && rule == SPECIAL_AS_TEXT) continue;
+        if (rules & ADDED_SINGLE_WORD && !stands_alone(text, length, at, at + n)) continue;
+        match->begin = at;
+        match->end = match->next = at + n;
+        take_space(rules, text, length, done, match);
+        return true;
+    }
+    return false;
 }

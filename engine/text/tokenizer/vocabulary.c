@@ -90,10 +90,25 @@ static struct pair_entry *pair_slot(const struct pair_table *table, uint32_t lef
     return &table->pair[at];
 }
 
+/* Moves all pairs to a table of twice the size. */
+static void grow(struct pair_table *table) {
+    struct pair_table larger;
+    pair_table_init(&larger, table->mask + 1);
+    for (size_t i = 0; i <= table->mask; i++) {
+        const struct pair_entry *pair = &table->pair[i];
+        if (pair->key == UINT64_MAX) continue;
+        *pair_slot(&larger, (uint32_t)(pair->key >> 32), (uint32_t)pair->key) = *pair;
+        larger.n++;
+    }
+    assert(larger.n == table->n && larger.mask > table->mask);
+    free(table->pair);
+    *table = larger;
+}
+
 void pair_table_put(struct pair_table *table, uint32_t left, uint32_t right, uint32_t rank,
                     int32_t value) {
+    if (2 * table->n > table->mask) grow(table);
     struct pair_entry *pair = pair_slot(table, left, right);
-    assert(2 * table->n <= table->mask + 1);
     if (pair->key == UINT64_MAX) table->n++;
     *pair = (struct pair_entry){(uint64_t)left << 32 | right, rank, value};
 }
@@ -108,52 +123,78 @@ const struct pair_entry *pair_table_find(const struct pair_table *table, uint32_
 
 static enum status types_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                               struct err *err) {
+    const struct tokenizer_keys *keys = spec->keys;
     for (int i = 0; i < spec->n_tokens; i++) {
         int32_t type = spec->type ? spec->type[i] : TOKEN_NORMAL;
         if (type < TOKEN_NORMAL || type > TOKEN_BYTE) {
-            return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.token_type",
+            return err_set(err, STATUS_BAD_FILE, keys->types,
                            "token %d has the type %d; a type is between %d and %d", i, (int)type,
                            TOKEN_NORMAL, TOKEN_BYTE);
         }
         if (type == TOKEN_BYTE && alphabet_byte_token(spec->token[i], spec->token_length[i]) < 0) {
-            return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
+            return err_set(err, STATUS_BAD_FILE, keys->tokens,
                            "token %d is a byte token, but its name does not have the form <0x0A>",
                            i);
         }
         vocabulary->type[i] = (uint8_t)type;
+        vocabulary->added[i] = spec->added ? spec->added[i] : 0;
     }
     return STATUS_OK;
 }
 
-/* Fills the names and the bytes; each string ends in a NUL that is not counted. */
-static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
+/* Appends string i of a list, and the NUL behind it. */
+static void put_string(struct strings *strings, struct buf *data, size_t i, const char *text,
+                       size_t length) {
+    buf_add(data, text, length);
+    buf_add(data, "", 1);
+    strings->start[i + 1] = strings->start[i] + length + 1;
+    assert(strings->start[i + 1] == data->length);
+}
+
+/* Fills the names and the bytes; each string ends in a NUL that is not counted. An added token that
+ * is found in normalized text stands for its own, normalized. */
+static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+                         const struct normalizer *normalizer) {
     struct strings *name = &vocabulary->name, *raw = &vocabulary->raw;
-    size_t n = (size_t)spec->n_tokens, total = n;
-    for (size_t i = 0; i < n; i++) total += spec->token_length[i];
+    struct buf names = {0}, raws = {0}, room[2] = {{0}}, normal[2] = {{0}};
+    size_t n = (size_t)spec->n_tokens;
     name->start = mem_calloc(n + 1, sizeof *name->start);
     raw->start = mem_calloc(n + 1, sizeof *raw->start);
-    name->data = mem_alloc(total);
-    raw->data = mem_alloc(total);
     for (size_t i = 0; i < n; i++) {
         size_t length = spec->token_length[i];
-        char *spelt = name->data + name->start[i], *bytes = raw->data + raw->start[i];
-        memcpy(spelt, spec->token[i], length);
-        spelt[length] = 0;
-        name->start[i + 1] = name->start[i] + length + 1;
-        length = alphabet_decode(spec->kind, vocabulary->type[i], spelt, length, bytes);
-        assert(length <= spec->token_length[i]);
-        bytes[length] = 0;
-        raw->start[i + 1] = raw->start[i] + length + 1;
+        const char *bytes = spec->token[i];
+        put_string(name, &names, i, bytes, length);
+        if (vocabulary->added[i] & ADDED_NORMALIZED)
+            normalizer_apply(normalizer, normal, &bytes, &length);
+        if (spec->has_steps) {
+            vocabulary->is_byte[i] = decoding_apply(spec, bytes, length, room, &bytes, &length);
+        } else {
+            buf_clear(&room[0]);
+            buf_add(&room[0], spec->token[i], length);
+            length = alphabet_decode(spec->kind, vocabulary->type[i], spec->token[i], length,
+                                     room[0].data);
+            bytes = room[0].data;
+        }
+        put_string(raw, &raws, i, bytes, length);
+    }
+    name->data = names.data;
+    raw->data = raws.data;
+    for (int i = 0; i < 2; i++) {
+        buf_free(&room[i]);
+        buf_free(&normal[i]);
     }
 }
 
-static enum status names_init(struct vocabulary *vocabulary, struct err *err) {
+/* Tokens without a name are gaps in the numbering. */
+static enum status names_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+                              struct err *err) {
     string_table_init(&vocabulary->by_name, &vocabulary->name, vocabulary->n);
     for (int32_t i = 0; i < vocabulary->n; i++) {
+        if (spec->has_steps && spec->token_length[i] == 0) continue;
         int32_t other = string_table_add(&vocabulary->by_name, i);
         if (other >= 0) {
             size_t length;
-            return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
+            return err_set(err, STATUS_BAD_FILE, spec->keys->tokens,
                            "tokens %d and %d are both spelt '%s'", (int)other, (int)i,
                            strings_get(&vocabulary->name, i, &length));
         }
@@ -161,43 +202,60 @@ static enum status names_init(struct vocabulary *vocabulary, struct err *err) {
     return STATUS_OK;
 }
 
-static void raws_init(struct vocabulary *vocabulary, enum tokenizer_kind kind) {
+/* Plain text never becomes a control token, and unused tokens stand for nothing. */
+static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+                     int32_t id) {
+    int type = vocabulary->type[id];
+    if (vocabulary->added[id] & ADDED_ONLY) return false;
+    bool has_byte_bpe = spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_RANK_BPE;
+    return type == TOKEN_NORMAL || (!has_byte_bpe && type == TOKEN_USER_DEFINED);
+}
+
+static void texts_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
+    const struct strings *texts = kind_sees_names(spec) ? &vocabulary->name : &vocabulary->raw;
+    bool from_bytes = spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_RANK_BPE;
     memset(vocabulary->byte_id, -1, sizeof vocabulary->byte_id);
-    string_table_init(&vocabulary->by_raw, &vocabulary->raw, vocabulary->n);
+    string_table_init(&vocabulary->by_text, texts, vocabulary->n);
     for (int32_t i = 0; i < vocabulary->n; i++) {
-        size_t length;
-        const char *raw = strings_get(&vocabulary->raw, i, &length);
-        int byte_type = kind == TOKENIZER_SENTENCEPIECE ? TOKEN_BYTE : TOKEN_NORMAL;
-        if (length == 1 && vocabulary->type[i] == byte_type) {
-            vocabulary->byte_id[(uint8_t)raw[0]] = i;
-        }
-        /* Plain text never becomes a control token, and unused tokens stand for nothing. */
-        bool is_plain =
-            vocabulary->type[i] == TOKEN_NORMAL ||
-            (kind == TOKENIZER_SENTENCEPIECE && vocabulary->type[i] == TOKEN_USER_DEFINED);
-        if (length == 0 || !is_plain) continue;
-        string_table_add(&vocabulary->by_raw, i);
+        size_t length, name_length;
+        const char *text = strings_get(texts, i, &length);
+        const char *name = strings_get(&vocabulary->name, i, &name_length);
+        int byte = from_bytes || vocabulary->type[i] == TOKEN_CONTROL
+                       ? -1
+                       : alphabet_byte_token(name, name_length);
+        bool is_byte = spec->has_steps ? spec->byte_fallback : vocabulary->type[i] == TOKEN_BYTE;
+        if (byte >= 0 && is_byte) vocabulary->byte_id[byte] = i;
+        if (from_bytes && length == 1 && vocabulary->type[i] == TOKEN_NORMAL)
+            vocabulary->byte_id[(uint8_t)text[0]] = i;
+        if (length == 0 || !is_plain(vocabulary, spec, i)) continue;
+        string_table_add(&vocabulary->by_text, i);
         if (length > vocabulary->longest) vocabulary->longest = length;
     }
 }
 
 enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
-                            struct err *err) {
+                            const struct normalizer *normalizer, struct err *err) {
+    size_t n = (size_t)spec->n_tokens;
     vocabulary->n = spec->n_tokens;
-    vocabulary->type = mem_alloc((size_t)spec->n_tokens);
+    vocabulary->finds_names = spec->has_steps;
+    vocabulary->type = mem_alloc(n);
+    vocabulary->added = mem_alloc(n);
+    vocabulary->is_byte = mem_calloc(n, sizeof *vocabulary->is_byte);
     enum status status = types_init(vocabulary, spec, err);
     if (status != STATUS_OK) return status;
-    strings_init(vocabulary, spec);
-    raws_init(vocabulary, spec->kind);
-    return names_init(vocabulary, err);
+    strings_init(vocabulary, spec, normalizer);
+    texts_init(vocabulary, spec);
+    return names_init(vocabulary, spec, err);
 }
 
 void vocabulary_free(struct vocabulary *vocabulary) {
     free(vocabulary->type);
+    free(vocabulary->added);
+    free(vocabulary->is_byte);
     free(vocabulary->name.data);
     free(vocabulary->name.start);
     free(vocabulary->raw.data);
     free(vocabulary->raw.start);
     free(vocabulary->by_name.slot);
-    free(vocabulary->by_raw.slot);
+    free(vocabulary->by_text.slot);
 }

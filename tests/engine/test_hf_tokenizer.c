@@ -1,0 +1,154 @@
+/* tokenizer.json files against the library that they are made for: the same ids, special tokens and
+ * text, for each configuration in tests/vectors/hf_tokenizers. With PENSTOCK_HF_TOKENIZERS=FOLDER,
+ * those of another folder. */
+#include <check.h>
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/files/model_file.h"
+#include "engine/files/text/folder_text.h"
+#include "support/suite_main.h"
+#include "support/tokenizer_fixture.h"
+
+/* The tokenizer of the file beside NAME.jsonl: NAME.model is SentencePiece's, tekken.json
+ * Mistral's, all others are tokenizer.json files. */
+static struct tokenizer *tokenizer_beside(const char *lines) {
+    struct tokenizer_spec spec;
+    struct tokenizer *tokenizer;
+    struct err err = {0};
+    char path[512];
+    size_t length;
+    const char *name = strrchr(lines, '/') + 1;
+    bool is_model = strncmp(name, "sp_", 3) == 0;
+    snprintf(path, sizeof path, "%.*s%s", (int)strlen(lines) - 6, lines,
+             is_model ? ".model" : ".json");
+    char *text = fixture_read(path, &length);
+    enum status status = is_model ? sentencepiece_model_read(&spec, path, text, length, 0, &err)
+                         : strncmp(name, "tekken", 6) == 0
+                             ? tekken_json_read(&spec, path, text, length, 0, &err)
+                             : tokenizer_json_read(&spec, path, text, length, 0, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    if (is_model) spec.add_bos = true;
+    status = tokenizer_new(&tokenizer, &spec, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    tokenizer_spec_free(&spec);
+    free(text);
+    return tokenizer;
+}
+
+/* ---- one line ------------------------------------------------------------------------------- */
+
+struct comparison {
+    const struct tokenizer *tokenizer;
+    const char *path;
+    int n_different;
+};
+
+static bool same_ids(const cJSON *wanted, const int32_t *ids, int n) {
+    const cJSON *item;
+    int i = 0;
+    if (cJSON_GetArraySize(wanted) != n) return false;
+    cJSON_ArrayForEach(item, wanted) {
+        if (ids[i++] != item->valueint) return false;
+    }
+    return true;
+}
+
+static void report(struct comparison *comparison, const char *what, const cJSON *line,
+                   const int32_t *ids, int n) {
+    char *wanted = cJSON_PrintUnformatted(line);
+    if (comparison->n_different++ < 8) {
+        printf("%s: %s differ: wanted %s\n  found", comparison->path, what, wanted);
+        for (int i = 0; i < n; i++) printf(" %d", (int)ids[i]);
+        printf("\n");
+    }
+    free(wanted);
+}
+
+static void check_ids(struct comparison *comparison, const cJSON *line, const char *key,
+                      const struct buf *text, enum special_rule rule, bool around) {
+    const cJSON *wanted = cJSON_GetObjectItem(line, key);
+    int32_t *ids;
+    if (!wanted) wanted = cJSON_GetObjectItem(line, "ids");
+    if (cJSON_IsNull(wanted)) return;
+    int n = tokenizer_encode(comparison->tokenizer, text->data, text->length, rule, around, 1 << 20,
+                             &ids);
+    if (!same_ids(wanted, ids, n)) report(comparison, key, line, ids, n);
+    free(ids);
+}
+
+/* What the ids stand for, as a stream: whole characters only. */
+static void check_text(struct comparison *comparison, const cJSON *line, const struct buf *text) {
+    const cJSON *decoded = cJSON_GetObjectItem(line, "decoded"), *id;
+    struct detokenizer detokenizer = {.tokenizer = comparison->tokenizer};
+    struct buf out = {0}, wanted = {0};
+    if (cJSON_IsNull(decoded)) return;
+    buf_add(&out, "", 0);
+    cJSON_ArrayForEach(id, cJSON_GetObjectItem(line, "ids")) {
+        detokenizer_add(&detokenizer, id->valueint, &out);
+        ck_assert_uint_eq(utf8_valid_prefix(out.data, out.length), out.length);
+    }
+    detokenizer_finish(&detokenizer, &out);
+    if (cJSON_IsObject(decoded)) {
+        wanted = fixture_text(decoded);
+    } else {
+        buf_add(&wanted, decoded ? decoded->valuestring : text->data,
+                decoded ? strlen(decoded->valuestring) : text->length);
+    }
+    if (wanted.length != out.length || memcmp(wanted.data, out.data, out.length) != 0) {
+        report(comparison, "texts", line, NULL, 0);
+        if (comparison->n_different < 8) printf("  '%s'\n", out.data);
+    }
+    buf_free(&out);
+    buf_free(&wanted);
+}
+
+static void compare_line(void *context, const cJSON *line) {
+    struct comparison *comparison = context;
+    struct buf text = fixture_text(line);
+    check_ids(comparison, line, "ids", &text, SPECIAL_PARSED, false);
+    check_ids(comparison, line, "plain", &text, SPECIAL_AS_TEXT, false);
+    check_ids(comparison, line, "around", &text, SPECIAL_PARSED, true);
+    check_text(comparison, line, &text);
+    buf_free(&text);
+}
+
+START_TEST(each_configuration_equals_the_library) {
+    const char *folder = getenv("PENSTOCK_HF_TOKENIZERS");
+    if (!folder) folder = "tests/vectors/hf_tokenizers";
+    DIR *directory = opendir(folder);
+    int n_files = 0, n_lines = 0, n_different = 0;
+    ck_assert(directory);
+    for (const struct dirent *entry; (entry = readdir(directory));) {
+        char path[512];
+        size_t length = strlen(entry->d_name);
+        if (length < 7 || strcmp(entry->d_name + length - 6, ".jsonl") != 0) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        struct tokenizer *tokenizer = tokenizer_beside(path);
+        struct comparison comparison = {tokenizer, path, 0};
+        int n = fixture_lines(path, compare_line, &comparison);
+        if (comparison.n_different > 0)
+            printf("%s: %d of %d differ\n", path, comparison.n_different, n);
+        n_different += comparison.n_different;
+        n_lines += n;
+        n_files++;
+        tokenizer_free(tokenizer);
+    }
+    closedir(directory);
+    printf("%d configurations, %d texts\n", n_files, n_lines);
+    ck_assert_int_eq(n_different, 0);
+    ck_assert_int_ge(n_files, 30);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine_hf_tokenizer");
+    TCase *tests = tcase_create("core");
+    tcase_set_timeout(tests, 300);
+    tcase_add_test(tests, each_configuration_equals_the_library);
+    suite_add_tcase(suite, tests);
+    return suite_main(suite);
+}
