@@ -7,6 +7,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "engine/files/text/folder_text.h"
+
 static bool is_folder(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -76,8 +78,7 @@ enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_
                                 struct err *err) {
     if (file->gguf) return gguf_tokenizer_read(spec, file->gguf, err);
     if (!file->hf->folder || file->has_stand_in) return hf_stand_in_vocabulary(spec, file->hf, err);
-    return err_set(err, STATUS_BAD_FILE, "model", "%s: its tokenizer cannot be read",
-                   file->hf->folder);
+    return hf_tokenizer_read(spec, file->hf->folder, file->hf->V, err);
 }
 
 void tokenizer_spec_free(struct tokenizer_spec *spec) {

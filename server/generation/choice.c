@@ -9,7 +9,8 @@ void choice_init(struct choice *choice, const struct generation_job *job) {
     *choice = (struct choice){.stop_id = -1};
     choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
     choice->detokenizer.skip_special = job->request->skip_special_tokens;
-    choice->detokenizer.started = true; /* after a prompt, a first space is a space */
+    /* after a prompt, a first space is a space */
+    choice->detokenizer.started = choice->detokenizer.is_past_start = true;
     stop_matcher_init(&choice->stops, job->request);
 }
 

@@ -25,7 +25,7 @@ MUTANTS = [
     (R, "if (strlen(*name) != length) return fail_at(reader, start, \"a field name with \\\\u0000\");", ""),
     (R, "if (reader->depth == JSON_MAX_DEPTH) {", "if (reader->depth == JSON_MAX_DEPTH + 1) {"),
     (R, "    reader->depth--;\n", ""),
-    (R, "if (++reader->n_values > JSON_MAX_VALUES)", "if (++reader->n_values > 2 * JSON_MAX_VALUES)"),
+    (R, "if (++reader->n_values > reader->max_values)", "if (++reader->n_values > 2 * JSON_MAX_VALUES)"),
     (R, "if (status == STATUS_OK && reader.at != reader.end) {", "if (false) {"),
     (R, "        parent->n_children++;\n", ""),
     ("config/json.c", "    object->n_children--;\n", ""),

@@ -188,7 +188,7 @@ void tokenizer_free(struct tokenizer *tokenizer) {
 /* ---- encoding ------------------------------------------------------------------------------- */
 
 bool encoder_push(struct encoder *encoder, int32_t id) {
-    if (encoder->n == encoder->limit) return false;
+    if (encoder->n >= encoder->limit) return false;
     if (encoder->n == encoder->capacity) {
         encoder->capacity =
             encoder->capacity < encoder->limit / 2 ? 2 * encoder->capacity : encoder->limit;
