@@ -133,8 +133,18 @@ def check_names(named, path, number, line):
             tree.find(path, number, f"names {variable}, which nothing reads")
 
 
+def check_fields(tree):
+    """Every field of a request that tests/server/test_fields.c lists stands in docs/api.md."""
+    rows = re.compile(r'^    \{"(\w+)", (?:NONE|SERVED|REFUSED|IGNORED), ')
+    listed = [match[1] for match in map(rows.match, tree.lines.get("tests/server/test_fields.c", [])) if match]
+    described = set(re.findall(r"`(\w+)`", "\n".join(tree.docs.get("docs/api.md", []))))
+    for name in sorted(set(listed) - described):
+        tree.find("docs/api.md", 0, f"does not name the field {name}, which tests/server/test_fields.c has")
+
+
 def check(tree):
     named = Named(tree)
+    check_fields(tree)
     for path, lines in tree.docs.items():
         if path in UNCHECKED:
             continue
@@ -187,6 +197,9 @@ def self_test(findings_of):
     for text, words in CASES:
         findings = findings_of({**NAMED_TREE, "README.md": f"# Top\n{text}\n"})
         assert len(findings) == bool(words) and words in "".join(findings), (text, words, findings)
+    fields = {"tests/server/test_fields.c": '    {"top_p", SERVED, NONE, "1"},\n', "docs/api.md": "# API\n`topp`\n"}
+    findings = findings_of({**NAMED_TREE, **fields})
+    assert len(findings) == 1 and "the field top_p" in findings[0], findings
     FOREIGN_FLAGS["max-num-seq"] = FOREIGN_WORDS["a_b"] = "for the self-test"
     findings = findings_of({**NAMED_TREE, "README.md": "--max-num-seq\n"})
     assert len(findings) == 1 and "a_b is listed as foreign" in findings[0], findings

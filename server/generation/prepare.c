@@ -36,7 +36,8 @@ static void prepare_echo(struct generation_job *job, struct prompt_run *run,
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
     int offset = 0;
-    bool adds_bos = !asked->ids && tokenizer_adds_bos(tokenizer); /* it has no text of its own */
+    bool adds_bos = !asked->ids && job->request->add_special_tokens &&
+                    tokenizer_adds_bos(tokenizer); /* it has no text of its own */
     for (int i = 0; i < run->n_ids; i++) {
         run->prompt_logprobs[i].text_offset = offset;
         run->prompt_logprobs[i].sampled.id = run->ids[i];
@@ -83,12 +84,17 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     const struct api_request *request = job->request;
     assert(!run->job);
     run->job = job;
-    enum status status = prompt_encode(job->app->engine, &request->prompts[index], true, &run->ids,
-                                       &run->n_ids, err);
+    enum status status = prompt_encode(job->app->engine, &request->prompts[index],
+                                       request->add_special_tokens, &run->ids, &run->n_ids, err);
     if (status) return status;
     if (check_echo(job, run, err)) return err->status;
     if (request->echo) prepare_echo(job, run, &request->prompts[index]);
     fill_generation(job, run);
+    const int context = job->app->limits.max_model_len;
+    if (run->n_ids > context - (run->generation.max_tokens > 0)) {
+        const char *param = request->prompts[index].messages ? "messages" : "prompt";
+        return api_context_exceeded(err, param, context, false, run->n_ids);
+    }
     run->choices = mem_calloc((size_t)request->n, sizeof *run->choices);
     for (int i = 0; i < request->n; i++) choice_init(&run->choices[i], job);
     return STATUS_OK;

@@ -1,5 +1,6 @@
 /* From what a client sent to token ids. Worker threads; the model's tokenizer and template are
  * read-only. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,6 @@
 
 /* How much a chat template may write. */
 #define MAX_PROMPT_BYTES ((size_t)64 << 20)
-
-static enum status too_long(const struct engine *engine, struct err *err, int limit) {
-    enum status status =
-        err_set(err, STATUS_INVALID_REQUEST, "prompt",
-                "The model's context holds %d tokens, and the prompt has more than "
-                "%d.",
-                engine_memory(engine)->max_model_len, limit);
-    snprintf(err->code, sizeof err->code, "context_length_exceeded");
-    return status;
-}
 
 static struct chat_input chat_input_of(const struct engine *engine,
                                        const struct api_prompt *prompt) {
@@ -39,8 +30,23 @@ static struct chat_input chat_input_of(const struct engine *engine,
     };
 }
 
+/* Puts the begin and end tokens that the model's file asks for around the ids, as around a text. */
+static void add_special_ids(const struct tokenizer *tokenizer, int32_t **ids, int *n) {
+    int32_t *special;
+    int n_special = tokenizer_encode(tokenizer, "", 0, SPECIAL_PARSED, true, 2, &special);
+    int before = tokenizer_adds_bos(tokenizer) ? 1 : 0;
+    assert(n_special >= before && n_special <= 2);
+    *ids = mem_realloc(*ids, (size_t)(*n + n_special + 1) * sizeof **ids);
+    memmove(*ids + before, *ids, (size_t)*n * sizeof **ids);
+    if (before) (*ids)[0] = special[0];
+    for (int i = before; i < n_special; i++) (*ids)[*n + i] = special[i];
+    *n += n_special;
+    free(special);
+}
+
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
-                                   int limit, int32_t **ids, int *n, struct err *err) {
+                                   bool add_special, int32_t **ids, int *n, struct err *err) {
+    const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
     const struct chat_template *chat = engine_chat_template(engine);
     if (!chat) {
         return err_set(err, STATUS_INVALID_REQUEST, "messages",
@@ -56,12 +62,13 @@ static enum status encode_messages(const struct engine *engine, const struct api
         *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",
                                      text.length, pieces, n_pieces, limit, ids);
         if (*n < 0)
-            status = too_long(engine, err, limit);
+            status = api_context_exceeded(err, "messages", context, true, limit);
         else if (*n == 0) {
             free(*ids);
             status = err_set(err, STATUS_INVALID_REQUEST, "messages",
                              "The chat template made an empty prompt of these messages.");
-        }
+        } else if (add_special)
+            add_special_ids(engine_tokenizer(engine), ids, n);
     }
     free(pieces);
     buf_free(&text);
@@ -70,14 +77,15 @@ static enum status encode_messages(const struct engine *engine, const struct api
 
 enum status prompt_encode(const struct engine *engine, const struct api_prompt *prompt,
                           bool add_special, int32_t **ids, int *n, struct err *err) {
-    int limit = engine_memory(engine)->max_model_len * GIVE_UP_FACTOR;
-    if (prompt->messages) return encode_messages(engine, prompt, limit, ids, n, err);
+    const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
+    if (prompt->messages) return encode_messages(engine, prompt, add_special, ids, n, err);
     if (!prompt->ids) {
         *n = tokenizer_encode(engine_tokenizer(engine), prompt->text, prompt->length,
                               SPECIAL_PARSED, add_special, limit, ids);
-        return *n < 0 ? too_long(engine, err, limit) : STATUS_OK;
+        if (*n >= 0) return STATUS_OK;
+        return api_context_exceeded(err, "prompt", context, true, limit);
     }
-    if (prompt->n_ids > limit) return too_long(engine, err, limit);
+    assert(prompt->n_ids <= context); /* the API has refused longer ones */
     *n = prompt->n_ids;
     *ids = mem_alloc((size_t)*n * sizeof **ids);
     memcpy(*ids, prompt->ids, (size_t)*n * sizeof **ids);

@@ -133,9 +133,17 @@ const struct json *field_given(const struct parse *parse, const char *name) {
     return parse->value[i];
 }
 
+/* A field that has two names: the default is the first one's. */
+static enum status check_other_name(struct parse *parse, const struct field *field) {
+    if (!field_given(parse, field->name) || !field_given(parse, field->same_as)) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, field->name,
+                   "'%s' is another name of '%s': give one of them.", field->name, field->same_as);
+}
+
 enum status fields_parse(struct parse *parse, const struct json *object) {
     assert(parse->n_fields <= MAX_FIELDS);
     assert(parse->arena && parse->limits && json_is(object, JSON_OBJECT));
+    parse->object = object;
     memset(parse->value, 0, sizeof parse->value);
     json_each(member, object) { /* one pass, however many there are */
         int i = find_field(parse, member->name);
@@ -143,9 +151,14 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     }
     for (int i = 0; i < parse->n_fields; i++) {
         const struct field *field = &parse->fields[i];
-        store_default(parse, field);
+        enum status status = STATUS_OK;
+        if (field->same_as)
+            status = check_other_name(parse, field);
+        else
+            store_default(parse, field);
+        if (status != STATUS_OK) return status;
         if (!parse->value[i]) continue;
-        enum status status = field_store(parse, field, field->name, parse->value[i]);
+        status = field_store(parse, field, field->name, parse->value[i]);
         if (status == STATUS_OK && field->check) {
             status = field->check(parse, field->name, parse->value[i]);
         }

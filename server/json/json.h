@@ -44,6 +44,9 @@ struct field {
     double fallback; /* default of a bool, int or real */
     double min, max;
     bool above_min; /* min itself is outside the range */
+    /* The field before it in the table of which this is another name, in the same place: it has no
+     * default of its own, and only one of them may be given. NULL for most. */
+    const char *same_as;
     /* Called after the type and range were found right; not for an absent field. May be NULL. */
     enum status (*check)(struct parse *parse, const char *name, const struct json *value);
 };
@@ -52,6 +55,7 @@ struct field {
 struct parse {
     const struct field *fields;
     int n_fields;
+    const struct json *object;            /* the body, once fields_parse has begun */
     const struct json *value[MAX_FIELDS]; /* of each field; NULL: absent or null */
     void *target;
     struct arena *arena;

@@ -41,11 +41,13 @@ static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_template},
     {"chat_template_kwargs", FIELD_OBJECT, IN_DRAFT(prompt.template_kwargs)},
+    {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens)},
     {"add_generation_prompt", FIELD_BOOL, IN_DRAFT(prompt.add_generation_prompt), 1},
     {"continue_final_message", FIELD_BOOL, IN_DRAFT(prompt.continue_final_message)},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"max_tokens", FIELD_INT, IN(max_tokens), -1, 1, INT32_MAX},
     {"max_completion_tokens", FIELD_INT, IN_DRAFT(max_completion_tokens), -1, 1, INT32_MAX},
+    OTHER_NAMES,
     SAMPLING_FIELDS,
     {"logprobs", FIELD_BOOL, IN_DRAFT(logprobs)},
     {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
@@ -61,6 +63,8 @@ static const struct field fields[] = {
 static enum status finish_request(struct parse *parse) {
     struct draft *draft = parse->target;
     struct api_request *request = &draft->request;
+    enum status status = refuse_unserved(parse, UNSERVED_IN_CHAT);
+    if (status != STATUS_OK) return status;
     draft->prompt.text = "";
     draft->prompt.messages = field_given(parse, "messages");
     if (!draft->prompt.messages) return field_wrong(parse, "messages", "is missing");
@@ -75,7 +79,7 @@ static enum status finish_request(struct parse *parse) {
         return err_set(parse->err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
     }
     request->n_prompts = 1;
-    enum status status = check_request(parse);
+    status = check_request(parse);
     if (status == STATUS_OK) status = check_generation_prompt(parse, &draft->prompt);
     *request->prompts = draft->prompt;
     return status;

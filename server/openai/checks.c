@@ -1,4 +1,5 @@
-/* Checks of values that several bodies have: the model's name, lists of token ids. */
+/* Checks of values that several bodies have: the model's name, lists of token ids, lengths. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server/openai/internal.h"
@@ -13,6 +14,16 @@ enum status check_model(struct parse *parse, const char *name, const struct json
             parse->limits->model);
     field_code(parse, "model_not_found");
     return STATUS_NOT_FOUND;
+}
+
+enum status api_context_exceeded(struct err *err, const char *param, int max_model_len, bool more,
+                                 int n_tokens) {
+    err_set(err, STATUS_INVALID_REQUEST, param,
+            "This model's maximum context length is %d tokens. However, your prompt has %s%d "
+            "tokens. Shorten it, and leave room for the answer.",
+            max_model_len, more ? "more than " : "", n_tokens);
+    if (err) snprintf(err->code, sizeof err->code, "context_length_exceeded");
+    return STATUS_INVALID_REQUEST;
 }
 
 static enum status wrong_id(struct parse *parse, const char *name, int i,

@@ -35,6 +35,13 @@ enum status check_request(struct parse *parse);
 /* "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
 
+/* The bodies that refuse_unserved knows. */
+enum { UNSERVED_IN_COMPLETIONS = 1, UNSERVED_IN_CHAT = 2, UNSERVED_IN_TOKENIZE = 4 };
+
+/* Refuses the fields of the parse's body that mean something and are not served in it
+ * (unserved.c). */
+enum status refuse_unserved(struct parse *parse, int where);
+
 /* The checks of fields, each of the field that it is named after. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
@@ -56,6 +63,7 @@ enum status check_generation_prompt(struct parse *parse, struct api_prompt *prom
 enum status check_stop(struct parse *parse, const char *name, const struct json *value);
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
+enum status check_repeat_last_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_seed(struct parse *parse, const char *name, const struct json *value);
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
@@ -64,6 +72,12 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
  * own check. The order is the one in which a body is checked. */
 #define IN(member) offsetof(struct api_request, member)
 #define IN_SAMPLING(member) offsetof(struct api_request, sampling.member)
+
+/* llama-server's names of fields that come before them in a table. */
+#define OTHER_NAMES                                                                                \
+    {"n_predict", FIELD_INT, IN(max_tokens), 0, -1, INT32_MAX, .same_as = "max_tokens"}, {         \
+        "n_cmpl", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .same_as = "n", .check = check_n      \
+    }
 
 #define SAMPLING_FIELDS                                                                            \
     {"min_tokens", FIELD_INT, IN(min_tokens), 0, 0, INT32_MAX},                                    \
@@ -78,7 +92,8 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
         {"min_p", FIELD_REAL, IN_SAMPLING(min_p), 0, 0, 1},                                        \
         {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
         {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
-        {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true}, {    \
+        {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true},      \
+        {"repeat_last_n", FIELD_ANY, FIELD_NOT_STORED, .check = check_repeat_last_n}, {            \
         "logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias                    \
     }
 

@@ -56,6 +56,7 @@ struct api_request {
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
+    bool add_special_tokens; /* to texts, and to messages on top of what the template writes */
     bool has_seed;
     struct sampling sampling; /* seed set; banned empty */
     int n_stops;
@@ -75,6 +76,12 @@ struct api_request {
  * tree may take 30 times the room of its text, and a request may wait for long. */
 void api_request_drop_tree(struct api_request *request);
 void api_request_free(struct api_request *request);
+
+/* A prompt that does not fit into the context: a 400 with the code and the words by which clients
+ * know it. `param` is the field, "prompt" or "messages"; with `more`, the prompt has more than
+ * n_tokens. */
+enum status api_context_exceeded(struct err *err, const char *param, int max_model_len, bool more,
+                                 int n_tokens);
 
 /* /tokenize and /detokenize. */
 struct api_tokenize {
@@ -180,7 +187,8 @@ struct api {
                          const struct api_limits *limits, struct err *err);
     void (*write_response)(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage);
-    /* What a stream begins with, for each choice. NULL: nothing. */
+    /* What each choice of a stream begins with, right before its first chunk: clients take the time
+     * of the first event as that of the first token. NULL: nothing. */
     void (*write_start)(struct buf *out, const struct api_answer *answer, int index);
     /* `usage` is NULL unless continuous_usage_stats is set. After the last choice has ended and
      * with include_usage, one more is written: without a choice (NULL), with the usage. */

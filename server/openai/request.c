@@ -1,6 +1,6 @@
 /* What the bodies of all APIs have in common: from a tree to a request that is checked and has its
- * defaults. Each API has the table of its own fields in its own file; a field that is not in it is
- * ignored, as OpenAI's clients expect. */
+ * defaults. Each API has the table of its own fields in its own file; a field that is neither in it
+ * nor in unserved.c is ignored, as OpenAI's clients expect. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,8 +71,8 @@ static enum status make_id(struct parse *parse, struct api_request *request) {
 
 static enum status check_lengths(struct parse *parse, const struct api_request *request) {
     if (request->max_tokens == 0 && !request->echo) {
-        return field_wrong(parse, "max_tokens",
-                           "must be at least 1, or 0 together with 'echo': true");
+        const char *name = field_given(parse, "n_predict") ? "n_predict" : "max_tokens";
+        return field_wrong(parse, name, "must be at least 1, or 0 together with 'echo': true");
     }
     if (request->max_tokens >= 0 && request->min_tokens > request->max_tokens) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, "min_tokens",

@@ -24,12 +24,7 @@ static enum status store_ids(struct parse *parse, const char *name, const struct
     int32_t *ids;
     int count = array->n_children, context = parse->limits->max_model_len;
     if (count == 0) return refuse_empty(parse, name);
-    if (count > context) {
-        err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                "'%s' holds %d tokens, but the model's context is %d tokens.", name, count,
-                context);
-        return field_code(parse, "context_length_exceeded");
-    }
+    if (count > context) return api_context_exceeded(parse->err, name, context, false, count);
     enum status status = field_ids(parse, name, array, count, &ids, &count);
     *prompt = (struct api_prompt){.text = "", .ids = ids, .n_ids = count};
     return status;

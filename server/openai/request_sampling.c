@@ -122,6 +122,16 @@ enum status check_logit_bias(struct parse *parse, const char *name, const struct
     return STATUS_OK;
 }
 
+/* llama-server counts the last tokens only, which is the same as all of them without a penalty. */
+enum status check_repeat_last_n(struct parse *parse, const char *name, const struct json *value) {
+    const struct sampling *sampling = &((const struct api_request *)parse->target)->sampling;
+    if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
+    if (value->is_integer && value->integer == -1) return STATUS_OK;
+    bool counts = sampling->presence_penalty != 0 || sampling->frequency_penalty != 0 ||
+                  sampling->repetition_penalty != 1;
+    return counts ? not_served(parse, name, " or give -1; penalties count all tokens") : STATUS_OK;
+}
+
 /* ---- single values -------------------------------------------------------------------------- */
 
 enum status check_seed(struct parse *parse, const char *name, const struct json *value) {

@@ -44,6 +44,8 @@ static const struct field detokenize_fields[] = {
 
 static enum status finish_request(struct parse *parse, struct api_tokenize *request) {
     bool text = field_given(parse, "prompt") != NULL;
+    enum status status = refuse_unserved(parse, UNSERVED_IN_TOKENIZE);
+    if (status != STATUS_OK) return status;
     if (text == (request->prompt.messages != NULL)) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, "prompt",
                        "Exactly one of 'prompt' and 'messages' must be given.");

@@ -1,11 +1,12 @@
 """The HTTP contract: endpoints, fields, errors, raw bytes of streams, metrics."""
 import json
 import re
+import time
 
 import pytest
 
 from conftest import NAME
-from sse import stream, texts
+from sse import events, stream, texts
 
 STORY = "Once upon a time, there was a"
 CHAT = {"model": NAME, "messages": [{"role": "user", "content": "Name three colours."}], "temperature": 0,
@@ -58,9 +59,16 @@ REFUSED = [
     (CHATS, {"messages": USER, "top_logprobs": 5}, "top_logprobs"),
     (CHATS, {"messages": USER, "response_format": {"type": "json_object"}}, "response_format"),
     (CHATS, {"messages": USER, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    (COMPLETIONS, {"prompt": "x", "grammar": "root ::= [a-z]"}, "grammar"),
+    (COMPLETIONS, {"prompt": "x", "n_probs": 5}, "n_probs"),
+    (COMPLETIONS, {"prompt": "x", "n_predict": 3, "max_tokens": 3}, "n_predict"),
+    (CHATS, {"messages": USER, "structured_outputs": {"regex": "a+"}}, "structured_outputs"),
+    (CHATS, {"messages": USER, "guided_choice": ["yes", "no"]}, "guided_choice"),
+    (CHATS, {"messages": USER, "reasoning_effort": "high"}, "reasoning_effort"),
     (CHATS, {"messages": USER, "add_generation_prompt": True, "continue_final_message": True},
      "continue_final_message"),
     (TOKENIZE, {}, "prompt"),
+    (TOKENIZE, {"content": "x"}, "content"),
     (DETOKENIZE, {"tokens": [-1]}, "tokens"),
 ]
 
@@ -128,6 +136,8 @@ def test_prompts_longer_than_the_context(server):
                        (CHATS, {**CHAT, "messages": [{"role": "user", "content": "word " * 3000}]})):
         error = check_error(server.post(path, body), 400, "invalid_request_error")
         assert error["code"] == "context_length_exceeded"
+        assert error["param"] == ("messages" if path == CHATS else "prompt")
+        assert "maximum context length is 1024 tokens" in error["message"]
         numbers = [int(number) for number in re.findall(r"\d+", error["message"])]
         assert 1024 in numbers and max(numbers) >= 3000
 
@@ -353,6 +363,28 @@ def test_chat_stream(server):
                                        "prompt_tokens_details"}
     whole = server.chat("Name three colours.")["choices"][0]["message"]["content"]
     assert texts(chunks) == {0: whole, 1: whole}
+
+
+def test_the_first_event_comes_with_the_first_token(server):
+    """The headers leave while the prompt is computed; the role leaves with the first text, not before it."""
+    body = {**CHAT, "messages": [{"role": "user", "content": "word " * 900}], "stream": True,
+            "cache_salt": "never computed before", "ignore_eos": True}
+    with server.http.stream("POST", CHATS, json=body) as response:
+        headers_at = time.monotonic()
+        pieces = response.iter_raw()
+        first = next(pieces)
+        waited = time.monotonic() - headers_at
+        rest = b"".join(pieces)
+    check_headers(response)
+    computed = server.http.stream("POST", CHATS, json=body)
+    with computed as response:
+        warm = response.read()
+    whole = [chunk["choices"][0]["delta"] for chunk in events(first + rest)]
+    assert whole[0] == {"role": "assistant", "content": ""} and whole[1]["content"]
+    early = [json.loads(block[len("data: "):]) for block in first.decode().split("\n\n") if block]
+    assert len(early) >= 2, "the role came alone"
+    assert waited > 0.02, "900 tokens take longer than that"
+    assert len(events(warm)) == len(whole)
 
 
 def test_completion_stream(server):

@@ -152,6 +152,28 @@ def test_chat_stream_with_usage(client):
     assert len({chunk.id for chunk in chunks}) == 1
 
 
+def test_chat_stream_helper(client):
+    """The helper puts the chunks of several choices together; each choice must begin with its role."""
+    short = {"model": NAME, "messages": MESSAGES, "temperature": 0, "stop": [" "]}
+    with client.chat.completions.stream(**short, n=2) as events:
+        kinds = [event.type for event in events]
+        final = events.get_final_completion()
+    whole = client.chat.completions.create(**short).choices[0].message.content
+    assert whole and "content.delta" in kinds and kinds.count("content.done") == 2
+    assert [(choice.message.role, choice.message.content) for choice in final.choices] == [("assistant", whole)] * 2
+
+
+def test_unserved_fields_are_named(client):
+    for fields in ({"reasoning_effort": "low"}, {"verbosity": "low"}, {"modalities": ["text", "audio"]},
+                   {"extra_body": {"guided_regex": "a+"}}, {"extra_body": {"bad_words": ["red"]}}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, **fields)
+        assert caught.value.param == list(fields.get("extra_body", fields))[0]
+        assert "is not served" in str(caught.value)
+    assert chat(client, store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k",
+                extra_body={"use_beam_search": False, "grammar": "", "cache_prompt": True}).choices
+
+
 def test_chat_logprobs(client):
     choice = chat(client, logprobs=True, top_logprobs=2).choices[0]
     assert choice.logprobs.content

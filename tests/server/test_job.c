@@ -101,11 +101,34 @@ START_TEST(a_prompt_that_is_far_too_long_is_an_error) {
 }
 END_TEST
 
+/* An answer needs room for a token; without one, the prompt may fill the context. */
+START_TEST(a_prompt_as_long_as_the_context_leaves_no_room) {
+    for (int max_tokens = 0; max_tokens < 2; max_tokens++) {
+        struct buf body = {0};
+        buf_printf(&body, "{\"echo\":true,\"max_tokens\":%d,\"prompt\":[1", max_tokens);
+        for (int i = 1; i < JOB_CONTEXT; i++) buf_puts(&body, ",1");
+        buf_puts(&body, "]}");
+        make(body.data);
+        buf_free(&body);
+        ck_assert_int_eq(job.err.status, max_tokens ? STATUS_INVALID_REQUEST : STATUS_OK);
+        if (max_tokens) {
+            ck_assert_str_eq(job.err.param, "prompt");
+            ck_assert_str_eq(job.err.code, "context_length_exceeded");
+            ck_assert_ptr_nonnull(
+                strstr(job.err.message,
+                       "This model's maximum context length is 64 tokens. However, your prompt has "
+                       "64 tokens."));
+        }
+        job_clear(&job);
+    }
+}
+END_TEST
+
 START_TEST(too_many_echoed_logprobs_are_an_error) {
     struct buf body = {0};
     buf_puts(&body, "{\"prompt\":[[1");
     for (int i = 1; i < JOB_CONTEXT; i++) buf_puts(&body, ",1");
-    buf_puts(&body, "]],\"echo\":true,\"logprobs\":20,\"n\":8}");
+    buf_puts(&body, "]],\"echo\":true,\"max_tokens\":0,\"logprobs\":20,\"n\":8}");
     make(body.data); /* 64 * 8 * 21 of them are few enough */
     ck_assert_int_eq(job.err.status, STATUS_OK);
     ck_assert_int_eq(job.prompts[0].generation.prompt_logprobs, 20);
@@ -270,6 +293,7 @@ int main(void) {
         a_body_becomes_generations,
         a_wrong_body_is_an_error,
         a_prompt_that_is_far_too_long_is_an_error,
+        a_prompt_as_long_as_the_context_leaves_no_room,
         too_many_echoed_logprobs_are_an_error,
         an_answer_grows_and_ends,
         choices_of_all_prompts_end_a_job,

@@ -293,7 +293,7 @@ START_TEST(chat_defaults) {
     struct api_request *r = parsed(
         &api_chat, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
                    "\"tools\":[],\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
-                   "\"echo\":\"not a field of chats\"}");
+                   "\"unheard_of\":\"not a field of chats\"}");
     ck_assert_int_eq(r->max_tokens, -1);
     ck_assert(r->prompts[0].add_generation_prompt && !r->prompts[0].continue_final_message);
     ck_assert_int_eq(r->prompts[0].messages->n_children, 1);

@@ -1,0 +1,172 @@
+/* The fields of OpenAI, vLLM and llama-server that change what an answer means and are not served.
+ * A client that sends one would take free text for constrained text, or these logprobs for others,
+ * so each is refused by name. A value that asks for nothing passes, because clients send defaults.
+ *
+ * Fields that are unknown here and in the API's own table are ignored: clients send many that do
+ * not concern the answer, such as 'metadata' and 'store'. To serve a field, move its row. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+#define C UNSERVED_IN_COMPLETIONS
+#define H UNSERVED_IN_CHAT
+#define T UNSERVED_IN_TOKENIZE
+
+struct unserved {
+    const char *name;
+    int where; /* in which bodies: a sum of UNSERVED_IN_… */
+    /* JSON values that ask for nothing, separated by spaces; NULL: only null */
+    const char *neutral;
+    const char *instead; /* what is served and comes near, for the message; or NULL */
+};
+
+/* By name, in the order of strcmp. */
+static const struct unserved unserved[] = {
+    {"adaptive_target", C | H, "-1", NULL},
+    {"add_special", T, NULL, "use 'add_special_tokens'"},
+    {"allowed_token_ids", C | H, NULL, NULL},
+    {"audio", H, NULL, NULL},
+    {"bad_words", C | H, "[]", NULL},
+    {"best_of", H, "1", "use 'n'"},
+    {"chat_template", H | T, "\"\"", "render the messages and send them as a 'prompt'"},
+    {"content", T, NULL, "use 'prompt'"},
+    {"documents", H, "[]", "a template that knows them takes them in 'chat_template_kwargs'"},
+    {"dry_multiplier", C | H, "0", NULL},
+    {"dynatemp_range", C | H, "0", NULL},
+    {"early_stopping", C | H, "false", NULL},
+    {"ec_transfer_params", C | H, "{}", NULL},
+    {"echo", H, "false", NULL},
+    {"function_call", C, "\"none\"", "use /v1/chat/completions"},
+    {"functions", C, "[]", "use /v1/chat/completions"},
+    {"grammar", C | H, "\"\"", NULL},
+    {"grammar_lazy", C | H, "false", NULL},
+    {"grammar_triggers", C | H, "[]", NULL},
+    {"guided_choice", C | H, "[]", NULL},
+    {"guided_grammar", C | H, "\"\"", NULL},
+    {"guided_json", C | H, "\"\"", NULL},
+    {"guided_regex", C | H, "\"\"", NULL},
+    {"image_data", C | H, "[]", NULL},
+    {"include_reasoning", C | H, "true", NULL},
+    {"input_extra", C | H, "[]", NULL},
+    {"input_prefix", C | H, "\"\"", NULL},
+    {"input_suffix", C | H, "\"\"", NULL},
+    {"json_schema", C | H, "\"\"", NULL},
+    {"kv_transfer_params", C | H, "{}", NULL},
+    {"length_penalty", C | H, "1", NULL},
+    {"logits_processors", C | H, "[]", "'logit_bias' changes the odds of single tokens"},
+    {"logprob_token_ids", C | H, "[]", NULL},
+    {"lora", C | H, "[]", NULL},
+    {"messages", C, "[]", "use /v1/chat/completions"},
+    {"min_keep", C | H, "0 1", NULL},
+    {"mirostat", C | H, "0", NULL},
+    {"modalities", H, "[\"text\"]", NULL},
+    {"moderation", H, NULL, NULL},
+    {"n_indent", C | H, "0", NULL},
+    {"n_probs", C | H, "0", "use 'logprobs'"},
+    {"parse_special", T, "true", NULL},
+    {"post_sampling_probs", C | H, "false", NULL},
+    {"preserved_tokens", C | H, "[]", "use 'skip_special_tokens'"},
+    {"prompt", H, "\"\" []", "use 'messages', or /v1/completions"},
+    {"prompt_embeds", C | H, "[]", NULL},
+    {"prompt_logprob_token_ids", C | H, "[]", NULL},
+    {"prompt_logprobs", C | H, NULL, NULL},
+    {"reasoning_budget_tokens", C | H, "-1", NULL},
+    {"reasoning_control", C | H, "false", NULL},
+    {"reasoning_effort", C | H, NULL,
+     "a template that knows it takes it in 'chat_template_kwargs'"},
+    {"reasoning_format", C | H, "\"none\" \"auto\"", NULL},
+    {"repeat_penalty", C | H, "1", "use 'repetition_penalty', which counts all tokens"},
+    {"repetition_detection", C | H, "{}", NULL},
+    {"response_fields", C | H, "[]", NULL},
+    {"return_prompt_text", C | H, "false", "use 'return_token_ids' and /detokenize"},
+    {"return_tokens", C | H, "false", "use 'return_token_ids'"},
+    {"return_tokens_as_token_ids", C | H, "false", "use 'return_token_ids'"},
+    {"samplers", C | H, "[] \"\"", NULL},
+    {"structural_tag", C | H, "\"\"", NULL},
+    {"structured_outputs", C | H, "{}", NULL},
+    {"suffix", H, "\"\"", NULL},
+    {"t_max_predict_ms", C | H, "0 -1", NULL},
+    {"thinking_budget_tokens", C | H, "-1", NULL},
+    {"thinking_token_budget", C | H, "-1", NULL},
+    {"tool_choice", C, "\"none\"", "use /v1/chat/completions"},
+    {"tools", C, "[]", "use /v1/chat/completions"},
+    {"top_logprobs", C, "0", "use 'logprobs'"},
+    {"top_n_sigma", C | H, "-1 0", NULL},
+    {"trace_decode_token_ids", C | H, "[]", NULL},
+    {"truncate_prompt_tokens", C | H, NULL, NULL},
+    {"truncation_side", C | H, NULL, NULL},
+    {"typical_p", C | H, "1", NULL},
+    {"use_beam_search", C | H, "false", NULL},
+    {"verbosity", H, "\"medium\"", NULL},
+    {"vllm_xargs", C | H, "{}", NULL},
+    {"watermarking", C | H, "false", NULL},
+    {"web_search_options", H, NULL, NULL},
+    {"with_pieces", T, "false", "use 'return_token_strs'"},
+    {"xtc_probability", C | H, "0", NULL},
+};
+
+#define N_UNSERVED ((int)(sizeof unserved / sizeof *unserved))
+
+/* ---- values that ask for nothing ------------------------------------------------------------ */
+
+/* Is the value the one that a word of `neutral` spells? */
+static bool is_word(const struct json *value, const char *word, size_t length) {
+    switch (value->type) {
+    case JSON_NULL:
+        return false;
+    case JSON_BOOL:
+        return *word == (value->boolean ? 't' : 'f');
+    case JSON_NUMBER:
+        return strchr("-0123456789", *word) && strtod(word, NULL) == value->number;
+    case JSON_STRING:
+        return *word == '"' && value->length == length - 2 &&
+               memcmp(value->string, word + 1, length - 2) == 0;
+    case JSON_ARRAY:
+        if (*word != '[' || value->n_children > 1) return false;
+        return !value->child || is_word(value->child, word + 1, length - 2);
+    case JSON_OBJECT:
+        return *word == '{' && !value->child;
+    }
+    return false;
+}
+
+static bool is_neutral(const struct unserved *row, const struct json *value) {
+    if (json_is(value, JSON_NULL)) return true;
+    for (const char *word = row->neutral; word && *word;) {
+        size_t length = strcspn(word, " ");
+        if (is_word(value, word, length)) return true;
+        word += length + strspn(word + length, " ");
+    }
+    return false;
+}
+
+/* ---- a body --------------------------------------------------------------------------------- */
+
+static int by_name(const void *name, const void *row) {
+    return strcmp(name, ((const struct unserved *)row)->name);
+}
+
+static enum status refuse(struct parse *parse, const struct unserved *row) {
+    const char *neutral = row->neutral ? row->neutral : "";
+    int first = (int)strcspn(neutral, " ");
+    return err_set(parse->err, STATUS_INVALID_REQUEST, row->name,
+                   "'%s' is not served by this version: leave it out%s%.*s%s%s.", row->name,
+                   first > 0 ? " or give " : "", first, neutral, row->instead ? "; " : "",
+                   row->instead ? row->instead : "");
+}
+
+enum status refuse_unserved(struct parse *parse, int where) {
+    const struct json *value[N_UNSERVED] = {0};
+    assert(json_is(parse->object, JSON_OBJECT) && where);
+    json_each(member, parse->object) { /* of fields that are given twice the last counts */
+        const struct unserved *row =
+            bsearch(member->name, unserved, N_UNSERVED, sizeof *unserved, by_name);
+        if (row && (row->where & where)) value[row - unserved] = member;
+    }
+    for (int i = 0; i < N_UNSERVED; i++) {
+        if (value[i] && !is_neutral(&unserved[i], value[i])) return refuse(parse, &unserved[i]);
+    }
+    return STATUS_OK;
+}

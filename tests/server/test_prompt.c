@@ -1,0 +1,144 @@
+/* From texts, ids and messages to the ids that are computed. The functions below stand in for those
+ * of the engine: the linker takes a program's own first. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/generation/prompt.h"
+#include "support/suite_main.h"
+#include "tests/support/tokenizer_fixture.h"
+
+#define CONTEXT 16 /* tokens */
+
+static struct tokenizer *vocabulary;
+static struct chat_template *chat;
+
+const struct tokenizer *engine_tokenizer(const struct engine *engine) {
+    (void)engine;
+    return vocabulary;
+}
+
+const struct engine_memory *engine_memory(const struct engine *engine) {
+    static const struct engine_memory memory = {.max_model_len = CONTEXT};
+    (void)engine;
+    return &memory;
+}
+
+const struct chat_template *engine_chat_template(const struct engine *engine) {
+    (void)engine;
+    return chat;
+}
+
+/* ---- a prompt ------------------------------------------------------------------------------- */
+
+static int32_t *ids;
+static int n_ids;
+
+static void use_template(const char *source) {
+    struct err err = {0};
+    chat_template_free(chat);
+    ck_assert_msg(chat_template_new(&chat, source, strlen(source), &err) == STATUS_OK, "%s",
+                  err.message);
+}
+
+static void setup(void) {
+    vocabulary = fixture_tokenizer("llama");
+    use_template("{% for m in messages %}{{ m.content }}{% endfor %}");
+}
+
+static void teardown(void) {
+    free(ids);
+    tokenizer_free(vocabulary);
+    chat_template_free(chat);
+    ids = NULL;
+    vocabulary = NULL;
+    chat = NULL;
+}
+
+/* Encodes the messages of a JSON text. */
+static enum status encode(const char *messages, bool add_special, struct err *err) {
+    struct json *json;
+    *err = (struct err){0};
+    ck_assert_int_eq(json_parse(&json, "It", messages, strlen(messages), err), STATUS_OK);
+    struct api_prompt prompt = {.text = "", .messages = json};
+    free(ids);
+    ids = NULL;
+    enum status status = prompt_encode(NULL, &prompt, add_special, &ids, &n_ids, err);
+    json_free(json);
+    if (status != STATUS_OK) ids = NULL;
+    return status;
+}
+
+START_TEST(special_tokens_around_messages) {
+    struct err err;
+    int32_t plain[CONTEXT];
+    ck_assert(tokenizer_adds_bos(vocabulary));
+    ck_assert_int_eq(encode("[{\"content\":\"Hello\"}]", false, &err), STATUS_OK);
+    ck_assert_int_gt(n_ids, 0);
+    int n = n_ids;
+    memcpy(plain, ids, (size_t)n * sizeof *ids);
+    ck_assert_int_ne(plain[0], tokenizer_bos(vocabulary));
+    ck_assert_int_eq(encode("[{\"content\":\"Hello\"}]", true, &err), STATUS_OK);
+    ck_assert_int_eq(n_ids, n + 1);
+    ck_assert_int_eq(ids[0], tokenizer_bos(vocabulary));
+    ck_assert_mem_eq(ids + 1, plain, (size_t)n * sizeof *ids);
+}
+END_TEST
+
+/* The same ids that the tokenizer gives to the text itself, with an end token too. */
+START_TEST(special_tokens_are_those_of_a_text) {
+    struct err err;
+    struct api_prompt text = {.text = "Hello", .length = 5};
+    int32_t *own = NULL;
+    int n_own = 0;
+    ck_assert_int_eq(prompt_encode(NULL, &text, true, &own, &n_own, &err), STATUS_OK);
+    ck_assert_int_eq(encode("[{\"content\":\"Hello\"}]", true, &err), STATUS_OK);
+    ck_assert_int_eq(n_ids, n_own);
+    ck_assert_mem_eq(ids, own, (size_t)n_own * sizeof *own);
+    free(own);
+}
+END_TEST
+
+START_TEST(what_is_far_too_long_names_the_field) {
+    struct err err;
+    struct buf text = {0};
+    for (int i = 0; i < 5 * CONTEXT; i++) buf_puts(&text, "\xC3\xB6");
+    struct api_prompt prompt = {.text = text.data, .length = text.length};
+    ck_assert_int_eq(prompt_encode(NULL, &prompt, true, &ids, &n_ids, &err),
+                     STATUS_INVALID_REQUEST);
+    ck_assert_ptr_null(ids);
+    ck_assert_str_eq(err.param, "prompt");
+    ck_assert_str_eq(err.code, "context_length_exceeded");
+    ck_assert_str_eq(err.message, "This model's maximum context length is 16 tokens. However, your "
+                                  "prompt has more than 64 tokens. Shorten it, and leave room for "
+                                  "the answer.");
+    struct buf messages = {0};
+    buf_printf(&messages, "[{\"content\":\"%s\"}]", text.data);
+    ck_assert_int_eq(encode(messages.data, false, &err), STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(err.param, "messages");
+    ck_assert_str_eq(err.code, "context_length_exceeded");
+    buf_free(&messages);
+    buf_free(&text);
+}
+END_TEST
+
+START_TEST(nothing_is_no_prompt) {
+    struct err err;
+    use_template("{% if false %}{% endif %}");
+    ck_assert_int_eq(encode("[{\"content\":\"Hello\"}]", true, &err), STATUS_INVALID_REQUEST);
+    ck_assert_ptr_nonnull(strstr(err.message, "an empty prompt"));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server/prompt");
+    TCase *cases = tcase_create("all");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, special_tokens_around_messages);
+    tcase_add_test(cases, special_tokens_are_those_of_a_text);
+    tcase_add_test(cases, what_is_far_too_long_names_the_field);
+    tcase_add_test(cases, nothing_is_no_prompt);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}
