@@ -44,10 +44,6 @@ static void begin_stream(struct reply *reply) {
     assert(!reply->streaming && !reply->answered);
     http_stream_begin(reply->async.http, 200, "text/event-stream", fields, 3);
     reply->streaming = true;
-    if (!job->api->write_start) return;
-    struct api_answer answer = job_answer(job);
-    for (int i = 0; i < job->n_open; i++) job->api->write_start(&reply->out, &answer, i);
-    push(reply);
 }
 
 static void send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
@@ -57,6 +53,9 @@ static void send_chunk(struct reply *reply, const struct prompt_run *run, struct
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
     assert(reply->streaming && !reply->answered);
+    if (!choice->announced && job->api->write_start) {
+        job->api->write_start(&reply->out, &answer, index);
+    }
     choice_describe(choice, run, index, !choice->announced, &described);
     choice->announced = true;
     job->api->write_chunk(&reply->out, &answer, &described,
