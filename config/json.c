@@ -56,6 +56,31 @@ void json_free(struct json *json) {
     free(json);
 }
 
+void json_take(struct json *json, struct json *from) {
+    char *name = json->name;
+    struct json *next = json->next;
+    assert(json != from && !from->next);
+    free_content(json);
+    free(from->name);
+    *json = *from;
+    json->name = name;
+    json->next = next;
+    free(from);
+}
+
+struct json *json_add_string(struct json *object, const char *name) {
+    assert(json_is(object, JSON_OBJECT) && !json_member(object, name));
+    struct json *member = mem_calloc(1, sizeof *member), **link = &object->child;
+    member->name = mem_alloc(strlen(name) + 1);
+    memcpy(member->name, name, strlen(name) + 1);
+    member->type = JSON_STRING;
+    member->string = mem_calloc(1, 1);
+    while (*link) link = &(*link)->next;
+    *link = member;
+    object->n_children++;
+    return member;
+}
+
 void json_set_string(struct json *json, char *string, size_t length) {
     assert(string && string[length] == 0);
     free_content(json);

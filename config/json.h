@@ -82,6 +82,12 @@ const char *json_type_name(const struct json *json);
 /* Removes the member that json_member finds and returns it, which is then the caller's. */
 struct json *json_detach(struct json *object, const char *name);
 
+/* Gives a value what another one is, but not its name; `from`, which is in no tree, is freed. */
+void json_take(struct json *json, struct json *from);
+
+/* Adds an empty string as the last member of an object, which must not have one of this name. */
+struct json *json_add_string(struct json *object, const char *name);
+
 /* Turns a value into a string, which it owns from now on: malloc'd, NUL-terminated. */
 void json_set_string(struct json *json, char *string, size_t length);
 

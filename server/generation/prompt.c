@@ -56,8 +56,9 @@ static enum status encode_messages(const struct engine *engine, const struct api
     struct buf text = {0};
     struct chat_piece *pieces = NULL;
     int n_pieces = 0;
-    enum status status =
-        chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
+    enum status status = check_shown(chat, prompt->messages, err);
+    if (status) return status;
+    status = chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
     if (!status) {
         *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",
                                      text.length, pieces, n_pieces, limit, ids);

@@ -9,9 +9,15 @@
  * name special tokens, what users wrote may not. Or encodes text, with the model's own tokens
  * around it if `add_special`; or copies ids. *ids is malloc'd.
  *
- * Fails with STATUS_INVALID_REQUEST: no template, an error of the template's, an empty result of
- * messages, or context_length_exceeded when there are far too many tokens. */
+ * Fails with STATUS_INVALID_REQUEST: no template, one that leaves out a part of the messages, an
+ * error of the template's, an empty result of messages, or context_length_exceeded when there are
+ * far too many tokens. */
 enum status prompt_encode(const struct engine *engine, const struct api_prompt *prompt,
                           bool add_special, int32_t **ids, int *n, struct err *err);
+
+/* Fails with STATUS_INVALID_REQUEST for messages of which the template would leave out a part:
+ * those of a role that it does not know, and calls of tools (shown.c). */
+enum status check_shown(const struct chat_template *chat, const struct json *messages,
+                        struct err *err);
 
 #endif

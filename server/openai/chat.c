@@ -22,8 +22,22 @@ static enum status check_template(struct parse *parse, const char *name, const s
                    "The model has no chat template: use /v1/completions instead.");
 }
 
-static enum status check_tools(struct parse *parse, const char *name, const struct json *value) {
+static enum status check_functions(struct parse *parse, const char *name,
+                                   const struct json *value) {
     return value->child ? not_served(parse, name, " or give an empty array") : STATUS_OK;
+}
+
+/* With "none" the answer is text, and the template gets the tools: as in vLLM, and as the model saw
+ * them when it called one earlier in the conversation. */
+static enum status finish_tools(struct parse *parse, struct api_prompt *prompt) {
+    const struct json *tools = field_given(parse, "tools");
+    if (!tools || !tools->child) return STATUS_OK;
+    if (!json_is_text(field_given(parse, "tool_choice"), "none")) {
+        return not_served(parse, "tools",
+                          ", or give 'tool_choice': \"none\" for an answer in text");
+    }
+    prompt->tools = tools;
+    return check_tools(parse, "tools", tools);
 }
 
 static enum status check_tool_choice(struct parse *parse, const char *name,
@@ -53,9 +67,9 @@ static const struct field fields[] = {
     {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
-    {"tools", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_tools},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
     {"tool_choice", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
-    {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_tools},
+    {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_functions},
     {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
     {"parallel_tool_calls", FIELD_BOOL, FIELD_NOT_STORED},
 };
@@ -81,6 +95,7 @@ static enum status finish_request(struct parse *parse) {
     request->n_prompts = 1;
     status = check_request(parse);
     if (status == STATUS_OK) status = check_generation_prompt(parse, &draft->prompt);
+    if (status == STATUS_OK) status = finish_tools(parse, &draft->prompt);
     *request->prompts = draft->prompt;
     return status;
 }

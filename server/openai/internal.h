@@ -52,11 +52,17 @@ enum status check_response_format(struct parse *parse, const char *name, const s
 /* Checks the prompts of a completion and stores them in the request, which is the target. */
 enum status check_prompt(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks an array of messages and joins contents that come in parts, in place. */
-enum status check_messages(struct parse *parse, const char *name, const struct json *value);
-
 /* Checks add_generation_prompt against continue_final_message, on which its default depends. */
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt);
+
+/* ---- messages and tools (request_messages.c) ------------------------------------------------ */
+
+/* Checks an array of messages and brings them into the form that templates expect, in place: a
+ * content is a string, the arguments of a tool call are an object. */
+enum status check_messages(struct parse *parse, const char *name, const struct json *value);
+
+/* Checks an array of tools, which a template gets as they are. */
+enum status check_tools(struct parse *parse, const char *name, const struct json *value);
 
 /* ---- sampling (request_sampling.c) ---------------------------------------------------------- */
 

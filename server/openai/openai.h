@@ -25,7 +25,7 @@ struct api_prompt {
     const int32_t *ids; /* NULL: none */
     int n_ids;
     const struct json *messages;        /* array, NULL: none; what follows is for messages only */
-    const struct json *tools;           /* always NULL until tools are served */
+    const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */
     bool add_generation_prompt, continue_final_message;
 };

@@ -1,4 +1,4 @@
-/* Prompts: texts and token ids of a completion, messages of a chat. */
+/* Prompts: texts and token ids of a completion, and how a chat's end. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,96 +94,7 @@ enum status check_prompt(struct parse *parse, const char *name, const struct jso
                    json_type_name(value->child));
 }
 
-/* ---- messages ------------------------------------------------------------------------------- */
-
-static enum status check_part(struct parse *parse, const char *path, const struct json *part) {
-    char name[80];
-    if (!json_is(part, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", part);
-    const struct json *type = json_member(part, "type");
-    const struct json *text = json_member(part, "text");
-    snprintf(name, sizeof name, "%s.type", path);
-    if (!json_is_text(type, "text")) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' must be \"text\": this model reads no other kind of content.", name);
-    }
-    snprintf(name, sizeof name, "%s.text", path);
-    if (!json_is(text, JSON_STRING)) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string.", name);
-    }
-    return STATUS_OK;
-}
-
-/* Turns an array of text parts into one string, a line each, which is what templates that know only
- * strings expect. Null, which clients send for no content, becomes the empty string. */
-static enum status join_parts(struct parse *parse, const char *path, struct json *content) {
-    struct buf joined = {0};
-    int i = 0;
-    json_each(part, content) {
-        char name[64];
-        snprintf(name, sizeof name, "%s[%d]", path, i);
-        enum status status = check_part(parse, name, part);
-        if (status != STATUS_OK) {
-            buf_free(&joined);
-            return status;
-        }
-        if (i++ > 0) buf_add(&joined, "\n", 1);
-        buf_puts(&joined, json_member(part, "text")->string);
-    }
-    buf_add(&joined, "", 0); /* a buffer that holds nothing has no memory */
-    json_set_string(content, joined.data, joined.length);
-    return STATUS_OK;
-}
-
-static enum status check_message(struct parse *parse, const char *path,
-                                 const struct json *message) {
-    char name[48];
-    if (!json_is(message, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", message);
-    const struct json *role = json_member(message, "role");
-    struct json *content = json_member(message, "content");
-    snprintf(name, sizeof name, "%s.role", path);
-    if (!json_is(role, JSON_STRING) || !role->string[0]) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' must be a string such as \"user\".", name);
-    }
-    snprintf(name, sizeof name, "%s.content", path);
-    if (json_is(content, JSON_STRING)) return STATUS_OK;
-    if (json_is(content, JSON_ARRAY) || json_is(content, JSON_NULL))
-        return join_parts(parse, name, content);
-    if (!content && json_is_text(role, "assistant")) return STATUS_OK; /* it only calls tools */
-    if (!content)
-        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
-    return field_wrong_type(parse, name, "a string, null, or an array of parts", content);
-}
-
-/* Templates see C strings, which would end at a NUL: text must not vanish unseen. */
-static bool holds_nul(const struct json *value) {
-    if (json_is(value, JSON_STRING)) return strlen(value->string) != value->length;
-    json_each(child, value) {
-        if (holds_nul(child)) return true;
-    }
-    return false;
-}
-
-enum status check_messages(struct parse *parse, const char *name, const struct json *value) {
-    char path[32];
-    int i = 0;
-    if (!json_is(value, JSON_ARRAY))
-        return field_wrong_type(parse, name, "an array of messages", value);
-    if (!value->child) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' must hold at least one message.", name);
-    }
-    json_each(message, value) {
-        snprintf(path, sizeof path, "%s[%d]", name, i++);
-        if (holds_nul(message)) {
-            return err_set(parse->err, STATUS_INVALID_REQUEST, path,
-                           "'%s' must not hold the character \\u0000.", path);
-        }
-        enum status status = check_message(parse, path, message);
-        if (status != STATUS_OK) return status;
-    }
-    return STATUS_OK;
-}
+/* ---- what follows messages ------------------------------------------------------------------ */
 
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt) {
     if (!prompt->continue_final_message) return STATUS_OK;

@@ -26,10 +26,17 @@ static enum status store_messages(struct parse *parse, const char *name, const s
     return check_messages(parse, name, value);
 }
 
+static enum status store_tools(struct parse *parse, const char *name, const struct json *value) {
+    struct api_tokenize *request = parse->target;
+    if (value->child) request->prompt.tools = value;
+    return check_tools(parse, name, value);
+}
+
 static const struct field tokenize_fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     {"prompt", FIELD_STRING, FIELD_NOT_STORED, .check = store_text},
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = store_messages},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED, .check = store_tools},
     {"chat_template_kwargs", FIELD_OBJECT, IN_TOKENIZE(prompt.template_kwargs)},
     {"add_special_tokens", FIELD_BOOL, IN_TOKENIZE(add_special_tokens)},
     {"add_generation_prompt", FIELD_BOOL, IN_TOKENIZE(prompt.add_generation_prompt), 1},

@@ -163,6 +163,26 @@ def test_chat_stream_helper(client):
     assert [(choice.message.role, choice.message.content) for choice in final.choices] == [("assistant", whole)] * 2
 
 
+def test_tools_without_calls(client):
+    """With "none" the answer is text. This model's template shows no calls, so one in the history is refused."""
+    tools = [{"type": "function", "function": {"name": "sum", "parameters": {"type": "object", "properties": {}}}}]
+    answer = chat(client, tools=tools, tool_choice="none")
+    assert answer.choices[0].message.content == chat(client).choices[0].message.content
+    for choice in ("auto", "required", {"type": "function", "function": {"name": "sum"}}, openai.omit):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, tools=tools, tool_choice=choice)
+        assert caught.value.param in ("tools", "tool_choice") and "none" in str(caught.value)
+    call = {"id": "1", "type": "function", "function": {"name": "sum", "arguments": "{}"}}
+    for message, param in (({"role": "assistant", "tool_calls": [call]}, "messages[1].tool_calls"),
+                           ({"role": "assistant", "content": "x", "refusal": "No."}, "messages[1].refusal")):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model=NAME, messages=[*MESSAGES, message], max_tokens=4)
+        assert caught.value.param == param
+    result = {"role": "tool", "tool_call_id": "1", "content": "4"}
+    for message in (result, {"role": "developer", "content": "Be short."}, {"role": "assistant", "content": None}):
+        assert client.chat.completions.create(model=NAME, messages=[*MESSAGES, message], max_tokens=4).choices
+
+
 def test_unserved_fields_are_named(client):
     for fields in ({"reasoning_effort": "low"}, {"verbosity": "low"}, {"modalities": ["text", "audio"]},
                    {"extra_body": {"guided_regex": "a+"}}, {"extra_body": {"bad_words": ["red"]}}):

@@ -9,7 +9,7 @@
 #include "support/suite_main.h"
 #include "tests/support/tokenizer_fixture.h"
 
-#define CONTEXT 16 /* tokens */
+#define CONTEXT 64 /* tokens */
 
 static struct tokenizer *vocabulary;
 static struct chat_template *chat;
@@ -110,8 +110,8 @@ START_TEST(what_is_far_too_long_names_the_field) {
     ck_assert_ptr_null(ids);
     ck_assert_str_eq(err.param, "prompt");
     ck_assert_str_eq(err.code, "context_length_exceeded");
-    ck_assert_str_eq(err.message, "This model's maximum context length is 16 tokens. However, your "
-                                  "prompt has more than 64 tokens. Shorten it, and leave room for "
+    ck_assert_str_eq(err.message, "This model's maximum context length is 64 tokens. However, your "
+                                  "prompt has more than 256 tokens. Shorten it, and leave room for "
                                   "the answer.");
     struct buf messages = {0};
     buf_printf(&messages, "[{\"content\":\"%s\"}]", text.data);
@@ -120,6 +120,79 @@ START_TEST(what_is_far_too_long_names_the_field) {
     ck_assert_str_eq(err.code, "context_length_exceeded");
     buf_free(&messages);
     buf_free(&text);
+}
+END_TEST
+
+/* ---- what a template would leave out -------------------------------------------------------- */
+
+#define PLAIN                                                                                      \
+    "{% for m in messages %}{% if m.role == 'user' %}U{{ m.content }}"                             \
+    "{% elif m.role == 'assistant' %}A{{ m.content }}{% endif %}{% endfor %}"
+#define ANY "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+#define TOOLS                                                                                      \
+    "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}"                      \
+    "{{ c.function.name }}{{ c.function.arguments.x }}{% endfor %}{% elif m.role == 'tool' and "   \
+    "loop.index > 2 %}T{{ m.content | tojson }}{% elif m.role == 'user' %}{{ m.content }}"         \
+    "{% endif %}{% endfor %}"
+#define FIRST                                                                                      \
+    "{% if messages[0].role != 'user' %}{{ messages[0].content }}{% endif %}{% for m in messages " \
+    "%}"                                                                                           \
+    "{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+#define STRICT                                                                                     \
+    "{% for m in messages %}{% if m.role not in ['user'] %}{{ raise_exception('Only users.') }}"   \
+    "{% endif %}{{ m.content }}{% endfor %}"
+#define U "{\"role\":\"user\",\"content\":\"u\"}"
+#define CALLS                                                                                      \
+    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","      \
+    "\"arguments\":{\"x\":1}}}]}"
+
+struct shown {
+    const char *chat, *messages, *param, *says; /* param NULL: taken */
+};
+
+static const struct shown shown[] = {
+    {PLAIN, "[" U ",{\"role\":\"system\",\"content\":\"s\"}]", NULL, NULL},
+    {PLAIN, "[" U ",{\"role\":\"tool\",\"content\":\"s\"}]", "messages[1].role",
+     "is \"tool\", but this model's chat template leaves such messages out: use \"user\""},
+    {PLAIN, "[{\"role\":\"developer\",\"content\":\"s\"}," U "]", "messages[0].role",
+     "use \"system\" instead"},
+    {PLAIN, "[" U "," CALLS "]", "messages[1].tool_calls", "Say in 'content' what was called."},
+    {ANY, "[{\"role\":\"developer\",\"content\":\"s\"}," U "]", NULL, NULL},
+    {ANY, "[" U ",{\"role\":\"tool\",\"content\":\"s\"}]", NULL, NULL},
+    {ANY, "[" U "," CALLS "]", "messages[1].tool_calls", "not served with this model"},
+    {TOOLS, "[" U "," CALLS ",{\"role\":\"tool\",\"content\":\"s\"}]", NULL, NULL},
+    {TOOLS, "[" U "," CALLS ",{\"role\":\"function\",\"content\":\"s\"}]", "messages[2].role",
+     "is \"function\""},
+    {FIRST, "[{\"role\":\"developer\",\"content\":\"s\"}," U "]", NULL, NULL},
+    {STRICT, "[" U ",{\"role\":\"tool\",\"content\":\"s\"}]", "chat_template", "Only users."},
+};
+
+START_TEST(nothing_is_left_out) {
+    const struct shown *one = &shown[_i];
+    struct err err;
+    use_template(one->chat);
+    enum status status = encode(one->messages, false, &err);
+    ck_assert_msg((status == STATUS_OK) == !one->param, "%s: %s", one->messages, err.message);
+    if (!one->param) return;
+    ck_assert_str_eq(err.param, one->param);
+    ck_assert_msg(strstr(err.message, one->says), "%s", err.message);
+}
+END_TEST
+
+START_TEST(roles_are_bounded) {
+    struct err err;
+    use_template(ANY);
+    for (int n = 8; n <= 9; n++) {
+        struct buf messages = {0};
+        buf_puts(&messages, "[");
+        for (int i = 0; i < 2 * n; i++) { /* each twice */
+            buf_printf(&messages, "%s{\"role\":\"%d\",\"content\":\"\"}", i ? "," : "", i / 2);
+        }
+        buf_puts(&messages, "]");
+        ck_assert_int_eq(encode(messages.data, false, &err), n > 8 ? STATUS_INVALID_REQUEST : 0);
+        if (n > 8) ck_assert_ptr_nonnull(strstr(err.message, "at most 8 roles"));
+        buf_free(&messages);
+    }
 }
 END_TEST
 
@@ -139,6 +212,8 @@ int main(void) {
     tcase_add_test(cases, special_tokens_are_those_of_a_text);
     tcase_add_test(cases, what_is_far_too_long_names_the_field);
     tcase_add_test(cases, nothing_is_no_prompt);
+    tcase_add_loop_test(cases, nothing_is_left_out, 0, sizeof shown / sizeof *shown);
+    tcase_add_test(cases, roles_are_bounded);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

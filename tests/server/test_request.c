@@ -40,6 +40,8 @@ struct refused {
 
 #define C &api_completions, "{\"prompt\":\"x\","
 #define H &api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+#define ASSISTANT &api_chat, "{\"messages\":[{\"role\":\"assistant\","
+#define CALL ASSISTANT "\"tool_calls\":[{"
 static const struct refused refused[] = {
     {&api_completions, "", "", "no value at line 1, column 1"},
     {&api_completions, "{\"prompt\":\"x\"} x", "", "text after the document at line 1, column 16"},
@@ -172,6 +174,51 @@ static const struct refused refused[] = {
     {H "\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "at most 20"},
     {H "\"tools\":[{\"type\":\"function\"}]}", "tools", "is not served by this version"},
     {H "\"tools\":{}}", "tools", "must be an array"},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tools",
+     "or give 'tool_choice': \"none\""},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":null}",
+     "tools", "is not served by this version"},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},1],\"tool_choice\":"
+       "\"none\"}",
+     "tools[1]", "must be an object with \"type\": \"function\""},
+    {H "\"tools\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"}",
+     "tools[0]", "must be an object with \"type\": \"function\""},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}],\"tool_choice\":\"none\"}",
+     "tools[0]", "a 'function' with a string 'name'"},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\\u0000\"}}],\"tool_choice\":"
+       "\"none\"}",
+     "tools[0]", "must not hold the character \\u0000"},
+    {ASSISTANT "\"content\":\"x\",\"tool_calls\":{}}]}", "messages[0].tool_calls",
+     "must be an array of tool calls, but it is an object"},
+    {ASSISTANT "\"tool_calls\":[]}]}", "messages[0].content", "is missing"},
+    {ASSISTANT "\"tool_calls\":null}]}", "messages[0].content", "is missing"},
+    {ASSISTANT "\"tool_calls\":[1]}]}", "messages[0].tool_calls[0].function.name",
+     "must be a string"},
+    {CALL "\"type\":\"custom\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]}]}",
+     "messages[0].tool_calls[0].type", "must be \"function\""},
+    {CALL "\"function\":{\"name\":\"\",\"arguments\":\"\"}}]}]}",
+     "messages[0].tool_calls[0].function.name", "must be a string"},
+    {CALL "\"function\":{\"name\":\"f\"}}]}]}", "messages[0].tool_calls[0].function.arguments",
+     "is missing"},
+    {CALL "\"function\":{\"name\":\"f\",\"arguments\":1}}]}]}",
+     "messages[0].tool_calls[0].function.arguments",
+     "a string that holds a JSON object, but it is a"},
+    {CALL "\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}]}",
+     "messages[0].tool_calls[0].function.arguments",
+     "a string that holds a JSON object: It is not"},
+    {CALL "\"function\":{\"name\":\"f\",\"arguments\":\"[1]\"}}]}]}",
+     "messages[0].tool_calls[0].function.arguments", "but it holds an array"},
+    {CALL "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":\\\"\\\\u0000\\\"}\"}}]}]}",
+     "messages[0]", "must not hold the character \\u0000"},
+    {&api_chat,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{\"function\":{\"name\":"
+     "\"f\","
+     "\"arguments\":\"{}\"}}]}]}",
+     "messages[0].tool_calls", "is only for messages of the role \"assistant\""},
+    {ASSISTANT "\"content\":\"x\",\"function_call\":{\"name\":\"f\"}}]}",
+     "messages[0].function_call", "not served"},
+    {ASSISTANT "\"content\":null,\"refusal\":\"No.\"}]}", "messages[0].refusal", "or give null"},
+    {ASSISTANT "\"content\":\"x\",\"audio\":{\"id\":\"a\"}}]}", "messages[0].audio", "not served"},
     {H "\"tool_choice\":\"auto\"}", "tool_choice", "is not served by this version"},
     {H "\"tool_choice\":{}}", "tool_choice", "is not served by this version"},
     {H "\"functions\":[{}]}", "functions", "is not served by this version"},
@@ -182,6 +229,8 @@ static const struct refused refused[] = {
 };
 #undef C
 #undef H
+#undef ASSISTANT
+#undef CALL
 
 START_TEST(each_refusal_names_the_field) {
     const struct refused *one = &refused[_i];
@@ -363,6 +412,66 @@ START_TEST(all_chat_fields) {
     ck_assert(r->sampling.temperature == 0);
     ck_assert(r->n_stops == 1 && strcmp(r->stops[0].text, "end") == 0);
     api_request_free(r);
+}
+END_TEST
+
+/* The template gets tools as they are, and of calls the arguments as objects. */
+START_TEST(tools_are_for_the_template) {
+    struct api_request *r =
+        parsed(&api_chat,
+               "{\"messages\":[{\"role\":\"assistant\",\"refusal\":null,\"tool_calls\":[{\"id\":"
+               "\"c\",\"type\":"
+               "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1,2]}\"}},{"
+               "\"function\":"
+               "{\"arguments\":\"\",\"name\":\"g\"}},{\"function\":{\"name\":\"h\",\"arguments\":{"
+               "\"b\":1}}}]},"
+               "{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":\"c\"},"
+               "{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[],\"tool_calls\":null}],"
+               "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
+               "\"none\"}");
+    const struct json *first = r->prompts[0].messages->child, *last = first->next->next;
+    ck_assert_str_eq(json_member(first, "content")->string, "");
+    ck_assert_int_eq(first->n_children, 4);
+    const struct json *call = json_member(first, "tool_calls")->child;
+    const struct json *arguments = json_member(json_member(call, "function"), "arguments");
+    ck_assert(json_is(arguments, JSON_OBJECT));
+    ck_assert_str_eq(arguments->name, "arguments");
+    ck_assert_int_eq(json_member(arguments, "a")->n_children, 2);
+    const struct json *function = json_member(call->next, "function");
+    ck_assert(json_is(json_member(function, "arguments"), JSON_OBJECT));
+    /* what came after is still there */
+    ck_assert_str_eq(json_member(function, "name")->string, "g");
+    function = json_member(call->next->next, "function");
+    ck_assert_int_eq(json_member(json_member(function, "arguments"), "b")->integer, 1);
+    ck_assert_ptr_null(json_member(last, "tool_calls"));
+    ck_assert_int_eq(r->prompts[0].tools->n_children, 1);
+    api_request_free(r);
+    r = parsed(&api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[]}");
+    ck_assert_ptr_null(r->prompts[0].tools);
+    api_request_free(r);
+}
+END_TEST
+
+/* The arguments of all calls together, of which each becomes a tree. */
+START_TEST(arguments_are_bounded) {
+    for (int more = 0; more < 2; more++) {
+        struct api_request *request;
+        struct err err = {0};
+        struct buf body = {0};
+        buf_puts(&body, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+        for (int i = 0; i < 2; i++) {
+            buf_printf(&body, "%s{\"function\":{\"name\":\"f\",\"arguments\":\"{}", i ? "," : "");
+            for (int j = 0; j < (1 << 19) - 2 + (i && more); j++) buf_puts(&body, " ");
+            buf_puts(&body, "\"}}");
+        }
+        buf_puts(&body, "]}]}");
+        enum status status =
+            request_read(&request, &api_chat, body.data, body.length, &limits, &err);
+        ck_assert_int_eq(status, more ? STATUS_INVALID_REQUEST : STATUS_OK);
+        if (more) ck_assert_ptr_nonnull(strstr(err.message, "at most 1048576 bytes long"));
+        if (request) api_request_free(request);
+        buf_free(&body);
+    }
 }
 END_TEST
 
@@ -564,6 +673,8 @@ int main(void) {
     tcase_add_test(good, chat_defaults);
     tcase_add_test(good, all_completion_fields);
     tcase_add_test(good, all_chat_fields);
+    tcase_add_test(good, tools_are_for_the_template);
+    tcase_add_test(good, arguments_are_bounded);
     tcase_add_test(good, limits_are_allowed);
     tcase_add_test(good, stops_have_a_longest_length);
     tcase_add_test(good, sequences_are_limited);

@@ -1,0 +1,244 @@
+/* The messages of a chat and its tools, as a chat template gets them. What a template would not see
+ * is refused: a conversation must not lose a part without a word. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+#define MAX_ARGUMENTS (1 << 20) /* bytes of all tool calls: each becomes a tree of its own */
+
+/* ---- contents ------------------------------------------------------------------------------- */
+
+static enum status check_part(struct parse *parse, const char *path, const struct json *part) {
+    char name[80];
+    if (!json_is(part, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", part);
+    const struct json *type = json_member(part, "type");
+    const struct json *text = json_member(part, "text");
+    snprintf(name, sizeof name, "%s.type", path);
+    if (!json_is_text(type, "text")) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must be \"text\": this model reads no other kind of content.", name);
+    }
+    snprintf(name, sizeof name, "%s.text", path);
+    if (!json_is(text, JSON_STRING)) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string.", name);
+    }
+    return STATUS_OK;
+}
+
+/* Turns an array of text parts into one string, a line each, which is what templates that know only
+ * strings expect. Null, which clients send for no content, becomes the empty string. */
+static enum status join_parts(struct parse *parse, const char *path, struct json *content) {
+    struct buf joined = {0};
+    int i = 0;
+    json_each(part, content) {
+        char name[64];
+        snprintf(name, sizeof name, "%s[%d]", path, i);
+        enum status status = check_part(parse, name, part);
+        if (status != STATUS_OK) {
+            buf_free(&joined);
+            return status;
+        }
+        if (i++ > 0) buf_add(&joined, "\n", 1);
+        buf_puts(&joined, json_member(part, "text")->string);
+    }
+    buf_add(&joined, "", 0); /* a buffer that holds nothing has no memory */
+    json_set_string(content, joined.data, joined.length);
+    return STATUS_OK;
+}
+
+/* Only a message that calls tools may lack its content, which templates then see as empty. */
+static enum status check_content(struct parse *parse, const char *path, struct json *message) {
+    char name[48];
+    struct json *content = json_member(message, "content");
+    const struct json *calls = json_member(message, "tool_calls");
+    snprintf(name, sizeof name, "%s.content", path);
+    if (json_is(content, JSON_STRING)) return STATUS_OK;
+    if (json_is(content, JSON_ARRAY) || json_is(content, JSON_NULL)) {
+        return join_parts(parse, name, content);
+    }
+    if (content) {
+        return field_wrong_type(parse, name, "a string, null, or an array of parts", content);
+    }
+    if (!json_first(calls)) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
+    }
+    json_add_string(message, "content");
+    return STATUS_OK;
+}
+
+/* ---- tool calls of earlier answers ---------------------------------------------------------- */
+
+/* OpenAI's arguments are JSON in a string; templates expect the object, as in transformers. */
+static enum status read_arguments(struct parse *parse, const char *path, struct json *arguments) {
+    struct json *object;
+    struct err err = {0};
+    if (json_is(arguments, JSON_OBJECT)) return STATUS_OK;
+    if (!json_is(arguments, JSON_STRING)) {
+        return field_wrong_type(parse, path, "a string that holds a JSON object", arguments);
+    }
+    bool none = arguments->length == 0;
+    if (json_parse(&object, "It", none ? "{}" : arguments->string, none ? 2 : arguments->length,
+                   &err)) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, path,
+                       "'%s' must be a string that holds a JSON object: %.200s", path, err.message);
+    }
+    if (!json_is(object, JSON_OBJECT)) {
+        enum status status = err_set(parse->err, STATUS_INVALID_REQUEST, path,
+                                     "'%s' must be a string that holds a JSON object, but it holds "
+                                     "%s.",
+                                     path, json_type_name(object));
+        json_free(object);
+        return status;
+    }
+    json_take(arguments, object);
+    return STATUS_OK;
+}
+
+static enum status check_call(struct parse *parse, const char *path, const struct json *call) {
+    char name[96];
+    const struct json *function = json_member(call, "function");
+    const struct json *type = json_member(call, "type");
+    snprintf(name, sizeof name, "%s.type", path);
+    if (type && !json_is_text(type, "function")) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be \"function\".",
+                       name);
+    }
+    const struct json *called = json_member(function, "name");
+    snprintf(name, sizeof name, "%s.function.name", path);
+    if (!json_is(called, JSON_STRING) || !called->string[0]) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string.", name);
+    }
+    struct json *arguments = json_member(function, "arguments");
+    snprintf(name, sizeof name, "%s.function.arguments", path);
+    if (arguments) return read_arguments(parse, name, arguments);
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
+}
+
+/* Templates ask whether a message has calls, so an empty list and null are taken away. */
+static enum status check_calls(struct parse *parse, const char *path, struct json *message) {
+    char name[64];
+    int i = 0;
+    const struct json *calls = json_member(message, "tool_calls");
+    if (!calls) return STATUS_OK;
+    snprintf(name, sizeof name, "%s.tool_calls", path);
+    if (!json_is(calls, JSON_NULL) && !json_is(calls, JSON_ARRAY)) {
+        return field_wrong_type(parse, name, "an array of tool calls", calls);
+    }
+    if (!json_first(calls)) {
+        json_free(json_detach(message, "tool_calls"));
+        return check_calls(parse, path, message); /* it may be there twice */
+    }
+    if (!json_is_text(json_member(message, "role"), "assistant")) {
+        return field_wrong(parse, name, "is only for messages of the role \"assistant\"");
+    }
+    json_each(call, calls) {
+        snprintf(name, sizeof name, "%s.tool_calls[%d]", path, i++);
+        enum status status = check_call(parse, name, call);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* What no template reads. OpenAI's own answers have these as null. */
+static enum status refuse_unread(struct parse *parse, const char *path,
+                                 const struct json *message) {
+    static const char *const names[] = {"function_call", "audio", "refusal"};
+    char name[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct json *member = json_member(message, names[i]);
+        if (!member || json_is(member, JSON_NULL)) continue;
+        snprintf(name, sizeof name, "%s.%s", path, names[i]);
+        return not_served(parse, name, " or give null");
+    }
+    return STATUS_OK;
+}
+
+static enum status check_message(struct parse *parse, const char *path, struct json *message) {
+    char name[48];
+    if (!json_is(message, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", message);
+    const struct json *role = json_member(message, "role");
+    snprintf(name, sizeof name, "%s.role", path);
+    if (!json_is(role, JSON_STRING) || !role->string[0]) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must be a string such as \"user\".", name);
+    }
+    enum status status = refuse_unread(parse, path, message);
+    if (status == STATUS_OK) status = check_calls(parse, path, message);
+    if (status == STATUS_OK) status = check_content(parse, path, message);
+    return status;
+}
+
+/* Templates see C strings, which would end at a NUL: text must not vanish unseen. */
+static bool holds_nul(const struct json *value) {
+    if (json_is(value, JSON_STRING)) return strlen(value->string) != value->length;
+    json_each(child, value) {
+        if (holds_nul(child)) return true;
+    }
+    return false;
+}
+
+static enum status refuse_nul(struct parse *parse, const char *path, const struct json *value) {
+    if (!holds_nul(value)) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, path,
+                   "'%s' must not hold the character \\u0000.", path);
+}
+
+static size_t arguments_length(const struct json *messages) {
+    size_t length = 0;
+    json_each(message, messages) {
+        json_each(call, json_member(message, "tool_calls")) {
+            const struct json *arguments = json_member(json_member(call, "function"), "arguments");
+            if (json_is(arguments, JSON_STRING)) length += arguments->length;
+        }
+    }
+    return length;
+}
+
+enum status check_messages(struct parse *parse, const char *name, const struct json *value) {
+    char path[32];
+    int i = 0;
+    if (!json_is(value, JSON_ARRAY))
+        return field_wrong_type(parse, name, "an array of messages", value);
+    if (!value->child) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must hold at least one message.", name);
+    }
+    if (arguments_length(value) > MAX_ARGUMENTS) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "The arguments of the tool calls in '%s' may be at most %d bytes long.",
+                       name, MAX_ARGUMENTS);
+    }
+    for (struct json *message = value->child; message; message = message->next) {
+        snprintf(path, sizeof path, "%s[%d]", name, i++);
+        enum status status = refuse_nul(parse, path, message);
+        if (status == STATUS_OK) status = check_message(parse, path, message);
+        if (status == STATUS_OK) status = refuse_nul(parse, path, message); /* in arguments */
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* ---- tools ---------------------------------------------------------------------------------- */
+
+enum status check_tools(struct parse *parse, const char *name, const struct json *value) {
+    char path[64];
+    int i = 0;
+    json_each(tool, value) {
+        const struct json *function = json_member(tool, "function");
+        const struct json *called = json_member(function, "name");
+        snprintf(path, sizeof path, "%s[%d]", name, i++);
+        if (!json_is_text(json_member(tool, "type"), "function")) {
+            return field_wrong(parse, path, "must be an object with \"type\": \"function\"");
+        }
+        if (!json_is(called, JSON_STRING) || !called->string[0]) {
+            return field_wrong(parse, path, "must have a 'function' with a string 'name'");
+        }
+        enum status status = refuse_nul(parse, path, tool);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
