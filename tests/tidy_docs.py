@@ -134,12 +134,19 @@ def check_names(named, path, number, line):
 
 
 def check_fields(tree):
-    """Every field of a request that tests/server/test_fields.c lists stands in docs/api.md."""
-    rows = re.compile(r'^    \{"(\w+)", (?:NONE|SERVED|REFUSED|IGNORED), ')
-    listed = [match[1] for match in map(rows.match, tree.lines.get("tests/server/test_fields.c", [])) if match]
-    described = set(re.findall(r"`(\w+)`", "\n".join(tree.docs.get("docs/api.md", []))))
-    for name in sorted(set(listed) - described):
-        tree.find("docs/api.md", 0, f"does not name the field {name}, which tests/server/test_fields.c has")
+    """tests/server/test_fields.c has every field that is refused, but those of /tokenize alone, and docs/api.md every field
+    that it has."""
+    tested, table, page = "tests/server/test_fields.c", "server/openai/unserved.c", "docs/api.md"
+
+    def names(path, row):
+        return {match[1] for match in map(re.compile(row).match, tree.lines.get(path, [])) if match}
+
+    listed = names(tested, r'^    \{"(\w+)", (?:NONE|SERVED|REFUSED|IGNORED), ')
+    described = set(re.findall(r"`(\w+)`", "\n".join(tree.docs.get(page, []))))
+    for name in sorted(listed - described):
+        tree.find(page, 0, f"does not name the field {name}, which {tested} has")
+    for name in sorted(names(table, r'^    \{"(\w+)", [CH]') - listed):
+        tree.find(tested, 0, f"does not try the field {name}, which {table} has")
 
 
 def check(tree):
@@ -197,9 +204,10 @@ def self_test(findings_of):
     for text, words in CASES:
         findings = findings_of({**NAMED_TREE, "README.md": f"# Top\n{text}\n"})
         assert len(findings) == bool(words) and words in "".join(findings), (text, words, findings)
-    fields = {"tests/server/test_fields.c": '    {"top_p", SERVED, NONE, "1"},\n', "docs/api.md": "# API\n`topp`\n"}
+    fields = {"tests/server/test_fields.c": '    {"top_p", SERVED, NONE, "1"},\n', "docs/api.md": "# API\n`topp`\n",
+              "server/openai/unserved.c": '    {"xtc", C | H, "1"},\n    {"pieces", T, "1"},\n    {"top_p", C, "1"},\n'}
     findings = findings_of({**NAMED_TREE, **fields})
-    assert len(findings) == 1 and "the field top_p" in findings[0], findings
+    assert len(findings) == 2 and "the field top_p" in findings[0] and "the field xtc" in findings[1], findings
     FOREIGN_FLAGS["max-num-seq"] = FOREIGN_WORDS["a_b"] = "for the self-test"
     findings = findings_of({**NAMED_TREE, "README.md": "--max-num-seq\n"})
     assert len(findings) == 1 and "a_b is listed as foreign" in findings[0], findings

@@ -61,6 +61,9 @@ enum status check_generation_prompt(struct parse *parse, struct api_prompt *prom
  * content is a string, the arguments of a tool call are an object. */
 enum status check_messages(struct parse *parse, const char *name, const struct json *value);
 
+/* Checks the variables of a template, which may hold any JSON but no NUL. */
+enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value);
+
 /* Checks an array of tools, which a template gets as they are. */
 enum status check_tools(struct parse *parse, const char *name, const struct json *value);
 

@@ -52,7 +52,6 @@ static enum status join_parts(struct parse *parse, const char *path, struct json
 static enum status check_content(struct parse *parse, const char *path, struct json *message) {
     char name[48];
     struct json *content = json_member(message, "content");
-    const struct json *calls = json_member(message, "tool_calls");
     snprintf(name, sizeof name, "%s.content", path);
     if (json_is(content, JSON_STRING)) return STATUS_OK;
     if (json_is(content, JSON_ARRAY) || json_is(content, JSON_NULL)) {
@@ -61,7 +60,7 @@ static enum status check_content(struct parse *parse, const char *path, struct j
     if (content) {
         return field_wrong_type(parse, name, "a string, null, or an array of parts", content);
     }
-    if (!json_first(calls)) {
+    if (!json_member(message, "tool_calls")) { /* which check_calls has seen: it is not empty */
         return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
     }
     json_add_string(message, "content");
@@ -220,6 +219,10 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
+}
+
+enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value) {
+    return refuse_nul(parse, name, value);
 }
 
 /* ---- tools ---------------------------------------------------------------------------------- */

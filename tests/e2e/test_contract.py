@@ -216,8 +216,8 @@ def test_rendered_completions_are_a_list(server):
 
 @pytest.mark.parametrize("path, body, param", [
     *[case for case in REFUSED if case[0] in (COMPLETIONS, CHATS)],
-    (COMPLETIONS, {"prompt": [5] * 1024}, "prompt"),  # by the scheduler, when it would be submitted
-    (CHATS, {"messages": [{"role": "user", "content": "word " * 1100}]}, "prompt"),
+    (COMPLETIONS, {"prompt": [5] * 1024}, "prompt"),  # once it is known how many tokens there are
+    (CHATS, {"messages": [{"role": "user", "content": "word " * 1100}]}, "messages"),
     (COMPLETIONS, {"model": "other", "prompt": "x"}, "model")])
 def test_rendering_refuses_what_generating_refuses(server, path, body, param):
     refused, shown = server.post(path, body), server.post(path + "/render", body)

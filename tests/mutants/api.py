@@ -111,7 +111,7 @@ MUTANTS = [
     (O + "request_messages.c", "    if (!json_is(object, JSON_OBJECT)) {", "    if (false) {"),
     (O + "request_messages.c", "    json_take(arguments, object);", "    json_free(object);"),
     (O + "request_messages.c", "bool none = arguments->length == 0;", "bool none = false;"),
-    (O + "request_messages.c", "    if (!json_first(calls)) {\n        return err_set", "    if (!calls) {\n        return err_set"),
+    (O + "request_messages.c", "    return refuse_nul(parse, name, value);", "    return STATUS_OK;"),
     (O + "request_messages.c", "if (!member || json_is(member, JSON_NULL)) continue;", "if (!member) continue;"),
     (O + "request_messages.c", "if (status == STATUS_OK) status = refuse_nul(parse, path, message); /* in arguments */", ""),
     (O + "request_messages.c", "if (arguments_length(value) > MAX_ARGUMENTS) {", "if (arguments_length(value) >= MAX_ARGUMENTS) {"),

@@ -224,6 +224,8 @@ static const struct refused refused[] = {
     {H "\"functions\":[{}]}", "functions", "is not served by this version"},
     {H "\"parallel_tool_calls\":1}", "parallel_tool_calls", "must be true or false"},
     {H "\"chat_template_kwargs\":[]}", "chat_template_kwargs", "must be an object"},
+    {H "\"chat_template_kwargs\":{\"a\":[\"b\\u0000\"]}}", "chat_template_kwargs",
+     "must not hold the character \\u0000"},
     {H "\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message",
      "must not both be true"},
 };
