@@ -7,6 +7,7 @@ JOBS ?= $(shell nproc)
 LLAMA := build/peers/llama.cpp/bin/python
 ARGS ?=
 FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 30
 
 help:
 	@echo "make build          build/penstock (installs what is missing)"
@@ -19,8 +20,8 @@ help:
 	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md"
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
-	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs (hours)"
-	@echo "make clients        run the server with programs of others: Prometheus scrapes it (fetches about 20 MB)"
+	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs, restarts (hours)"
+	@echo "make clients        run the server with programs of others: Prometheus, proxies, a router (fetches about 60 MB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
 	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root)"
@@ -71,7 +72,8 @@ fuzz: deps
 
 soak: model
 	@docker/setup.sh test
-	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz asan_slow tsan_slow mutants
+	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) SOAK_MINUTES=$(SOAK_MINUTES) \
+	    tests/run.sh fuzz asan_slow tsan_slow mutants restarts
 
 clients: model
 	@docker/setup.sh test

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the missing packages with apt, and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz` and
-# `setup.sh format` add what only those need. If nothing is missing it takes some hundredths of a second.
+# Installs the missing packages with apt, and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz`,
+# `setup.sh format` and `setup.sh clients` add what only those need. If nothing is missing it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -11,7 +11,8 @@ for need in "$@"; do
     test) packages="$packages g++ wrk" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
-    *) echo "setup.sh: unknown set \"$need\"; the sets are test, fuzz and format" >&2; exit 2 ;;
+    clients) packages="$packages nginx-light haproxy" ;;
+    *) echo "setup.sh: unknown set \"$need\"; the sets are test, fuzz, format and clients" >&2; exit 2 ;;
     esac
 done
 
@@ -48,7 +49,14 @@ fi
 
 echo "setup.sh: installing$missing"
 log=$(mktemp)
+policy=/usr/sbin/policy-rc.d
 trap 'rm -f "$log"' EXIT
+# Servers among the packages are for the tests to run: they are not to start by themselves.
+if [ ! -e $policy ]; then
+    trap 'rm -f "$log"; $as_root rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
+    $as_root chmod +x $policy
+fi
 # shellcheck disable=SC2086
 if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $missing; } >"$log" 2>&1; then

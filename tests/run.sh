@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
 # The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
-# they are named: fuzz asan_slow tsan_slow mutants. So does that of `make clients`: clients.
+# they are named: fuzz asan_slow tsan_slow mutants restarts. So does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -84,15 +84,20 @@ tsan() {
     TSAN_OPTIONS=history_size=4 unit tsan --label-regex threads --label-exclude slow
 }
 
+# logged COMMAND...: shows a command's output and keeps it in the stage's log, whose last line becomes the stage's summary.
+logged() {
+    log=build/logs/$stage.txt
+    echo 1 >"build/logs/$stage.code"
+    { "$@" 2>&1 && echo 0 >"build/logs/$stage.code"; } | tee "$log"
+    [ "$(cat "build/logs/$stage.code")" = 0 ] || exit 1
+    passed "$(tail -n 1 "$log")"
+}
+
 # python_tests VENV FOLDER [pytest arguments]
 python_tests() {
     venv=$1 folder=$2
     shift 2
-    log=build/logs/$stage.txt
-    echo 1 >"build/logs/$stage.code"
-    { "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$folder" 2>&1 && echo 0 >"build/logs/$stage.code"; } | tee "$log"
-    [ "$(cat "build/logs/$stage.code")" = 0 ] || exit 1
-    passed "$(tail -n 1 "$log")"
+    logged "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$folder"
 }
 
 e2e() {
@@ -104,11 +109,16 @@ e2e() {
 
 # ---- clients: programs of others ---------------------------------------------------------------------------------
 
-clients() {
+with_clients() {
+    docker/setup.sh clients
     docker/build.sh release "$jobs" penstock
     docker/fetch_model.sh
-    docker/prometheus.sh
     docker/venv.sh build/clients/venv tests/clients/requirements.txt
+}
+
+clients() {
+    with_clients
+    docker/prometheus.sh
     python_tests build/clients/venv tests/clients
 }
 
@@ -137,14 +147,15 @@ tsan_slow() {
 mutants() {
     with_cxx build
     docker/build.sh release "$jobs"
-    log=build/logs/mutants.txt
     for script in tests/cuda_mutate.py tests/mutate.py; do
-        [ -e $script ] || continue
-        echo 1 >build/logs/mutants.code
-        { python3 -u $script 2>&1 && echo 0 >build/logs/mutants.code; } | tee $log
-        [ "$(cat build/logs/mutants.code)" = 0 ] || exit 1
-        passed "$(tail -n 1 $log)"
+        [ ! -e $script ] || logged python3 -u $script
     done
+}
+
+# Many clients of two servers, of which one is restarted again and again.
+restarts() {
+    with_clients
+    PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"
 }
 
 for stage in ${*:-tidy release asan tsan e2e}; do
@@ -159,6 +170,7 @@ for stage in ${*:-tidy release asan tsan e2e}; do
     asan_slow) say "asan_slow: the slow suites with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
+    restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac
     $stage

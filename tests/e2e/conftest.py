@@ -43,8 +43,8 @@ def environment():
 class Server:
     """One running `penstock serve`."""
 
-    def __init__(self, *flags, binary=BINARY, model=MODEL, env=None):
-        self.port = free_port()
+    def __init__(self, *flags, binary=BINARY, model=MODEL, env=None, port=None):
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
         command = [binary, "serve", "--model", model, "--served-model-name", NAME, "--port", str(self.port),

@@ -1,0 +1,74 @@
+"""nginx and HAProxy as deploy/ ships them, and vllm-router: tokens pass one by one, and restarts behind them lose nothing."""
+import socket
+import time
+
+import httpx
+import pytest
+
+from e2e.conftest import NAME
+from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, wait_for_answers
+
+SHIPPED = ["haproxy", "nginx"]
+SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx leaves one out
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with replicas("--drain-delay", "3", "--admin-key", "boss") as both:
+        yield both
+
+
+@pytest.fixture(scope="module", params=SHIPPED)
+def shipped_proxy(request, servers):
+    with in_front(request.param, servers) as url:
+        yield url
+
+
+def reads_of(url, path, body):
+    """What each read from a socket gave that holds events."""
+    host, port = url.removeprefix("http://").split(":")
+    text = httpx.Request("POST", url + path, json=body).content
+    parts = []
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                       f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        while part := client.recv(65536):
+            parts.append(part)
+    assert b" 200 " in parts[0].split(b"\r\n")[0]
+    return [part for part in parts if b"data: " in part]
+
+
+def test_a_token_a_read(shipped_proxy):
+    """Most reads hold one event; where a proxy waits for more, 12 tokens come in 3 reads."""
+    reads = reads_of(shipped_proxy, *completion("Once upon a time", 40, stream=True))
+    counts = [part.count(b"data: ") for part in reads]
+    assert sum(counts) == 41  # with [DONE]
+    assert counts.count(1) >= 30, counts
+
+
+def test_what_is_for_one_server_is_not_passed_on(shipped_proxy):
+    for method, path in [("GET", "/metrics"), ("POST", "/drain")]:
+        answer = httpx.request(method, shipped_proxy + path, headers={"authorization": "Bearer boss"})
+        assert answer.status_code == 404, path
+    assert httpx.get(shipped_proxy + "/health/ready").status_code == 200
+
+
+def test_large_bodies_pass(shipped_proxy):
+    body = {"model": NAME, "prompt": "x" * (3 << 20), "max_tokens": 1}
+    answer = httpx.post(shipped_proxy + "/v1/completions", json=body, timeout=60)
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, "vllm-router"])
+def test_restarts_lose_nothing(servers, name, capsys):
+    """Eight clients, and each server is restarted three times."""
+    requests = [ask(prompt, 20, stream=True) for prompt in PROMPTS for ask in [completion, chat]]
+    with in_front(name, servers) as url, Crowd(url, 8, requests) as crowd:
+        for one in servers * 3:
+            wait_for_answers(crowd, 1)
+            one.restart()
+            time.sleep(SETTLE_SECONDS)
+        wait_for_answers(crowd, 1)
+    with capsys.disabled():
+        print(f"\n{name}: {crowd.answered} streams, 6 restarts, {len(crowd.lost)} lost")
+    assert not crowd.lost, crowd.lost[:5]
