@@ -15,7 +15,7 @@ MUTANTS = [
     # formats
     (X, "return openmetrics > 0 && openmetrics >= text;", "return openmetrics > 0 && openmetrics > text;"),
     (X, "return openmetrics > 0 && openmetrics >= text;", "return openmetrics >= text;"),
-    (X, "return q >= 0 && q <= 1 ? q : 0;", "return q >= 0 ? q : 0;", "a weight above 1 is no client's"),
+    (X, "return q >= 0 && q <= 1 ? q : 0;", "return q >= 0 ? q : 0;"),
     (X, "if (n > n_type && !strchr(\"; \\t\", item[n_type])) return false;", ""),
     (X, "(length == 5 && memcmp(version, \"1.0.0\", 5) == 0)", "memcmp(version, \"1.0.0\", 5) == 0"),
     (X, "if (p[n_name] != '=') continue;", ""),
@@ -39,8 +39,7 @@ MUTANTS = [
     (M, "if (isnan(number)) return;", ""),
     (M, "if (count->by_class[class] == 0) continue;", ""),
     (M, ".computed_tokens = stats->prompt_tokens - stats->cached_tokens,", ".computed_tokens = stats->prompt_tokens,"),
-    (P, "int n = -1; /* the folder itself is open */", "int n = 0;",
-     "the test compares two counts, for the number of files that a suite has open is not known"),
+    (P, "int n = -1; /* the folder itself is open */", "int n = 0;"),
     (P, "    closedir(folder);\n", ""),
     (P, "(double)(utime + stime) / ticks;", "(double)(utime + stime);"),
     (P, "booted + (double)start / ticks;", "booted;"),
