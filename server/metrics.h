@@ -16,6 +16,7 @@ enum histogram_id {
     HISTOGRAM_INFERENCE,    /* prefill and decode together */
     HISTOGRAM_REQUEST,      /* from the request to the end */
     HISTOGRAM_PROMPT,       /* tokens of the prompt */
+    HISTOGRAM_COMPUTED,     /* of these, those that the prefix cache did not have */
     HISTOGRAM_GENERATION,   /* tokens of a choice that is done */
     HISTOGRAM_LONGEST,      /* tokens of the longest choice of a prompt */
     HISTOGRAM_MAX_TOKENS,   /* tokens that were asked for */

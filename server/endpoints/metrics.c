@@ -33,19 +33,13 @@ static const struct bounds of_choices = {7, {1, 2, 5, 10, 20, 50, 100}};
 static const struct bounds of_http = {7, {0.01, 0.1, 0.5, 1, 5, 30, 120}};
 
 static const struct bounds *const bounds_of[N_HISTOGRAMS] = {
-    [HISTOGRAM_FIRST_TOKEN] = &of_first_token,
-    [HISTOGRAM_INTER_TOKEN] = &of_token,
-    [HISTOGRAM_OUTPUT_TOKEN] = &of_token,
-    [HISTOGRAM_QUEUE] = &of_request,
-    [HISTOGRAM_PREFILL] = &of_request,
-    [HISTOGRAM_DECODE] = &of_request,
-    [HISTOGRAM_INFERENCE] = &of_request,
-    [HISTOGRAM_REQUEST] = &of_request,
-    [HISTOGRAM_PROMPT] = &of_tokens,
-    [HISTOGRAM_GENERATION] = &of_tokens,
-    [HISTOGRAM_LONGEST] = &of_tokens,
-    [HISTOGRAM_MAX_TOKENS] = &of_tokens,
-    [HISTOGRAM_N] = &of_choices,
+    [HISTOGRAM_FIRST_TOKEN] = &of_first_token, [HISTOGRAM_INTER_TOKEN] = &of_token,
+    [HISTOGRAM_OUTPUT_TOKEN] = &of_token,      [HISTOGRAM_QUEUE] = &of_request,
+    [HISTOGRAM_PREFILL] = &of_request,         [HISTOGRAM_DECODE] = &of_request,
+    [HISTOGRAM_INFERENCE] = &of_request,       [HISTOGRAM_REQUEST] = &of_request,
+    [HISTOGRAM_PROMPT] = &of_tokens,           [HISTOGRAM_COMPUTED] = &of_tokens,
+    [HISTOGRAM_GENERATION] = &of_tokens,       [HISTOGRAM_LONGEST] = &of_tokens,
+    [HISTOGRAM_MAX_TOKENS] = &of_tokens,       [HISTOGRAM_N] = &of_choices,
 };
 
 /* ---- counting ------------------------------------------------------------------------------- */
@@ -91,7 +85,7 @@ struct shown {
     int connections;
     uint64_t computed_tokens; /* of prompts, that did not come from the prefix cache */
     double kv_usage, swap_usage;
-    double zero;
+    double zero, one;
 };
 
 enum number { NUMBER_INT, NUMBER_COUNT, NUMBER_NS, NUMBER_REAL };
@@ -171,6 +165,10 @@ static const struct metric table[] = {
     GAUGE("process_open_fds", "Open file descriptors.", AT(process.open_files)),
     GAUGE("process_max_fds", "Limit of open file descriptors.", AT(process.max_files)),
 
+    GAUGE_OF("vllm:engine_sleep_state", "Whether the engine is awake: always.", "sleep_state",
+             "awake", AT(one)),
+    GAUGE_OF("vllm:engine_sleep_state", NULL, "sleep_state", "weights_offloaded", AT(zero)),
+    GAUGE_OF("vllm:engine_sleep_state", NULL, "sleep_state", "discard_all", AT(zero)),
     GAUGE("vllm:num_requests_running", "Sequences that are being computed.", AT(stats.running)),
     GAUGE("vllm:num_requests_waiting", "Sequences that wait.", AT(stats.waiting)),
     GAUGE_OF("vllm:num_requests_waiting_by_reason",
@@ -230,6 +228,8 @@ static const struct metric table[] = {
     HISTOGRAM("vllm:request_inference_time_seconds", "From the first step to the last token.",
               HISTOGRAM_INFERENCE),
     HISTOGRAM("vllm:request_prompt_tokens", "Tokens of a prompt.", HISTOGRAM_PROMPT),
+    HISTOGRAM("vllm:request_prefill_kv_computed_tokens",
+              "Of these, those that the prefix cache did not have.", HISTOGRAM_COMPUTED),
     HISTOGRAM("vllm:request_generation_tokens", "Tokens generated for a choice.",
               HISTOGRAM_GENERATION),
     HISTOGRAM("vllm:request_max_num_generation_tokens",
@@ -320,7 +320,7 @@ static void write_infos(struct writer *writer) {
     const struct metrics_view *view = writer->view;
     struct build_info build = build_info();
     struct buf *labels = &writer->labels;
-    char blocks[32], size[32];
+    char size[32], blocks[32], host_blocks[32];
     exposition_declare(&writer->to, METRIC_INFO, "penstock_build_info",
                        "Always 1; the labels tell the build.");
     labels_of(writer, "penstock_build_info", "version", build.version);
@@ -328,12 +328,14 @@ static void write_infos(struct writer *writer) {
     exposition_label(labels, "build", build.build);
     exposition_sample(&writer->to, "penstock_build_info", labels->data, 1);
 
-    snprintf(blocks, sizeof blocks, "%d", view->stats->blocks_total);
     snprintf(size, sizeof size, "%d", view->block_size);
+    snprintf(blocks, sizeof blocks, "%d", view->stats->blocks_total);
+    snprintf(host_blocks, sizeof host_blocks, "%d", view->stats->host_blocks_total);
     exposition_declare(&writer->to, METRIC_INFO, "vllm:cache_config_info",
                        "Always 1; the labels tell the KV cache.");
     labels_of(writer, "vllm:cache_config_info", "block_size", size);
     exposition_label(labels, "num_gpu_blocks", blocks);
+    exposition_label(labels, "num_cpu_blocks", host_blocks);
     exposition_label(labels, "cache_dtype", view->cache_dtype);
     exposition_label(labels, "enable_prefix_caching", view->prefix_caching ? "True" : "False");
     exposition_sample(&writer->to, "vllm:cache_config_info", labels->data, 1);
@@ -379,6 +381,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .process = view->process,
                   .connections = view->connections,
                   .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
+                  .one = 1,
                   .kv_usage = share(stats->blocks_used, stats->blocks_total),
                   .swap_usage = share(stats->host_blocks_used, stats->host_blocks_total)},
     };

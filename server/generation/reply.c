@@ -130,6 +130,7 @@ static void note_prompt_end(struct reply *reply, const struct prompt_run *run, i
     observe(reply, HISTOGRAM_INFERENCE, run->first_scheduled_ns, now);
     observe(reply, HISTOGRAM_REQUEST, run->generation.received_ns, now);
     metrics_observe(metrics, HISTOGRAM_PROMPT, run->n_ids);
+    metrics_observe(metrics, HISTOGRAM_COMPUTED, run->n_ids - run->n_cached);
     metrics_observe(metrics, HISTOGRAM_LONGEST, longest);
 }
 

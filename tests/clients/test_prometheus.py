@@ -38,7 +38,8 @@ class Prometheus:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and self.process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
-                targets = self.http.get("/targets").json()["data"]["activeTargets"]
+                answer = self.http.get("/targets")  # 503 before it has started
+                targets = answer.json()["data"]["activeTargets"] if answer.status_code == 200 else []
                 if targets and targets[0]["health"] == "up":
                     return
             time.sleep(0.1)

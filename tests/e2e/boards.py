@@ -1,8 +1,9 @@
 """What Grafana boards ask Prometheus for: vLLM's published ones, and our own.
 
-EXPRESSIONS holds vLLM's: the metrics with their labels, and what is computed from them, in a layout of our own. <name> or <name label="value"> stands for a selector, to which a board adds the
-model, the engine, the job and the instance; $t stands for a span of time. Left out are those that vLLM has no data for either
-unless it runs with a KV connector, with images, or with speculative decoding.
+EXPRESSIONS holds vLLM's, in a layout of our own: the metrics with their labels, and what is computed from them. <name> or
+<name label="value"> stands for a selector, to which a board adds the model, the engine, the job and the instance; $t stands for a
+span of time. Left out are those that vLLM has no data for either unless it runs with a KV connector, with --kv-cache-metrics, with
+adapters, images or speculative decoding.
 """
 import json
 import pathlib
@@ -22,13 +23,14 @@ REQUEST_BOUNDS = ("0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0
 LATENCIES = ["time_to_first_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds",
              "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"]
 PHASES = ["request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds"]
-SIZES = ["request_prompt_tokens", "request_generation_tokens", "request_max_num_generation_tokens", "request_params_n",
-         "request_params_max_tokens", "iteration_tokens_total"]
+SIZES = ["request_prompt_tokens", "request_prefill_kv_computed_tokens", "request_generation_tokens",
+         "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens", "iteration_tokens_total"]
 
 
 def of_histogram(name):
     bucket, total, count = (f"rate(<{name}{end}>[$t])" for end in ("_bucket", "_sum", "_count"))
-    quantiles = [f"histogram_quantile({q}, sum by ({by}) ({bucket}))" for q in (0.5, 0.9, 0.95, 0.99) for by in ("le", "le, model_name")]
+    quantiles = [f"histogram_quantile({q}, sum by ({by}) ({bucket}))" for q in (0.5, 0.9, 0.95, 0.99)
+                 for by in ("le", "le, model_name", "le, instance")]
     return [*quantiles, f"sum({total}) / (sum({count}) > 0)", f"{total} / {count}", f"sum by (le) ({bucket})",
             f"sum by (le) (increase(<{name}_bucket>[$t])) / on () group_left () (sum(increase(<{name}_count>[$t])) > 0)"]
 
@@ -71,6 +73,15 @@ EXPRESSIONS = [
     "(sum(rate(<vllm:request_success_total>[$t])) > 0)",
     "round(sum by (model_name) (increase(<vllm:num_preemptions_total>[$t])))",
     "count by (model_name) (group by (model_name, instance) (last_over_time(<vllm:num_requests_running>[$t])))",
+    '(2 - (max(<vllm:engine_sleep_state sleep_state="awake">) == bool 0)) or vector(0)',
+    '(1 - max by (instance, engine) (<vllm:engine_sleep_state sleep_state="awake">)) * '
+    '(1 + max by (instance, engine) (<vllm:engine_sleep_state sleep_state="discard_all">))',
+    "histogram_quantile(0.5, sum by (le) (rate(<vllm:time_to_first_token_seconds_bucket>[$t]))) and on () "
+    "count(<vllm:num_requests_running>)",
+    "sum(rate(<vllm:generation_tokens_total>[$t])) / (sum(avg_over_time(<vllm:num_requests_running>[$t])) > 0)",
+    "max by (model_name, instance) ((time() - <process_start_time_seconds>) * on (job, instance) group_left (model_name) "
+    "group by (job, instance, model_name) (<vllm:num_requests_running>))",
+    "sum by (instance, engine, reason) (<vllm:num_requests_waiting_by_reason>)",
     "<vllm:cache_config_info>",
     "count by (block_size, num_gpu_blocks) (<vllm:cache_config_info>)",
     "sum by (status) (rate(<http_requests_total>[$t]))",

@@ -126,6 +126,7 @@ def test_a_found_prompt_is_counted_as_cached(server):
     assert grown("vllm:prompt_tokens_by_source_total", 'source="local_cache_hit"') == cached
     assert grown("vllm:prompt_tokens_by_source_total", 'source="local_compute"') == whole - cached
     assert grown("vllm:prompt_tokens_by_source_total") == whole
+    assert grown("vllm:request_prefill_kv_computed_tokens_sum") == whole - cached
 
 
 def test_choices_of_clients_that_left_are_counted(server):

@@ -49,6 +49,8 @@ MUTANTS = [
     (R, "uint64_t now = now_ns(), first = run->first_token_ns ? run->first_token_ns : now;", "uint64_t now = now_ns(), first = now;"),
     (R, "    if (n > 1) {\n        double seconds", "    if (n > 0) {\n        double seconds"),
     (R, "seconds / (n - 1)", "seconds / n"),
+    (R, "metrics_observe(metrics, HISTOGRAM_COMPUTED, run->n_ids - run->n_cached);", ""),
+    (M, ".one = 1,", ""),
     (R, "        if (!run->choices[i].done) return;\n", ""),
     (R, "longest = max_int(longest, run->choices[i].n_tokens);", "longest += run->choices[i].n_tokens;"),
     (R, "if (!run->first_scheduled_ns && event->first_scheduled_ns) {", "if (event->first_scheduled_ns) {"),

@@ -66,6 +66,8 @@ START_TEST(the_scheduler_is_shown) {
     stats.part_ns[PART_FORWARD] = 2500000000;
     stats.part_ns[PART_SAMPLE] = 125000000;
     write_as(false);
+    expect("\nvllm:engine_sleep_state" E "sleep_state=\"awake\"," M " 1\n");
+    expect("\nvllm:engine_sleep_state" E "sleep_state=\"discard_all\"," M " 0\n");
     expect("\nvllm:num_requests_running" E M " 3\n");
     expect("\nvllm:num_requests_waiting" E M " 4\n");
     expect("\nvllm:num_requests_waiting_by_reason" E "reason=\"capacity\"," M " 4\n");
@@ -116,6 +118,7 @@ START_TEST(the_cache_and_the_build_are_told) {
     view.prefix_caching = true;
     write_as(false);
     expect("\nvllm:cache_config_info" E "block_size=\"16\",model_name=\"m\",num_gpu_blocks=\"8\","
+           "num_cpu_blocks=\"0\","
            "cache_dtype=\"auto\",enable_prefix_caching=\"True\"} 1\n");
     expect("\npenstock_build_info{version=\"");
     view.prefix_caching = false;
@@ -301,7 +304,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 47);
+        ck_assert_int_eq(declared, 49);
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }
