@@ -157,9 +157,9 @@ def judge_all(mutants):
 
 
 def main():
-    arguments = sys.argv[1:]
-    mutants = mutate.chosen([a for a in arguments if a != "--check"], TABLES, Table)  # all are looked up before the first is made
-    if "--check" in arguments:
+    options = mutate.arguments_of(__doc__).parse_args()
+    mutants = mutate.chosen(options.mutants, TABLES, Table)  # all are looked up before the first is made
+    if options.check:
         mutate.print_check(mutants, TABLES)
         return 0
     found, bad = judge_all(mutants)

@@ -4,10 +4,10 @@ clang-format does most of it. Before it runs, section rules (`/* ---- name ---- 
 makes its line too wide is moved above that line. Afterwards, the end of a comment that was left alone on a line is joined
 with the last word.
 """
+import argparse
 import os
 import re
 import subprocess
-import sys
 
 WIDTH = 100
 FOLDERS = ["config", "kernels", "engine", "scheduler", "server", "bench", "tests"]
@@ -49,7 +49,9 @@ def is_cpp(path):
 
 
 def main():
-    paths = sys.argv[1:] or sorted(
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="default: all C, C++ and CUDA files of the tree")
+    paths = parser.parse_args().files or sorted(
         os.path.join(folder, name) for top in FOLDERS for folder, _, names in os.walk(top)
         for name in names if name.endswith((".c", ".h", ".inc", ".cu", ".cuh", ".cpp")))
     for path in paths:

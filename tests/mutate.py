@@ -23,6 +23,7 @@ bounded time of the processor. A mutant that all suites let pass has survived, w
 
 A mutant takes about three seconds, so this is no part of `make test`, but --check is.
 """
+import argparse
 import concurrent.futures
 import importlib.util
 import json
@@ -157,6 +158,8 @@ def chosen(arguments, folder, table_of):
     mutants, findings = [], []
     for argument in arguments or subjects(folder):
         subject, _, number = argument.partition(":")
+        if subject not in subjects(folder):
+            sys.exit(f"there is no subject {subject}; the subjects are {', '.join(subjects(folder))}")
         table = table_of(subject)
         findings += table.findings
         mutants += [(f"{subject}:{i}", m) for i, m in enumerate(table.mutants) if not number or int(number) == i]
@@ -276,21 +279,33 @@ def judge_all(mutants):
     return n_found, n_bad
 
 
+def arguments_of(doc):
+    """A parser with what both programs take."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mutants", nargs="*", metavar="SUBJECT[:NUMBER]", help="default: all of every subject")
+    parser.add_argument("--check", action="store_true", help="only look that the place of each is still there")
+    return parser
+
+
 def main():
-    arguments = sys.argv[1:]
-    if arguments[:2] == ["--kind", "cuda"]:
-        return subprocess.run([sys.executable, os.path.join(ROOT, "tests/cuda_mutate.py"), *arguments[2:]]).returncode
-    names = [a for a in arguments if not a.startswith("--")]
-    mutants = chosen(names, TABLES, SuiteTable)  # all are looked up before the first is made
-    if "--check" in arguments:
+    if sys.argv[1:3] == ["--kind", "cuda"]:
+        return subprocess.run([sys.executable, os.path.join(ROOT, "tests/cuda_mutate.py"), *sys.argv[3:]]).returncode
+    parser = arguments_of(__doc__)
+    parser.add_argument("--survivors", action="store_true", help="only those that are expected to survive")
+    parser.add_argument("--kind", choices=["cuda"], help="as the first argument: tests/cuda_mutate.py with the others")
+    options = parser.parse_args()
+    if options.kind:
+        parser.error("--kind cuda must be the first argument")
+    mutants = chosen(options.mutants, TABLES, SuiteTable)  # all are looked up before the first is made
+    if options.check:
         print_check(mutants, TABLES)
         return 0
-    if "--survivors" in arguments:
+    if options.survivors:
         mutants = [(name, mutant) for name, mutant in mutants if mutant.reason]
     found, bad = judge_all(mutants)
     total = len(mutants)
     print(f"{total} mutants: {found} found ({found / max(total, 1):.0%}); {total - found} survived, {bad} not as the table says")
-    return 1 if bad or (found < MIN_SHARE * total and "--survivors" not in arguments) else 0
+    return 1 if bad or (found < MIN_SHARE * total and not options.survivors) else 0
 
 
 if __name__ == "__main__":
