@@ -133,7 +133,7 @@ def least_seconds(limit, model, work, is_float):
 
 def model_shape(binary, path):
     """The sizes for the limits, from `penstock inspect`."""
-    text = subprocess.run([binary, "inspect", path], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([binary, "inspect", "--tensors", path], check=True, capture_output=True, text=True).stdout
     tensors = re.findall(r"^  (\S+)\s+(\S+)\s+\[([^\]]*)\]\s+(\d+) bytes", text, re.M)
     sizes = {name: eval_product(shape) for name, _, shape, _ in tensors}
     head = sizes.get("output.weight", sizes.get("token_embd.weight", 0))

@@ -183,7 +183,8 @@ struct log_field {
 #define LOG_I(k, v) ((struct log_field){.key = (k), .kind = LOG_INTEGER, .integer = (v)})
 #define LOG_R(k, v) ((struct log_field){.key = (k), .kind = LOG_REAL, .real = (v)})
 
-/* Sets what is written and how; call it before threads start. */
+/* Sets what is written and how; call it before threads start. On a terminal the level of a text
+ * line is coloured. */
 void log_setup(enum log_level level, enum log_format format);
 
 /* Writes one line to standard error with a single write(2): time, level, message, fields. Text
@@ -193,6 +194,27 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
 
 /* The same without fields, printf style. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- terminal ------------------------------------------------------------------------------- */
+
+/* Does the descriptor lead to a terminal that understands escape codes? One whose TERM is dumb or
+ * not set does not. */
+bool terminal_has_codes(int fd);
+
+enum terminal_style {
+    TERMINAL_PLAIN, /* ends the others */
+    TERMINAL_ERROR,
+    TERMINAL_WARNING,
+    TERMINAL_NOTE,
+    TERMINAL_PROMPT,
+};
+
+/* The code that begins a style on such a terminal. "" on every other one, in files, and wherever
+ * NO_COLOR (https://no-color.org) is set and not empty. Static storage. */
+const char *terminal_style(int fd, enum terminal_style style);
+
+/* Prints "penstock: message" to standard error, printf style. */
+void print_failure(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- settings that are words ---------------------------------------------------------------- */
 
@@ -277,10 +299,11 @@ struct options {
     enum log_level log_level;
     enum log_format log_format;
     const char *config; /* YAML file */
-    /* run, batch, bench */
+    /* run, inspect, batch, bench */
     bool chat;                /* run: a conversation from the terminal */
     int max_tokens;           /* run */
     double temperature;       /* run */
+    bool tensors;             /* inspect: lists each tensor */
     const char *input_file;   /* batch: requests, one a line */
     const char *output_file;  /* batch: their answers */
     const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */

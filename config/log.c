@@ -30,11 +30,17 @@
 static struct {
     enum log_level level;
     enum log_format format;
-} settings = {LOG_INFO, LOG_TEXT};
+    const char *style[LOG_ERROR + 1], *plain; /* around the level of a text line */
+} settings = {LOG_INFO, LOG_TEXT, {"", "", "", ""}, ""};
 
 void log_setup(enum log_level level, enum log_format format) {
     settings.level = level;
     settings.format = format;
+    settings.style[LOG_DEBUG] = terminal_style(STDERR_FILENO, TERMINAL_NOTE);
+    settings.style[LOG_INFO] = terminal_style(STDERR_FILENO, TERMINAL_NOTE);
+    settings.style[LOG_WARNING] = terminal_style(STDERR_FILENO, TERMINAL_WARNING);
+    settings.style[LOG_ERROR] = terminal_style(STDERR_FILENO, TERMINAL_ERROR);
+    settings.plain = terminal_style(STDERR_FILENO, TERMINAL_PLAIN);
 }
 
 uint64_t now_ns(void) {

@@ -138,6 +138,9 @@ const struct option option_table[] = {
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
      "0: always the likeliest token; higher values vary more"},
 
+    {"tensors", NULL, OPTION_BOOL, AT(tensors), "false", 0, 0, NULL, COMMAND_INSPECT, "Inspect",
+     "list each tensor with its type, shape and size"},
+
     {"input-file", "FILE", OPTION_TEXT, AT(input_file), NULL, 0, 0, NULL, BATCH, "Batch",
      "-i: requests, one a line, in the form of OpenAI's batches"},
     {"output-file", "FILE", OPTION_TEXT, AT(output_file), NULL, 0, 0, NULL, BATCH, "Batch",

@@ -183,8 +183,10 @@ void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *
 
 /* ---- inspection ----------------------------------------------------------------------------- */
 
-/* Prints what a model file holds: key-values, tensors, tokenizer, and the memory that serving it
- * will take with `config`'s settings (config->model names the file). */
-enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err);
+/* Prints what a model file holds: a summary of the model, its tokenizer and the memory that serving
+ * it will take with `config`'s settings (config->model names the file); then the key-values and, if
+ * `tensors`, each tensor. */
+enum status engine_inspect(const struct engine_config *config, bool tensors, FILE *out,
+                           struct err *err);
 
 #endif

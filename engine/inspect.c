@@ -100,7 +100,7 @@ static void print_tensors(FILE *out, const struct weights *weights) {
 }
 
 static void print_totals(FILE *out, const struct weights *weights) {
-    fputs("\nTotals by type\n", out);
+    fprintf(out, "\nTensors by type: %d in all\n", weights->n);
     for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
         int64_t elements = 0, bytes = 0;
         int n = 0;
@@ -124,11 +124,15 @@ static void print_model(FILE *out, const struct model_config *info) {
             "\nModel: %s\n"
             "  architecture %s, mostly %s, %" PRId64 " parameters\n"
             "  %d layers, %d wide, MLP of %d, %d heads on %d key-value heads of %d\n"
-            "  vocabulary %d, context %d tokens\n"
-            "  rotary base %g over %d dimensions, norm epsilon %g\n",
+            "  vocabulary %d, context %d tokens\n",
             info->name, info->architecture, info->quantisation, info->n_parameters, info->L,
-            info->K, info->F, info->H, info->G, info->D, info->V, info->context_length,
-            (double)info->rope.base, info->rope.D_rope, (double)info->norm_epsilon);
+            info->K, info->F, info->H, info->G, info->D, info->V, info->context_length);
+    if (info->rope.is_used)
+        fprintf(out, "  rotary positions, base %g over %d dimensions; ", (double)info->rope.base,
+                info->rope.D_rope);
+    else
+        fputs("  learned positions; ", out);
+    fprintf(out, "norm epsilon %g\n", (double)info->norm_epsilon);
 }
 
 static int count_type(const struct tokenizer_spec *spec, enum token_type type) {
@@ -228,41 +232,37 @@ static enum status inspect_text(const struct model_file *file, FILE *out, struct
     return status;
 }
 
-/* The keys and tensors of a GGUF file, or the tensors of a folder. */
-static void print_files(FILE *out, const struct model_file *file) {
+/* Does it have weights of its own? A config.json alone has not. */
+static bool has_files(const struct model_file *file) {
+    return file->gguf || file->hf->n_shards > 0;
+}
+
+/* The line that says what the files are, before anything is known of the model. */
+static void print_kind(FILE *out, const struct model_file *file) {
     const struct gguf *gguf = file->gguf;
     const struct hf_config *hf = file->hf;
     if (gguf) {
-        fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n\n",
-                file->path, gguf->version, gguf->size, gguf->alignment);
-        fprintf(out, "Keys: %d\n", gguf->n_values);
-        for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
+        fprintf(out, "%s: GGUF version %" PRIu32 ", %zu bytes, alignment %" PRIu32 "\n", file->path,
+                gguf->version, gguf->size, gguf->alignment);
     } else if (hf->n_shards > 0) {
         fprintf(out, "%s: safetensors, %d file%s, %" PRId64 " bytes\n", file->path, hf->n_shards,
                 hf->n_shards == 1 ? "" : "s", hf->file_bytes);
-    } else {
-        int64_t bytes = 0;
-        for (int i = 0; i < hf->weights.n; i++) bytes += (int64_t)hf->weights.tensor[i].bytes;
-        fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", file->path, bytes);
     }
-    print_tensors(out, model_file_weights(file));
-    print_totals(out, model_file_weights(file));
 }
 
-/* What the files hold comes first: it helps most where what follows refuses them. Random tensors
- * follow from the config, which refuses them before. */
-static enum status inspect(struct model_file *file, const struct engine_config *config, FILE *out,
-                           struct err *err) {
+/* The model, its tokenizer, and what serving it takes, as far as the file is accepted. */
+static enum status inspect_summary(struct model_file *file, const struct engine_config *config,
+                                   FILE *out, struct err *err) {
     struct model_config model;
     struct machine_memory machine;
     struct engine_memory memory;
     struct engine_config chosen = *config;
-    bool has_tensors = file->gguf || file->hf->n_shards > 0;
     char why[160];
-    if (has_tensors) print_files(out, file);
     enum status status = model_config_read(&model, file, err);
     if (status != STATUS_OK) return status;
-    if (!has_tensors) print_files(out, file);
+    if (!has_files(file))
+        fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", file->path,
+                model.file_bytes);
     print_model(out, &model);
     status = inspect_text(file, out, err);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
@@ -273,13 +273,31 @@ static enum status inspect(struct model_file *file, const struct engine_config *
     return status;
 }
 
-enum status engine_inspect(const struct engine_config *config, FILE *out, struct err *err) {
+/* What the files hold is printed also if the summary ends with an error: it helps to find out why.
+ * Random tensors follow from the config. */
+static enum status inspect(struct model_file *file, const struct engine_config *config,
+                           bool tensors, FILE *out, struct err *err) {
+    const struct gguf *gguf = file->gguf;
+    print_kind(out, file);
+    enum status status = inspect_summary(file, config, out, err);
+    bool has_tensors = has_files(file) || status == STATUS_OK;
+    if (has_tensors) print_totals(out, model_file_weights(file));
+    if (gguf) {
+        fprintf(out, "\nKeys: %d\n", gguf->n_values);
+        for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
+    }
+    if (has_tensors && tensors) print_tensors(out, model_file_weights(file));
+    return status;
+}
+
+enum status engine_inspect(const struct engine_config *config, bool tensors, FILE *out,
+                           struct err *err) {
     struct model_file file;
     enum model_use use = config->dummy ? MODEL_SHAPE : MODEL_WHOLE;
     enum status status = model_file_open(&file, config->model, use, err);
     if (status != STATUS_OK) return status;
     file.has_stand_in |= config->stand_in_vocabulary;
-    status = inspect(&file, config, out, err);
+    status = inspect(&file, config, tensors, out, err);
     model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))
         status = err_set(err, STATUS_SYSTEM, NULL, "the output could not be written");

@@ -1,4 +1,4 @@
-/* DESIGN: `penstock serve`, from options to the last byte.
+/* DESIGN: the parts of a serving process.
  *
  * Opened in this order and closed in the reverse: engine (model, memory), scheduler (its thread),
  * loop, HTTP. The port is bound last, so every client that can connect is answered. The loop runs
@@ -49,40 +49,6 @@ void app_set_limits(struct app *app) {
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine) != NULL,
     };
-}
-
-/* ---- start-up report ------------------------------------------------------------------------ */
-
-static void report_gpu(const struct engine_memory *memory) {
-    log_line(LOG_INFO,
-             "GPU memory: %.0f MiB, of which %.0f MiB were free; up to a share of %.2f is used; "
-             "sampling %.0f MiB, steps and attention %.0f MiB, kept free %.0f MiB",
-             mib((int64_t)memory->device.total), mib((int64_t)memory->device.free), memory->share,
-             mib(memory->sampling), mib(memory->steps), mib(memory->kept));
-    log_line(LOG_INFO, "swap space: up to %.0f MiB of host memory, allocated when needed",
-             mib(memory->swap));
-}
-
-static void report(const struct app *app, double seconds) {
-    const struct model_config *m = engine_model(app->engine);
-    const struct engine_memory *memory = engine_memory(app->engine);
-    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
-    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
-             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
-             memory->max_model_len, app->model_name);
-    log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
-    log_line(LOG_INFO, "loaded weights: %.0f MiB repacked in %.0f ms (%d thread%s)",
-             mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),
-             engine_threads(app->engine) == 1 ? "" : "s");
-    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
-             mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
-    if (memory->device.total > 0) report_gpu(memory);
-    log_line(LOG_INFO,
-             "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
-             (long long)tokens, memory->n_blocks, memory->block_size,
-             (double)tokens / memory->max_model_len);
-    log_line(LOG_INFO, "ready on http://%s:%d after %.0f ms", app->options->host,
-             http_server_port(app->http), seconds * 1e3);
 }
 
 /* ---- parts ---------------------------------------------------------------------------------- */
@@ -139,37 +105,4 @@ void app_close(struct app *app) {
     buf_free(&app->keys);
     buf_free(&app->admin_keys);
     buf_free(&app->metrics_keys);
-}
-
-/* ---- the command ---------------------------------------------------------------------------- */
-
-static int serve(struct app *app, uint64_t started_ns) {
-    struct err err;
-    int code = 0;
-    if (app_open(app, &err)) {
-        code = print_error(&err);
-    } else {
-        report(app, (double)(now_ns() - started_ns) * 1e-9);
-        uv_run(&app->loop, UV_RUN_DEFAULT);
-        log_line(LOG_INFO, "stopped");
-        if (app->failure.status) code = EXIT_DEVICE_FAILED;
-    }
-    app_close(app);
-    engine_close(app->engine);
-    return code;
-}
-
-int command_serve(const struct options *options) {
-    uint64_t started_ns = now_ns();
-    struct app *app = mem_calloc(1, sizeof *app);
-    struct err err;
-    app->options = options;
-    app->started_s = (int64_t)time(NULL);
-    int code = auth_load(app, &err) ? print_error(&err) : open_engine(&app->engine, options);
-    if (code == 0) {
-        app_set_name(app);
-        code = serve(app, started_ns);
-    }
-    free(app);
-    return code;
 }

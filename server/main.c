@@ -19,6 +19,13 @@ static const struct command commands[] = {
     {"version", command_version},
 };
 
+static const struct command *find(const char *name) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
 static int print_help(const char *command, FILE *out) {
     struct buf text = {0};
     options_help(command, &text);
@@ -31,8 +38,17 @@ static int print_help(const char *command, FILE *out) {
 static int end_output(int code) {
     bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (!lost || code != 0) return code;
-    fprintf(stderr, "penstock: the output could not be written\n");
+    print_failure("the output could not be written");
     return 1;
+}
+
+/* The error names the command that is most like the unknown one. */
+static int refuse_command(const char *name) {
+    struct options options;
+    struct err err;
+    bool help;
+    options_parse(&options, name, 0, NULL, environ, &help, &err);
+    return print_error(&err);
 }
 
 static int run(const struct command *command, int argc, char **argv) {
@@ -40,8 +56,9 @@ static int run(const struct command *command, int argc, char **argv) {
     struct err err;
     bool help = false;
     if (options_parse(&options, command->name, argc, argv, environ, &help, &err)) {
-        fprintf(stderr, "penstock %s: %s\n", command->name, err.message);
-        return err.status == STATUS_USAGE ? 2 : 1;
+        int code = print_error(&err);
+        if (strcmp(err.param, "model") == 0) print_models_near(".");
+        return code;
     }
     if (help) {
         options_free(&options);
@@ -56,19 +73,12 @@ static int run(const struct command *command, int argc, char **argv) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that is gone makes writes fail, and nothing more */
     if (argc < 2) return print_help(NULL, stderr);
-    const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        return end_output(print_help(NULL, stdout));
-    }
-    if (strcmp(name, "--version") == 0) name = "version";
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(commands[i].name, name) == 0)
-            return end_output(run(&commands[i], argc - 2, argv + 2));
-    }
-    struct options options;
-    struct err err;
-    bool help;
-    options_parse(&options, name, 0, NULL, environ, &help, &err); /* names the most similar one */
-    fprintf(stderr, "penstock: %s\n", err.message);
-    return 2;
+    const char *name = argv[1], *topic = NULL;
+    bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+    if (help && argc > 2) topic = argv[2];
+    if (topic && !find(topic)) return refuse_command(topic);
+    if (help) return end_output(print_help(topic, stdout));
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0) name = "version";
+    const struct command *command = find(name);
+    return command ? end_output(run(command, argc - 2, argv + 2)) : refuse_command(name);
 }

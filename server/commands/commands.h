@@ -23,11 +23,11 @@ int command_version(const struct options *options);
 
 /* ---- engine_settings.c: what the commands share --------------------------------------------- */
 
-/* The engine's settings from the options. On a terminal, a progress bar is drawn if loading takes
- * over a second. */
+/* The engine's settings from the options. */
 struct engine_config engine_config_from(const struct options *options);
 
-/* Opens the engine, or prints why not. Returns the exit code. */
+/* Opens the engine, or prints why not. Returns the exit code. If it takes over a second, its
+ * progress is shown. */
 int open_engine(struct engine **engine, const struct options *options);
 
 /* The scheduler's settings for an opened engine. */
@@ -43,5 +43,33 @@ void read_input(struct buf *text);
 /* Waits for a signal of the condition, but at most a tenth of a second, so that the caller notices
  * an interrupt. The caller holds the mutex. */
 void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+/* ---- progress.c ----------------------------------------------------------------------------- */
+
+/* How far a start is; one thread. */
+struct progress {
+    bool rewrites;               /* one line, written over again; otherwise log lines */
+    uint64_t began_ns, shown_ns; /* shown_ns 0: nothing was shown yet */
+};
+
+/* A start begins now. */
+void progress_begin(struct progress *progress, bool rewrites);
+
+/* Shows that `part` (0..1) of `what` is loaded, unless it is too early to say anything. `arg` is
+ * the struct progress: this is the engine's callback. */
+void progress_step(void *arg, const char *what, double part);
+
+/* Removes from the terminal what was shown. */
+void progress_end(struct progress *progress);
+
+/* ---- model_path.c --------------------------------------------------------------------------- */
+
+/* Prints what is wrong with a --model that is no file which the engine could open, and what would
+ * be right. Returns the exit code, 0 if nothing was printed. */
+int model_path_check(const struct options *options);
+
+/* Prints what a model is, how to get one, and the model files in the folder, here and in
+ * models/. */
+void print_models_near(const char *folder);
 
 #endif

@@ -7,13 +7,15 @@
 #include "server/commands/commands.h"
 
 int print_error(const struct err *err) {
-    fprintf(stderr, "penstock: %s\n", err->message);
+    print_failure("%s", err->message);
     return err->status == STATUS_USAGE ? 2 : 1;
 }
 
 void read_input(struct buf *text) {
     char part[65536];
     buf_add(text, "", 0);
+    if (isatty(STDIN_FILENO))
+        fprintf(stderr, "Type the text; Ctrl-D at the beginning of a line ends it.\n");
     for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) buf_add(text, part, n);
 }
 
@@ -23,24 +25,6 @@ void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) {
     until.tv_nsec += 100000000;
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
     pthread_cond_timedwait(condition, mutex, &until);
-}
-
-/* ---- a progress bar ------------------------------------------------------------------------- */
-
-static uint64_t progress_start;
-static bool progress_shown;
-
-/* Draws nothing in the first second, in which most models are loaded. */
-static void draw_progress(void *arg, const char *what, double part) {
-    (void)arg;
-    if (now_ns() - progress_start < 1000000000ull && !progress_shown) return;
-    progress_shown = true;
-    char bar[31];
-    int full = (int)(part * 30);
-    memset(bar, ' ', sizeof bar);
-    memset(bar, '=', (size_t)(full > 30 ? 30 : full));
-    bar[30] = 0;
-    fprintf(stderr, "\r%s [%s] %3.0f %%", what, bar, part * 100);
 }
 
 /* ---- options to settings -------------------------------------------------------------------- */
@@ -66,7 +50,6 @@ struct engine_config engine_config_from(const struct options *options) {
         .gpu_memory_utilization =
             options->gpu_memory_utilization > 0 ? options->gpu_memory_utilization : -1,
         .swap_space = options->swap_space,
-        .progress = isatty(STDERR_FILENO) ? draw_progress : NULL,
     };
 }
 
@@ -89,10 +72,13 @@ struct scheduler_config scheduler_config_from(const struct options *options,
 
 int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
+    struct progress progress;
     struct engine_config config = engine_config_from(options);
-    progress_start = now_ns();
-    progress_shown = false;
+    if (model_path_check(options)) return 1;
+    config.progress = progress_step;
+    config.progress_arg = &progress;
+    progress_begin(&progress, options->log_format == LOG_TEXT && terminal_has_codes(STDERR_FILENO));
     enum status status = engine_open(engine, &config, &err);
-    if (progress_shown) fprintf(stderr, "\r\033[K"); /* erases the bar */
+    progress_end(&progress);
     return status ? print_error(&err) : 0;
 }

@@ -9,7 +9,8 @@
 int command_inspect(const struct options *options) {
     struct engine_config config = engine_config_from(options);
     struct err err;
-    return engine_inspect(&config, stdout, &err) ? print_error(&err) : 0;
+    if (model_path_check(options)) return 1;
+    return engine_inspect(&config, options->tensors, stdout, &err) ? print_error(&err) : 0;
 }
 
 int command_version(const struct options *options) {
@@ -25,6 +26,7 @@ int command_version(const struct options *options) {
 
 int command_tokenize(const struct options *options) {
     struct buf text = {0};
+    if (model_path_check(options)) return 1;
     if (options->n_arguments > 0)
         buf_puts(&text, options->arguments[0]);
     else

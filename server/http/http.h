@@ -62,6 +62,10 @@ struct http_config {
     void *app;
 };
 
+/* Could a server be bound here now? For an answer before a model is loaded: nothing is left open.
+ * Fails as http_server_new does. Any thread. */
+enum status http_check_address(const char *host, int port, struct err *err);
+
 /* Binds and listens. Fails with STATUS_SYSTEM and a sentence that names host, port and cause. */
 enum status http_server_new(struct http_server **out, uv_loop_t *loop,
                             const struct http_config *config, struct err *err);

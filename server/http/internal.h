@@ -146,10 +146,10 @@ void http_drive(struct http_server *server);
 
 /* ---- http/listen.c -------------------------------------------------------------------------- */
 
-/* Opens a listening socket for every address of the configured host. Fails with a sentence. */
+/* Binds a socket to every address of the configured host. Fails with a sentence. */
 enum status http_listen_open(struct http_server *server, struct err *err);
 
-/* Starts accepting. */
+/* Starts to listen and to accept. */
 enum status http_listen_start(struct http_server *server, struct err *err);
 
 /* Stops listening; the sockets are closed at once, their handles in the loop's next turns. */

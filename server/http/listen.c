@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -79,9 +80,7 @@ static int bind_address(const struct addrinfo *info, int port) {
     } else {
         ((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
     }
-    if (bind(fd, (struct sockaddr *)&address, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
-        return fd;
-    }
+    if (bind(fd, (struct sockaddr *)&address, info->ai_addrlen) == 0) return fd;
     int error = errno;
     close(fd);
     errno = error;
@@ -92,6 +91,11 @@ static int bind_address(const struct addrinfo *info, int port) {
  * IPv6 is off. */
 static bool may_skip(int error) {
     return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+static enum status cannot_listen(const struct http_server *server, int error, struct err *err) {
+    return err_set(err, STATUS_SYSTEM, "port", "cannot listen on %s port %d: %s",
+                   server->config.host, server->port, bind_cause(error));
 }
 
 static enum status bind_all(struct http_server *server, const struct addrinfo *found,
@@ -111,8 +115,7 @@ static enum status bind_all(struct http_server *server, const struct addrinfo *f
         error = 0;
     }
     if (server->n_listeners && (!error || may_skip(error))) return STATUS_OK;
-    return err_set(err, STATUS_SYSTEM, "port", "cannot listen on %s port %d: %s",
-                   server->config.host, server->port, bind_cause(error));
+    return cannot_listen(server, error, err);
 }
 
 enum status http_listen_open(struct http_server *server, struct err *err) {
@@ -129,6 +132,17 @@ enum status http_listen_open(struct http_server *server, struct err *err) {
     enum status status = bind_all(server, found, err);
     freeaddrinfo(found);
     if (status == STATUS_OK) server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return status;
+}
+
+enum status http_check_address(const char *host, int port, struct err *err) {
+    struct http_server *probe = mem_calloc(1, sizeof *probe);
+    probe->config = (struct http_config){.host = host, .port = port};
+    probe->reserve_fd = -1;
+    enum status status = http_listen_open(probe, err);
+    for (int i = 0; i < probe->n_listeners; i++) close(probe->listeners[i].fd);
+    if (probe->reserve_fd >= 0) close(probe->reserve_fd);
+    free(probe);
     return status;
 }
 
@@ -196,6 +210,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events) {
 enum status http_listen_start(struct http_server *server, struct err *err) {
     for (int i = 0; i < server->n_listeners; i++) {
         struct listener *listener = &server->listeners[i];
+        if (listen(listener->fd, BACKLOG) != 0) return cannot_listen(server, errno, err);
         int rc = uv_poll_init(server->loop, &listener->poll, listener->fd);
         if (rc == 0) {
             listener->poll.data = server;

@@ -10,7 +10,7 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-/* Inspects the file at `path`. The text is the caller's to free. */
+/* Inspects the file at `path`, with its tensors. The text is the caller's to free. */
 static enum status inspect(const char *path, int64_t kv_memory, char **text, struct err *err) {
     struct engine_config config = {.model = path,
                                    .dummy = true, /* of a config.json; a .gguf file has weights */
@@ -21,7 +21,7 @@ static enum status inspect(const char *path, int64_t kv_memory, char **text, str
     size_t size;
     FILE *out = open_memstream(text, &size);
     ck_assert_ptr_nonnull(out);
-    enum status status = engine_inspect(&config, out, err);
+    enum status status = engine_inspect(&config, true, out, err);
     fclose(out);
     return status;
 }
@@ -63,7 +63,12 @@ START_TEST(a_model_is_told_in_full) {
     expect_line(text,
                 "  tokenizer.ggml.tokens = [\"<|begin|>\", \"<|endoftext|>\", \"<|im_start|>\", "
                 "\"<|im_end|>\", ...]  (276 x string)\n");
+    expect_line(text, "\nTensors by type: 20 in all\n");
     expect_line(text, "\nTensors: 20\n");
+    ck_assert(strstr(text, "\nModel: ") < strstr(text, "\nMemory when serving\n"));
+    ck_assert(strstr(text, "\nMemory when serving\n") < strstr(text, "\nKeys: "));
+    ck_assert(strstr(text, "\nKeys: ") < strstr(text, "\nTensors: "));
+    expect_line(text, "  rotary positions, base 10000 over 16 dimensions; norm epsilon 1e-05\n");
     expect_line(text,
                 "blk.1.ffn_down.weight            q4_1  [96 x 64]                3840 bytes\n");
     expect_line(text, "f32        5 tensors            320 elements           1280 bytes\n");
@@ -76,6 +81,17 @@ START_TEST(a_model_is_told_in_full) {
                       "  holds 1024 tokens: 4 sequences of 256 tokens\n");
     free(text);
     remove_file(path);
+}
+END_TEST
+
+START_TEST(a_model_without_rotary_positions_shows_none) {
+    char *text;
+    struct err err = {0};
+    ck_assert_msg(inspect("tests/vectors/families/gpt2.gguf", 0, &text, &err) == STATUS_OK, "%s",
+                  err.message);
+    expect_line(text, "  learned positions; norm epsilon 1e-05\n");
+    ck_assert_ptr_null(strstr(text, "rotary"));
+    free(text);
 }
 END_TEST
 
@@ -94,7 +110,8 @@ START_TEST(a_config_json_is_told_with_its_weights) {
     write_file(path, json, sizeof json - 1);
     ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
     unlink(path);
-    expect_line(text, ".json: config.json, 200960 bytes of random weights\n\nTensors: 21\n");
+    expect_line(text, ".json: config.json, 200960 bytes of random weights\n\nModel: ");
+    expect_line(text, "\nTensors: 21\n");
     expect_line(text, "  weights                  200960 bytes");
     free(text);
 }
@@ -157,6 +174,7 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         a_model_is_told_in_full,
+        a_model_without_rotary_positions_shows_none,
         a_config_json_is_told_with_its_weights,
         what_can_be_told_of_a_refused_file_is_told,
         strings_cannot_steer_a_terminal,

@@ -1,0 +1,189 @@
+/* DESIGN: what is said of a --model that is no model.
+ *
+ * Commands that open a model ask model_path_check first. It lets everything pass that the engine
+ * opens or refuses with a sentence of its own, and explains what is left: a path where nothing is,
+ * a folder that holds no model, a single file of one, a name as of a hub. Its sentences say what a
+ * model is, how to get one, and which files near the path could have been meant.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "server/commands/commands.h"
+
+#define SHOWN_FILES 6
+#define MAX_FOLDERS 3
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *path, const char *ending) {
+    size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcasecmp(path + n - m, ending) == 0;
+}
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A name that would steer the terminal is not shown. */
+static int is_gguf(const struct dirent *entry) {
+    for (const char *at = entry->d_name; *at;) {
+        size_t n = utf8_character(at, strnlen(at, 4));
+        uint32_t code = n ? utf8_code_point(at, n) : 0;
+        if (code < ' ' || (code >= 0x7F && code < 0xA0)) return 0;
+        at += n;
+    }
+    return ends_in(entry->d_name, ".gguf");
+}
+
+static int is_safetensors(const struct dirent *entry) {
+    return ends_in(entry->d_name, ".safetensors");
+}
+
+static int is_config(const struct dirent *entry) {
+    return strcmp(entry->d_name, "config.json") == 0;
+}
+
+/* How many entries of the folder the filter picks. */
+static int count_files(const char *folder, int (*filter)(const struct dirent *entry)) {
+    struct dirent **entries;
+    int n = scandir(folder, &entries, filter, NULL);
+    for (int i = 0; i < n; i++) free(entries[i]);
+    if (n >= 0) free(entries);
+    return max_int(n, 0);
+}
+
+/* Appends the paths of a folder's .gguf files, after `n` that are there already, as long as they
+ * are few. Returns how many files there are in all. */
+static int add_files(struct buf *out, const char *folder, int n) {
+    struct dirent **entries;
+    int found = scandir(folder, &entries, is_gguf, alphasort);
+    for (int i = 0; i < found; i++) {
+        bool here = strcmp(folder, ".") == 0;
+        if (n++ < SHOWN_FILES)
+            buf_printf(out, "%s%s%s%s", out->length > 0 ? ", " : "", here ? "" : folder,
+                       here ? "" : "/", entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (found >= 0) free(entries);
+    return n;
+}
+
+/* ---- files near a path ---------------------------------------------------------------------- */
+
+/* Has one of the folders before this one been the same? */
+static bool is_repeated(const char *const *folders, int n) {
+    struct stat one, other;
+    if (stat(folders[n], &one) != 0) return true;
+    for (int i = 0; i < n; i++) {
+        if (stat(folders[i], &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino)
+            return true;
+    }
+    return false;
+}
+
+void print_models_near(const char *folder) {
+    const char *const folders[MAX_FOLDERS] = {folder, ".", "models"};
+    struct buf files = {0};
+    int n = 0;
+    for (int i = 0; i < MAX_FOLDERS; i++) {
+        if (!is_repeated(folders, i)) n = add_files(&files, folders[i], n);
+    }
+    fprintf(stderr, "  A model is one file in the GGUF format; its name ends in .gguf.\n");
+    if (n > SHOWN_FILES) buf_printf(&files, " and %d more", n - SHOWN_FILES);
+    if (n > 0) fprintf(stderr, "  Near here: %s\n", files.data);
+    fprintf(stderr,
+            "  To get %s: `make model` in Penstock's folder fetches a small one of 98 MB; "
+            "others are on\n  https://huggingface.co/models?library=gguf\n",
+            n > 0 ? "another" : "one");
+    buf_free(&files);
+}
+
+static void print_models_beside(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = mem_strdup(slash ? path : ".");
+    if (slash) folder[slash == path ? 1 : slash - path] = 0;
+    print_models_near(folder);
+    free(folder);
+}
+
+/* ---- what a path that is no model file is --------------------------------------------------- */
+
+static void explain_safetensors(void) {
+    fprintf(stderr,
+            "  Such a model is its whole folder, with config.json and the tokenizer beside the\n"
+            "  weights. Give the folder, or fetch what is missing from where the weights came\n"
+            "  from; many models are also published as one .gguf file:\n"
+            "  https://huggingface.co/models?library=gguf\n");
+}
+
+static void explain_folder(const char *path) {
+    struct buf files = {0};
+    int n = add_files(&files, path, 0);
+    if (n > 0) {
+        print_failure("%s is a folder; name one of its files", path);
+        if (n > SHOWN_FILES) buf_printf(&files, " and %d more", n - SHOWN_FILES);
+        fprintf(stderr, "  In it: %s\n", files.data);
+    } else if (count_files(path, is_safetensors) > 0) {
+        print_failure("%s is a folder with weights, but without config.json", path);
+        explain_safetensors();
+    } else {
+        print_failure("%s is a folder, and no model is in it", path);
+        print_models_near(path);
+    }
+    buf_free(&files);
+}
+
+/* Does it read like "organisation/model", and not like a path into a folder that is there? */
+static bool is_hub_name(const char *path) {
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t first = strspn(path, letters);
+    if (first == 0 || path[0] == '.' || path[first] != '/') return false;
+    size_t second = strspn(path + first + 1, letters);
+    if (second == 0 || path[first + 1 + second] || ends_in(path, ".gguf")) return false;
+    char *organisation = mem_strdup(path);
+    organisation[first] = 0;
+    bool is_path = is_folder(organisation);
+    free(organisation);
+    return !is_path;
+}
+
+static void explain_hub_name(const char *path) {
+    print_failure("%s is not here; it reads like a name on a model hub, but Penstock downloads "
+                  "nothing",
+                  path);
+    fprintf(stderr,
+            "  If that place has .gguf files, fetch one and give its path:\n"
+            "      pip install huggingface_hub\n"
+            "      hf download %s --include \"*Q4_K_M.gguf\" --local-dir models\n",
+            path);
+    print_models_near(".");
+}
+
+int model_path_check(const struct options *options) {
+    const char *path = options->model;
+    struct stat info;
+    bool is_there = stat(path, &info) == 0;
+    int cause = errno;
+    if (is_there && S_ISDIR(info.st_mode)) {
+        if (count_files(path, is_config) > 0) return 0;
+        explain_folder(path);
+    } else if (is_there && ends_in(path, ".safetensors")) {
+        print_failure("%s is one file of a model", path);
+        explain_safetensors();
+    } else if (!is_there && (cause == ENOENT || cause == ENOTDIR) && is_hub_name(path)) {
+        explain_hub_name(path);
+    } else if (!is_there) {
+        print_failure("there is no model %s: %s", path, strerror(cause));
+        if (cause == ENOENT || cause == ENOTDIR) print_models_beside(path);
+    } else {
+        return 0;
+    }
+    return 1;
+}

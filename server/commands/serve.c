@@ -1,0 +1,141 @@
+/* DESIGN: `penstock serve`, from options to the last byte.
+ *
+ * What can be wrong is looked at in the order of what it costs: keys, port and model file at once,
+ * then the model is loaded, which may take minutes, and then app.c opens the rest around it. The
+ * start says what it loads, what memory that took, and how to ask the server something.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/app.h"
+#include "server/commands/commands.h"
+
+/* ---- start-up report ------------------------------------------------------------------------ */
+
+static void report_loading(const struct options *options) {
+    struct stat file;
+    if (stat(options->model, &file) != 0) return; /* it was there just now; open_engine tells */
+    if (options->load_format == LOAD_DUMMY)
+        log_line(LOG_INFO, "making random weights in the shape of %s", options->model);
+    else
+        log_line(LOG_INFO, "loading %s, %.0f MiB", options->model, mib((int64_t)file.st_size));
+}
+
+static void report_gpu(const struct engine_memory *memory) {
+    log_line(LOG_INFO,
+             "GPU memory: %.0f MiB, of which %.0f MiB were free; up to a share of %.2f is used; "
+             "sampling %.0f MiB, steps and attention %.0f MiB, kept free %.0f MiB",
+             mib((int64_t)memory->device.total), mib((int64_t)memory->device.free), memory->share,
+             mib(memory->sampling), mib(memory->steps), mib(memory->kept));
+    log_line(LOG_INFO, "swap space: up to %.0f MiB of host memory, allocated when needed",
+             mib(memory->swap));
+}
+
+static void report(const struct app *app) {
+    const struct model_config *m = engine_model(app->engine);
+    const struct engine_memory *memory = engine_memory(app->engine);
+    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
+    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
+             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
+             memory->max_model_len, app->model_name);
+    log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
+    log_line(LOG_INFO, "loaded weights: %.0f MiB repacked in %.0f ms (%d thread%s)",
+             mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),
+             engine_threads(app->engine) == 1 ? "" : "s");
+    log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
+             mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
+    if (memory->device.total > 0) report_gpu(memory);
+    log_line(LOG_INFO,
+             "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
+             (long long)tokens, memory->n_blocks, memory->block_size,
+             (double)tokens / memory->max_model_len);
+}
+
+/* ---- how to ask it -------------------------------------------------------------------------- */
+
+static void url_write(struct buf *out, const char *host, int port, bool reachable) {
+    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || !*host;
+    if (reachable && any) host = strcmp(host, "::") == 0 ? "::1" : "127.0.0.1";
+    buf_puts(out, strchr(host, ':') ? "http://[" : "http://");
+    for (; *host; host++) buf_puts(out, *host == '%' ? "%25" : (char[]){*host, 0});
+    buf_printf(out, strchr(out->data, '[') ? "]:%d" : ":%d", port);
+}
+
+/* A command line that asks this server something. It names a key where one is needed, but does not
+ * show it. */
+static void example_write(struct buf *out, const struct app *app, const char *url) {
+    const struct options *options = app->options;
+    buf_printf(out, "curl %s", url);
+    buf_puts(out, app->limits.has_chat_template ? "/v1/chat/completions" : "/v1/completions");
+    if (options->api_key_file)
+        buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",
+                   options->api_key_file);
+    else if (app->keys.length > 0)
+        buf_puts(out, " -H \"Authorization: Bearer $PENSTOCK_API_KEY\"");
+    buf_puts(out, app->limits.has_chat_template
+                      ? " -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name a "
+                        "river.\"}], \"max_tokens\": 32}'"
+                      : " -d '{\"prompt\": \"Water flows\", \"max_tokens\": 16}'");
+}
+
+/* On a terminal the example has a line of its own, to be copied; in a log it is a message. */
+static void report_ready(const struct app *app, double seconds) {
+    const struct options *options = app->options;
+    int port = http_server_port(app->http);
+    struct buf url = {0}, reachable = {0}, example = {0};
+    url_write(&url, options->host, port, false);
+    url_write(&reachable, options->host, port, true);
+    example_write(&example, app, reachable.data);
+    log_line(LOG_INFO, "ready on %s after %.0f ms", url.data, seconds * 1e3);
+    if (options->log_format == LOG_JSON || !isatty(STDERR_FILENO))
+        log_line(LOG_INFO, "try it: %s", example.data);
+    else if (options->log_level <= LOG_INFO)
+        fprintf(stderr, "Try it, and end the server with Ctrl-C:\n    %s\n", example.data);
+    buf_free(&url);
+    buf_free(&reachable);
+    buf_free(&example);
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static int serve(struct app *app, uint64_t started_ns) {
+    struct err err;
+    int code = 0;
+    if (app_open(app, &err)) {
+        code = print_error(&err);
+    } else {
+        report(app);
+        report_ready(app, (double)(now_ns() - started_ns) * 1e-9);
+        uv_run(&app->loop, UV_RUN_DEFAULT);
+        log_line(LOG_INFO, "stopped");
+        if (app->failure.status) code = EXIT_DEVICE_FAILED;
+    }
+    app_close(app);
+    engine_close(app->engine);
+    return code;
+}
+
+int command_serve(const struct options *options) {
+    uint64_t started_ns = now_ns();
+    struct app *app = mem_calloc(1, sizeof *app);
+    struct err err;
+    app->options = options;
+    app->started_s = (int64_t)time(NULL);
+    enum status status = auth_load(app, &err);
+    if (!status) status = http_check_address(options->host, options->port, &err);
+    int code = status ? print_error(&err) : model_path_check(options);
+    if (code == 0) {
+        report_loading(options);
+        code = open_engine(&app->engine, options);
+    }
+    if (code == 0) {
+        app_set_name(app);
+        code = serve(app, started_ns);
+    }
+    free(app);
+    return code;
+}
