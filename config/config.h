@@ -301,6 +301,7 @@ struct options {
     const char *config; /* YAML file */
     /* run, inspect, batch, bench */
     bool chat;                /* run: a conversation from the terminal */
+    bool history;             /* run: what was typed is kept in a file */
     int max_tokens;           /* run */
     double temperature;       /* run */
     bool tensors;             /* inspect: lists each tensor */

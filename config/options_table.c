@@ -133,6 +133,8 @@ const struct option option_table[] = {
 
     {"chat", NULL, OPTION_BOOL, AT(chat), "false", 0, 0, NULL, COMMAND_RUN, "Run",
      "hold a conversation, with the model's chat template"},
+    {"history", NULL, OPTION_BOOL, AT(history), "true", 0, 0, NULL, COMMAND_RUN, "Run",
+     "do not keep the lines typed in --chat in a file for the next time"},
     {"max-tokens", "N", OPTION_INT, AT(max_tokens), "256", 1, 1 << 24, NULL, COMMAND_RUN, "Run",
      "limit of generated tokens"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",

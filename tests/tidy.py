@@ -101,6 +101,7 @@ LIBRARIES = {
     r"microhttpd\.h": ["server/http/"],
     r"cjson/.*": [],
     r"yaml\.h": ["config/"],
+    r"histedit\.h": ["server/commands/"],
     r"pcre2\.h": ["engine/text/tokenizer/"],
     r"utf8proc\.h": ["engine/"],
     r"xxhash\.h": ["scheduler/", "server/"],

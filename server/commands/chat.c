@@ -1,0 +1,423 @@
+/* DESIGN: `penstock run --chat`: a conversation.
+ *
+ * At a terminal a person types: there is a banner, a message may have several lines, lines that
+ * begin with a slash are commands, and an error ends only the turn. Anything else that is read is a
+ * script: each line is a message, nothing but answers is written, and an error ends the program.
+ *
+ * What was said is kept as the JSON of the API's messages, without the system message, which may
+ * change; each turn renders all of it, and the prefix cache finds what was computed before. A
+ * question that got no answer is forgotten, so that questions and answers alternate as templates
+ * want it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/commands/console.h"
+#include "server/generation/prompt.h"
+#include "server/json/json.h"
+
+struct chat {
+    struct session *session;
+    struct line_editor *editor;
+    /* of a person, for all but answers; NULL: a script reads and writes */
+    FILE *console;
+    const char *history;       /* file, or NULL */
+    struct buf system;         /* text of the system message; empty: none */
+    struct buf messages;       /* JSON objects with commas between them */
+    struct buf saved;          /* name of the file that this conversation wrote last */
+    struct answer last;        /* its figures */
+    int n_answers;             /* of this conversation, */
+    long long n_prompt_tokens; /* and what they took together */
+    long long n_cached, n_tokens;
+    bool ends; /* the user wants to go */
+};
+
+/* Writes a line for the person, in the style of a note. */
+static void __attribute__((format(printf, 2, 3)))
+note(const struct chat *chat, const char *format, ...) {
+    if (!chat->console) return;
+    va_list args;
+    int fd = fileno(chat->console);
+    fputs(terminal_style(fd, TERMINAL_NOTE), chat->console);
+    va_start(args, format);
+    vfprintf(chat->console, format, args);
+    va_end(args);
+    fprintf(chat->console, "%s\n", terminal_style(fd, TERMINAL_PLAIN));
+}
+
+/* ---- what was said -------------------------------------------------------------------------- */
+
+static void add_message(struct buf *messages, const char *role, const struct buf *content) {
+    buf_puts(messages, messages->length > 0 ? ",\n{\"role\":" : "{\"role\":");
+    json_write_string(messages, role, strlen(role));
+    buf_puts(messages, ",\"content\":");
+    json_write_string(messages, content->data ? content->data : "", content->length);
+    buf_puts(messages, "}");
+}
+
+/* Appends all messages as a JSON array. */
+static void write_messages(const struct chat *chat, struct buf *out) {
+    struct buf all = {0};
+    if (chat->system.length > 0) add_message(&all, "system", &chat->system);
+    if (all.length > 0 && chat->messages.length > 0) buf_puts(&all, ",\n");
+    buf_add(&all, chat->messages.data, chat->messages.length);
+    buf_printf(out, "[%s]", all.data);
+    buf_free(&all);
+}
+
+static void forget_all(struct chat *chat) {
+    buf_clear(&chat->messages);
+    buf_clear(&chat->saved);
+    chat->n_answers = 0;
+    chat->n_prompt_tokens = chat->n_cached = chat->n_tokens = 0;
+}
+
+/* ---- a turn --------------------------------------------------------------------------------- */
+
+static enum status encode_messages(const struct chat *chat, int32_t **ids, int *n,
+                                   struct err *err) {
+    struct api_prompt prompt = {.add_generation_prompt = true};
+    struct buf text = {0};
+    struct json *json;
+    write_messages(chat, &text);
+    enum status status = json_parse(&json, "The conversation", text.data, text.length, err);
+    prompt.messages = json;
+    if (!status) status = prompt_encode(chat->session->engine, &prompt, false, ids, n, err);
+    json_free(json);
+    buf_free(&text);
+    return status;
+}
+
+static void count_answer(struct chat *chat, const struct answer *answer) {
+    chat->last = *answer;
+    chat->last.text = (struct buf){0};
+    chat->n_answers++;
+    chat->n_prompt_tokens += answer->n_prompt;
+    chat->n_cached += answer->n_cached;
+    chat->n_tokens += answer->n_tokens;
+}
+
+/* Says why an answer ends where it does, if its text does not show it. */
+static void explain_end(const struct chat *chat, const struct answer *answer) {
+    const struct options *options = chat->session->options;
+    if (answer->finish == FINISH_CANCELLED)
+        note(chat, answer->text.length > 0 ? "[stopped]" : "[stopped; the question is forgotten]");
+    else if (answer->finish == FINISH_LENGTH && answer->n_tokens == options->max_tokens)
+        note(chat, "[cut off after %d tokens: --max-tokens]", options->max_tokens);
+    else if (answer->finish == FINISH_LENGTH)
+        note(chat, "[cut off: the context of %d tokens is full; /clear begins anew]",
+             engine_memory(chat->session->engine)->max_model_len);
+}
+
+/* Asks one question. Returns an exit code, after an error was printed. */
+static int take_turn(struct chat *chat, const struct buf *question) {
+    struct answer answer = {0};
+    struct err err;
+    int32_t *ids;
+    int n, code;
+    size_t before = chat->messages.length;
+    add_message(&chat->messages, "user", question);
+    if (encode_messages(chat, &ids, &n, &err)) {
+        code = print_error(&err);
+    } else {
+        code = session_answer(chat->session, ids, n, &answer);
+        printf("\n");
+        fflush(stdout);
+    }
+    if (code == 0 && (answer.text.length > 0 || answer.finish == FINISH_STOP)) {
+        add_message(&chat->messages, "assistant", &answer.text);
+        count_answer(chat, &answer);
+    } else {
+        chat->messages.length = before;
+        if (before > 0) chat->messages.data[before] = 0;
+    }
+    if (code == 0) explain_end(chat, &answer);
+    buf_free(&answer.text);
+    if (code == 0 || code == EXIT_DEVICE_FAILED || !chat->console) return code;
+    note(chat, "The question is forgotten; /clear begins the conversation anew.");
+    return 0;
+}
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+static void run_help(struct chat *chat, const char *argument);
+
+static void run_clear(struct chat *chat, const char *argument) {
+    (void)argument;
+    forget_all(chat);
+    note(chat, "Everything said is forgotten%s.",
+         chat->system.length > 0 ? "; the system message stays" : "");
+}
+
+static void run_system(struct chat *chat, const char *argument) {
+    if (strcmp(argument, "none") == 0) {
+        buf_clear(&chat->system);
+        note(chat, "There is no system message any more.");
+    } else if (*argument) {
+        buf_clear(&chat->system);
+        buf_puts(&chat->system, argument);
+        note(chat, "The system message is set, from the next question on.");
+    } else if (chat->system.length > 0) {
+        note(chat, "The system message: %s", chat->system.data);
+    } else {
+        note(chat, "There is no system message; /system TEXT sets one.");
+    }
+}
+
+/* Writes the file whole, or says why not. Replaces only what this conversation has written. */
+static enum status save(struct chat *chat, const char *path, struct err *err) {
+    bool again = chat->saved.length > 0 && strcmp(chat->saved.data, path) == 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (again ? O_TRUNC : O_EXCL), 0666);
+    if (fd < 0 && errno == EEXIST)
+        return err_set(err, STATUS_SYSTEM, NULL, "%s is there already; name another file", path);
+    struct buf text = {0};
+    buf_puts(&text, "{\"messages\": ");
+    write_messages(chat, &text);
+    buf_puts(&text, "}\n");
+    bool written = fd >= 0 && write(fd, text.data, text.length) == (ssize_t)text.length;
+    int cause = errno;
+    buf_free(&text);
+    if (fd >= 0 && close(fd) != 0 && written) written = false, cause = errno;
+    if (!written) return err_set(err, STATUS_SYSTEM, NULL, "%s: %s", path, strerror(cause));
+    buf_clear(&chat->saved);
+    buf_puts(&chat->saved, path);
+    return STATUS_OK;
+}
+
+static void run_save(struct chat *chat, const char *argument) {
+    struct buf path = {0};
+    struct err err;
+    const char *home = getenv("HOME");
+    if (strncmp(argument, "~/", 2) == 0 && home)
+        buf_printf(&path, "%s%s", home, argument + 1);
+    else
+        buf_puts(&path, argument);
+    if (path.length == 0)
+        note(chat, "/save needs the name of a file: /save talk.json");
+    else if (save(chat, path.data, &err))
+        print_error(&err);
+    else
+        note(chat, "Saved to %s, as the body of a request to /v1/chat/completions.", path.data);
+    buf_free(&path);
+}
+
+static void run_stats(struct chat *chat, const char *argument) {
+    (void)argument;
+    const struct answer *last = &chat->last;
+    int max_tokens = engine_memory(chat->session->engine)->max_model_len;
+    if (chat->n_answers == 0) {
+        note(chat, "No answer yet; the context has room for %d tokens.", max_tokens);
+        return;
+    }
+    double decoding_s = last->seconds - last->first_s;
+    note(chat, "Last answer: %d tokens after a prompt of %d, of which %d were cached",
+         last->n_tokens, last->n_prompt, last->n_cached);
+    note(chat, "  first token after %.2f s, then %.0f tokens/s", last->first_s,
+         decoding_s > 0 ? (last->n_tokens - 1) / decoding_s : 0);
+    note(chat,
+         "Conversation: %d answers of %lld tokens together, after prompts of %lld (%lld "
+         "cached)",
+         chat->n_answers, chat->n_tokens, chat->n_prompt_tokens, chat->n_cached);
+    note(chat, "  it fills %d of the context's %d tokens", last->n_prompt + last->n_tokens,
+         max_tokens);
+}
+
+static void run_quit(struct chat *chat, const char *argument) {
+    (void)argument;
+    chat->ends = true;
+}
+
+static const struct chat_command {
+    const char *name, *argument, *help;
+    void (*run)(struct chat *chat, const char *argument);
+} chat_commands[] = {
+    {"/help", "", "lists commands and keys", run_help},
+    {"/clear", "", "forgets everything said", run_clear},
+    {"/system", "TEXT", "sets the system message; without TEXT shows it; `none` removes it",
+     run_system},
+    {"/save", "FILE", "writes the conversation to a new file, as JSON", run_save},
+    {"/stats", "", "shows tokens, times, and how full the context is", run_stats},
+    {"/quit", "", "ends the program, as Ctrl-D does", run_quit},
+};
+enum { N_CHAT_COMMANDS = sizeof chat_commands / sizeof *chat_commands };
+
+static void run_help(struct chat *chat, const char *argument) {
+    (void)argument;
+    for (int i = 0; i < N_CHAT_COMMANDS; i++)
+        note(chat, "  %-8s %-5s %s", chat_commands[i].name, chat_commands[i].argument,
+             chat_commands[i].help);
+    note(chat,
+         "A message goes on in the next line if its line ends with a backslash. A message of\n"
+         "several lines can stand between two \"\"\". A line that begins with // is a "
+         "message\nthat begins with /.");
+    if (line_editor_edits(chat->editor))
+        note(chat, "Alt-Enter adds a line end, pasted text may have some. Arrow up finds what was "
+                   "typed\nbefore, Ctrl-R searches in it.");
+    note(chat, "Ctrl-C stops an answer or clears the line; on an empty line, twice, it ends the "
+               "program.");
+    if (chat->history)
+        note(chat, "What is typed is kept in %s (--no-history: it is not).", chat->history);
+}
+
+/* The nearest command by its beginning: as many letters as agree. */
+static const char *nearest_command(const char *name, size_t length) {
+    const char *nearest = NULL;
+    size_t best = 1; /* the slash alone is not near */
+    for (int i = 0; i < N_CHAT_COMMANDS; i++) {
+        size_t same = 0;
+        while (same < length && chat_commands[i].name[same] == name[same]) same++;
+        if (same > best) best = same, nearest = chat_commands[i].name;
+    }
+    return nearest;
+}
+
+static void run_command(struct chat *chat, const char *line) {
+    size_t length = strcspn(line, " \t\n");
+    const char *argument = line + length + strspn(line + length, " \t\n");
+    for (int i = 0; i < N_CHAT_COMMANDS; i++) {
+        const char *name = chat_commands[i].name;
+        if (strlen(name) != length || memcmp(name, line, length) != 0) continue;
+        chat_commands[i].run(chat, argument);
+        return;
+    }
+    const char *nearest = nearest_command(line, length);
+    note(chat,
+         "There is no command %.*s; %s%s%s A message that begins with / is typed with two of them.",
+         (int)min_int((int)length, 40), line, nearest ? "did you mean " : "/help lists them.",
+         nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* ---- reading a message ---------------------------------------------------------------------- */
+
+static bool takes(struct buf *text, const char *ending) {
+    size_t n = strlen(ending);
+    if (text->length < n || memcmp(text->data + text->length - n, ending, n) != 0) return false;
+    text->length -= n;
+    text->data[text->length] = 0;
+    return true;
+}
+
+/* Adds lines to the message until it is whole: a line that ends with a backslash is followed by
+ * another, and one that begins with """ by all up to one that ends with it. */
+static enum line_end read_message(struct chat *chat, struct buf *message) {
+    struct buf line = {0};
+    enum line_end end = line_editor_read(chat->editor, "> ", message);
+    bool block = end == LINE_READ && strncmp(message->data, "\"\"\"", 3) == 0;
+    if (block) {
+        message->length -= 3;
+        memmove(message->data, message->data + 3, message->length + 1);
+    }
+    while (end == LINE_READ && (block ? !takes(message, "\"\"\"") : takes(message, "\\"))) {
+        end = line_editor_read(chat->editor, ". ", &line);
+        buf_puts(message, "\n");
+        buf_add(message, line.data, line.length);
+    }
+    buf_free(&line);
+    return end;
+}
+
+/* Keeps what was typed for the next time. A file that cannot be written is told once. */
+static void remember(struct chat *chat, const struct buf *message) {
+    struct err err;
+    if (!line_editor_remember(chat->editor, message->data, &err) || !chat->history) return;
+    note(chat, "[what is typed is not kept: %s]", err.message);
+    chat->history = NULL;
+}
+
+/* Takes a message that was typed: a command, or a question. Returns an exit code. */
+static int take_message(struct chat *chat, struct buf *message) {
+    if (strspn(message->data, " \t\n") == message->length) return 0;
+    remember(chat, message);
+    if (message->data[0] == '/' && message->data[1] != '/') {
+        run_command(chat, message->data);
+        return 0;
+    }
+    if (message->data[0] == '/') memmove(message->data, message->data + 1, message->length--);
+    return take_turn(chat, message);
+}
+
+/* ---- the conversation ----------------------------------------------------------------------- */
+
+/* A person's turns. Ctrl-C clears the line; on an empty one it asks for another to end. */
+static int converse_with_person(struct chat *chat) {
+    struct buf message = {0};
+    bool interrupted = false;
+    int code = 0;
+    while (code == 0 && !chat->ends && !ferror(stdout)) {
+        enum line_end end = read_message(chat, &message);
+        bool empty = message.length == 0;
+        if (end == LINE_READ) {
+            interrupted = false;
+            code = take_message(chat, &message);
+        } else if (end != LINE_INTERRUPTED || (interrupted && empty)) {
+            break;
+        } else {
+            if (empty) note(chat, "Ctrl-C again, or Ctrl-D, ends the program.");
+            interrupted = true;
+        }
+        if (interrupt_pending() && interrupt_pending() != SIGINT) break;
+    }
+    buf_free(&message);
+    return code;
+}
+
+/* A script's turns: its lines. */
+static int converse_with_script(struct chat *chat) {
+    struct buf line = {0};
+    int code = 0;
+    while (code == 0 && !ferror(stdout) && line_editor_read(chat->editor, "", &line) == LINE_READ) {
+        if (line.length > 0) code = take_turn(chat, &line);
+    }
+    buf_free(&line);
+    return code;
+}
+
+static void print_banner(const struct chat *chat) {
+    const struct model_config *model = engine_model(chat->session->engine);
+    const char *backend = engine_backend_name(chat->session->engine);
+    note(chat, "%s: %s, %.1f M parameters, %s, on %.*s", model->name, model->architecture,
+         (double)model->n_parameters * 1e-6, model->quantisation, (int)strcspn(backend, "("),
+         backend);
+    note(chat, "/help lists commands and keys, Ctrl-C stops an answer, Ctrl-D ends the program.");
+}
+
+/* Where a person reads and writes: standard error, so that standard output holds the answers
+ * alone. */
+static FILE *console_of(void) {
+    if (!isatty(STDIN_FILENO)) return NULL;
+    return isatty(STDERR_FILENO) ? stderr : isatty(STDOUT_FILENO) ? stdout : NULL;
+}
+
+int converse(struct session *session) {
+    const struct options *options = session->options;
+    struct chat chat = {.session = session, .console = console_of()};
+    struct buf path = {0};
+    if (!engine_chat_template(session->engine)) {
+        print_failure("this model has no chat template, so it cannot chat; without --chat it "
+                      "completes a text");
+        return 1;
+    }
+    if (chat.console && options->history && history_path(&path)) chat.history = path.data;
+    chat.editor = line_editor_open(chat.console, chat.history);
+    if (chat.console) print_banner(&chat);
+    int code = 0;
+    if (options->n_arguments > 0) { /* the first question came with the command */
+        struct buf question = {0};
+        buf_puts(&question, options->arguments[0]);
+        code = take_turn(&chat, &question);
+        buf_free(&question);
+    }
+    if (code == 0) code = chat.console ? converse_with_person(&chat) : converse_with_script(&chat);
+    line_editor_close(chat.editor);
+    buf_free(&path);
+    buf_free(&chat.system);
+    buf_free(&chat.messages);
+    buf_free(&chat.saved);
+    return code;
+}

@@ -1,0 +1,67 @@
+/* DESIGN: signals at the terminal.
+ *
+ * A handler does two things: it notes that the user wants to stop, which whoever computes looks at
+ * now and then, and it writes the signal's number into a pipe, which whoever waits for input polls
+ * together with it. So no signal is lost between a look and a wait, whichever thread it reaches,
+ * and nothing but the handler runs at a moment that nobody chose.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/commands/console.h"
+
+static int wake[2] = {-1, -1};
+static volatile sig_atomic_t stopping;
+
+static void on_signal(int number) {
+    int saved = errno;
+    unsigned char byte = (unsigned char)number;
+    if (number == SIGINT || number == SIGTERM || number == SIGHUP) stopping = number;
+    if (write(wake[1], &byte, 1) != 1) errno = saved; /* the pipe is full: it wakes all the same */
+    errno = saved;
+}
+
+void interrupt_catch(int number, bool catches) {
+    struct sigaction action = {.sa_handler = catches ? on_signal : SIG_DFL};
+    sigaction(number, &action, NULL);
+}
+
+enum status interrupt_open(struct err *err) {
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
+    if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0)
+        return err_set(err, STATUS_SYSTEM, NULL, "no pipe for signals: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction before;
+        sigaction(caught[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) interrupt_catch(caught[i], true); /* as nohup wants it */
+    }
+    return STATUS_OK;
+}
+
+int interrupt_pending(void) {
+    return stopping;
+}
+
+void interrupt_stop(void) {
+    stopping = SIGINT;
+}
+
+void interrupt_clear(void) {
+    unsigned char bytes[64];
+    stopping = 0;
+    while (read(wake[0], bytes, sizeof bytes) > 0) continue;
+}
+
+int interrupt_wait(int fd) {
+    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake[0], .events = POLLIN}};
+    for (;;) {
+        unsigned char number;
+        int n = poll(fds, 2, -1);
+        if (read(wake[0], &number, 1) == 1) return number;
+        if (n > 0 || (n < 0 && errno != EINTR)) return 0; /* the read that follows tells */
+    }
+}

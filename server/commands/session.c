@@ -1,0 +1,165 @@
+/* DESIGN: one answer after the other, streamed to standard output, for `penstock run`.
+ *
+ * The scheduler runs as in the server, with its own thread; this thread sleeps until a step has
+ * produced tokens and prints them. A signal ends the answer, and nothing else.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/commands/console.h"
+
+/* ---- from the engine thread ----------------------------------------------------------------- */
+
+static void on_events(void *arg, const struct event *events, int n) {
+    struct printer *printer = arg;
+    pthread_mutex_lock(&printer->mutex);
+    for (int i = 0; i < n; i++) {
+        if (events[i].kind == EVENT_TOKEN) {
+            if (printer->n_tokens++ == 0) printer->first_ns = now_ns();
+            printer->n_cached = events[i].n_cached;
+            if (events[i].finish != FINISH_STOP) {
+                detokenizer_add(&printer->detokenizer, events[i].sampled.id, &printer->text);
+            }
+        }
+        if (events[i].last) {
+            detokenizer_finish(&printer->detokenizer, &printer->text);
+            printer->finish = events[i].finish;
+            printer->ended = true;
+        }
+    }
+    pthread_cond_signal(&printer->arrived);
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+static void on_failure(void *arg, const struct err *err) {
+    struct printer *printer = arg;
+    pthread_mutex_lock(&printer->mutex);
+    printer->failure = *err;
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+/* ---- printing ------------------------------------------------------------------------------- */
+
+/* Writes text that a model has made. On a terminal, characters that would steer it are shown and
+ * not obeyed; the text holds whole characters. */
+static void print_text(const struct buf *text) {
+    if (!isatty(STDOUT_FILENO)) {
+        fwrite(text->data, 1, text->length, stdout);
+        return;
+    }
+    for (size_t at = 0; at < text->length;) {
+        size_t n = utf8_character(text->data + at, text->length - at);
+        uint32_t code = n ? utf8_code_point(text->data + at, n) : 0;
+        bool steers = (code < ' ' && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
+        if (steers)
+            printf("\\x%02x", n ? (unsigned)code : (unsigned char)text->data[at]);
+        else
+            fwrite(text->data + at, 1, n, stdout);
+        at += n ? n : 1;
+    }
+}
+
+/* Prints until the generation has ended; everything printed is also appended to `answer`. */
+static void print_answer(struct printer *printer, struct scheduler *scheduler, struct generation *g,
+                         struct buf *answer) {
+    pthread_mutex_lock(&printer->mutex);
+    while (!printer->ended || printer->text.length > 0) {
+        if (printer->text.length == 0) wait_briefly(&printer->arrived, &printer->mutex);
+        if (interrupt_pending() && !atomic_exchange(&g->cancelled, true))
+            scheduler_cancel(scheduler, g);
+        if (printer->text.length > 0) print_text(&printer->text);
+        if (fflush(stdout) != 0) interrupt_stop(); /* the reader is gone */
+        buf_add(answer, printer->text.data, printer->text.length);
+        buf_clear(&printer->text);
+    }
+    pthread_mutex_unlock(&printer->mutex);
+}
+
+/* ---- an answer ------------------------------------------------------------------------------ */
+
+static struct generation generation_of(const struct options *options, const struct engine *engine,
+                                       const int32_t *ids, int n) {
+    int max_tokens = engine_memory(engine)->max_model_len - n;
+    struct generation g = {
+        .prompt = ids,
+        .n_prompt = n,
+        .n = 1,
+        .max_tokens =
+            max_tokens > 1 && options->max_tokens > max_tokens ? max_tokens : options->max_tokens,
+        .prompt_logprobs = -1,
+        .received_ns = now_ns(),
+        .sampling = {.temperature = (float)options->temperature,
+                     .top_p = 1,
+                     .repetition_penalty = 1,
+                     .n_logprobs = -1,
+                     .seed = options->seed >= 0 ? (uint64_t)options->seed : now_ns()},
+    };
+    const int32_t *ends = engine_end_ids(engine, &g.n_stop_ids);
+    memcpy(g.stop_ids, ends, (size_t)g.n_stop_ids * sizeof *ends);
+    return g;
+}
+
+/* What the printer and the clock have seen of an answer that has ended. */
+static void measure(const struct printer *printer, uint64_t began_ns, struct answer *answer) {
+    answer->n_tokens = printer->n_tokens;
+    answer->n_cached = printer->n_cached;
+    answer->finish = printer->finish;
+    answer->seconds = (double)(now_ns() - began_ns) * 1e-9;
+    if (printer->first_ns) answer->first_s = (double)(printer->first_ns - began_ns) * 1e-9;
+}
+
+int session_answer(struct session *session, int32_t *ids, int n, struct answer *answer) {
+    struct generation g = generation_of(session->options, session->engine, ids, n);
+    struct printer *printer = &session->printer;
+    struct err err;
+    printer->detokenizer = (struct detokenizer){
+        .tokenizer = engine_tokenizer(session->engine), .skip_special = true, .started = true};
+    printer->ended = false;
+    printer->n_tokens = printer->n_cached = 0;
+    printer->first_ns = 0;
+    interrupt_clear();
+    int code = 0;
+    if (scheduler_submit(session->scheduler, &g, &err))
+        code = print_error(&err);
+    else
+        print_answer(printer, session->scheduler, &g, &answer->text);
+    if (printer->failure.status) {
+        print_error(&printer->failure);
+        code = EXIT_DEVICE_FAILED;
+    }
+    answer->n_prompt = n;
+    measure(printer, g.received_ns, answer);
+    free(ids);
+    return code;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+int session_open(struct session *session, const struct options *options) {
+    *session = (struct session){.options = options};
+    struct err err;
+    int code = open_engine(&session->engine, options);
+    if (code) return code;
+    pthread_mutex_init(&session->printer.mutex, NULL);
+    pthread_cond_init(&session->printer.arrived, NULL);
+    struct scheduler_config config = scheduler_config_from(options, session->engine);
+    config.on_events = on_events;
+    config.on_failure = on_failure;
+    config.arg = &session->printer;
+    session->scheduler = scheduler_new(&config, session->engine);
+    scheduler_start(session->scheduler);
+    return interrupt_open(&err) ? print_error(&err) : 0;
+}
+
+void session_close(struct session *session) {
+    if (!session->engine) return;
+    scheduler_free(session->scheduler);
+    engine_close(session->engine);
+    pthread_cond_destroy(&session->printer.arrived);
+    pthread_mutex_destroy(&session->printer.mutex);
+    buf_free(&session->printer.text);
+}

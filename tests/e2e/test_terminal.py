@@ -1,0 +1,566 @@
+"""The program as a person meets it: lines that are edited, commands, Ctrl-C, colours, and sentences about what is wrong."""
+import json
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from conftest import BINARY, MODEL, environment, free_port
+from terminal import Terminal
+
+CODES = b"\033"
+LEFT, RIGHT, UP, DOWN, HOME, END, DELETE = "\033[D", "\033[C", "\033[A", "\033[B", "\033[H", "\033[F", "\033[3~"
+ALT_ENTER, PASTE, PASTE_END = "\033\r", "\033[200~", "\033[201~"
+CHAT = ["run", "--model", MODEL, "--chat", "--max-model-len", "1024", "--kv-cache-memory", "128MiB"]
+
+
+@pytest.fixture
+def chat(tmp_path):
+    """chat(flags...) starts a conversation in a terminal. Its history is in the test's folder."""
+    own = []
+
+    def begin(*flags, env=None, **options):
+        home = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+        flags = flags if "--max-tokens" in flags else ("--max-tokens", "2", *flags)
+        own.append(Terminal(*CHAT, *flags, env={**home, **(env or {})}, **options))
+        return own[-1]
+
+    yield begin
+    for one in own:
+        one.close()
+
+
+def said(terminal, tmp_path, role="user"):
+    """What the conversation holds of one role, as /save writes it."""
+    path = tmp_path / f"said{len(list(tmp_path.iterdir()))}.json"
+    terminal.type(f"/save {path}")
+    return [m["content"] for m in json.loads(path.read_text())["messages"] if m["role"] == role]
+
+
+def history_of(tmp_path):
+    return (tmp_path / "state/penstock/history").read_text().splitlines()
+
+
+# ---- editing ------------------------------------------------------------------------------------------
+
+
+def test_the_banner_names_the_model_and_the_way_out(chat):
+    text = chat().wait_prompt().text()
+    assert "llama, 134.5 M parameters, q4_1" in text and "/help" in text and "Ctrl-D ends the program" in text
+
+
+@pytest.mark.parametrize("keys, line", [
+    ("river" + LEFT * 5 + "A ", "A river"),
+    ("A rivver" + LEFT * 2 + "\x7f", "A river"),
+    ("river" + HOME + "A " + END + "!", "A river!"),
+    ("xA river" + HOME + DELETE, "A river"),
+    ("river\x01A \x05!", "A river!"),
+    ("A river and more\x17\x17", "A river "),
+    ("A river\x01\x0bB river", "B river"),
+    ("one two\033b\033[1;5DA ", "A one two"),
+    ("river" + LEFT * 3 + RIGHT + "-", "riv-er"),
+])
+def test_keys_edit_the_line(chat, tmp_path, keys, line):
+    terminal = chat().wait_prompt().type(keys)
+    assert [text.rstrip() for text in said(terminal, tmp_path)] == [line.rstrip()]
+
+
+def test_wide_characters_are_edited_whole(chat, tmp_path):
+    """The screen shows what is in the line: a character of two columns is moved over and removed as one."""
+    terminal = chat().wait_prompt()
+    terminal.send("水は流れる é🙂x" + LEFT * 2 + "\x7f" + "ü")
+    terminal.wait_for("> 水は流れる ü🙂x")
+    terminal.send("\r")
+    terminal.wait_prompt()
+    assert said(terminal, tmp_path) == ["水は流れる ü🙂x"]
+
+
+def test_bytes_that_are_no_text_do_no_harm(chat, tmp_path):
+    terminal = chat().wait_prompt()
+    terminal.send(b"a\xffb\xc3(c\r")
+    terminal.wait_prompt()
+    (line,) = said(terminal, tmp_path)
+    assert line.startswith("a\ufffdb") and line.endswith("(c")
+
+
+def test_arrow_up_and_ctrl_r_find_lines_again(chat, tmp_path):
+    terminal = chat().wait_prompt()
+    for line in ("first river", "second lake"):
+        terminal.type(line)
+    terminal.type(UP + UP + "s")
+    terminal.type(UP + UP + UP + DOWN + "t")
+    terminal.send("\x12sec")
+    terminal.wait_for("second lake")
+    terminal.type("\x05!")  # Ctrl-E
+    assert said(terminal, tmp_path) == ["first river", "second lake", "first rivers", "second laket", "second laket!"]
+
+
+def test_history_is_kept_for_this_user_alone(chat, tmp_path):
+    first = chat().wait_prompt().type("a river\\", prompt=".").type("of \\n two lines")
+    first.send("\x04")
+    assert first.end() == 0
+    path = tmp_path / "state/penstock/history"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert history_of(tmp_path) == ["a river\\nof \\\\n two lines"]
+    second = chat().wait_prompt().type(UP)
+    assert said(second, tmp_path) == ["a river\nof \\n two lines"]
+
+
+def test_history_is_bounded(chat, tmp_path):
+    path = tmp_path / "state/penstock/history"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {i}\n" for i in range(2500)) + "x" * 20000 + "\n")
+    terminal = chat().wait_prompt()
+    assert history_of(tmp_path) == [f"line {i}" for i in range(1500, 2500)]
+    terminal.type(UP)
+    assert history_of(tmp_path)[-1] == "line 2499" and len(history_of(tmp_path)) == 1001
+    terminal.type("/clear " + "y" * 20000)
+    assert len(history_of(tmp_path)) == 1001
+
+
+def test_history_may_be_off(chat, tmp_path):
+    terminal = chat("--no-history").wait_prompt().type("a river").type("/help")
+    assert not (tmp_path / "state").exists() and "is kept in" not in terminal.text()
+    assert said(terminal.type(UP + UP), tmp_path) == ["a river", "a river"]  # within the conversation it works
+
+
+def test_history_that_cannot_be_written_is_told_once(chat, tmp_path):
+    (tmp_path / "state").write_text("a file where a folder should be")
+    terminal = chat().wait_prompt().type("a river").type("a lake")
+    assert terminal.text().count("is not kept") == 1 and "Not a directory" in terminal.text()
+
+
+# ---- several lines ------------------------------------------------------------------------------------
+
+
+def test_a_backslash_goes_on_in_the_next_line(chat, tmp_path):
+    terminal = chat().wait_prompt().type("one\\", prompt=".").type("two \\", prompt=".").type("three")
+    assert said(terminal, tmp_path) == ["one\ntwo \nthree"]
+
+
+def test_a_block_of_several_lines(chat, tmp_path):
+    terminal = chat().wait_prompt().type('"""def f():', prompt=".").type("", prompt=".").type("    pass\\", prompt=".")
+    terminal.type('/help"""').type('"""one"""').type('"""', prompt=".").type('x"""')
+    assert said(terminal, tmp_path) == ["def f():\n\n    pass\\\n/help", "one", "\nx"]
+
+
+def test_alt_enter_and_pasted_line_ends_stay_in_the_message(chat, tmp_path):
+    terminal = chat().wait_prompt().type("one" + ALT_ENTER + "two")
+    terminal.type("see: " + PASTE + "a\rb\tc\r\r\x07\x1b[31mred\r" + PASTE_END + LEFT + "X")
+    assert said(terminal, tmp_path) == ["one\ntwo", "see: a\nb\tc\n\n[31mreXd"]
+    terminal.type(UP + UP + UP + "!")
+    assert said(terminal, tmp_path)[-1] == "one\ntwo!"
+
+
+def test_a_large_paste_arrives_whole(chat, tmp_path):
+    lines = [f"line {i} of what is pasted" for i in range(150)]
+    terminal = chat("--max-model-len", "4096", rows=200).wait_prompt()
+    terminal.send(PASTE + "\r".join(lines) + PASTE_END)
+    terminal.wait_for(lines[-1])
+    terminal.send("\r")
+    terminal.wait_prompt()
+    assert said(terminal, tmp_path) == ["\n".join(lines)]
+
+
+# ---- Ctrl-C, Ctrl-D, signals ---------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
+    terminal = chat("--max-tokens", "900").wait_prompt()
+    terminal.send("Write a long story about a river.\r")
+    terminal.wait(lambda: len(terminal.text().partition("river.\n")[2]) > 60, "beginning of an answer")
+    terminal.send("\x03")
+    terminal.wait_for("[stopped]").wait_prompt()
+    (answer,) = said(terminal, tmp_path, "assistant")
+    assert 20 < len(answer) and " ".join(answer.split())[:40] in " ".join(terminal.text().split())
+    terminal.type("/stats")
+    assert "1 answers" in terminal.text()
+
+
+def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
+    terminal = chat().wait_prompt()
+    terminal.send("something\x03")
+    terminal.wait_prompt()
+    assert said(terminal.type("a river"), tmp_path) == ["a river"]
+    terminal.send("\x03")
+    terminal.wait_for("Ctrl-C again").wait_prompt()
+    terminal.type("/stats")  # a line between them: it is not the second
+    terminal.send("\x03")
+    terminal.wait_prompt()
+    assert terminal.process.poll() is None
+    terminal.send("\x03")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_leaves_a_message_of_several_lines(chat, tmp_path):
+    terminal = chat().wait_prompt().type('"""one', prompt=".")
+    terminal.send("two\x03")
+    terminal.wait_prompt()
+    assert said(terminal.type("three"), tmp_path) == ["three"]
+
+
+def test_ctrl_d_ends_on_an_empty_line_only(chat):
+    terminal = chat().wait_prompt()
+    terminal.send("ab" + HOME + "\x04")  # deletes the character under the cursor
+    terminal.wait_for("> b")
+    terminal.send("\x04\x04")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_and_leaves_the_terminal_in_order(chat, number):
+    terminal = chat()
+    before = termios.tcgetattr(terminal.master)[3]
+    terminal.wait_prompt()
+    assert termios.tcgetattr(terminal.master)[3] & termios.ICANON == 0  # edited here
+    terminal.signal(number)
+    assert terminal.end() == 128 + number
+    assert termios.tcgetattr(terminal.master)[3] == before
+
+
+def test_a_stop_and_its_end_draw_the_line_again(chat, tmp_path):
+    terminal = chat().wait_prompt()
+    terminal.send("a riv")
+    terminal.wait_for("> a riv")
+    terminal.send("\x1a")  # Ctrl-Z
+    os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
+    terminal.signal(signal.SIGCONT)
+    time.sleep(0.2)
+    terminal.send("er\r")
+    terminal.wait_prompt()
+    assert said(terminal, tmp_path) == ["a river"]
+
+
+def test_the_window_may_change_its_size(chat, tmp_path):
+    words = " ".join(f"word{i}" for i in range(20))
+    terminal = chat(columns=120).wait_prompt()
+    terminal.send(words[:70])
+    terminal.wait_for(words[:70])
+    terminal.size(50, 40)
+    time.sleep(0.2)
+    terminal.send(words[70:])
+    terminal.wait(lambda: words in terminal.text().replace("\n", ""), "the line in its new width")
+    terminal.size(50, 120)
+    terminal.send("\r")
+    terminal.wait_prompt()
+    assert said(terminal, tmp_path) == [words]
+
+
+# ---- commands -----------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command(chat, tmp_path):
+    text = chat().wait_prompt().type("/help").text()
+    for name in ("/help", "/clear", "/system", "/save", "/stats", "/quit", "Ctrl-C", "Alt-Enter", '"""'):
+        assert name in text, name
+    assert str(tmp_path / "state/penstock/history") in text.replace("\n", "")
+
+
+def test_clear_forgets_and_system_stays(chat, tmp_path):
+    terminal = chat().wait_prompt().type("/system You speak like a pirate.").type("a river").type("/system")
+    assert "message: You speak like a pirate." in terminal.text()
+    assert said(terminal, tmp_path, "system") == ["You speak like a pirate."]
+    terminal.type("/clear").type("a lake")
+    assert said(terminal, tmp_path) == ["a lake"]
+    assert said(terminal, tmp_path, "system") == ["You speak like a pirate."]
+    terminal.type("/system none")
+    assert said(terminal, tmp_path, "system") == []
+
+
+def test_a_system_message_reaches_the_model(chat, server):
+    """The answer is the one that the API gives to the same messages."""
+    terminal = chat("--max-tokens", "12").wait_prompt().type("/system You answer in French.").type("Name a river.")
+    messages = [{"role": "system", "content": "You answer in French."}, {"role": "user", "content": "Name a river."}]
+    answer = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": 12}).json()
+    text = answer["choices"][0]["message"]["content"]
+    assert " ".join(text.split()) in " ".join(terminal.text().split())
+
+
+def test_save_writes_a_request_and_replaces_no_other_file(chat, tmp_path, server):
+    path, other = tmp_path / "talk.json", tmp_path / "other.json"
+    other.write_text("mine")
+    terminal = chat().wait_prompt().type('A "river"?').type(f"/save {path}").type("And a lake?").type(f"/save {path}")
+    body = json.loads(path.read_text())
+    assert [m["role"] for m in body["messages"]] == ["user", "assistant"] * 2
+    assert server.post("/v1/chat/completions", {**body, "max_tokens": 1}).status_code == 200
+    terminal.type(f"/save {other}").type("/save").type("/save /nowhere/talk.json").type("/save ~/home.json")
+    assert other.read_text() == "mine" and (tmp_path / "home.json").exists()
+    text = terminal.text().replace("\n", "")
+    assert "is there already" in text and "needs the name of a file" in text and "No such file" in text
+
+
+def test_stats_count_tokens(chat):
+    terminal = chat("--max-tokens", "5").wait_prompt().type("/stats")
+    assert "No answer yet; the context has room for 1024 tokens" in terminal.text()
+    terminal.type("Name a river.").type("Name another river, a long one, and say where it flows.").type("/stats")
+    text = " ".join(terminal.text().split())
+    assert "Last answer: 5 tokens after a prompt of" in text and "2 answers of 10 tokens together" in text
+    assert "of the context's 1024 tokens" in text and "tokens/s" in text
+    terminal.type("/clear").type("/stats")
+    assert terminal.text().count("No answer yet") == 2
+
+
+def test_unknown_commands_and_messages_that_begin_with_a_slash(chat, tmp_path):
+    terminal = chat().wait_prompt().type("/sta").type("/zebra").type("//usr/bin/env is what?")
+    text = terminal.text()
+    assert "no command /sta; did you mean /stats?" in text and "no command /zebra; /help lists them" in text
+    assert said(terminal, tmp_path) == ["/usr/bin/env is what?"]
+
+
+def test_quit_ends(chat):
+    terminal = chat().wait_prompt()
+    terminal.send("/quit\r")
+    assert terminal.end() == 0
+
+
+def test_a_question_that_is_too_long_ends_only_its_turn(chat, tmp_path):
+    terminal = chat("--max-model-len", "128").wait_prompt().type("river " * 300)
+    assert "128" in terminal.text() and "question is forgotten" in terminal.text()
+    assert said(terminal.type("a river"), tmp_path) == ["a river"]
+
+
+def test_an_answer_that_is_cut_off_says_so(chat):
+    assert "[cut off after 2 tokens: --max-tokens]" in chat().wait_prompt().type("Name a river.").text()
+
+
+# ---- what the terminal can do --------------------------------------------------------------------------
+
+
+def test_colours_are_for_terminals_that_want_them(chat):
+    assert b"\033[1m" in chat().wait_prompt().raw and b"\033[2m" in chat().wait_prompt().raw
+    plain = chat(env={"NO_COLOR": "1"}).wait_prompt().type("a river")
+    assert b"\033[1m" not in plain.raw and b"\033[2m" not in plain.raw and b"\033[31m" not in plain.raw
+    assert b"\033[2m" in chat(env={"NO_COLOR": ""}).wait_prompt().raw  # empty is as good as not set
+
+
+def test_a_dumb_terminal_gets_no_codes(chat, tmp_path):
+    """The terminal's own editing is left, and everything else works."""
+    terminal = chat(term="dumb").wait_prompt()
+    terminal.send("a rix\x7fver\\\r")
+    terminal.wait_prompt(".")
+    terminal.type("of two").type("/stats")
+    assert said(terminal, tmp_path) == ["a river\nof two"] and CODES not in terminal.raw.replace(b"^[", b"")
+    assert not (tmp_path / "state").exists()
+    terminal.send("abc\x03")
+    terminal.wait_prompt()
+    terminal.send("\x04")
+    assert terminal.end() == 0
+
+
+def test_a_terminal_that_nobody_knows_still_works(chat, tmp_path):
+    terminal = chat(term="no-such-terminal").wait_prompt()
+    terminal.send("a river\r")
+    terminal.wait_for("cut off")
+    terminal.send("/quit\r")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("lang", ["C", "POSIX", "de_XX.ISO-8859-1"])
+def test_text_is_utf8_in_every_locale(chat, tmp_path, lang):
+    terminal = chat(env={"LANG": lang}).wait_prompt().type("äöü 水")
+    assert said(terminal, tmp_path) == ["äöü 水"]
+
+
+def test_a_pipe_is_a_script(tmp_path):
+    """One line a turn, commands are text, only answers are written, and there is no code in them."""
+    done = subprocess.run([BINARY, *CHAT, "--max-tokens", "3"], input=b"Name a river.\n\n/stats\nAnd one\\\nlast one",
+                          capture_output=True, timeout=120, env={**environment(), "XDG_STATE_HOME": str(tmp_path)})
+    assert done.returncode == 0 and done.stderr == b"" and CODES not in done.stdout
+    assert len(done.stdout.decode().splitlines()) == 4 and not list(tmp_path.iterdir())
+
+
+def test_answers_alone_go_to_standard_output(chat, tmp_path):
+    with open(tmp_path / "answers", "wb") as file:
+        terminal = chat(stdout=file).wait_prompt().type("Name a river.").type("/stats")
+        terminal.send("\x04")
+        assert terminal.end() == 0
+    text = (tmp_path / "answers").read_bytes()
+    assert CODES not in text and len(text.splitlines()) == 1 and b"Last answer" in terminal.raw
+
+
+def test_one_completion_needs_no_terminal():
+    done = subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "3", "Water"], capture_output=True, timeout=120,
+                          env=environment())
+    assert done.returncode == 0 and CODES not in done.stdout + done.stderr and b"3 tokens after" in done.stderr
+
+
+# ---- serving -------------------------------------------------------------------------------------------
+
+
+def example_of(text):
+    """The command line that the server says it can be asked with."""
+    return next(line[line.index("curl "):] for line in text.replace("\r", "").splitlines() if "curl " in line)
+
+
+@pytest.mark.parametrize("host, url", [("127.0.0.1", "http://127.0.0.1:"), ("0.0.0.0", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
+def test_serve_ends_its_start_with_a_line_to_copy(host, url):
+    port = free_port()
+    terminal = Terminal("serve", "--model", MODEL, "--host", host, "--port", str(port), rows=60, columns=250)
+    try:
+        terminal.wait_for("curl ").read(0.5)
+        text = terminal.text()
+        assert text.index("loading ") < text.index("ready on ")
+        command = example_of(text)
+        assert f"curl {url}{port}/v1/chat/completions" in command
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+        terminal.send("\x03")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+
+
+def test_the_line_to_copy_works_with_a_key(start, tmp_path):
+    keys = tmp_path / "my keys"
+    keys.write_text("# a comment\n\nfirst\nsecond\n")
+    for flags, env in [(["--api-key-file", str(keys)], {}), (["--api-key", "k1"], {"PENSTOCK_API_KEY": "k1"})]:
+        server = start(*flags)
+        server.log.seek(0)
+        command = example_of(server.log.read().decode())
+        assert "k1" not in command and "first" not in command
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, env={**os.environ, **env})
+        assert "choices" in json.loads(done.stdout)
+
+
+def test_a_log_has_no_codes_and_every_line_its_time(start):
+    server = start()
+    server.log.seek(0)
+    lines = server.log.read().decode().splitlines()
+    assert all(line[:4].isdigit() and line[10] == "T" for line in lines) and "\033" not in "".join(lines)
+    assert " INFO  loading " in lines[0] and any(" INFO  try it: curl " in line for line in lines)
+
+
+def dummy(tmp_path):
+    """A shape whose random weights take some seconds to make."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 1000, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 512}))
+    return ["serve", "--model", str(path), "--load-format", "dummy", "--kv-cache-memory", "64MiB", "--threads", "1"]
+
+
+def test_progress_is_one_line_on_a_terminal(tmp_path):
+    terminal = Terminal(*dummy(tmp_path), "--port", str(free_port()), columns=250)
+    try:
+        terminal.wait_for("ready on")
+        shown = terminal.raw.count(b"\rloading weights [")
+        assert shown > 1 and b"\r\033[K" in terminal.raw and "[=" not in terminal.text()
+    finally:
+        terminal.close()
+
+
+def test_progress_is_a_few_lines_in_a_log(tmp_path):
+    process = subprocess.Popen([BINARY, *dummy(tmp_path), "--port", str(free_port())], stderr=subprocess.PIPE, text=True,
+                               env=environment())
+    try:
+        began, lines = time.monotonic(), []
+        for line in process.stderr:
+            lines.append(line)
+            if "ready on" in line:
+                break
+        shown = [line for line in lines if "loading weights: " in line]
+        assert 1 <= len(shown) <= 1 + (time.monotonic() - began) / 5 and "\r" not in "".join(lines)
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stderr.close()
+
+
+# ---- what is wrong, and what would be right --------------------------------------------------------------
+
+
+def run(*arguments, cwd=None):
+    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=60, env=environment(), cwd=cwd,
+                          stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with files that a person could have meant."""
+    (tmp_path / "models").mkdir()
+    for name in ("river.gguf", "models/lake.GGUF", "models/readme.txt", "models/evil\033[2J.gguf"):
+        (tmp_path / name).write_bytes(b"this is no model")
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers/model.safetensors").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("model, sentences", [
+    ("nothing.gguf", ["no model nothing.gguf: No such file", "file in the GGUF format", "Near here: river.gguf, models/lake.GGUF"]),
+    ("models/nothing.gguf", ["no model models/nothing.gguf", "Near here: models/lake.GGUF, river.gguf"]),
+    ("models", ["models is a folder; name one of its files", "In it: models/lake.GGUF"]),
+    ("empty", ["empty is a folder, and no model is in it", "Near here: river.gguf"]),
+    ("transformers", ["a folder with weights, but without config.json", "its whole folder"]),
+    ("transformers/model.safetensors", ["is one file of a model", "Give the folder"]),
+    ("Qwen/Qwen2.5-0.5B", ["a name on a model hub", "hf download Qwen/Qwen2.5-0.5B"]),
+    ("models/readme.txt", ["not a GGUF file"]),
+])
+def test_a_model_that_is_none(folder, model, sentences):
+    for command in (["serve"], ["run", "hello"], ["inspect"], ["tokenize", "hello"]):
+        code, out, err = run(*command, "--model", model, cwd=folder)
+        assert code == 1 and not out and "penstock: " in err
+        for sentence in sentences:
+            assert sentence in err, err
+        assert "\033" not in err and "Traceback" not in err
+
+
+def test_no_model_at_all(folder):
+    code, _, err = run("run", cwd=folder)
+    assert code == 2 and "run needs a model" in err and "river.gguf, models/lake.GGUF" in err and "make model" in err
+
+
+def test_a_port_in_use_is_found_before_the_model_is_loaded(server):
+    code, _, err = run("serve", "--model", MODEL, "--port", str(server.port))
+    assert code == 1 and "in use" in err and "loading" not in err
+
+
+@pytest.mark.parametrize("arguments, code, text", [
+    ([], 2, "usage: penstock COMMAND"),
+    (["help"], 0, "usage: penstock COMMAND"),
+    (["-h"], 0, "usage: penstock COMMAND"),
+    (["help", "run"], 0, "usage: penstock run"),
+    (["run", "--help"], 0, "usage: penstock run"),
+    (["help", "sevre"], 2, "did you mean serve?"),
+    (["-v"], 0, "penstock 0."),
+    (["--version"], 0, "penstock 0."),
+    (["version"], 0, "penstock 0."),
+    (["sevre"], 2, "did you mean serve?"),
+    (["run", "--max-token", "3"], 2, "did you mean --max-tokens?"),
+])
+def test_asking_the_program_for_help(arguments, code, text):
+    got, out, err = run(*arguments)
+    assert got == code and text in (err if code else out)
+
+
+def test_inspect_begins_with_the_summary():
+    _, short, _ = run("inspect", MODEL)
+    _, whole, _ = run("inspect", "--tensors", MODEL)
+    parts = ["GGUF version 3", "\nModel: ", "\nTokenizer: ", "\nMemory when serving", "\nTensors by type: 272", "\nKeys: "]
+    places = [short.index(part) for part in parts]
+    assert places == sorted(places) and places[0] < 200
+    assert "blk.0.attn_q.weight" not in short and "blk.0.attn_q.weight" in whole
+
+
+def test_errors_are_red_on_a_terminal_only():
+    terminal = Terminal("serve", "--prot", "1")
+    assert terminal.end() == 2 and b"\033[1;31mpenstock:\033[0m serve has no flag" in terminal.raw
+    terminal.close()
+    terminal = Terminal("serve", "--prot", "1", env={"NO_COLOR": "1"})
+    assert terminal.end() == 2 and terminal.raw.startswith(b"penstock: serve has no flag")
+    terminal.close()
+
+
+@pytest.mark.parametrize("script", ["format.py", "mutate.py", "cuda_mutate.py"])
+def test_scripts_have_help(script):
+    done = subprocess.run([sys.executable, pathlib.Path(__file__).parents[1] / script, "--help"], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith(f"usage: {script}")
