@@ -22,12 +22,14 @@
     X(METHOD_NOT_ALLOWED, "method_not_allowed", 405)                                               \
     X(TIMEOUT, "timeout_error", 408)                                                               \
     X(TOO_LARGE, "request_too_large", 413)                                                         \
+    X(URI_TOO_LONG, "request_too_large", 414)                                                      \
     X(MEDIA_TYPE, "invalid_request_error", 415)                                                    \
     X(OVERLOADED, "overloaded_error", 429)                                                         \
     X(HEADERS_TOO_LARGE, "request_too_large", 431)                                                 \
     X(CANCELLED, "client_closed_request", 499)                                                     \
     X(SERVER_ERROR, "server_error", 500)                                                           \
     X(UNAVAILABLE, "unavailable_error", 503)                                                       \
+    X(HTTP_VERSION, "invalid_request_error", 505)                                                  \
     X(USAGE, "usage_error", 400)                                                                   \
     X(BAD_FILE, "bad_file", 500)                                                                   \
     X(SYSTEM, "system_error", 500)

@@ -147,8 +147,6 @@ SHORT_FILES = {
     "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
     "server/generation/prompt.h": A_DOOR,
-    "server/http/tcp_info.c": "alone includes the kernel's header, which cannot stand beside the C library's",
-    "server/http/tcp_info.h": "declares tcp_info.c's function without libuv's headers, which clash with the kernel's",
 }
 
 EMULATED_HEADERS = "tests/cuda_emu/include/"

@@ -2,10 +2,10 @@
  *
  * DESIGN
  * libmicrohttpd accepts a response only in certain states, so a refusal while it is still reading
- * (headers or body late or too large, ambiguous framing) is written past it, straight to the
- * socket. That is safe because MHD sends nothing while it reads. Then our side is shut down and
- * what the client still sends is discarded, up to a limit and for LINGER_MS: closing a socket with
- * unread bytes would reset it, and the client would never see why it was refused.
+ * (headers or body wrong, late or too large) is written past it, straight to the socket. That is
+ * safe because MHD sends nothing while it reads. Then our side is shut down and what the client
+ * still sends is discarded, up to a limit and for LINGER_MS: closing a socket with unread bytes
+ * would reset it, and the client would never see why it was refused.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -75,6 +75,7 @@ static struct connection *connection_new(struct http_server *server, int fd,
     connection->server = server;
     connection->fd = fd;
     connection->over_limit = server->stats.connections >= server->config.max_connections;
+    connection->wire.max_head_bytes = server->config.max_header_bytes;
     name_peer(connection->client, sizeof connection->client, address);
     return connection;
 }
@@ -100,6 +101,7 @@ static void started(struct connection *connection, struct MHD_Connection *mhd) {
     struct http_server *server = connection->server;
     assert(connection->state == CONNECTION_FRESH && !connection->mhd);
     connection->mhd = mhd;
+    http_receive_add(connection);
     list_append(&server->connections, &connection->node);
     server->stats.connections++;
     http_limits_set(server, &connection->deadline,
@@ -110,12 +112,13 @@ static void started(struct connection *connection, struct MHD_Connection *mhd) {
 static void closed(struct connection *connection) {
     struct http_server *server = connection->server;
     assert(!connection->exchange && !connection->suspended);
+    http_receive_remove(connection);
     http_watch_remove(connection);
     http_limits_clear(&connection->deadline);
-    list_detach(&connection->partial);
     list_remove(&server->connections, &connection->node);
     server->stats.connections--;
     assert(server->stats.connections == server->connections.n);
+    free(connection->fault);
     free(connection);
 }
 
@@ -132,18 +135,46 @@ void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **contex
     }
 }
 
+/* Reports a refusal of a request that libmicrohttpd has not seen. */
+static void report_refusal(const struct connection *connection, int status, size_t bytes) {
+    const struct http_config *config = &connection->server->config;
+    const struct wire *wire = &connection->wire;
+    struct exchange unseen = {.request = {.method = wire->method_length ? wire->method : "-",
+                                          .path = wire->target_length ? wire->target : "-",
+                                          .body = "",
+                                          .received_ns = now_ns()}};
+    memcpy(unseen.request.client, connection->client, sizeof connection->client);
+    if (config->on_done) config->on_done(config->app, &unseen.request, status, bytes);
+}
+
+void http_connection_begin(struct connection *connection) {
+    struct http_server *server = connection->server;
+    if (connection->state != CONNECTION_FRESH && connection->state != CONNECTION_IDLE) return;
+    connection->state = CONNECTION_HEADERS;
+    if (!connection->over_limit) http_limits_set(server, &connection->deadline, &server->reading);
+}
+
+void http_connection_refuse_fault(struct connection *connection) {
+    const struct err *fault = connection->fault;
+    assert(fault && connection->state != CONNECTION_CUT);
+    if (connection->answered != connection->wire.messages) return;
+    http_connection_begin(connection);
+    http_connection_refuse(connection, fault->status, NULL, fault->message);
+}
+
 void http_connection_cut(struct connection *connection, int status, const struct buf *response) {
     struct http_server *server = connection->server;
     assert(!connection->suspended && connection->state < CONNECTION_BUSY);
     send_now(connection->fd, response);
     shutdown(connection->fd, SHUT_WR);
     connection->state = CONNECTION_CUT;
-    list_detach(&connection->partial);
     http_limits_set(server, &connection->deadline, &server->linger);
     if (connection->exchange) {
         connection->exchange->is_cut = true;
         connection->exchange->status = status;
         http_exchange_mark_gone(connection->exchange);
+    } else {
+        report_refusal(connection, status, response->length);
     }
 }
 

@@ -5,12 +5,12 @@
  * - A `connection` lives from accept until MHD reports it closed, an `exchange` (one request and
  *   its response, as RFC 9110 calls the pair) from its headers until both libmicrohttpd and the
  *   application have released it.
- * - Turns: http_drive is the only caller of MHD_run. Application callbacks run inside it; what they
+ * - Turns: http_drive alone has MHD run. Application callbacks run inside it; what they
  *   ask for (responses, flushes, an abort) is noted and done by the running turn, never by a nested
  *   one.
- * - libmicrohttpd reads and writes. Accepting, deadlines, limits and disconnects are handled here,
- *   because MHD stops listening at its own limits, counts only inactivity, and does not watch a
- *   suspended connection.
+ * - libmicrohttpd parses and writes. Accepting, deadlines, limits, disconnects and faults in what
+ *   clients send are handled here, because MHD stops listening at its own limits, counts only
+ *   inactivity, does not watch a suspended connection, and answers faults with pages of its own.
  *
  *     accept -> FRESH -> HEADERS -> BODY -> BUSY -> IDLE -> (HEADERS ...)
  *                 \_________\________\-> CUT: refused by bytes written past MHD; what the client
@@ -24,6 +24,7 @@
 
 #include "config/list.h"
 #include "server/http/http.h"
+#include "server/http/wire.h"
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
@@ -45,8 +46,8 @@ struct deadline {
 enum { HTTP_HEADROOM = 48 };
 
 enum connection_state {
-    CONNECTION_FRESH,   /* accepted; no request line yet */
-    CONNECTION_HEADERS, /* the request line is in */
+    CONNECTION_FRESH,   /* accepted; nothing has been read */
+    CONNECTION_HEADERS, /* a request has begun */
     CONNECTION_BODY,    /* the headers are in */
     CONNECTION_BUSY,    /* the request is complete; its response is awaited or being sent */
     CONNECTION_IDLE,    /* answered; the next request may come */
@@ -63,10 +64,10 @@ struct connection {
     bool suspended;            /* MHD ignores it until it is resumed */
     bool peer_closed;          /* the client has closed its sending half, or both */
     struct deadline deadline;  /* of reading, keep_alive or linger */
-    struct list_node partial;  /* in server->partial while its headers are incomplete */
-    bool has_base;             /* header_base is known */
-    uint64_t header_base;      /* bytes MHD had read before the current headers */
-    uint64_t discarded;        /* body bytes of a refused request */
+    struct wire wire;          /* where in which request the bytes read so far end */
+    struct err *fault;         /* of the byte after them, or NULL */
+    uint64_t answered;         /* requests */
+    uint64_t discarded;        /* bytes that a refused client sent */
     struct exchange *exchange; /* the current request, or NULL */
     char client[64];
 };
@@ -122,9 +123,10 @@ struct http_server {
     int reserve_fd;            /* closed for a moment when the process is out of descriptors */
     uint64_t accept_again_ms;  /* when accepting resumes after a failure; 0: it is not paused */
     struct connection *adding; /* passed to MHD, which has not announced it yet */
+    struct connection **by_fd; /* [n_by_fd] the connection of a descriptor, or NULL */
+    int n_by_fd;
     struct list connections;
-    struct list ready;   /* exchanges to be notified or resumed */
-    struct list partial; /* connections with incomplete headers */
+    struct list ready; /* exchanges to be notified or resumed */
     struct timeout reading, keep_alive, linger, silence;
     uint64_t timer_at_ms;         /* when the timer fires; 0: it is off */
     uint64_t turns;               /* begun so far */
@@ -179,12 +181,27 @@ void http_connection_cut(struct connection *connection, int status, const struct
 void http_connection_refuse(struct connection *connection, enum status status, const char *code,
                             const char *message);
 
+/* A request begins, unless the one before it still awaits its answer. */
+void http_connection_begin(struct connection *connection);
+
+/* Refuses the request that has a fault, once all requests before it are answered. */
+void http_connection_refuse_fault(struct connection *connection);
+
 /* Suspends the connection in MHD. False if the peer has closed, so that nothing would resume it.
  * Call it in MHD's access handler or reader only. */
 bool http_connection_suspend(struct connection *connection);
 
 /* Closes a connection between two requests. What the client has already sent is still answered. */
 void http_connection_close_idle(struct connection *connection);
+
+/* ---- http/receive.c ------------------------------------------------------------------------- */
+
+/* From now on the connection's bytes are checked, and until it is removed. */
+void http_receive_add(struct connection *connection);
+void http_receive_remove(struct connection *connection);
+
+/* MHD_run: reads, answers and writes what is due. */
+void http_receive_run(struct http_server *server);
 
 /* ---- http/request.c ------------------------------------------------------------------------- */
 
@@ -251,11 +268,8 @@ void http_limits_expire(struct http_server *server);
 /* The earliest deadline in uv_now's time, or 0. */
 uint64_t http_limits_next(const struct http_server *server);
 
-/* Refuses connections whose incomplete headers exceed the limit. */
-void http_limits_check_partial(struct http_server *server);
-
-/* Checks the request's size and framing by its headers, and notes them in the exchange. Fails with
- * the status and sentence for the client. */
+/* Checks the request's size by its headers, and notes its framing in the exchange. Fails with the
+ * status and sentence for the client. */
 enum status http_limits_check_headers(struct exchange *exchange, struct err *err);
 
 #endif

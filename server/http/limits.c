@@ -1,15 +1,8 @@
 /* server/http: what a client may send, and by when.
  *
  * Deadlines are hard: they count from the start of what they bound and not from the last byte, so
- * that a client that sends a byte a second is treated like one that sends none. Headers and framing
- * are checked before libmicrohttpd's parsing is relied on: with two lengths, a length together with
- * a transfer coding, or an unknown coding, a proxy and this server could disagree about where the
- * request ends.
- *
- * What libmicrohttpd's own parser refuses (a line without a colon, a length that is not a number, a
- * request line or headers larger than its pool) does not arrive here: MHD answers with the right
- * status and a small page of its own, and closes. Version 0.9.75 sends the head of that page twice
- * if the length is wrong.
+ * that a client that sends a byte a second is treated like one that sends none. Whether the bytes
+ * are a request at all is checked before, by wire.c.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -18,11 +11,9 @@
 #include <sys/socket.h>
 
 #include "server/http/internal.h"
-#include "server/http/tcp_info.h"
 
 enum {
-    LINGER_MS = 3000,  /* for a refused client to read why */
-    PARTIAL_CHECKS = 4 /* connections with incomplete headers that are checked in one round */
+    LINGER_MS = 3000 /* for a refused client to read why */
 };
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
@@ -78,7 +69,7 @@ uint64_t http_limits_next(const struct http_server *server) {
 
 /* Headers or body were not complete in time. A client that has sent nothing gets no response. */
 static void reading_expired(struct connection *connection) {
-    if (connection->state == CONNECTION_FRESH && http_kernel_bytes_read(connection->fd) == 0) {
+    if (connection->state == CONNECTION_FRESH) {
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
@@ -107,90 +98,13 @@ void http_limits_expire(struct http_server *server) {
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
-/* Have the headers read so far exceeded the limit? On a reused connection the bytes of earlier
- * requests are only known from the first check on, so the check errs in the client's favour; MHD's
- * own limit is the backstop. */
-static bool partial_is_over(struct connection *connection) {
-    uint64_t bytes = http_kernel_bytes_read(connection->fd);
-    if (!connection->has_base) {
-        connection->has_base = true;
-        connection->header_base = bytes;
-    }
-    return bytes - connection->header_base > connection->server->config.max_header_bytes;
-}
-
-static enum status headers_too_large(const struct http_server *server, struct err *err) {
-    return err_set(err, STATUS_HEADERS_TOO_LARGE, NULL, "the headers are larger than %zu bytes",
-                   server->config.max_header_bytes);
-}
-
-void http_limits_check_partial(struct http_server *server) {
-    int n = min_int(server->partial.n, PARTIAL_CHECKS);
-    for (int i = 0; i < n; i++) {
-        struct list_node *node = list_first(&server->partial);
-        struct connection *connection = list_entry(node, struct connection, partial);
-        list_move(&server->partial, node); /* the next round checks the others */
-        if (!partial_is_over(connection)) continue;
-        struct err err;
-        headers_too_large(server, &err);
-        http_connection_refuse(connection, err.status, NULL, err.message);
-    }
-}
-
-/* What the headers say about the body. */
-struct framing {
-    int lengths, codings;
-    uint64_t length;
-    bool is_chunked; /* the coding is `chunked` and nothing else */
-    bool has_bad_name, has_bad_length, expects_continue;
-};
-
-/* Digits only, and no more than an int64 holds. */
-static bool parse_length(const char *text, uint64_t *out) {
-    size_t n = strspn(text, "0123456789");
-    if (n == 0 || n > 18 || text[n]) return false;
-    *out = strtoull(text, NULL, 10);
-    return true;
-}
-
-static enum MHD_Result note_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                   const char *value) {
-    struct framing *framing = cls;
-    (void)kind;
-    if (!value) value = "";
-    if (!name[0] || strpbrk(name, " \t")) framing->has_bad_name = true;
-    if (strcasecmp(name, "Content-Length") == 0) {
-        framing->lengths++;
-        if (!parse_length(value, &framing->length)) framing->has_bad_length = true;
-    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        framing->codings++;
-        framing->is_chunked = strcasecmp(value, "chunked") == 0;
-    } else if (strcasecmp(name, "Expect") == 0) {
-        framing->expects_continue = strcasecmp(value, "100-continue") == 0;
-    }
-    return MHD_YES;
-}
-
-static enum status check_framing(const struct framing *framing, struct err *err) {
-    const char *fault = NULL;
-    if (framing->has_bad_name) fault = "a header's name holds white space";
-    if (framing->lengths > 1) fault = "the request has more than one Content-Length";
-    if (framing->has_bad_length) fault = "Content-Length is not a number";
-    if (framing->codings > 0 && !framing->is_chunked) {
-        fault = "the only Transfer-Encoding that is understood is chunked";
-    }
-    if (framing->codings > 1) fault = "the request has more than one Transfer-Encoding";
-    if (framing->codings > 0 && framing->lengths > 0) {
-        fault = "the request has both a Content-Length and a Transfer-Encoding";
-    }
-    return fault ? err_set(err, STATUS_INVALID_REQUEST, NULL, "%s", fault) : STATUS_OK;
+static const char *header(const struct connection *connection, const char *name) {
+    return MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, name);
 }
 
 enum status http_limits_check_headers(struct exchange *exchange, struct err *err) {
     const struct connection *connection = exchange->connection;
     const struct http_server *server = connection->server;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     assert(connection->exchange == exchange && connection->state == CONNECTION_BODY);
     if (connection->over_limit) {
         err_set(err, STATUS_UNAVAILABLE, NULL,
@@ -198,18 +112,15 @@ enum status http_limits_check_headers(struct exchange *exchange, struct err *err
         strcpy(err->code, "too_many_connections");
         return STATUS_UNAVAILABLE;
     }
-    if (info && info->header_size > server->config.max_header_bytes) {
-        return headers_too_large(server, err);
-    }
-    struct framing framing = {0};
-    MHD_get_connection_values(connection->mhd, MHD_HEADER_KIND, note_header, &framing);
-    if (check_framing(&framing, err) != STATUS_OK) return err->status;
-    if (framing.length > server->config.max_body_bytes) {
+    const char *digits = header(connection, "Content-Length"); /* wire.c has seen that it is */
+    uint64_t length = digits ? strtoull(digits, NULL, 10) : 0;
+    if (length > server->config.max_body_bytes) {
         return err_set(err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes",
                        server->config.max_body_bytes);
     }
-    exchange->is_chunked = framing.is_chunked;
-    exchange->expects_continue =
-        framing.expects_continue && (framing.is_chunked || framing.length > 0);
+    const char *expect = header(connection, "Expect");
+    bool has_body = header(connection, "Transfer-Encoding") || length > 0;
+    exchange->is_chunked = header(connection, "Transfer-Encoding") != NULL;
+    exchange->expects_continue = has_body && expect && strcasecmp(expect, "100-continue") == 0;
     return STATUS_OK;
 }

@@ -122,16 +122,10 @@ void http_exchange_notify_gone(struct exchange *exchange) {
 /* ---- the request arrives -------------------------------------------------------------------- */
 
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
-    struct http_server *server = cls;
     struct connection *connection = http_connection_of(mhd);
+    (void)cls;
     (void)uri;
-    if (connection->state == CONNECTION_CUT) return NULL;
-    assert(connection->state == CONNECTION_FRESH || connection->state == CONNECTION_IDLE);
-    connection->has_base = connection->state == CONNECTION_FRESH;
-    connection->header_base = 0;
-    connection->state = CONNECTION_HEADERS;
-    list_move(&server->partial, &connection->partial);
-    if (!connection->over_limit) http_limits_set(server, &connection->deadline, &server->reading);
+    http_connection_begin(connection);
     return NULL;
 }
 
@@ -149,7 +143,6 @@ static enum MHD_Result receive_headers(struct connection *connection, const char
     struct http_server *server = connection->server;
     struct exchange *exchange = *context = exchange_new(connection, method, path_of(url));
     struct err err;
-    list_detach(&connection->partial);
     connection->state = CONNECTION_BODY;
     if (http_limits_check_headers(exchange, &err) != STATUS_OK) {
         refuse(exchange, &err);
@@ -233,11 +226,13 @@ static void expect_next(struct connection *connection) {
     connection->state = CONNECTION_IDLE;
     connection->discarded = 0;
     assert(!connection->suspended);
-    list_detach(&connection->partial);
     if (server->draining || connection->peer_closed)
         http_connection_close_idle(connection);
     else
         http_limits_set(server, &connection->deadline, &server->keep_alive);
+    bool has_begun =
+        connection->wire.phase != WIRE_BETWEEN && connection->wire.phase != WIRE_IGNORED;
+    if (has_begun) http_connection_begin(connection);
 }
 
 void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
@@ -246,6 +241,7 @@ void http_request_completed(void *cls, struct MHD_Connection *mhd, void **contex
     struct connection *connection = http_connection_of(mhd);
     bool is_sent = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
     (void)cls;
+    connection->answered++;
     expect_next(connection);
     if (!exchange) return;
     assert(connection->exchange == exchange && exchange->connection == connection);
@@ -264,4 +260,6 @@ void http_request_completed(void *cls, struct MHD_Connection *mhd, void **contex
     exchange->server->stats.requests--;
     assert(exchange->server->stats.requests >= 0);
     free_if_released(exchange);
+    bool may_refuse = is_sent && !connection->server->announced;
+    if (connection->fault && may_refuse) http_connection_refuse_fault(connection);
 }

@@ -18,7 +18,8 @@
 
 enum {
     DRIVE_ROUNDS = 4,
-    POOL_EXTRA_BYTES = 16 << 10 /* for MHD's records of the headers and the response's headers */
+    /* for MHD's records of the headers, its copy of the cookies, and the response's headers */
+    POOL_EXTRA_BYTES = 32 << 10
 };
 
 /* ---- turning -------------------------------------------------------------------------------- */
@@ -78,8 +79,7 @@ void http_drive(struct http_server *server) {
     do {
         server->again = false;
         http_stream_resume(server);
-        MHD_run(server->daemon);
-        http_limits_check_partial(server);
+        http_receive_run(server);
         timeout_ms = mhd_timeout_ms(server);
         more = server->again || timeout_ms == 0 || server->ready.n > 0;
     } while (more && ++round < DRIVE_ROUNDS);
@@ -118,9 +118,15 @@ static enum status start_mhd(struct http_server *server, struct err *err) {
                    strerror(errno));
 }
 
+static void server_free(struct http_server *server) {
+    assert(server->connections.n == 0);
+    free(server->by_fd);
+    free(server);
+}
+
 static void on_handle_closed(uv_handle_t *handle) {
     struct http_server *server = handle->data;
-    if (--server->open_handles == 0) free(server);
+    if (--server->open_handles == 0) server_free(server);
 }
 
 static void close_handle(struct http_server *server, uv_handle_t *handle) {
@@ -154,7 +160,6 @@ static struct http_server *server_new(uv_loop_t *loop, const struct http_config 
     server->watch_fd = server->reserve_fd = -1;
     list_init(&server->connections);
     list_init(&server->ready);
-    list_init(&server->partial);
     http_limits_init(server);
     return server;
 }
@@ -176,7 +181,7 @@ static void close_all(struct http_server *server) {
     if (server->daemon) MHD_stop_daemon(server->daemon);
     if (server->watch_fd >= 0) close(server->watch_fd);
     if (server->reserve_fd >= 0) close(server->reserve_fd);
-    if (--server->open_handles == 0) free(server);
+    if (--server->open_handles == 0) server_free(server);
 }
 
 enum status http_server_new(struct http_server **out, uv_loop_t *loop,

@@ -1,9 +1,11 @@
 """Mutants of the HTTP server; tests/mutate.py says what the names mean."""
 H = "server/http/"
 SUITES = {
-    H: ["server_http", "server_http_stream", "server_http_limits", "server_http_stop"],
+    H: ["server_http", "server_http_stream", "server_http_limits", "server_http_faults", "server_http_stop"],
     H + "limits.c": ["server_http_limits", "server_http", "server_http_stop"],
     H + "stream.c": ["server_http_stream", "server_http", "server_http_stop"],
+    H + "wire.c": ["server_wire"],
+    H + "receive.c": ["server_http_faults", "server_http_limits", "server_http"],
 }
 
 MUTANTS = [
@@ -13,17 +15,8 @@ MUTANTS = [
     (H + "limits.c", "if (deadline && (!at || deadline->at_ms < at)) at = deadline->at_ms;",
      "if (deadline && !at) at = deadline->at_ms;"),
     (H + "limits.c", "connection->server->stats.timeouts++;", ""),
-    (H + "limits.c", "if (n == 0 || n > 18 || text[n]) return false;", "if (n == 0 || n > 18) return false;",
-     "libmicrohttpd answers such a length itself, with 400, before the handler sees it"),
-    (H + "limits.c", "framing->is_chunked = strcasecmp(value, \"chunked\") == 0;", "framing->is_chunked = true;"),
-    (H + "limits.c", "if (framing->lengths > 1) fault", "if (framing->lengths > 2) fault"),
-    (H + "limits.c", "if (framing->codings > 1) fault", "if (framing->codings > 2) fault"),
-    (H + "limits.c", "if (framing->codings > 0 && framing->lengths > 0) {", "if (framing->codings > 1 && framing->lengths > 0) {"),
-    (H + "limits.c", "if (!name[0] || strpbrk(name, \" \\t\")) framing->has_bad_name = true;", ""),
-    (H + "limits.c", "if (framing.length > server->config.max_body_bytes) {", "if (framing.length > server->config.max_body_bytes + 1) {"),
-    (H + "limits.c", "if (info && info->header_size > server->config.max_header_bytes) {", "if (false) {"),
-    (H + "limits.c", "framing.expects_continue && (framing.is_chunked || framing.length > 0);", "false;"),
-    (H + "limits.c", "        if (!partial_is_over(connection)) continue;\n", "        continue;\n"),
+    (H + "limits.c", "if (length > server->config.max_body_bytes) {", "if (length > server->config.max_body_bytes + 1) {"),
+    (H + "limits.c", "exchange->expects_continue = has_body &&", "exchange->expects_continue = false &&"),
     (H + "limits.c", "        shutdown(connection->fd, SHUT_RDWR);\n        return;\n", "        return;\n"),
     # requests
     (H + "request.c", "if (strncasecmp(url, \"http://\", 7) != 0) return url;", "return url;"),
@@ -54,6 +47,29 @@ MUTANTS = [
     (H + "connection.c", "    shutdown(connection->fd, SHUT_WR);\n    connection->state = CONNECTION_CUT;", "    connection->state = CONNECTION_CUT;"),
     (H + "connection.c", "        http_exchange_mark_gone(connection->exchange);\n", ""),
     (H + "connection.c", "&retry, status == STATUS_UNAVAILABLE);", "&retry, 0);"),
+    (H + "connection.c", "    if (connection->answered != connection->wire.messages) return;\n", ""),
+    (H + "connection.c", "        report_refusal(connection, status, response->length);\n", ""),
+    # what is read
+    (H + "receive.c", "    if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);\n", ""),
+    (H + "receive.c", "    if (whole > 0) return (ssize_t)whole;\n", ""),
+    (H + "receive.c", "    if (whole < right) http_connection_begin(connection);\n", ""),
+    (H + "receive.c", "        if (connection->discarded > connection->server->config.max_body_bytes) return 0;\n", ""),
+    (H + "wire.c", "    if (wire->hosts > 1) return", "    if (wire->hosts > 2) return"),
+    (H + "wire.c", "    if (wire->lengths > 1) return", "    if (wire->lengths > 2) return"),
+    (H + "wire.c", "    if (wire->codings > 1) return", "    if (wire->codings > 2) return"),
+    (H + "wire.c", "    if (wire->codings > 0 && wire->lengths > 0) {", "    if (wire->codings > 1 && wire->lengths > 0) {"),
+    (H + "wire.c", "    if (wire->codings > 0 && wire->is_http_1_0) return", "    if (false) return"),
+    (H + "wire.c", "wire->value_length == 7 && strcasecmp(wire->value, \"chunked\") == 0;", "wire->value_length >= 7;"),
+    (H + "wire.c", "    if (wire->value_length > MAX_LENGTH_DIGITS) {", "    if (wire->value_length > MAX_LENGTH_DIGITS + 1) {"),
+    (H + "wire.c", "    if (digits == 0 || wire->value[digits] != 0) {", "    if (wire->value[digits] != 0) {"),
+    (H + "wire.c", "    if (wire->escape == 3) return", "    if (wire->escape == 4) return"),
+    (H + "wire.c", "    bool is_kept = !wire->is_trailer;\n", "    bool is_kept = true;\n"),
+    (H + "wire.c", "    wire->left = 0;\n    wire->line_bytes = 0;\n", "    wire->left = 0;\n"),
+    (H + "wire.c", "        if (c == '\\n') return end_line(check);\n", "        return end_line(check);\n"),
+    (H + "wire.c", "    if ((c < 0x20 && c != '\\t') || c == 0x7F) {", "    if (c < 0x20 && c != '\\t') {"),
+    (H + "wire.c", "wire->says_close || (wire->is_http_1_0 && !wire->says_keep_alive);", "wire->says_close;"),
+    (H + "wire.c", "        while (words > 0 && strchr(\" \\t\", list[words - 1])) words--;\n", ""),
+    (H + "wire.c", "            *whole = at;\n", "            *whole = n;\n"),
     # streams
     (H + "stream.c", "        exchange->sent = 0;\n    }\n    return (ssize_t)n;", "    }\n    return (ssize_t)n;"),
     (H + "stream.c", "    exchange->bytes += n;\n", ""),

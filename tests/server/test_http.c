@@ -5,7 +5,7 @@
 #include "tests/support/http_suite.h"
 
 START_TEST(test_get_is_answered) {
-    peer_say(&peer, &fixture, "GET /v1%2Fmodels?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /v1%2Fmodels?x=1 HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
     ck_assert(peer_has(&peer, "HTTP/1.1 200 OK\r\n"));
     ck_assert(peer_has(&peer, "Content-Length: 5\r\n"));
@@ -20,7 +20,8 @@ START_TEST(test_get_is_answered) {
 END_TEST
 
 START_TEST(test_head_has_no_body) {
-    peer_say(&peer, &fixture, "HEAD /now HTTP/1.1\r\nHost: a\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture,
+             "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_count(&peer, "200 OK") == 2);
     UNTIL(&fixture, peer_has(&peer, "hello"));
     ck_assert_int_eq(peer_count(&peer, "Content-Length: 5"), 2);
@@ -29,7 +30,7 @@ START_TEST(test_head_has_no_body) {
 END_TEST
 
 START_TEST(test_head_counts_no_bytes) {
-    peer_say(&peer, &fixture, "HEAD /now HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer_say(&peer, &fixture, "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 200);
     ck_assert_uint_eq(fixture.bytes, 0);
@@ -37,7 +38,7 @@ START_TEST(test_head_counts_no_bytes) {
 END_TEST
 
 START_TEST(test_head_of_a_stream_ends) {
-    peer_say(&peer, &fixture, "HEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer_say(&peer, &fixture, "HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "\r\n\r\n"));
     UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
 }
@@ -46,7 +47,7 @@ END_TEST
 /* The bytes come one by one, and the loop turns in between. */
 START_TEST(test_split_at_every_byte) {
     static const char text[] =
-        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhello world";
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\nhello world";
     for (size_t i = 0; i < sizeof text - 1; i++) {
         peer_send(&peer, &fixture, text + i, 1);
         for (int turn = 0; turn < 3; turn++) fixture_turn(&fixture);
@@ -57,7 +58,7 @@ END_TEST
 
 /* Two parts, cut at every place, on one connection. */
 START_TEST(test_split_in_two) {
-    static const char text[] = "POST /echo HTTP/1.1\r\nTransfer-Encoding: "
+    static const char text[] = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
                                "chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";
     for (size_t i = 1; i < sizeof text - 1; i++) {
         peer_send(&peer, &fixture, text, i);
@@ -72,9 +73,10 @@ END_TEST
 
 START_TEST(test_pipelined_requests_are_answered_in_order) {
     peer_say(&peer, &fixture,
-             "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nonePOST /echo HTTP/1.1\r\n"
-             "Content-Length: 3\r\n\r\ntwoGET /later HTTP/1.1\r\n\r\n"
-             "POST /echo HTTP/1.1\r\nContent-Length: 4\r\n\r\nfour");
+             "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nonePOST /echo "
+             "HTTP/1.1\r\nHost: x\r\n"
+             "Content-Length: 3\r\n\r\ntwoGET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+             "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nfour");
     UNTIL(&fixture, peer_has(&peer, "two") && fixture.n_held == 1);
     ck_assert(strstr(peer.in.data, "one") < strstr(peer.in.data, "two"));
     ck_assert(!peer_has(&peer, "four"));
@@ -87,7 +89,7 @@ END_TEST
 
 START_TEST(test_many_pipelined_requests) {
     struct buf burst = {0};
-    for (int i = 0; i < 500; i++) buf_puts(&burst, "GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (int i = 0; i < 500; i++) buf_puts(&burst, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     peer_send(&peer, &fixture, burst.data, burst.length);
     UNTIL(&fixture, fixture.done == 500);
     UNTIL(&fixture, peer_count(&peer, "hello") == 500);
@@ -97,7 +99,7 @@ END_TEST
 
 START_TEST(test_thousand_requests_on_one_connection) {
     for (int i = 0; i < 1000; i++) {
-        peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+        peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
         UNTIL(&fixture, peer_has(&peer, "hello"));
         peer_forget(&peer);
     }
@@ -113,7 +115,7 @@ START_TEST(test_large_body_and_large_answer) {
     size_t n = 1 << 20;
     char *body = mem_alloc(n);
     memset(body, 'x', n);
-    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n");
+    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
     peer_send(&peer, &fixture, body, n);
     UNTIL(&fixture, peer_read(&peer) > n && peer.in.data[peer.in.length - 1] == 'x');
     const char *start = strstr(peer.in.data, "\r\n\r\n") + 4;
@@ -126,7 +128,7 @@ START_TEST(test_large_body_and_large_answer) {
 END_TEST
 
 START_TEST(test_body_may_hold_zero_bytes) {
-    static const char text[] = "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\na\0b\0c";
+    static const char text[] = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\na\0b\0c";
     peer_send(&peer, &fixture, text, sizeof text - 1);
     UNTIL(&fixture, peer_has(&peer, "\r\n\r\na"));
     UNTIL(&fixture, memcmp(peer.in.data + peer_read(&peer) - 5, "a\0b\0c", 5) == 0);
@@ -135,17 +137,17 @@ START_TEST(test_body_may_hold_zero_bytes) {
 END_TEST
 
 START_TEST(test_chunked_body_with_extensions_and_trailer) {
-    peer_say(
-        &peer, &fixture,
-        "POST /echo HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n"
-        "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture,
+             "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
+             "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\nGET /now "
+             "HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "\r\n\r\nabc0123456789") && peer_has(&peer, "hello"));
 }
 END_TEST
 
 START_TEST(test_expect_continue) {
     peer_say(&peer, &fixture,
-             "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+             "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "HTTP/1.1 100 Continue\r\n\r\n"));
     ck_assert_int_eq(fixture.requests, 0);
     peer_say(&peer, &fixture, "abc");
@@ -154,7 +156,7 @@ START_TEST(test_expect_continue) {
 END_TEST
 
 START_TEST(test_later_answer) {
-    peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: a\r\nX-Mine: yes\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\nX-Mine: yes\r\n\r\n");
     UNTIL(&fixture, fixture.n_held == 1);
     ck_assert_str_eq(http_header(fixture.held[0], "x-mine"), "yes");
     ck_assert_ptr_null(http_header(fixture.held[0], "x-other"));
@@ -164,7 +166,7 @@ START_TEST(test_later_answer) {
     ck_assert_uint_eq(peer_read(&peer), 0);
     fixture_answer(&fixture);
     UNTIL(&fixture, peer_has(&peer, "\r\n\r\nlater"));
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
@@ -174,7 +176,7 @@ START_TEST(test_later_answers_to_many) {
     static struct peer peers[N];
     for (int i = 0; i < N; i++) {
         peer_open(&peers[i], &fixture);
-        peer_say(&peers[i], &fixture, "GET /later HTTP/1.1\r\n\r\n");
+        peer_say(&peers[i], &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
         fixture_turn(&fixture);
     }
     UNTIL(&fixture, fixture.n_held == N);
@@ -186,7 +188,8 @@ START_TEST(test_later_answers_to_many) {
 END_TEST
 
 START_TEST(test_refusal_without_a_body_keeps_the_connection) {
-    peer_say(&peer, &fixture, "GET /refuse HTTP/1.1\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture,
+             "GET /refuse HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "401 Unauthorized") && peer_has(&peer, "hello"));
     ck_assert(peer_has(&peer, "WWW-Authenticate: Bearer\r\n"));
     ck_assert_int_eq(fixture.requests, 1);
@@ -196,9 +199,9 @@ END_TEST
 START_TEST(test_refusal_swallows_the_body) {
     char body[50000];
     memset(body, 'z', sizeof body);
-    peer_say(&peer, &fixture, "POST /refuse HTTP/1.1\r\nContent-Length: 50000\r\n\r\n");
+    peer_say(&peer, &fixture, "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n");
     peer_send(&peer, &fixture, body, sizeof body);
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "401") && peer_has(&peer, "hello"));
     UNTIL(&fixture, fixture.done == 2);
     ck_assert_int_eq(fixture.requests, 1);
@@ -207,8 +210,9 @@ START_TEST(test_refusal_swallows_the_body) {
 END_TEST
 
 START_TEST(test_refusal_before_continue) {
-    peer_say(&peer, &fixture,
-             "POST /refuse HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    peer_say(
+        &peer, &fixture,
+        "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "no key") && peer_is_closed(&peer));
     ck_assert(!peer_has(&peer, "100 Continue"));
     ck_assert_int_eq(fixture.status, 401);
@@ -222,7 +226,7 @@ START_TEST(test_http_1_0_closes) {
 END_TEST
 
 START_TEST(test_connection_close_is_honoured) {
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nConnection: close\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "Connection: close") && peer_is_closed(&peer));
     ck_assert(peer_has(&peer, "hello"));
 }

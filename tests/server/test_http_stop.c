@@ -34,7 +34,7 @@ END_TEST
 START_TEST(test_drain_closes_idle_connections) {
     struct peer fresh;
     peer_open(&fresh, &fixture);
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
     fixture_run(&fixture, 10);
     http_drain();
@@ -50,13 +50,13 @@ START_TEST(test_an_announced_drain_keeps_the_port_open) {
     struct peer idle, fresh;
     peer_open(&idle, &fixture);
     peer_open(&fresh, &fixture);
-    peer_say(&idle, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&idle, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&idle, "hello"));
     ck_assert(!peer_has(&idle, "Connection: close"));
     http_server_announce_drain(fixture.server);
     fixture_run(&fixture, 10);
     ck_assert(can_connect() && !peer_is_closed(&idle) && !peer_is_closed(&fresh));
-    peer_say(&fresh, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&fresh, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&fresh, "hello") && peer_is_closed(&fresh));
     ck_assert(peer_has(&fresh, "Connection: close\r\n") && !fresh.is_reset);
     http_drain();
@@ -71,9 +71,9 @@ END_TEST
 START_TEST(test_drain_lets_requests_finish) {
     struct peer later;
     peer_open(&later, &fixture);
-    peer_say(&peer, &fixture, "GET /stream HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, fixture.n_held == 1);
-    peer_say(&later, &fixture, "GET /later HTTP/1.1\r\n\r\n");
+    peer_say(&later, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, fixture.n_held == 2);
     struct http_request *stream = fixture.held[0];
     http_drain();
@@ -102,7 +102,7 @@ END_TEST
 
 /* What has begun to arrive is a request under way. */
 START_TEST(test_drain_lets_a_half_sent_request_finish) {
-    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 6\r\n\r\nabc");
+    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
     UNTIL(&fixture, fixture.headers == 1);
     http_drain();
     fixture_run(&fixture, 10);
@@ -116,8 +116,9 @@ START_TEST(test_abort_cuts_everything) {
     enum { N = 100 };
     static struct peer peers[N];
     static const char *const texts[] = {
-        "GET /stream HTTP/1.1\r\n\r\n", "GET /later HTTP/1.1\r\n\r\n", "GET /sto",
-        "POST /echo HTTP/1.1\r\nContent-Length: 6\r\n\r\nabc", "GET /big HTTP/1.1\r\n\r\n"};
+        "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n", "GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /sto", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc",
+        "GET /big HTTP/1.1\r\nHost: x\r\n\r\n"};
     for (int i = 0; i < N; i++) {
         peer_open(&peers[i], &fixture);
         peer_say(&peers[i], &fixture, texts[i % 5]);
@@ -182,7 +183,7 @@ START_TEST(test_release_after_the_server) {
     struct peer client;
     kept = NULL;
     config.on_request = keep;
-    open_inner(&client, config, "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+    open_inner(&client, config, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
     UNTIL(&fixture, kept);
     http_server_drain(inner, close_inner);
     http_server_abort(inner);
@@ -202,7 +203,7 @@ START_TEST(test_drain_and_free_from_callbacks) {
     struct http_config config = fixture_config();
     struct peer client;
     config.on_request = stop_inside;
-    open_inner(&client, config, "GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n");
+    open_inner(&client, config, "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n");
     UNTIL(&fixture, !inner);
     UNTIL(&fixture, peer_has(&client, "bye") && peer_is_closed(&client));
     peer_close(&client);
@@ -287,7 +288,7 @@ START_TEST(test_bind_failures) {
     expect_failure("0.0.0.0", fixture.port, "the port is in use");
     expect_failure("192.0.2.1", 18432, "no such address");
     expect_failure("no-such-host.invalid", 18433, "cannot resolve");
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
@@ -296,7 +297,7 @@ END_TEST
  * kernel. */
 START_TEST(test_port_is_free_after_stop) {
     struct http_config config = fixture_config();
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
     config.port = fixture.port;
     fixture_close(&fixture);
@@ -304,7 +305,7 @@ START_TEST(test_port_is_free_after_stop) {
     fixture_open(&fixture, config);
     ck_assert_int_eq(fixture.port, config.port);
     peer_open(&peer, &fixture);
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST

@@ -13,7 +13,7 @@ static bool write_text(struct http_request *request, const char *text) {
 /* Opens the stream of `client` and returns the request once its headers are here. */
 static struct http_request *open_stream(struct peer *client) {
     int n = fixture.n_held;
-    peer_say(client, &fixture, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer_say(client, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, fixture.n_held == n + 1 && peer_has(client, "\r\n\r\n"));
     return fixture.held[n];
 }
@@ -37,7 +37,7 @@ START_TEST(test_headers_leave_before_the_first_byte) {
     UNTIL(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 200);
     ck_assert_uint_eq(fixture.bytes, 0);
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
@@ -110,7 +110,7 @@ START_TEST(test_three_hundred_streams) {
     static struct peer peers[N];
     for (int i = 0; i < N; i++) {
         peer_open(&peers[i], &fixture);
-        peer_say(&peers[i], &fixture, "GET /stream HTTP/1.1\r\n\r\n");
+        peer_say(&peers[i], &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
         fixture_turn(&fixture);
     }
     UNTIL(&fixture, fixture.n_held == N);
@@ -169,7 +169,7 @@ START_TEST(test_reset_in_a_stream) {
 END_TEST
 
 START_TEST(test_fin_before_the_answer) {
-    peer_say(&peer, &fixture, "GET /gone HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /gone HTTP/1.1\r\nHost: x\r\n\r\n");
     UNTIL(&fixture, fixture.n_held == 1);
     uint64_t since_ns = now_ns();
     peer_close(&peer);
@@ -180,15 +180,15 @@ END_TEST
 /* The request and the end of the connection come in one piece: what is answered at once still
  * arrives. */
 START_TEST(test_fin_behind_the_request) {
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\n\r\n");
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     shutdown(peer.fd, SHUT_WR);
     UNTIL(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
     ck_assert_int_eq(fixture.gone, 0);
 }
 END_TEST
 
-static const char *const waiting[] = {"GET /later HTTP/1.1\r\n\r\n",
-                                      "GET /stream HTTP/1.1\r\n\r\n"};
+static const char *const waiting[] = {"GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
+                                      "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"};
 
 START_TEST(test_fin_behind_a_request_that_waits) {
     peer_say(&peer, &fixture, waiting[_i]);
@@ -200,7 +200,7 @@ START_TEST(test_fin_behind_a_request_that_waits) {
 END_TEST
 
 START_TEST(test_fin_in_the_body) {
-    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+    peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
     UNTIL(&fixture, fixture.headers == 1);
     uint64_t since_ns = now_ns();
     peer_close(&peer);

@@ -1,0 +1,93 @@
+/* server/http: what libmicrohttpd reads.
+ *
+ * DESIGN
+ * libmicrohttpd has no hook between the socket and its parser, except for TLS; it calls recv. This
+ * file defines the program's own recv, which the linker gives to all libraries. While a turn runs
+ * on this thread, a connection's bytes pass wire.c first, and libmicrohttpd gets those that are
+ * right; every other caller of recv gets the kernel's.
+ *
+ * So libmicrohttpd never finds a fault, and its own answers are never sent: those are pages of
+ * HTML, and 0.9.75 sends the head of one twice if it refuses a Content-Length, because
+ * parse_connection_headers continues as if it had not answered. The answer to a fault is ours. It
+ * is sent at once if the fault is in the request that is being read, and otherwise after the
+ * answers to the requests before it. What follows a fault is discarded.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "server/http/internal.h"
+
+/* The server whose turn runs on this thread. */
+static _Thread_local struct http_server *turning;
+
+ssize_t recv(int fd, void *out, size_t size, int flags);
+
+static ssize_t receive(int fd, void *out, size_t size, int flags) {
+    return recvfrom(fd, out, size, flags, NULL, NULL);
+}
+
+/* Reads what a refused client still sends. A client that sends more than a request may have is
+ * closed. */
+static ssize_t discard_all(struct connection *connection) {
+    char unread[16384];
+    for (;;) {
+        ssize_t n = receive(connection->fd, unread, sizeof unread, MSG_DONTWAIT);
+        if (n <= 0) return n;
+        connection->discarded += (size_t)n;
+        if (connection->discarded > connection->server->config.max_body_bytes) return 0;
+    }
+}
+
+/* The next bytes are wrong. Those of `whole` earlier requests are passed on. */
+static ssize_t refuse(struct connection *connection, size_t whole, const struct err *fault) {
+    connection->fault = mem_alloc(sizeof *connection->fault);
+    *connection->fault = *fault;
+    http_connection_refuse_fault(connection);
+    if (whole > 0) return (ssize_t)whole;
+    return discard_all(connection);
+}
+
+static ssize_t read_checked(struct connection *connection, char *out, size_t size, int flags) {
+    if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);
+    ssize_t n = receive(connection->fd, out, size, flags);
+    if (n <= 0) return n;
+    struct err fault;
+    size_t whole;
+    size_t right = wire_check(&connection->wire, out, (size_t)n, &whole, &fault);
+    if (whole < right) http_connection_begin(connection);
+    return right == (size_t)n ? n : refuse(connection, whole, &fault);
+}
+
+ssize_t recv(int fd, void *out, size_t size, int flags) {
+    if (!turning || fd < 0 || fd >= turning->n_by_fd || !turning->by_fd[fd]) {
+        return receive(fd, out, size, flags);
+    }
+    return read_checked(turning->by_fd[fd], out, size, flags);
+}
+
+void http_receive_add(struct connection *connection) {
+    struct http_server *server = connection->server;
+    int fd = connection->fd;
+    if (fd >= server->n_by_fd) {
+        int n = max_int(fd + 1, 2 * server->n_by_fd);
+        server->by_fd = mem_realloc(server->by_fd, (size_t)n * sizeof *server->by_fd);
+        while (server->n_by_fd < n) server->by_fd[server->n_by_fd++] = NULL;
+    }
+    assert(!server->by_fd[fd]);
+    server->by_fd[fd] = connection;
+}
+
+void http_receive_remove(struct connection *connection) {
+    struct http_server *server = connection->server;
+    assert(server->by_fd[connection->fd] == connection);
+    server->by_fd[connection->fd] = NULL;
+}
+
+void http_receive_run(struct http_server *server) {
+    assert(!turning);
+    turning = server;
+    MHD_run(server->daemon);
+    turning = NULL;
+}
