@@ -219,8 +219,9 @@ static enum status check_required(struct parse *parse) {
     }
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit == COMMAND_VERSION) return STATUS_OK;
-    return err_set(parse->err, STATUS_USAGE, "model", "%s needs a model: %sPATH of a .gguf file",
-                   command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
+    return err_set(parse->err, STATUS_USAGE, "model",
+                   "%s needs a model: %sPATH of a .gguf file or a folder", command->name,
+                   command->bit == COMMAND_INSPECT ? "" : "--model ");
 }
 
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,

@@ -40,6 +40,7 @@ struct command {
     int max_arguments;
     bool argument_is_model; /* a bare PATH stands for --model PATH */
     const char *summary;
+    const char *about; /* what --help says besides: lines that begin with two spaces are examples */
 };
 
 struct option {

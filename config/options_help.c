@@ -42,7 +42,12 @@ static void program_help(struct buf *out) {
         pad(out, start);
         buf_printf(out, "%s\n", command_table[i].summary);
     }
-    buf_puts(out, "\n`penstock COMMAND --help` lists a command's flags.\n");
+    buf_puts(
+        out,
+        "\n`penstock help COMMAND` shows examples and all flags of a command. To begin with:\n\n"
+        "  penstock run --model model.gguf --chat\n"
+        "  penstock serve model.gguf\n\n"
+        "A model is a .gguf file, or a folder with config.json, safetensors and tokenizer.\n");
 }
 
 static bool has_flags(const struct command *row) {
@@ -60,6 +65,7 @@ void options_help(const char *command, struct buf *out) {
     buf_printf(out, "penstock %s: %s\n\nusage: penstock %s", row->name, row->summary, row->name);
     if (has_flags(row)) buf_puts(out, " [flags]");
     buf_printf(out, "%s%s\n", *row->arguments ? " " : "", row->arguments);
+    if (*row->about) buf_printf(out, "\n%s", row->about);
     const char *group = "";
     for (int i = 0; i < option_count; i++) {
         if (!(option_table[i].commands & row->bit)) continue;

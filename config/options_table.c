@@ -10,13 +10,41 @@
 #define TIB ((int64_t)1 << 40)
 
 const struct command command_table[] = {
-    {"serve", COMMAND_SERVE, "[PATH]", 1, true, "serve a model over HTTP"},
-    {"run", COMMAND_RUN, "[PROMPT]", 1, false, "complete one prompt, or chat, in the terminal"},
-    {"batch", COMMAND_BATCH, "-i IN -o OUT", 0, false, "answer a file of requests"},
-    {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine"},
-    {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds"},
-    {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids"},
-    {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path"},
+    {"serve", COMMAND_SERVE, "[PATH]", 1, true, "serve a model over HTTP",
+     "  penstock serve model.gguf\n"
+     "  penstock serve model.gguf --host 0.0.0.0 --port 9000 --api-key-file keys\n"
+     "It answers the requests of OpenAI's clients, with http://127.0.0.1:8080/v1 as their base "
+     "URL.\n"
+     "The start ends with a curl command to try it. Ctrl-C ends it, after the running requests.\n"},
+    {"run", COMMAND_RUN, "[PROMPT]", 1, false, "complete one prompt, or chat, in the terminal",
+     "  penstock run --model model.gguf \"Water flows\"\n"
+     "  penstock run --model model.gguf <prompt.txt >answer.txt\n"
+     "  penstock run --model model.gguf --chat --temperature 0.7\n"
+     "In --chat, /help lists the commands and keys.\n"},
+    {"batch", COMMAND_BATCH, "-i IN -o OUT", 0, false, "answer a file of requests",
+     "  penstock batch --model model.gguf -i requests.jsonl -o answers.jsonl\n"
+     "A line of the input is a request in the form of OpenAI's batches:\n"
+     "  {\"custom_id\": \"1\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"Water "
+     "flows\"}}\n"
+     "A line of the output is its answer, found by custom_id: answers are written as they finish. "
+     "If it\n"
+     "is interrupted, run it again with the same files; it goes on with what has no answer yet.\n"},
+    {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine",
+     "  penstock bench model.gguf\n"
+     "  penstock bench model.gguf --bench-prompt 1024 --bench-batch 1,32\n"},
+    {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds",
+     "  penstock inspect model.gguf\n"
+     "  penstock inspect --tensors --max-model-len 4096 model.gguf\n"
+     "It shows the model, its tokenizer, the memory that serving it takes with these options, and "
+     "the\n"
+     "file's keys.\n"},
+    {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids",
+     "  penstock tokenize --model model.gguf \"Water flows\"\n"
+     "  penstock tokenize --model model.gguf <text.txt\n"
+     "Each line is a token: its id, and how the model's vocabulary spells it. Special tokens that "
+     "the\n"
+     "text names are recognised, and those that the model puts around a prompt are added.\n"},
+    {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
@@ -56,7 +84,7 @@ const struct named_value log_format_names[] = {{"text", LOG_TEXT}, {"json", LOG_
  * their types. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
-     "a .gguf file, or with --load-format dummy a config.json"},
+     "a .gguf file, or a folder with config.json, safetensors and tokenizer"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL,
      SERVE | BATCH, "Model", "the model's name in the API; default: the file's name"},
     {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/commands/commands.h"
 
@@ -42,11 +43,24 @@ static int end_output(int code) {
     return 1;
 }
 
-/* The error names the command that is most like the unknown one. */
+/* A model or a flag where a command belongs is told how it goes on; otherwise the error names the
+ * command that is most like the unknown one. */
 static int refuse_command(const char *name) {
     struct options options;
     struct err err;
     bool help;
+    if (name[0] == '-') {
+        print_failure("%s stands where a command belongs: penstock COMMAND %s ...; "
+                      "`penstock --help` lists the commands",
+                      name, name);
+        return 2;
+    }
+    if (access(name, F_OK) == 0) {
+        print_failure("%s is no command; `penstock serve %s` serves it over HTTP, and `penstock "
+                      "run --model %s --chat` is a conversation",
+                      name, name, name);
+        return 2;
+    }
     options_parse(&options, name, 0, NULL, environ, &help, &err);
     return print_error(&err);
 }

@@ -40,6 +40,10 @@ int print_error(const struct err *err);
 /* Appends all of standard input; the text is NUL-terminated even if empty. */
 void read_input(struct buf *text);
 
+/* Writes text of a model's to standard output. On a terminal, characters that would steer it are
+ * shown and not obeyed; elsewhere the bytes are as they are. The text holds whole characters. */
+void print_text(const char *text, size_t length);
+
 /* Waits for a signal of the condition, but at most a tenth of a second, so that the caller notices
  * an interrupt. The caller holds the mutex. */
 void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex);

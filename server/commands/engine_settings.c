@@ -19,6 +19,20 @@ void read_input(struct buf *text) {
     for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) buf_add(text, part, n);
 }
 
+void print_text(const char *text, size_t length) {
+    bool is_terminal = isatty(STDOUT_FILENO);
+    for (size_t at = 0; at < length;) {
+        size_t n = utf8_character(text + at, length - at);
+        uint32_t code = n ? utf8_code_point(text + at, n) : 0;
+        bool steers = (code < ' ' && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
+        if (steers && is_terminal)
+            printf("\\x%02x", n ? (unsigned)code : (unsigned char)text[at]);
+        else
+            fwrite(text + at, 1, n ? n : 1, stdout);
+        at += n ? n : 1;
+    }
+}
+
 void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

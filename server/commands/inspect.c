@@ -40,8 +40,12 @@ int command_tokenize(const struct options *options) {
         int32_t *ids;
         int n = tokenizer_encode(tokenizer, text.data, text.length, SPECIAL_PARSED, true, INT32_MAX,
                                  &ids);
-        for (int i = 0; i < n; i++)
-            printf("%6d  %s\n", ids[i], tokenizer_token_name(tokenizer, ids[i]));
+        for (int i = 0; i < n; i++) {
+            const char *name = tokenizer_token_name(tokenizer, ids[i]);
+            printf("%6d  ", ids[i]);
+            print_text(name, strlen(name));
+            printf("\n");
+        }
         printf("%d tokens\n", n);
         free(ids);
         tokenizer_free(tokenizer);

@@ -15,7 +15,7 @@
 
 #include "server/commands/commands.h"
 
-#define SHOWN_FILES 6
+#define SHOWN_MODELS 6
 #define MAX_FOLDERS 3
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -31,14 +31,14 @@ static bool is_folder(const char *path) {
 }
 
 /* A name that would steer the terminal is not shown. */
-static int is_gguf(const struct dirent *entry) {
+static int is_shown(const struct dirent *entry) {
     for (const char *at = entry->d_name; *at;) {
         size_t n = utf8_character(at, strnlen(at, 4));
         uint32_t code = n ? utf8_code_point(at, n) : 0;
         if (code < ' ' || (code >= 0x7F && code < 0xA0)) return 0;
         at += n;
     }
-    return ends_in(entry->d_name, ".gguf");
+    return entry->d_name[0] != '.';
 }
 
 static int is_safetensors(const struct dirent *entry) {
@@ -49,32 +49,36 @@ static int is_config(const struct dirent *entry) {
     return strcmp(entry->d_name, "config.json") == 0;
 }
 
-/* How many entries of the folder the filter picks. */
-static int count_files(const char *folder, int (*filter)(const struct dirent *entry)) {
+/* Does the folder have an entry that the filter picks? */
+static bool has_file(const char *folder, int (*filter)(const struct dirent *entry)) {
     struct dirent **entries;
     int n = scandir(folder, &entries, filter, NULL);
     for (int i = 0; i < n; i++) free(entries[i]);
     if (n >= 0) free(entries);
-    return max_int(n, 0);
+    return n > 0;
 }
 
-/* Appends the paths of a folder's .gguf files, after `n` that are there already, as long as they
- * are few. Returns how many files there are in all. */
-static int add_files(struct buf *out, const char *folder, int n) {
+/* Appends the paths of a folder's models, after `n` that are there already, as long as they are
+ * few. Returns how many there are in all. */
+static int add_models(struct buf *out, const char *folder, int n) {
     struct dirent **entries;
-    int found = scandir(folder, &entries, is_gguf, alphasort);
+    struct buf path = {0};
+    int found = scandir(folder, &entries, is_shown, alphasort);
     for (int i = 0; i < found; i++) {
-        bool here = strcmp(folder, ".") == 0;
-        if (n++ < SHOWN_FILES)
-            buf_printf(out, "%s%s%s%s", out->length > 0 ? ", " : "", here ? "" : folder,
-                       here ? "" : "/", entries[i]->d_name);
+        buf_clear(&path);
+        if (strcmp(folder, ".") != 0) buf_printf(&path, "%s/", folder);
+        buf_puts(&path, entries[i]->d_name);
         free(entries[i]);
+        bool folds = is_folder(path.data);
+        if (folds ? !has_file(path.data, is_config) : !ends_in(path.data, ".gguf")) continue;
+        if (n++ < SHOWN_MODELS) buf_printf(out, "%s%s", out->length > 0 ? ", " : "", path.data);
     }
     if (found >= 0) free(entries);
+    buf_free(&path);
     return n;
 }
 
-/* ---- files near a path ---------------------------------------------------------------------- */
+/* ---- models near a path --------------------------------------------------------------------- */
 
 /* Has one of the folders before this one been the same? */
 static bool is_repeated(const char *const *folders, int n) {
@@ -93,10 +97,12 @@ void print_models_near(const char *folder) {
     struct buf files = {0};
     int n = 0;
     for (int i = 0; i < MAX_FOLDERS; i++) {
-        if (!is_repeated(folders, i)) n = add_files(&files, folders[i], n);
+        if (!is_repeated(folders, i)) n = add_models(&files, folders[i], n);
     }
-    fprintf(stderr, "  A model is one file in the GGUF format; its name ends in .gguf.\n");
-    if (n > SHOWN_FILES) buf_printf(&files, " and %d more", n - SHOWN_FILES);
+    fprintf(stderr,
+            "  A model is a file in the GGUF format, whose name ends in .gguf, or a folder with\n"
+            "  config.json, safetensors and tokenizer, as it is published on a model hub.\n");
+    if (n > SHOWN_MODELS) buf_printf(&files, " and %d more", n - SHOWN_MODELS);
     if (n > 0) fprintf(stderr, "  Near here: %s\n", files.data);
     fprintf(stderr,
             "  To get %s: `make model` in Penstock's folder fetches a small one of 98 MB; "
@@ -125,12 +131,12 @@ static void explain_safetensors(void) {
 
 static void explain_folder(const char *path) {
     struct buf files = {0};
-    int n = add_files(&files, path, 0);
+    int n = add_models(&files, path, 0);
     if (n > 0) {
         print_failure("%s is a folder; name one of its files", path);
-        if (n > SHOWN_FILES) buf_printf(&files, " and %d more", n - SHOWN_FILES);
+        if (n > SHOWN_MODELS) buf_printf(&files, " and %d more", n - SHOWN_MODELS);
         fprintf(stderr, "  In it: %s\n", files.data);
-    } else if (count_files(path, is_safetensors) > 0) {
+    } else if (has_file(path, is_safetensors)) {
         print_failure("%s is a folder with weights, but without config.json", path);
         explain_safetensors();
     } else {
@@ -154,15 +160,33 @@ static bool is_hub_name(const char *path) {
     return !is_path;
 }
 
+/* Prints where the hub's programs keep the model, if they have fetched it. */
+static bool print_cached(const char *name) {
+    const char *hub = getenv("HF_HOME"), *home = getenv("HOME");
+    const char *slash = strchr(name, '/');
+    struct buf folder = {0}, found = {0};
+    if (hub && *hub)
+        buf_puts(&folder, hub);
+    else
+        buf_printf(&folder, "%s/.cache/huggingface", home ? home : "");
+    buf_printf(&folder, "/hub/models--%.*s--%s/snapshots", (int)(slash - name), name, slash + 1);
+    int n = add_models(&found, folder.data, 0);
+    if (n > 0) fprintf(stderr, "  The hub's cache has it; give its path: %s\n", found.data);
+    buf_free(&folder);
+    buf_free(&found);
+    return n > 0;
+}
+
 static void explain_hub_name(const char *path) {
     print_failure("%s is not here; it reads like a name on a model hub, but Penstock downloads "
                   "nothing",
                   path);
+    if (print_cached(path)) return;
     fprintf(stderr,
-            "  If that place has .gguf files, fetch one and give its path:\n"
+            "  If it is one, fetch it and give its folder:\n"
             "      pip install huggingface_hub\n"
-            "      hf download %s --include \"*Q4_K_M.gguf\" --local-dir models\n",
-            path);
+            "      hf download %s --local-dir models%s\n",
+            path, strchr(path, '/'));
     print_models_near(".");
 }
 
@@ -172,7 +196,7 @@ int model_path_check(const struct options *options) {
     bool is_there = stat(path, &info) == 0;
     int cause = errno;
     if (is_there && S_ISDIR(info.st_mode)) {
-        if (count_files(path, is_config) > 0) return 0;
+        if (has_file(path, is_config)) return 0;
         explain_folder(path);
     } else if (is_there && ends_in(path, ".safetensors")) {
         print_failure("%s is one file of a model", path);

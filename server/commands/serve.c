@@ -21,6 +21,8 @@ static void report_loading(const struct options *options) {
     if (stat(options->model, &file) != 0) return; /* it was there just now; open_engine tells */
     if (options->load_format == LOAD_DUMMY)
         log_line(LOG_INFO, "making random weights in the shape of %s", options->model);
+    else if (S_ISDIR(file.st_mode))
+        log_line(LOG_INFO, "loading the folder %s", options->model);
     else
         log_line(LOG_INFO, "loading %s, %.0f MiB", options->model, mib((int64_t)file.st_size));
 }

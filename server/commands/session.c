@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "server/commands/console.h"
 
@@ -44,25 +43,6 @@ static void on_failure(void *arg, const struct err *err) {
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-/* Writes text that a model has made. On a terminal, characters that would steer it are shown and
- * not obeyed; the text holds whole characters. */
-static void print_text(const struct buf *text) {
-    if (!isatty(STDOUT_FILENO)) {
-        fwrite(text->data, 1, text->length, stdout);
-        return;
-    }
-    for (size_t at = 0; at < text->length;) {
-        size_t n = utf8_character(text->data + at, text->length - at);
-        uint32_t code = n ? utf8_code_point(text->data + at, n) : 0;
-        bool steers = (code < ' ' && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
-        if (steers)
-            printf("\\x%02x", n ? (unsigned)code : (unsigned char)text->data[at]);
-        else
-            fwrite(text->data + at, 1, n, stdout);
-        at += n ? n : 1;
-    }
-}
-
 /* Prints until the generation has ended; everything printed is also appended to `answer`. */
 static void print_answer(struct printer *printer, struct scheduler *scheduler, struct generation *g,
                          struct buf *answer) {
@@ -71,7 +51,7 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
         if (printer->text.length == 0) wait_briefly(&printer->arrived, &printer->mutex);
         if (interrupt_pending() && !atomic_exchange(&g->cancelled, true))
             scheduler_cancel(scheduler, g);
-        if (printer->text.length > 0) print_text(&printer->text);
+        print_text(printer->text.data, printer->text.length);
         if (fflush(stdout) != 0) interrupt_stop(); /* the reader is gone */
         buf_add(answer, printer->text.data, printer->text.length);
         buf_clear(&printer->text);

@@ -491,18 +491,21 @@ def folder(tmp_path):
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers/model.safetensors").write_bytes(b"")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "models/sea").mkdir()
+    (tmp_path / "models/sea/config.json").write_bytes(b"{}")
     return tmp_path
 
 
 @pytest.mark.parametrize("model, sentences", [
-    ("nothing.gguf", ["no model nothing.gguf: No such file", "file in the GGUF format", "Near here: river.gguf, models/lake.GGUF"]),
-    ("models/nothing.gguf", ["no model models/nothing.gguf", "Near here: models/lake.GGUF, river.gguf"]),
-    ("models", ["models is a folder; name one of its files", "In it: models/lake.GGUF"]),
+    ("nothing.gguf", ["no model nothing.gguf: No such file", "file in the GGUF format", "Near here: river.gguf, models/lake.GGUF, models/sea"]),
+    ("models/nothing.gguf", ["no model models/nothing.gguf", "Near here: models/lake.GGUF, models/sea, river.gguf"]),
+    ("models", ["models is a folder; name one of its files", "In it: models/lake.GGUF, models/sea"]),
     ("empty", ["empty is a folder, and no model is in it", "Near here: river.gguf"]),
     ("transformers", ["a folder with weights, but without config.json", "its whole folder"]),
     ("transformers/model.safetensors", ["is one file of a model", "Give the folder"]),
-    ("Qwen/Qwen2.5-0.5B", ["a name on a model hub", "hf download Qwen/Qwen2.5-0.5B"]),
+    ("Qwen/Qwen2.5-0.5B", ["a name on a model hub", "hf download Qwen/Qwen2.5-0.5B --local-dir models/Qwen2.5-0.5B\n"]),
     ("models/readme.txt", ["not a GGUF file"]),
+    ("models/sea", ["penstock: models/sea"]),
 ])
 def test_a_model_that_is_none(folder, model, sentences):
     for command in (["serve"], ["run", "hello"], ["inspect"], ["tokenize", "hello"]):
@@ -511,6 +514,32 @@ def test_a_model_that_is_none(folder, model, sentences):
         for sentence in sentences:
             assert sentence in err, err
         assert "\033" not in err and "Traceback" not in err
+
+
+def test_a_model_that_the_hub_has_fetched(folder, monkeypatch):
+    place = folder / "cache/hub/models--Qwen--Qwen2.5-0.5B/snapshots/0a1b"
+    place.mkdir(parents=True)
+    (place / "config.json").write_bytes(b"{}")
+    monkeypatch.setenv("HF_HOME", str(folder / "cache"))
+    code, _, err = run("serve", "Qwen/Qwen2.5-0.5B", cwd=folder)
+    assert code == 1 and f"give its path: {place}\n" in err and "hf download" not in err
+
+
+def test_what_stands_where_a_command_belongs(folder):
+    assert "penstock serve river.gguf" in run("river.gguf", cwd=folder)[2]
+    code, _, err = run("--model", "river.gguf", cwd=folder)
+    assert code == 2 and "--model stands where a command belongs" in err
+
+
+def test_the_help_of_batch_shows_a_line_that_works(tmp_path):
+    """And an interrupted batch goes on, as it says."""
+    _, out, _ = run("help", "batch")
+    (tmp_path / "in").write_text(next(line for line in out.splitlines() if line.startswith("  {")) + "\n")
+    for _ in range(2):
+        code, _, err = run("batch", "--model", MODEL, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"))
+        assert code == 0, err
+    (answer,) = (tmp_path / "out").read_text().splitlines()
+    assert json.loads(answer)["response"]["status_code"] == 200
 
 
 def test_no_model_at_all(folder):
@@ -529,6 +558,7 @@ def test_a_port_in_use_is_found_before_the_model_is_loaded(server):
     (["-h"], 0, "usage: penstock COMMAND"),
     (["help", "run"], 0, "usage: penstock run"),
     (["run", "--help"], 0, "usage: penstock run"),
+    (["help", "tokenize"], 0, "penstock tokenize --model model.gguf"),
     (["help", "sevre"], 2, "did you mean serve?"),
     (["-v"], 0, "penstock 0."),
     (["--version"], 0, "penstock 0."),
