@@ -247,6 +247,20 @@ enum kv_dtype {
 /* Where weights come from. dummy: random ones, the same every time. */
 enum load_format { LOAD_AUTO, LOAD_DUMMY };
 
+/* Guesses, or drafts, of a sequence in a step: with the row that it computes anyway they fill a
+ * tile of the CPU's products. How well one is founded: the tokens before it that are the same where
+ * it was found, at most so many. */
+enum { MAX_DRAFTS = 15, MAX_DRAFT_MATCH = 8 };
+
+/* How tokens are guessed that a step may verify (after Leviathan et al. 2023; here no byte depends
+ * on it). lookup: what followed the same tokens earlier in the prompt or the output. */
+enum speculation_method { SPECULATION_NONE, SPECULATION_LOOKUP };
+struct speculation {
+    enum speculation_method method;
+    int max_tokens;             /* guessed for a sequence in a step */
+    int lookup_min, lookup_max; /* tokens before a guess: that must be the same; compared */
+};
+
 /* A value and the word for it. A list ends with a NULL name. */
 struct named_value {
     const char *name;
@@ -281,6 +295,8 @@ struct options {
     int64_t swap_space;            /* bytes of host memory; 0: none; -1 ("auto"): by the machine */
     enum kv_dtype kv_cache_dtype;
     bool enable_prefix_caching;
+    struct speculation speculation;
+    bool always_speculate;    /* verify all that is guessed, whatever it costs */
     int steps_in_flight;      /* 1, 2; 0: by device */
     bool enforce_eager;       /* CUDA: no graphs */
     int threads;              /* compute threads; 0: as many as the process may use */

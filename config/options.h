@@ -19,7 +19,8 @@ enum option_type {
     OPTION_INT64, /* int64_t */
     OPTION_SIZE,  /* int64_t, bytes; written as 2GiB, 512MB, 4096; a min of -1: "auto" is -1 */
     OPTION_REAL,  /* double */
-    OPTION_BOOL,  /* bool; the flags are --name and --no-name */
+    OPTION_SPECULATION, /* struct speculation; a JSON object, or the name of a method */
+    OPTION_BOOL,        /* bool; the flags are --name and --no-name */
 };
 
 /* Which commands an option or a row of the command table belongs to. */
@@ -60,6 +61,10 @@ extern const struct option option_table[];
 extern const int option_count;
 extern const struct command command_table[];
 extern const int command_count;
+
+/* Reads the value of an OPTION_SPECULATION, given by `who`. Fails with STATUS_USAGE and the key. */
+enum status speculation_read(struct speculation *out, const char *who, const char *text,
+                             struct err *err);
 
 /* The row of a command, or NULL. */
 const struct command *command_find(const char *name);

@@ -182,6 +182,8 @@ enum status option_set(const struct option *option, const char *text, const char
         return set_size(option, text, who, field, err);
     case OPTION_REAL:
         return set_real(option, text, who, field, err);
+    case OPTION_SPECULATION:
+        return speculation_read(field, who, text, err);
     case OPTION_BOOL:
         return set_bool(option, text, who, field, err);
     }

@@ -44,6 +44,7 @@ struct scheduler {
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all that live here */
     struct plan plan;
+    struct lookup_config lookup;
     struct drafter drafter; /* propose is NULL if nobody guesses */
     struct step_cost cost;
     struct batch batch;

@@ -39,11 +39,21 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     assert(config->n_blocks <= INT32_MAX / config->block_size && config->on_events);
     assert(config->max_queued_requests > 0 && config->max_queued_tokens > 0);
     assert(config->max_mixed_prefill_tokens >= 0 && config->swap_from >= 0);
-    assert(config->max_drafts >= 0 && config->max_drafts <= MAX_DRAFTS);
+    assert(config->speculation.max_tokens >= 0 && config->speculation.max_tokens <= MAX_DRAFTS);
     s->config = *config;
     if (config->max_mixed_prefill_tokens == 0)
         s->config.max_mixed_prefill_tokens = on_host ? MIXED_ROWS_ON_HOST : MIXED_ROWS_ON_DEVICE;
     if (config->swap_from == 0) s->config.swap_from = SWAP_FROM;
+}
+
+static void set_drafter(struct scheduler *s) {
+    const struct speculation *speculation = &s->config.speculation;
+    s->lookup = (struct lookup_config){speculation->lookup_min, speculation->lookup_max};
+    if (s->config.drafter) {
+        s->drafter = *s->config.drafter;
+    } else if (speculation->method == SPECULATION_LOOKUP) {
+        s->drafter = drafter_lookup(&s->lookup);
+    }
 }
 
 struct scheduler *scheduler_new_on(const struct scheduler_config *config,
@@ -51,7 +61,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     struct scheduler *s = mem_calloc(1, sizeof *s);
     set_config(s, config, port->on_host);
     s->port = *port;
-    if (config->drafter) s->drafter = *config->drafter;
+    set_drafter(s);
     step_cost_init(&s->cost, port->on_host);
     s->max_seqs = min_int(min_int(config->max_num_seqs, config->max_num_batched_tokens),
                           config->max_logit_rows);

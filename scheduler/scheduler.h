@@ -89,11 +89,11 @@ struct scheduler_config {
     /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
      * one of fewer is computed again. 0: a default */
     int swap_from;
-    /* Who guesses tokens (draft/draft.h), which must outlive the scheduler; NULL: nobody. Drafts of
-     * a sequence in a step, at most MAX_DRAFTS; fixed: all that it has, whatever they cost. */
+    struct speculation speculation;
+    bool fixed_drafts; /* all that were guessed are verified, whatever they cost */
+    /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
+     * outlive the scheduler. NULL: nobody else. */
     const struct drafter *drafter;
-    int max_drafts;
-    bool fixed_drafts;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);

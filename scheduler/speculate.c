@@ -61,7 +61,7 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
                                           .max_tokens = request->max_tokens};
     /* a token comes after the last draft */
     int room = request->max_tokens - sequence->n_tokens - 1;
-    int most = min_int(min_int(request->max_drafts, s->config.max_drafts), room);
+    int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);
     if (most <= 0) return;
     struct draft draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
@@ -72,7 +72,7 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
 
 /* Could drafts save time if they all held? Not where many decode: then rows are what costs. */
 static bool could_pay(const struct scheduler *s) {
-    int n = s->running.n, most = min_int(n + s->config.max_drafts, MAX_COST_ROWS);
+    int n = s->running.n, most = min_int(n + s->config.speculation.max_tokens, MAX_COST_ROWS);
     if (s->config.fixed_drafts) return true;
     for (int rows = n + 1; rows <= most; rows++)
         if ((float)rows * step_cost_ns(&s->cost, n) > (float)n * step_cost_ns(&s->cost, rows))

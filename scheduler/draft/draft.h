@@ -13,14 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/config.h"
-
-/* Drafts of one sequence in one step: with the row that it computes anyway they fill a tile. */
-#define MAX_DRAFTS 15
-
-/* How well a guess is founded: the tokens before it that are the same as where it was found, at
- * most this many. */
-#define MAX_DRAFT_MATCH 8
+#include "config/config.h" /* MAX_DRAFTS, MAX_DRAFT_MATCH */
 
 struct draft {
     int n;     /* tokens that were guessed */
@@ -50,6 +43,7 @@ struct drafter {
  * as a bounded search sees. */
 struct lookup_config {
     int min_match; /* tokens that must be the same, at least 1 */
+    int max_match; /* tokens that are compared, at most MAX_DRAFT_MATCH */
 };
 struct drafter drafter_lookup(const struct lookup_config *config); /* which must outlive it */
 

@@ -59,9 +59,9 @@ static void add_places(struct lookup *lookup, const struct draft_context *c, int
 }
 
 /* How many of the last tokens before `place` and before n are the same. */
-static int match_at(const struct draft_context *c, int place) {
+static int match_at(const struct draft_context *c, int place, int max_match) {
     const int32_t *a = c->tokens + place, *b = c->tokens + c->n;
-    int n = 0, most = min_int(place, MAX_DRAFT_MATCH);
+    int n = 0, most = min_int(place, max_match);
     while (n < most && a[-n - 1] == b[-n - 1]) n++;
     return n;
 }
@@ -71,13 +71,14 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     struct lookup *lookup = c->state;
     const int32_t *before = lookup->word + n_buckets(c->max_tokens);
     int best = 0, match = config->min_match - 1;
-    assert(config->min_match >= 1 && config->min_match <= MAX_DRAFT_MATCH);
+    assert(config->min_match >= 1 && config->min_match <= config->max_match);
+    assert(config->max_match <= MAX_DRAFT_MATCH);
     add_places(lookup, c, config->min_match);
     if (lookup->n_indexed < c->n || c->n < config->min_match) return (struct draft){0};
     int place = before[c->n - 1];
-    for (int i = 0; i < MAX_PLACES && place > 0 && match < MAX_DRAFT_MATCH; i++) {
+    for (int i = 0; i < MAX_PLACES && place > 0 && match < config->max_match; i++) {
         assert(place < c->n);
-        int found = match_at(c, place);
+        int found = match_at(c, place, config->max_match);
         if (found > match) best = place, match = found;
         place = before[place - 1];
     }

@@ -43,6 +43,13 @@ void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) {
 
 /* ---- options to settings -------------------------------------------------------------------- */
 
+/* What comes after a token can be guessed when the host has seen it, which with two steps in flight
+ * it has not when it plans. */
+static int steps_in_flight(const struct options *options) {
+    bool speculates = options->speculation.method != SPECULATION_NONE;
+    return options->steps_in_flight == 0 && speculates ? 1 : options->steps_in_flight;
+}
+
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->model,
@@ -57,7 +64,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
         .device = options->device,
-        .in_flight = options->steps_in_flight,
+        .in_flight = steps_in_flight(options),
         .enforce_eager = options->enforce_eager,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
@@ -81,6 +88,8 @@ struct scheduler_config scheduler_config_from(const struct options *options,
         .block_size = memory->block_size,
         .max_logit_rows = options->max_num_seqs,
         .prefix_caching = options->enable_prefix_caching,
+        .speculation = options->speculation,
+        .fixed_drafts = options->always_speculate,
     };
 }
 

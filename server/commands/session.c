@@ -70,6 +70,7 @@ static struct generation generation_of(const struct options *options, const stru
         .n = 1,
         .max_tokens =
             max_tokens > 1 && options->max_tokens > max_tokens ? max_tokens : options->max_tokens,
+        .max_drafts = MAX_DRAFTS,
         .prompt_logprobs = -1,
         .received_ns = now_ns(),
         .sampling = {.temperature = (float)options->temperature,

@@ -58,6 +58,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     g->n = request->n;
     g->max_tokens = request->max_tokens >= 0 ? request->max_tokens : room > 1 ? room : 1;
     g->min_tokens = request->min_tokens;
+    g->max_drafts = request->speculative_tokens;
     g->sampling = request->sampling;
     if (!request->has_seed) {
         /* From --seed, or a number of the system's, and a count: a server that is started again

@@ -110,6 +110,7 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
     {"seed", FIELD_ANY, FIELD_NOT_STORED, .check = check_seed},                                    \
         {"stream", FIELD_BOOL, IN(stream)},                                                        \
         {"stream_options", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_stream_options},         \
+        {"speculative_tokens", FIELD_INT, IN(speculative_tokens), MAX_DRAFTS, 0, MAX_DRAFTS},      \
         {"return_token_ids", FIELD_BOOL, IN(return_token_ids)},                                    \
         {"user", FIELD_STRING, FIELD_NOT_STORED},                                                  \
         {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},                            \

@@ -53,6 +53,7 @@ struct api_request {
     int n;                      /* choices for each prompt */
     int max_tokens;             /* -1: the rest of the context */
     int min_tokens;
+    int speculative_tokens; /* guesses that a step may verify, at most */
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;

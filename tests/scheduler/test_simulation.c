@@ -89,7 +89,7 @@ static void draw_config(struct simulation *sim) {
 
 /* Two in three scenarios speculate: on what will come, spoilt more or less often, or by lookup. */
 static void draw_drafter(struct simulation *sim) {
-    static const struct lookup_config lookup = {.min_match = 1};
+    static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     if (chance(sim, 33)) return;
     sim->replay = (struct replay){.foresee = fake_foresee,
                                   .V = FAKE_V,
@@ -98,7 +98,7 @@ static void draw_drafter(struct simulation *sim) {
                                   .random = sim->random};
     sim->drafter = chance(sim, 20) ? drafter_lookup(&lookup) : replay_drafter(&sim->replay);
     sim->config.drafter = &sim->drafter;
-    sim->config.max_drafts = between(sim, 0, MAX_DRAFTS);
+    sim->config.speculation.max_tokens = between(sim, 0, MAX_DRAFTS);
     sim->config.fixed_drafts = chance(sim, 70);
 }
 

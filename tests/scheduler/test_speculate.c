@@ -21,7 +21,7 @@ struct text {
     int n;
 };
 
-static const struct lookup_config lookup = {.min_match = 2};
+static const struct lookup_config lookup = {.min_match = 2, .max_match = MAX_DRAFT_MATCH};
 
 static void text_begin(struct text *text) {
     memset(text, 0, sizeof *text);
@@ -217,7 +217,7 @@ static struct world *world_new(int wrong, int max_drafts, int n_blocks, int in_f
                                       .max_logit_rows = 64,
                                       .prefix_caching = true,
                                       .drafter = &w->drafter,
-                                      .max_drafts = max_drafts,
+                                      .speculation.max_tokens = max_drafts,
                                       .fixed_drafts = true,
                                       .on_events = on_events,
                                       .arg = w};

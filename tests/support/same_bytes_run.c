@@ -170,7 +170,7 @@ static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
 }
 
 static void set_drafter(struct run *run, struct scheduler_config *config) {
-    static const struct lookup_config lookup = {.min_match = 1};
+    static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     const struct setting *s = &run->setting;
     if (s->max_drafts == 0) return;
     run->replay = (struct replay){.foresee = foresee,
@@ -180,7 +180,7 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
                                   .random = (uint64_t)s->wrong + 1};
     run->drafter = s->wrong > 100 ? drafter_lookup(&lookup) : replay_drafter(&run->replay);
     config->drafter = &run->drafter;
-    config->max_drafts = s->max_drafts;
+    config->speculation.max_tokens = s->max_drafts;
     config->fixed_drafts = s->fixed_drafts;
 }
 

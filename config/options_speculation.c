@@ -1,0 +1,88 @@
+/* The value of --speculative-config: a JSON object with vLLM's keys, or a method's name alone. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "config/options.h"
+
+/* In vLLM's spelling; those without a method here are refused by name. */
+static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
+                                                  {"ngram", SPECULATION_LOOKUP},
+                                                  {"[ngram]", SPECULATION_LOOKUP},
+                                                  {NULL, 0}};
+
+struct reading {
+    const char *who;
+    struct err *err;
+};
+
+static enum status wrong(const struct reading *r, const char *key, const char *wanted) {
+    return err_set(r->err, STATUS_USAGE, "speculative-config", "%s: %s%s%s", r->who, key ? key : "",
+                   key ? " " : "", wanted);
+}
+
+static enum status read_method(const struct reading *r, const char *name,
+                               enum speculation_method *out) {
+    for (const struct named_value *method = method_names; method->name; method++) {
+        if (strcmp(method->name, name) != 0) continue;
+        *out = (enum speculation_method)method->value;
+        return STATUS_OK;
+    }
+    return err_set(r->err, STATUS_USAGE, "speculative-config",
+                   "%s: the method \"%.40s\" is not served; use \"ngram\" or \"none\"", r->who,
+                   name);
+}
+
+static enum status read_count(const struct reading *r, const struct json *value, int max,
+                              int *out) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "must be a whole number from 1 to %d", max);
+    if (!json_is(value, JSON_NUMBER) || !value->is_integer || value->integer < 1 ||
+        value->integer > max)
+        return wrong(r, value->name, wanted);
+    *out = (int)value->integer;
+    return STATUS_OK;
+}
+
+static enum status read_member(const struct reading *r, const struct json *member,
+                               struct speculation *out) {
+    const char *key = member->name;
+    if (strcmp(key, "method") == 0 || strcmp(key, "model") == 0) {
+        if (!json_is(member, JSON_STRING)) return wrong(r, key, "must be a string");
+        return read_method(r, member->string, &out->method);
+    }
+    if (strcmp(key, "num_speculative_tokens") == 0)
+        return read_count(r, member, MAX_DRAFTS, &out->max_tokens);
+    if (strcmp(key, "prompt_lookup_min") == 0)
+        return read_count(r, member, MAX_DRAFT_MATCH, &out->lookup_min);
+    if (strcmp(key, "prompt_lookup_max") == 0)
+        return read_count(r, member, MAX_DRAFT_MATCH, &out->lookup_max);
+    return wrong(r, key,
+                 "is not a key that is served; these are: method, num_speculative_tokens, "
+                 "prompt_lookup_min, prompt_lookup_max");
+}
+
+static enum status read_object(const struct reading *r, const char *text, struct speculation *out) {
+    struct json *json;
+    enum status status = json_parse(&json, r->who, text, strlen(text), r->err);
+    if (status) return r->err ? (r->err->status = STATUS_USAGE) : STATUS_USAGE;
+    bool has_method = json_member(json, "method") || json_member(json, "model");
+    if (!json_is(json, JSON_OBJECT) || !has_method)
+        status = wrong(r, NULL, "must be a JSON object with a \"method\", or a method's name");
+    for (const struct json *m = json_first(json); m && status == STATUS_OK; m = m->next)
+        status = read_member(r, m, out);
+    json_free(json);
+    return status;
+}
+
+enum status speculation_read(struct speculation *out, const char *who, const char *text,
+                             struct err *err) {
+    const struct reading r = {who, err};
+    *out = (struct speculation){
+        .max_tokens = MAX_DRAFTS, .lookup_min = 2, .lookup_max = MAX_DRAFT_MATCH};
+    enum status status = text[strspn(text, " \t\n")] == '{' ? read_object(&r, text, out)
+                                                            : read_method(&r, text, &out->method);
+    if (status == STATUS_OK && out->lookup_min > out->lookup_max)
+        status = wrong(&r, "prompt_lookup_min", "must be at most prompt_lookup_max");
+    return status;
+}

@@ -1,0 +1,54 @@
+"""Guessed tokens change no byte of an answer: servers with and without them, side by side."""
+import concurrent.futures
+import re
+
+import httpx
+
+TEXT = "The river runs past the mill. The mill stands by the bridge. The bridge leads to the town. "
+BODIES = [
+    {"prompt": TEXT + "Once more: " + TEXT[:40], "temperature": 0},
+    {"prompt": TEXT * 3, "temperature": 0.7, "top_p": 0.9, "seed": 7},
+    {"prompt": TEXT * 2, "temperature": 1.0, "seed": 3, "n": 3},
+    {"prompt": "1, 2, 3, 4, 1, 2, 3, 4, 1, 2,", "temperature": 0, "presence_penalty": 0.5, "repetition_penalty": 1.1},
+    {"prompt": "a b c a b c a b", "temperature": 0, "stop": [" c a b c a"], "min_tokens": 8},
+    {"prompt": TEXT, "temperature": 0, "echo": True, "max_tokens": 20},
+]
+
+
+def ask(server, body):
+    body = {"max_tokens": 60, "logprobs": 3, "return_token_ids": True, **body}
+    answer = httpx.post(server.url + "/v1/completions", json=body, timeout=300)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"]
+
+
+def counter(server, name):
+    text = httpx.get(server.url + "/metrics").text
+    return float(re.search(rf"^vllm:{name}_total\{{[^}}]*\}} (\S+)$", text, re.M)[1])
+
+
+def test_guesses_change_no_byte(server, start):
+    wanted = [ask(server, body) for body in BODIES]
+    for flags in (["--always-speculate"], [], ["--kv-cache-dtype", "int16"]):
+        guessing = start("--speculative-config", "ngram", *flags)
+        assert [ask(guessing, body) for body in BODIES] == wanted
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(lambda body: ask(guessing, body), BODIES)) == wanted
+        assert counter(guessing, "spec_decode_num_draft_tokens") > 0
+
+
+def test_guesses_save_steps(start):
+    guessing = start("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 7}', "--always-speculate")
+    body = {"prompt": TEXT * 4, "temperature": 0, "max_tokens": 80}
+    ask(guessing, body)
+    drafts = counter(guessing, "spec_decode_num_drafts")
+    held = counter(guessing, "spec_decode_num_accepted_tokens")
+    assert 0 < drafts and held > 40, "a text that repeats itself is foreseen"
+    ask(guessing, {**body, "speculative_tokens": 0})
+    assert counter(guessing, "spec_decode_num_drafts") == drafts, "a request may refuse guesses"
+
+
+def test_bad_fields_and_flags(server, start):
+    for value in (-1, 16, 1.5, "4"):
+        answer = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "speculative_tokens": value})
+        assert answer.status_code == 400 and "speculative_tokens" in answer.json()["error"]["message"]
