@@ -1,0 +1,63 @@
+"""Mutants of speculation: drafting, choosing drafts, verifying them; tests/mutate.py says what the names mean."""
+S = "scheduler/"
+SUITES = {
+    S: ["scheduler_speculate", "scheduler_simulation"],
+}
+ENVIRONMENT = {"SCHEDULER_STEPS": "300000"}
+
+MUTANTS = [
+    # verifying
+    (S + "commit.c", "taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];",
+     "taken < n;"),
+    (S + "commit.c", "taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];",
+     "results[taken].id == sequence->tokens[sequence->n_tokens];"),
+    (S + "commit.c", "taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];",
+     "taken + 1 < n && results[taken].id == sequence->tokens[sequence->n_tokens];"),
+    (S + "commit.c", "if (!holds || sequence->state == SEQUENCE_ENDED) break;", "if (!holds) break;"),
+    (S + "commit.c", "    sequence->n_computed = sequence->n_committed;\n", ""),
+    (S + "commit.c", "block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);", "sequence->n_blocks--;"),
+    (S + "commit.c", "    while (sequence->n_blocks > blocks)\n", "    while (sequence->n_blocks > blocks + 1)\n"),
+    (S + "commit.c", "rows->from + rows->n - rows->drafts;", "rows->from + rows->n;"),
+    (S + "commit.c", "if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);", ""),
+    (S + "commit.c", "    sequence->n_drafts = 0;\n", ""),
+    (S + "commit.c", "    drop_refused(s, sequence);\n", ""),
+    (S + "commit.c", "i += commit_drafts(", "commit_drafts("),
+    (S + "commit.c", "    speculate_learn(sequence, taken);\n", ""),
+    # preempted while drafts are in flight
+    (S + "apply.c", "n_computed >= s->config.swap_from && sequence->n_drafts == 0", "n_computed >= s->config.swap_from"),
+    # rows and samples
+    (S + "batch.c", "position < sequence->n_tokens + sequence->n_drafts", "position <= sequence->n_tokens + sequence->n_drafts"),
+    (S + "batch.c", "for (position = end - drafts; position <= end; position++)", "for (position = end; position <= end; position++)"),
+    (S + "inflight.c", "sequence->request->n_unforked > 0 || sequence->n_drafts > 0", "sequence->request->n_unforked > 0"),
+    (S + "inflight.c", "int wanted = sequence_n_schedulable(sequence) + sequence->n_drafts;", "int wanted = sequence_n_schedulable(sequence);"),
+    (S + "inflight.c", ".late = !shared && sequence->n_pending > 0", ".late = false"),
+    # who may draft
+    (S + "speculate.c", "sequence->n_drafts == 0 && sequence->n_pending == 0 &&", "sequence->n_drafts == 0 &&"),
+    (S + "speculate.c", "request->n_unforked == 0 && ", ""),
+    (S + "speculate.c", "!sequence_scoring(sequence) && ", ""),
+    (S + "speculate.c", "request->max_tokens - sequence->n_tokens - 1;", "request->max_tokens - sequence->n_tokens;"),
+    (S + "speculate.c", "min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room)", "min_int(s->config.speculation.max_tokens, room)"),
+    (S + "speculate.c", "        sequence->n_proposed = 0;\n", ""),
+    # choosing
+    (S + "speculate.c", "if (item->rows != 1 || drafts > item->sequence->n_proposed) return false;", "if (item->rows != 1) return false;"),
+    (S + "speculate.c", "return c->blocks + more <= plan->available;", "return true;"),
+    (S + "speculate.c", "plan->rows == plan->decode_rows && ", ""),
+    (S + "speculate.c", "view->waiting->n == 0 && !plan->short_of_blocks;", "!plan->short_of_blocks;"),
+    (S + "speculate.c", "min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows)", "view->max_rows - plan->rows"),
+    (S + "speculate.c", "min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows)", "view->max_logit_rows - plan->logit_rows"),
+    (S + "speculate.c", "    plan->available -= blocks;\n", ""),
+    (S + "speculate.c", "        if (rate <= best && !view->fixed_drafts) continue;\n", ""),
+    (S + "speculate.c", "    *chance -= *chance * loss;\n", ""),
+    (S + "speculate.c", "        *chance += (1 - *chance) * gain;\n", ""),
+    # lookup
+    (S + "draft/lookup.c", "        if (place < min_match) continue;\n", ""),
+    (S + "draft/lookup.c", "if (found > match) best = place", "if (found >= match) best = place"),
+    (S + "draft/lookup.c", "        before[place - 1] = head[bucket];\n", "        before[place - 1] = 0;\n"),
+    (S + "draft/lookup.c", "lookup->n_indexed < c->n || c->n < config->min_match", "c->n < config->min_match"),
+    (S + "draft/lookup.c", "        place = before[place - 1];\n", "        place = before[place];\n"),
+    (S + "draft/lookup.c", "min_int(c->n, lookup->n_indexed + MAX_ADDED)", "c->n"),
+    # costs
+    (S + "step_cost.c", "    if (*measured > 0 && now > 2 * *measured) now = 2 * *measured;\n", ""),
+    (S + "step_cost.c", "(scale_below + (scale - scale_below) * share)", "scale_below"),
+    (S + "step_cost.c", "if (rows > MAX_COST_ROWS || ns == 0) return;", "if (ns == 0) return;"),
+]
