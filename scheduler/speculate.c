@@ -45,9 +45,8 @@ void speculate_forget(struct sequence *sequence) {
  * sample of a sequence after the other. */
 static bool may_draft(const struct scheduler *s, const struct sequence *sequence) {
     const struct request *request = sequence->request;
-    return request->max_drafts > 0 && sequence->n_drafts == 0 && sequence->n_pending == 0 &&
-           request->n_unforked == 0 && !sequence_scoring(sequence) && sequence_samples(sequence) &&
-           sequence->n_tokens - sequence->n_computed == 1 &&
+    return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&
+           request->n_unforked == 0 && sequence_samples(sequence) &&
            (s->port.on_host || !sampling_has_penalties(&request->sampling));
 }
 
@@ -62,6 +61,7 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     /* a token comes after the last draft */
     int room = request->max_tokens - sequence->n_tokens - 1;
     int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);
+    assert(sequence->n_pending == 0 && sequence->n_drafts == 0 && !sequence_scoring(sequence));
     if (most <= 0) return;
     struct draft draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
@@ -169,7 +169,7 @@ static void add_draft(struct plan *plan, const struct plan_view *view, struct pl
 void plan_drafts(struct plan *plan, const struct plan_view *view) {
     struct choosing c = {0};
     bool idle = plan->rows == plan->decode_rows && plan->n_items == plan->n_kept &&
-                plan->rows > 0 && view->waiting->n == 0 && !plan->short_of_blocks;
+                plan->rows > 0 && !plan->short_of_blocks;
     if (!view->cost || !idle || plan->n_running >= MAX_COST_ROWS) return;
     for (int i = 0; i < plan->n_running; i++) c.next[i] = *chance_of(plan->item[i].sequence, 0);
     int n = choose_all(plan, view, &c);

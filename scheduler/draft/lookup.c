@@ -74,8 +74,7 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     assert(config->min_match >= 1 && config->min_match <= config->max_match);
     assert(config->max_match <= MAX_DRAFT_MATCH);
     add_places(lookup, c, config->min_match);
-    if (lookup->n_indexed < c->n || c->n < config->min_match) return (struct draft){0};
-    int place = before[c->n - 1];
+    int place = c->n > 0 ? before[c->n - 1] : 0; /* 0 too if it is not indexed yet */
     for (int i = 0; i < MAX_PLACES && place > 0 && match < config->max_match; i++) {
         assert(place < c->n);
         int found = match_at(c, place, config->max_match);
