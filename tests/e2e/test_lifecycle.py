@@ -234,10 +234,12 @@ def test_wrong_environment():
     assert code == 2 and "PENSTOCK_PORT" in text
 
 
-@pytest.mark.parametrize("flags, env", [(["--api-key", ""], {}), ([], {"PENSTOCK_API_KEY": " , "})])
-def test_keys_that_are_none_open_no_server(flags, env):
+@pytest.mark.parametrize("flags, env, says", [
+    (["--api-key", ""], {}, "--api-key"), ([], {"PENSTOCK_API_KEY": " , "}, "--api-key"),
+    (["--admin-key", ","], {}, "--admin-key"), ([], {"PENSTOCK_ADMIN_KEY": " "}, "--admin-key")])
+def test_keys_that_are_none_open_no_server(flags, env, says):
     code, text = run("serve", "--model", MODEL, *flags, env=env)
-    assert code == 2 and "--api-key" in text
+    assert code == 2 and says in text
 
 
 @pytest.mark.parametrize("command", [

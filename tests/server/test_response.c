@@ -268,6 +268,67 @@ START_TEST(documents) {
 }
 END_TEST
 
+#define RENDERED(id, tokens, params)                                                               \
+    "{\"request_id\":\"" id "\",\"token_ids\":" tokens                                             \
+    ",\"features\":null,\"sampling_params\":{" params                                              \
+    "},\"model\":\"m\",\"stream\":false,\"priority\":0}"
+#define REALS                                                                                      \
+    "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,\"presence_penalty\":0,"           \
+    "\"frequency_penalty\":0,\"repetition_penalty\":1"
+#define FLAGS                                                                                      \
+    "\"ignore_eos\":false,\"skip_special_tokens\":true,\"include_stop_str_in_output\":false"
+
+static struct api_request rendered_request(const struct api *api) {
+    struct api_request request = request_of(api);
+    request.n = 2;
+    request.skip_special_tokens = true;
+    request.sampling = (struct sampling){
+        .temperature = 0.7f, .top_p = 0.95f, .repetition_penalty = 1, .n_logprobs = -1};
+    return request;
+}
+
+/* What was not asked for is null; a completion's answer is a list. */
+START_TEST(rendered_prompts) {
+    static const int32_t ids[] = {5, 6, 7};
+    struct generation first = {.prompt = ids, .n_prompt = 3, .max_tokens = 9};
+    struct generation second = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
+    struct api_request request = rendered_request(&api_completions);
+    struct api_answer answer = {&request, "m", &words};
+    api_write_rendered(&out, &answer, (const struct generation *const[]){&first, &second}, 2);
+#define PARAMS                                                                                     \
+    "\"n\":2,\"max_tokens\":9,\"min_tokens\":0," REALS                                             \
+    ",\"seed\":null,\"logprobs\":null,\"logit_bias\":null,\"stop\":[],\"stop_token_ids\":[]"       \
+    "," FLAGS
+    check_out("[" RENDERED("cmpl-1", "[5,6,7]", PARAMS) "," RENDERED("cmpl-1", "[5]", PARAMS) "]");
+}
+END_TEST
+
+/* A chat's answer is one object. */
+START_TEST(a_rendered_chat) {
+    static const int32_t ids[] = {5};
+    static const struct logit_bias bias[] = {{3, -1.5f}, {4, 100}};
+    struct generation generation = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
+    struct api_request request = rendered_request(&api_chat);
+    struct api_answer answer = {&request, "m", &words};
+    request.has_seed = true;
+    request.sampling.seed = (uint64_t)-7;
+    request.sampling.n_logprobs = 3;
+    request.sampling.bias = bias;
+    request.sampling.n_bias = 2;
+    request.n_stops = 2;
+    request.stops[0].text = request.stops[1].text = "a\"b";
+    request.stops[0].length = 3;
+    request.stops[1].length = 1;
+    request.n_stop_ids = 1;
+    request.stop_ids[0] = 8;
+    api_write_rendered(&out, &answer, (const struct generation *const[]){&generation}, 1);
+    check_out(RENDERED("chatcmpl-1", "[5]",
+                       "\"n\":2,\"max_tokens\":9,\"min_tokens\":0," REALS
+                       ",\"seed\":-7,\"logprobs\":3,\"logit_bias\":{\"3\":-1.5,\"4\":100},"
+                       "\"stop\":[\"a\\\"b\",\"a\"],\"stop_token_ids\":[8]," FLAGS));
+}
+END_TEST
+
 /* ---- strings -------------------------------------------------------------------------------- */
 
 static void check_string(const char *text, size_t length, const char *expected) {
@@ -322,6 +383,8 @@ int main(void) {
     tcase_add_test(core, completion_stream);
     tcase_add_test(core, errors);
     tcase_add_test(core, documents);
+    tcase_add_test(core, rendered_prompts);
+    tcase_add_test(core, a_rendered_chat);
     tcase_add_test(core, strings_are_escaped);
     tcase_add_test(core, any_bytes_give_valid_json);
     suite_add_tcase(suite, core);
