@@ -277,9 +277,10 @@ static const char *nearest_command(const char *name, size_t length) {
     return nearest;
 }
 
-static void run_command(struct chat *chat, const char *line) {
-    size_t length = strcspn(line, " \t\n");
+static void run_command(struct chat *chat, char *line) {
+    size_t length = strcspn(line, " \t\n"), end = strlen(line);
     const char *argument = line + length + strspn(line + length, " \t\n");
+    while (end > length && strchr(" \t\n", line[end - 1])) line[--end] = 0;
     for (int i = 0; i < N_CHAT_COMMANDS; i++) {
         const char *name = chat_commands[i].name;
         if (strlen(name) != length || memcmp(name, line, length) != 0) continue;

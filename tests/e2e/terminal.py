@@ -32,8 +32,15 @@ class Terminal:
                 variables.pop(name, None)
         self.process = subprocess.Popen([BINARY, *arguments], stdin=slave, stdout=stdout or slave, stderr=stderr or slave,
                                         env=variables, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                        preexec_fn=self.begin)
         os.close(slave)
+
+    @staticmethod
+    def begin():
+        """As a shell begins a program. Tests may run in the background, where the signals of keys are ignored."""
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def size(self, rows, columns):
         """Sets the size of the window, of which the program learns by a signal."""

@@ -136,6 +136,16 @@ def test_history_that_cannot_be_written_is_told_once(chat, tmp_path):
     assert terminal.text().count("is not kept") == 1 and "Not a directory" in terminal.text()
 
 
+def test_lines_typed_ahead_are_not_lost(chat, tmp_path):
+    """Typed in one go, and while an answer is written."""
+    terminal = chat("--max-tokens", "60").wait_prompt()
+    terminal.send("Name a river.\rName a lake.\r")
+    terminal.wait_for("Name a lake.\n")
+    terminal.send("Name a sea.\r")
+    terminal.wait(lambda: terminal.text().count("> Name a") == 3 and terminal.at_prompt(), "three turns")
+    assert said(terminal, tmp_path) == ["Name a river.", "Name a lake.", "Name a sea."]
+
+
 # ---- several lines ------------------------------------------------------------------------------------
 
 
