@@ -33,7 +33,8 @@ struct histogram {
 
 /* HTTP requests to one path by one method. */
 struct http_count {
-    const char *path, *method;
+    char path[48];
+    const char *method;
     uint64_t by_class[6]; /* index status / 100 */
     struct histogram seconds;
 };
@@ -53,8 +54,8 @@ struct metrics {
 /* Counts a value, at least 0. */
 void metrics_observe(struct metrics *metrics, enum histogram_id id, double value);
 
-/* Counts an answered HTTP request. `path` and `method` live as long as the process, and come from
- * lists: past MAX_HTTP_COUNTS pairs of them, requests are counted together with the last one. */
+/* Counts an answered HTTP request. `path` is one of a list, and copied; `method` lives as long as
+ * the process. Past MAX_HTTP_COUNTS pairs of them, requests are counted with the last one. */
 void metrics_count_http(struct metrics *metrics, const char *path, const char *method, int status,
                         double seconds);
 

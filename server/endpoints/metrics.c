@@ -60,7 +60,7 @@ void metrics_observe(struct metrics *metrics, enum histogram_id id, double value
 void metrics_count_http(struct metrics *metrics, const char *path, const char *method, int status,
                         double seconds) {
     int i = 0;
-    assert(status >= 100 && status < 600);
+    assert(status >= 100 && status < 600 && strlen(path) < sizeof metrics->http->path);
     while (i < metrics->n_http && (strcmp(metrics->http[i].path, path) != 0 ||
                                    strcmp(metrics->http[i].method, method) != 0)) {
         i++;
@@ -68,7 +68,7 @@ void metrics_count_http(struct metrics *metrics, const char *path, const char *m
     if (i == MAX_HTTP_COUNTS) i--;
     if (i == metrics->n_http) {
         metrics->n_http++;
-        metrics->http[i].path = path;
+        snprintf(metrics->http[i].path, sizeof metrics->http[i].path, "%s", path);
         metrics->http[i].method = method;
     }
     metrics->http[i].by_class[status / 100]++;

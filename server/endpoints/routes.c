@@ -206,11 +206,12 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     const struct route route = route_find(http->path);
     bool quiet = route.public || route.monitored;
     double seconds = (double)(now_ns() - http->received_ns) * 1e-9;
-    assert(status >= 100 && status < 600);
-    app->metrics.http_requests[status / 100]++;
-    if (!quiet) {
-        metrics_count_http(&app->metrics, route.path ? route.path : "none",
-                           method_name(http->method), status, seconds);
+    bool is_counted = status >= 100 && status < 600; /* or nothing was sent */
+    if (is_counted) app->metrics.http_requests[status / 100]++;
+    if (is_counted && !quiet) {
+        const char *path = route.answer == render_start ? http->path : route.path;
+        metrics_count_http(&app->metrics, path ? path : "none", method_name(http->method), status,
+                           seconds);
     }
     struct log_field fields[16];
     int n = 0;

@@ -58,7 +58,8 @@ MUTANTS = [
     # who may read them, and what is counted
     (E + "auth.c", "if (keys->length == 0) return true;", ""),
     (E + "routes.c", "route.monitored ? &app->metrics_keys : &app->keys", "&app->keys"),
-    (E + "routes.c", "    if (!quiet) {\n", "    {\n"),
+    (E + "routes.c", "if (is_counted && !quiet) {", "if (is_counted) {"),
+    (E + "routes.c", "route.answer == render_start ? http->path : route.path;", "route.path;"),
     (E + "routes.c", "    return \"other\";\n", "    return method;\n"),
     (C, "s->stats.cached_tokens += (uint64_t)leader->n_cached;", ""),
     (C, "while (i < STEP_ROW_BOUNDS && rows > step_row_bound(i)) i++;", "while (i < STEP_ROW_BOUNDS && rows >= step_row_bound(i)) i++;"),

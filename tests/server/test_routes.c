@@ -261,11 +261,14 @@ START_TEST(requests_are_counted_by_route) {
     ask("GET /nowhere", "", NULL);
     ask("GET /elsewhere", "", NULL);
     ask("PATCH /v1/models", "", NULL);
+    ask(COMPLETION "/render", "", "{\"prompt\":\"hi\"}");
     ask("GET /metrics", "", NULL);
     expect("\nhttp_requests_total{handler=\"/v1/models\",method=\"GET\",status=\"2xx\"} 2\n");
     expect("\nhttp_requests_total{handler=\"none\",method=\"GET\",status=\"4xx\"} 2\n");
     expect("\nhttp_requests_total{handler=\"/v1/models\",method=\"other\",status=\"4xx\"} 1\n");
-    ck_assert_int_eq(app->metrics.n_http, 3);
+    expect("\nhttp_requests_total{handler=\"/v1/completions/render\",method=\"POST\","
+           "status=\"2xx\"} 1\n");
+    ck_assert_int_eq(app->metrics.n_http, 4);
 }
 END_TEST
 
