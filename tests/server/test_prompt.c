@@ -179,6 +179,35 @@ START_TEST(nothing_is_left_out) {
 }
 END_TEST
 
+/* Templates in the shape of models' own, each with a way of its own to show calls and results. */
+START_TEST(calls_pass_where_a_model_knows_them) {
+    size_t length;
+    char *text = fixture_read("tests/vectors/template.json", &length);
+    struct json *vectors, *conversation;
+    struct err err = {0};
+    int n = 0;
+    static const char calls[] =
+        "[" U ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\","
+        "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1}}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"abcdefghi\",\"name\":\"f\",\"content\":\"4\"}]";
+    ck_assert_int_eq(json_parse(&vectors, "It", text, length, &err), STATUS_OK);
+    ck_assert_int_eq(json_parse(&conversation, "It", calls, strlen(calls), &err), STATUS_OK);
+    json_each(one, json_member(vectors, "cases")) {
+        const char *source = json_member(one, "template")->string;
+        if (strlen(source) < 1000 || !strstr(source, "message.tool_calls")) continue;
+        use_template(source);
+        err = (struct err){0};
+        enum status status = check_shown(chat, conversation, &err);
+        ck_assert_msg(status == STATUS_OK, "%s: %.300s", err.message, source);
+        n++;
+    }
+    ck_assert_int_eq(n, 4);
+    json_free(conversation);
+    json_free(vectors);
+    free(text);
+}
+END_TEST
+
 START_TEST(roles_are_bounded) {
     struct err err;
     use_template(ANY);
@@ -213,6 +242,7 @@ int main(void) {
     tcase_add_test(cases, what_is_far_too_long_names_the_field);
     tcase_add_test(cases, nothing_is_no_prompt);
     tcase_add_loop_test(cases, nothing_is_left_out, 0, sizeof shown / sizeof *shown);
+    tcase_add_test(cases, calls_pass_where_a_model_knows_them);
     tcase_add_test(cases, roles_are_bounded);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
