@@ -246,6 +246,7 @@ enum kv_dtype {
 
 /* Where weights come from. dummy: random ones, the same every time. */
 enum load_format { LOAD_AUTO, LOAD_DUMMY };
+enum generation_config { GENERATION_CONFIG_AUTO, GENERATION_CONFIG_NONE };
 
 /* Guesses, or drafts, of a sequence in a step: with the row that it computes anyway they fill a
  * tile of the CPU's products. How well one is founded: the tokens before it that are the same where
@@ -267,7 +268,8 @@ struct named_value {
     int value;
 };
 extern const struct named_value device_names[], compute_dtype_names[], quantization_names[],
-    kv_dtype_names[], load_format_names[], log_level_names[], log_format_names[];
+    kv_dtype_names[], load_format_names[], generation_config_names[], log_level_names[],
+    log_format_names[];
 
 /* The first word for a value, which the list must hold. */
 const char *value_name(const struct named_value *names, int value);
@@ -306,6 +308,7 @@ struct options {
     enum quantization quantization;
     bool deterministic; /* CUDA: a request's bytes do not depend on the batch */
     enum load_format load_format;
+    enum generation_config generation_config; /* may the model's files choose how it samples? */
     int64_t seed; /* for requests without a seed: -1 takes one from the system */
     int max_queued_requests;
     int max_queued_tokens;

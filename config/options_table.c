@@ -70,6 +70,9 @@ const struct named_value kv_dtype_names[] = {
 const struct named_value load_format_names[] = {
     {"auto", LOAD_AUTO}, {"dummy", LOAD_DUMMY}, {NULL, 0}};
 
+const struct named_value generation_config_names[] = {
+    {"auto", GENERATION_CONFIG_AUTO}, {"none", GENERATION_CONFIG_NONE}, {NULL, 0}};
+
 const struct named_value log_level_names[] = {{"debug", LOG_DEBUG},
                                               {"info", LOG_INFO},
                                               {"warning", LOG_WARNING},
@@ -89,6 +92,9 @@ const struct option option_table[] = {
      SERVE | BATCH, "Model", "the model's name in the API; default: the file's name"},
     {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
+    {"generation-config", NULL, OPTION_ENUM, AT(generation_config), "auto", 0, 0,
+     generation_config_names, SERVE | BATCH, "Model",
+     "auto: a folder's generation_config.json gives the defaults of sampling"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: the length the model was trained for"},
     {"dtype", NULL, OPTION_ENUM, AT(dtype), "auto", 0, 0, compute_dtype_names, ENGINE, "Model",

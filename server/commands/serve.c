@@ -37,6 +37,25 @@ static void report_gpu(const struct engine_memory *memory) {
              mib(memory->swap));
 }
 
+/* Defaults that are not the API's change the answers of every client that names none. */
+static void report_sampling(const struct sampling_defaults *defaults) {
+    struct buf text = {0};
+    if (defaults && defaults->temperature >= 0)
+        buf_printf(&text, " temperature %g", defaults->temperature);
+    if (defaults && defaults->top_p >= 0) buf_printf(&text, " top_p %g", defaults->top_p);
+    if (defaults && defaults->top_k >= 0) buf_printf(&text, " top_k %d", defaults->top_k);
+    if (defaults && defaults->min_p >= 0) buf_printf(&text, " min_p %g", defaults->min_p);
+    if (defaults && defaults->repetition_penalty >= 0)
+        buf_printf(&text, " repetition_penalty %g", defaults->repetition_penalty);
+    if (text.length)
+        log_line(
+            LOG_INFO,
+            "defaults of sampling, from generation_config.json (--generation-config none leaves "
+            "them out):%s",
+            text.data);
+    buf_free(&text);
+}
+
 static void report(const struct app *app) {
     const struct model_config *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
@@ -51,6 +70,7 @@ static void report(const struct app *app) {
     log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
     if (memory->device.total > 0) report_gpu(memory);
+    report_sampling(app->limits.sampling);
     log_line(LOG_INFO,
              "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
              (long long)tokens, memory->n_blocks, memory->block_size,

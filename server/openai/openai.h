@@ -39,6 +39,8 @@ struct api_limits {
     int max_prompts;       /* prompts in one request */
     uint64_t default_seed; /* for requests without one */
     bool has_chat_template;
+    /* for fields that a request leaves out; NULL: the API's own defaults */
+    const struct sampling_defaults *sampling;
 };
 
 /* A checked request. All memory is the arena's (and `json`'s): api_request_free releases

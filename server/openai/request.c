@@ -82,6 +82,33 @@ static enum status check_lengths(struct parse *parse, const struct api_request *
     return STATUS_OK;
 }
 
+/* Did the body give the field? */
+static bool is_given(const struct parse *parse, const char *name) {
+    for (int i = 0; i < parse->n_fields; i++)
+        if (strcmp(parse->fields[i].name, name) == 0) return parse->value[i] != NULL;
+    return false;
+}
+
+/* What the model's files say of sampling stands in the place of the table's defaults. */
+static void use_model_defaults(const struct parse *parse, struct sampling *sampling) {
+    const struct sampling_defaults *model = parse->limits->sampling;
+    if (!model) return;
+    const struct {
+        const char *name;
+        double value;
+        float *out;
+    } fields[] = {
+        {"temperature", model->temperature, &sampling->temperature},
+        {"top_p", model->top_p, &sampling->top_p},
+        {"min_p", model->min_p, &sampling->min_p},
+        {"repetition_penalty", model->repetition_penalty, &sampling->repetition_penalty},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].value >= 0 && !is_given(parse, fields[i].name))
+            *fields[i].out = (float)fields[i].value;
+    if (model->top_k >= 0 && !is_given(parse, "top_k")) sampling->top_k = model->top_k;
+}
+
 enum status check_request(struct parse *parse) {
     struct api_request *request = parse->target;
     struct sampling *sampling = &request->sampling;
@@ -110,6 +137,7 @@ enum status request_parse(struct api_request **out, struct parse *parse, struct 
     request->arena = parse->arena;
     request->json = json;
     status = fields_parse(parse, json);
+    if (status == STATUS_OK) use_model_defaults(parse, &request->sampling);
     if (status == STATUS_OK) status = finish(parse);
     if (status == STATUS_OK) status = make_id(parse, request);
     struct api_request *kept = NULL;

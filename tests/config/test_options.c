@@ -426,6 +426,13 @@ START_TEST(words_become_values) {
     ck_assert(options.load_format == LOAD_DUMMY && options.log_level == LOG_ERROR);
     ck_assert(options.log_format == LOG_JSON);
     options_free(&options);
+    accepted("serve m --generation-config none");
+    ck_assert_int_eq(options.generation_config, GENERATION_CONFIG_NONE);
+    options_free(&options);
+    accepted("batch --model m -i a -o b");
+    ck_assert_int_eq(options.generation_config, GENERATION_CONFIG_AUTO);
+    options_free(&options);
+    refused("serve m --generation-config vllm", "--generation-config takes auto or none");
     refused("serve m --kv-cache-dtype int3",
             "--kv-cache-dtype takes auto, int16, q8_0, float16, float32, bfloat16, fp8 or "
             "fp8_e4m3, not \"int3\"");

@@ -356,6 +356,52 @@ START_TEST(chat_defaults) {
 }
 END_TEST
 
+/* What the model's files say counts for the fields that a body leaves out, and no other. */
+START_TEST(defaults_of_the_model) {
+    static const struct {
+        const struct api *api;
+        const char *body;
+        float temperature, top_p, min_p, repetition_penalty;
+        int top_k;
+    } cases[] = {
+        {&api_completions, "{\"prompt\":\"x\",\"n\":1}", 0.6f, 0.9f, 0.05f, 1.1f, 50},
+        {&api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"n\":1}", 0.6f, 0.9f,
+         0.05f, 1.1f, 50},
+        {&api_completions, "{\"prompt\":\"x\",\"temperature\":null,\"top_p\":null}", 0.6f, 0.9f,
+         0.05f, 1.1f, 50},
+        {&api_completions,
+         "{\"prompt\":\"x\",\"temperature\":1,\"top_p\":1,\"min_p\":0,\"repetition_penalty\":1,"
+         "\"top_k\":0}",
+         1, 1, 0, 1, 0},
+        {&api_chat,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":0,\"top_k\":-1}", 0,
+         0.9f, 0.05f, 1.1f, 0},
+    };
+    static const struct sampling_defaults model = {0.6, 0.9, 0.05, 1.1, 50};
+    static const struct sampling_defaults none = NO_SAMPLING_DEFAULTS;
+    struct api_limits with = limits;
+    struct api_request *request;
+    struct err err = {0};
+    with.sampling = &model;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *body = cases[i].body;
+        ck_assert_msg(!request_read(&request, cases[i].api, body, strlen(body), &with, &err), "%s",
+                      err.message);
+        const struct sampling *sampling = &request->sampling;
+        ck_assert(sampling->temperature == cases[i].temperature);
+        ck_assert(sampling->top_p == cases[i].top_p && sampling->min_p == cases[i].min_p);
+        ck_assert(sampling->repetition_penalty == cases[i].repetition_penalty);
+        ck_assert_int_eq(sampling->top_k, cases[i].top_k);
+        api_request_free(request);
+    }
+    with.sampling = &none; /* a model that says nothing */
+    ck_assert(!request_read(&request, &api_completions, "{\"prompt\":\"x\"}", 14, &with, &err));
+    ck_assert(request->sampling.temperature == 1 && request->sampling.top_p == 1);
+    ck_assert(request->sampling.repetition_penalty == 1 && request->sampling.top_k == 0);
+    api_request_free(request);
+}
+END_TEST
+
 START_TEST(all_completion_fields) {
     struct api_request *r = parsed(
         &api_completions,
@@ -673,6 +719,7 @@ int main(void) {
     tcase_add_test(bad, what_is_too_much_is_refused);
     tcase_add_test(good, completion_defaults);
     tcase_add_test(good, chat_defaults);
+    tcase_add_test(good, defaults_of_the_model);
     tcase_add_test(good, all_completion_fields);
     tcase_add_test(good, all_chat_fields);
     tcase_add_test(good, tools_are_for_the_template);
