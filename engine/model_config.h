@@ -30,7 +30,8 @@ struct rope_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int window; /* the last positions that a row sees, its own included; 0: all */
+    int window;       /* the last positions that a row sees, its own included; 0: all */
+    bool has_no_rope; /* though others have: queries and keys are not rotated */
 };
 
 struct model_config {
@@ -53,6 +54,7 @@ struct model_config {
     float logit_cap;       /* of logits; 0: none */
     int window;            /* of the layers that have one; 0: none has */
     bool lists_windows;    /* the file says which layers have it: layer[].window is set */
+    bool lists_ropes;      /* the same of layer[].has_no_rope */
     struct layer_config layer[MAX_LAYERS];
 };
 

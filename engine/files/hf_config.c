@@ -46,7 +46,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         {"num_attention_heads|n_head", 1, MAX_HEADS, &c->H},
         {"max_position_embeddings|n_positions", 1, MAX_CONTEXT, &c->context_length},
     };
-    static const char F_key[] = "intermediate_size|n_inner";
+    static const char F_key[] = "intermediate_size|n_inner|ffn_dim";
     bool has_F = key_value(root, F_key) || !key_value(root, "n_embd");
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
@@ -142,10 +142,31 @@ static enum status read_rope(struct model_config *c, const struct json *root, st
     return read_rotation(&c->rope, c->D, root, both ? both : root, scaling, err);
 }
 
+/* no_rope_layers has a 1 for each layer with rotary positions, and a 0 for those with none. */
+static enum status read_rope_layers(struct model_config *c, const struct json *root,
+                                    struct err *err) {
+    static const char key[] = "no_rope_layers";
+    const struct json *list = key_value(root, key);
+    int i = 0;
+    if (!list) return STATUS_OK;
+    if (!json_is(list, JSON_ARRAY) || list->n_children != c->L)
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: expected an array of %d numbers, one for each layer", key, c->L);
+    c->lists_ropes = true;
+    json_each(item, list) {
+        bool is_flag = json_is(item, JSON_NUMBER) && (item->number == 0 || item->number == 1);
+        if (!is_flag)
+            return err_set(err, STATUS_BAD_FILE, key, "key %s: expected 0 or 1 for layer %d", key,
+                           i);
+        c->layer[i++].has_no_rope = item->number == 0;
+    }
+    return STATUS_OK;
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* Is the file's activation the family's? */
-static enum status check_activation(const struct model_config *c, const struct json *root,
+static enum status check_activation(const struct model_config *c, const struct hf_config *hf,
                                     struct err *err) {
     static const char keys[] = "hidden_activation|hidden_act|activation_function";
     static const char *const names[][2] = {
@@ -155,18 +176,20 @@ static enum status check_activation(const struct model_config *c, const struct j
         [ACTIVATION_RELU] = {"relu", "relu"},
     };
     char text[64];
-    const struct json *value = key_value(root, keys);
+    const struct json *value = key_value(hf->text, keys);
     const char *const *wanted = names[c->activation];
     if (!value || json_is_text(value, wanted[0]) || json_is_text(value, wanted[1]))
         return STATUS_OK;
+    if (hf->activation && json_is_text(value, hf->activation)) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "hidden_act",
                    "key hidden_act: only \"%s\" is supported, found \"%s\"", wanted[0],
                    key_shown(value, text));
 }
 
 static enum status read_epsilon(struct model_config *c, const struct json *root, struct err *err) {
-    double epsilon = 0;
+    double epsilon = c->norm_epsilon;
     const char *key = c->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_epsilon|layer_norm_eps";
+    if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family knows it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
     c->norm_epsilon = (float)epsilon;
     return status;
@@ -174,14 +197,20 @@ static enum status read_epsilon(struct model_config *c, const struct json *root,
 
 /* What changes the numbers and is not served. */
 static enum status refuse_features(const struct json *root, struct err *err) {
-    static const char *const off[] = {"attention_bias", "mlp_bias"};
+    static const struct {
+        const char *key;
+        bool served;
+    } keys[] = {{"attention_bias", false},      {"mlp_bias", false},
+                {"do_layer_norm_before", true}, {"_remove_final_layer_norm", false},
+                {"enable_bias", true},          {"layer_norm_elementwise_affine", true}};
     char text[64];
-    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
-        bool is_on;
-        enum status status = key_bool_or(root, off[i], false, &is_on, err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool found;
+        enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);
         if (status) return status;
-        if (is_on)
-            return err_set(err, STATUS_BAD_FILE, off[i], "key %s: only false is supported", off[i]);
+        if (found != keys[i].served)
+            return err_set(err, STATUS_BAD_FILE, keys[i].key, "key %s: only %s is supported",
+                           keys[i].key, keys[i].served ? "true" : "false");
     }
     const struct json *quantised = key_value(root, "quantization_config");
     if (!quantised) return STATUS_OK;
@@ -269,13 +298,14 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
     enum status status = read_shape(config, root, min_V, err);
-    if (!status) status = check_activation(config, root, err);
+    if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, err);
     if (!status && root != hf->root) status = refuse_features(root, err);
     if (!status) status = read_windows(config, root, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = read_rope(config, root, err);
+    if (!status) status = read_rope_layers(config, root, err);
     if (!status)
         status = key_bool_or(of_tie, "tie_word_embeddings", hf->is_tied, &hf->is_tied, err);
     if (!status) status = read_dtype(hf, err);

@@ -20,6 +20,7 @@ struct hf_config {
     char *path;              /* of config.json */
     char name[128];          /* of the folder that the file is in */
     bool is_tied;            /* the head is the embedding; hf_config_read takes it as the default */
+    const char *activation;  /* a name of the family's own for it, or NULL; set like is_tied */
     enum dtype dtype;
     int V;
     int n_end_ids;

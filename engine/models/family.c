@@ -12,12 +12,13 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama, &model_qwen2, &model_qwen3, &model_gpt2, &model_gemma2,
+    &model_llama, &model_mistral, &model_qwen2,  &model_qwen3, &model_smollm3,
+    &model_phi3,  &model_gemma,   &model_gemma2, &model_gpt2,  &model_opt,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static bool is_called(const struct model_family *family, bool in_gguf, const char *name) {
-    if (in_gguf) return strcmp(family->gguf, name) == 0;
+    if (in_gguf) return !family->only_folders && strcmp(family->gguf, name) == 0;
     for (const char *const *hf = family->hf; *hf; hf++)
         if (strcmp(*hf, name) == 0) return true;
     return false;
@@ -26,7 +27,7 @@ static bool is_called(const struct model_family *family, bool in_gguf, const cha
 static enum status refuse_architecture(bool in_gguf, const char *name, struct err *err) {
     struct buf served = {0};
     for (int i = 0; i < N_FAMILIES; i++) {
-        const char *const of_gguf[] = {families[i]->gguf, NULL};
+        const char *const of_gguf[] = {families[i]->only_folders ? NULL : families[i]->gguf, NULL};
         for (const char *const *each = in_gguf ? of_gguf : families[i]->hf; *each; each++)
             buf_printf(&served, "%s%s", served.length ? ", " : "", *each);
     }
@@ -55,6 +56,7 @@ static void begin(struct model_config *config, const struct model_family *family
     assert((family->roles & family->optional) == 0);
     *config = (struct model_config){.roles = family->roles,
                                     .norm = family->norm,
+                                    .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
                                     .embedding_scale = 1};
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
@@ -164,6 +166,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (status) return hf ? blame_file(err, status, hf->path) : status;
     begin(config, family, !hf);
     if (hf) hf->is_tied = family->ties;
+    if (hf) hf->activation = family->folder.activation;
     status = model_file_config(config, file, err);
     if (status) return status;
     status = hf ? read_folder(config, hf, family, err)

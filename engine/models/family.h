@@ -32,14 +32,18 @@ struct folder_style {
     const struct role_alias *alias; /* up to one without a name; NULL: none */
     uint64_t transposed;            /* matrices that lie there as columns, as in a Conv1D */
     bool adds_one;                  /* gains lie there without the 1 that the model adds */
+    int unused_positions;           /* rows of the learned positions before that of position 0 */
+    const char *activation; /* what config.json may call the activation besides its usual names */
 };
 
 struct model_family {
-    const char *gguf;      /* general.architecture of a GGUF file */
+    const char *gguf;      /* general.architecture of a GGUF file; its name in messages */
+    bool only_folders;     /* no GGUF file has that architecture */
     const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
     uint64_t roles;        /* tensors that each file has: a sum of ROLE_BIT */
     uint64_t optional;     /* those that a file may have */
     enum norm_kind norm;
+    float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;
     enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
@@ -64,6 +68,7 @@ struct model_family {
 enum status folder_names_read(struct model_config *config, struct weights *weights,
                               const struct model_family *family, bool is_tied, struct err *err);
 
-extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma2;
+extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
+    model_gemma2, model_mistral, model_opt, model_phi3, model_smollm3;
 
 #endif

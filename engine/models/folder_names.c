@@ -51,8 +51,13 @@ static const char *layers_of(const struct model_family *family) {
 
 /* The name without what some checkpoints put before all names. */
 static const char *without_prefix(const char *name) {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
-                                           "language_model.", "model.", "transformer."};
+    static const char *const prefixes[] = {"model.language_model.",
+                                           "language_model.model.",
+                                           "language_model.",
+                                           "model.decoder.",
+                                           "decoder.",
+                                           "model.",
+                                           "transformer."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], n) == 0) return name + n;
@@ -114,6 +119,16 @@ static void shape_text(char out[48], const int64_t *dim, int n_dims) {
         n += snprintf(out + n, (size_t)(48 - n), "%" PRId64 "%s", dim[i], i ? ", " : "]");
 }
 
+/* Takes rows off the beginning of a matrix. */
+static void skip_rows(struct weight *weight, int n) {
+    size_t row_bytes = dtype_bytes(weight->type, (size_t)weight->dim[0]);
+    weight->data = (const char *)weight->data + (size_t)n * row_bytes;
+    weight->dim[1] -= n;
+    weight->n_elements -= n * weight->dim[0];
+    weight->bytes -= (size_t)n * row_bytes;
+    assert(weight->dim[1] > 0);
+}
+
 /* Checks a tensor against its role, and turns it to where the outputs are rows. */
 static void check_shape(struct matching *m, struct weight *weight, enum role role) {
     const struct role_info *info = role_info(role);
@@ -122,6 +137,8 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
     int64_t dim[2] = {info->K ? K : N, N};
     if (transposed) dim[0] = N, dim[1] = K;
+    int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
+    dim[1] += unused;
     int n_dims = info->K ? 2 : 1;
     bool fits = weight->n_dims == n_dims && weight->dim[0] == dim[0];
     if (!fits || (n_dims == 2 && weight->dim[1] != dim[1])) {
@@ -133,6 +150,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
         return;
     }
     if (transposed) weight->is_transposed = true, weight->dim[0] = K, weight->dim[1] = N;
+    if (unused) skip_rows(weight, unused);
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
 }
 

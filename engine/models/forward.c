@@ -65,8 +65,10 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
                                     linear_of(t, ROLE_V, ROLE_V_BIAS)};
+    struct rope rope = {m->rope.D_rope, model->inv_freq, m->rope.layout};
+    if (m->layer[layer].has_no_rope) rope = (struct rope){0, NULL, m->rope.layout};
     const struct heads heads = {.H = m->H,
-                                .rope = {m->rope.D_rope, model->inv_freq, m->rope.layout},
+                                .rope = rope,
                                 .q_gain = t->vec[ROLE_Q_NORM],
                                 .k_gain = t->vec[ROLE_K_NORM],
                                 .epsilon = m->norm_epsilon};

@@ -14,9 +14,11 @@
 enum { V = 299, MAX_LENGTH = 96, N_PROMPTS = 2 };
 
 static const char *const models[] = {
-    "families/qwen2.gguf", "families/qwen3.gguf", "families/gpt2.gguf", "families/gemma2.gguf",
-    "folders/llama",       "folders/mistral",     "folders/qwen2",      "folders/qwen3",
-    "folders/gpt2",        "folders/gemma2",
+    "families/qwen2.gguf",  "families/qwen3.gguf", "families/gpt2.gguf",    "families/gemma.gguf",
+    "families/gemma2.gguf", "families/phi3.gguf",  "families/smollm3.gguf", "folders/llama",
+    "folders/mistral",      "folders/qwen2",       "folders/qwen3",         "folders/gpt2",
+    "folders/gemma",        "folders/gemma2",      "folders/phi3",          "folders/opt",
+    "folders/smollm3",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -57,6 +57,25 @@ def gemma2():
         final_logit_softcapping=10.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, **COMMON))
 
 
+SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, **COMMON}
+
+
+def gemma():
+    return transformers.GemmaForCausalLM(transformers.GemmaConfig(
+        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, **SMALL))
+
+
+def phi3():
+    return transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        num_hidden_layers=2, rms_norm_eps=1e-5, sliding_window=12, tie_word_embeddings=False, pad_token_id=0,
+        original_max_position_embeddings=CONTEXT, rope_theta=1e6, **SMALL))
+
+
+def smollm3():
+    return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
+        num_hidden_layers=4, rms_norm_eps=1e-6, pad_token_id=0, tie_word_embeddings=True, rope_theta=1e6, **SMALL))
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
     1; biases up to 0.5."""
@@ -166,11 +185,14 @@ LLAMA_LIKE = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
 NAMES = {
     "qwen2": LLAMA_LIKE,
     "qwen3": LLAMA_LIKE,
+    "gemma": LLAMA_LIKE,
+    "phi3": LLAMA_LIKE,
+    "smollm3": LLAMA_LIKE,
     "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
@@ -188,13 +210,22 @@ def gguf_name(family, name):
     return f"{ENDS['.'.join(parts)]}.{kind}"
 
 
+def adjacent(data, c):
+    """Rows of a head in the order in which llama.cpp rotates llama's: the two of a pair beside each other."""
+    D = c.hidden_size // c.num_attention_heads
+    heads = data.shape[0] // D
+    return data.reshape(heads, 2, D // 2, data.shape[1]).swapaxes(1, 2).reshape(data.shape)
+
+
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is no parameter of its own
         data = p.data
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
-        if family == "gemma2" and data.dim() == 1:
+        if family in ("gemma", "gemma2") and data.dim() == 1:
             data = data + 1
+        if family == "smollm3" and ("q_proj" in name or "k_proj" in name):
+            data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
 
 
@@ -210,21 +241,24 @@ def add_keys(writer, family, c):
         return
     writer.add_head_count_kv(c.num_key_value_heads)
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
-    if family != "qwen2":
+    if family == "phi3":
+        writer.add_sliding_window(c.sliding_window)
+        writer.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
+    if family not in ("qwen2", "phi3", "smollm3"):
         writer.add_key_length(c.head_dim)
         writer.add_value_length(c.head_dim)
     if family == "gemma2":
         writer.add_attn_logit_softcapping(c.attn_logit_softcapping)
         writer.add_final_logit_softcapping(c.final_logit_softcapping)
         writer.add_sliding_window(c.sliding_window)
-    else:
+    elif family != "gemma":
         writer.add_rope_freq_base(1e6)
 
 
 def write_gguf(path, family, model):
     writer = gguf.GGUFWriter(path, family)
     add_keys(writer, family, model.config)
-    if family == "gemma2":
+    if family in ("gemma", "gemma2", "phi3"):
         add_sentencepiece(writer)
     else:
         add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
@@ -235,7 +269,7 @@ def write_gguf(path, family, model):
     writer.close()
 
 
-FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma2": gemma2}
+FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3}
 
 
 def main():

@@ -40,7 +40,7 @@ def llama():
 
 def mistral():
     return transformers.MistralForCausalLM(transformers.MistralConfig(
-        rms_norm_eps=1e-5, head_dim=16, sliding_window=None, tie_word_embeddings=False, **SMALL))
+        rms_norm_eps=1e-5, head_dim=16, sliding_window=12, tie_word_embeddings=False, **SMALL))
 
 
 def qwen2():
@@ -63,6 +63,28 @@ def gemma2():
     return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
         head_dim=12, query_pre_attn_scalar=16, sliding_window=12, attn_logit_softcapping=5.0,
         final_logit_softcapping=10.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, **SMALL))
+
+
+def gemma():
+    return transformers.GemmaForCausalLM(transformers.GemmaConfig(head_dim=12, rms_norm_eps=1e-6, **SMALL))
+
+
+def phi3():
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
+    return transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        rms_norm_eps=1e-5, sliding_window=12, tie_word_embeddings=False, rope_parameters=rope, pad_token_id=0,
+        original_max_position_embeddings=CONTEXT, **SMALL))
+
+
+def opt():
+    return transformers.OPTForCausalLM(transformers.OPTConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=2, ffn_dim=40, max_position_embeddings=CONTEXT,
+        num_attention_heads=4, word_embed_proj_dim=32, attn_implementation="eager", bos_token_id=256, eos_token_id=256))
+
+
+def smollm3():
+    return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
+        rms_norm_eps=1e-6, no_rope_layers=[1, 0], pad_token_id=0, tie_word_embeddings=True, **SMALL))
 
 
 # ---- what is special about a folder -------------------------------------------------------------------------
@@ -91,6 +113,11 @@ def finish_llama(folder):
     edit_json(folder / "generation_config.json", several_ends)
 
 
+def finish_gemma(folder):
+    """The name that the first files of Gemma have for the approximation with tanh."""
+    edit_json(folder / "config.json", lambda config: config.update(hidden_act="gelu"))
+
+
 def finish_gpt2(folder):
     """Published GPT-2 has names without a beginning, and the mask that its attention computes."""
     path = folder / "model.safetensors"
@@ -106,7 +133,11 @@ FOLDERS = {
     "qwen2": (qwen2, torch.bfloat16, "1GB", None),
     "qwen3": (qwen3, torch.bfloat16, "30KB", None),
     "gpt2": (gpt2, torch.float32, "1GB", finish_gpt2),
+    "gemma": (gemma, torch.bfloat16, "1GB", finish_gemma),
     "gemma2": (gemma2, torch.bfloat16, "1GB", None),
+    "phi3": (phi3, torch.bfloat16, "1GB", None),
+    "opt": (opt, torch.bfloat16, "1GB", None),
+    "smollm3": (smollm3, torch.bfloat16, "1GB", None),
 }
 
 

@@ -1,0 +1,27 @@
+/* SmolLM3 (Hugging Face 2025): llama's blocks, of which each fourth has no rotary positions. */
+#include "engine/models/family.h"
+
+enum { EVERY = 4 };
+
+/* A GGUF file has no list of them. */
+static enum status finish(struct model_config *config, struct err *err) {
+    (void)err;
+    for (int i = EVERY - 1; i < config->L && !config->lists_ropes; i += EVERY)
+        config->layer[i].has_no_rope = true;
+    return STATUS_OK;
+}
+
+static const char *const hf[] = {"SmolLM3ForCausalLM", NULL};
+
+const struct model_family model_smollm3 = {
+    .gguf = "smollm3",
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .windows = WINDOWS_LISTED,
+    .ties = true,
+    .finish = finish,
+};
