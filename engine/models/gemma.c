@@ -1,6 +1,6 @@
-/* Gemma (Gemma Team 2024): llama's blocks with a GELU gate and scaled embeddings. Gemma 2 has a norm
- * after each branch too, windows on every other layer, and soft caps of scores and of logits. The
- * gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
+/* Gemma (Gemma Team 2024): llama's blocks with a GELU gate and scaled embeddings. Gemma 2 has a
+ * norm after each branch too, windows on every other layer, and soft caps of scores and of logits.
+ * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
 #include <math.h>
 
 #include "engine/models/family.h"

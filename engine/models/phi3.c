@@ -1,5 +1,6 @@
-/* Phi 3 (Abdin et al. 2024): llama's blocks with queries, keys and values in one tensor, gate and up
- * in another, a window on all layers, and rotary positions of a part of the head in Phi 4 mini. */
+/* Phi 3 (Abdin et al. 2024): llama's blocks with queries, keys and values in one tensor, gate and
+ * up in another, a window on all layers, and in Phi 4 mini rotary positions of a part of the
+ * head. */
 #include "engine/models/family.h"
 
 static const char *const hf[] = {"Phi3ForCausalLM", NULL};

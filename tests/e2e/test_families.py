@@ -1,21 +1,24 @@
-"""Each family over HTTP: the greedy tokens and logprobs that transformers gives for a tiny random model of it in float32
-(tests/vectors/make_families.py), on the CPU and on the emulated GPU, alone and beside other requests."""
+"""Each family over HTTP, as a GGUF file and as a folder: the greedy tokens and logprobs that transformers gives for a tiny
+random model of it in float32 (tests/vectors/make_families.py, make_folders.py), on the CPU and, as a file, on the emulated GPU,
+alone and beside other requests."""
 import concurrent.futures
 
 import pytest
 
 from conftest import BINARY, EMULATED, NAME, ROOT, Server
 
-VECTORS = ROOT / "tests/vectors/families"
-FAMILIES = sorted(path.stem for path in VECTORS.glob("*.gguf"))
+VECTORS = ROOT / "tests/vectors"
+FILES = sorted(f"families/{path.name}" for path in VECTORS.glob("families/*.gguf"))
+FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders/*/config.json"))
 N_TOGETHER = 12  # tokens of a request that runs beside others
 # Prompts are cut into chunks.
 FLAGS = ("--dtype", "float32", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")
 
 
-def golden(family):
+def golden(model):
     """Pairs of a prompt's ids and of the tokens that follow, each (id, logprob)."""
-    lines = [line.split() for line in (VECTORS / f"{family}.txt").read_text().splitlines()]
+    text = (VECTORS / f"{model.removesuffix('.gguf')}.txt").read_text()
+    lines = [line.split() for line in text.splitlines()]
     prompts = [[int(word) for word in words[1:]] for words in lines if words[0] == "prompt"]
     tokens = [[(int(word.split(":")[0]), float(word.split(":")[1])) for word in words[1:]] for words in lines
               if words[0] == "tokens"]
@@ -31,20 +34,19 @@ def complete(server, prompt, n):
     return answer.json()["choices"][0]
 
 
-@pytest.fixture(params=["cpu", "emulated"])
-def program(request):
-    if request.param == "cpu":
+def program(kind):
+    if kind == "cpu":
         return BINARY, ("--device", "cpu")
     assert EMULATED.exists(), f"{EMULATED} is not built: docker/setup.sh test brings the C++ compiler that it needs"
     return str(EMULATED), ("--device", "cuda", "--kv-cache-memory", "256KiB")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_other_requests_and_the_prefix_cache_change_nothing(family):
+@pytest.mark.parametrize("model", [*FILES, "folders/llama"])
+def test_other_requests_and_the_prefix_cache_change_nothing(model):
     """As a model is served unless told otherwise, with a cache of integers: the second time a prompt's blocks are shared."""
-    server = Server("--device", "cpu", *FLAGS[2:], model=VECTORS / f"{family}.gguf").wait_until_ready()
+    server = Server("--device", "cpu", *FLAGS[2:], model=VECTORS / model).wait_until_ready()
     try:
-        prompts = [prompt for prompt, _ in golden(family)]
+        prompts = [prompt for prompt, _ in golden(model)]
         alone = [complete(server, prompt, 24) for prompt in prompts]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             together = list(pool.map(lambda prompt: complete(server, prompt, 24), prompts * 4))
@@ -56,12 +58,12 @@ def test_other_requests_and_the_prefix_cache_change_nothing(family):
         server.stop()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_are_those_of_transformers(program, family):
-    binary, flags = program
-    server = Server(*FLAGS, *flags, binary=binary, model=VECTORS / f"{family}.gguf").wait_until_ready()
+@pytest.mark.parametrize("kind,model", [("cpu", model) for model in FILES + FOLDERS] + [("emulated", model) for model in FILES])
+def test_tokens_are_those_of_transformers(kind, model):
+    binary, flags = program(kind)
+    server = Server(*FLAGS, *flags, binary=binary, model=VECTORS / model).wait_until_ready()
     try:
-        expected = golden(family)
+        expected = golden(model)
         alone = [complete(server, prompt, len(tokens)) for prompt, tokens in expected]
         for choice, (_, tokens) in zip(alone, expected):
             assert choice["token_ids"] == [token for token, _ in tokens]
