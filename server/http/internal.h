@@ -154,6 +154,10 @@ enum status http_listen_open(struct http_server *server, struct err *err);
 /* Starts to listen and to accept. */
 enum status http_listen_start(struct http_server *server, struct err *err);
 
+/* Accepts all that wait, before the port is closed: a connection that was made and not accepted
+ * would be reset. Outside of turns only. */
+void http_listen_take(struct http_server *server);
+
 /* Stops listening; the sockets are closed at once, their handles in the loop's next turns. */
 void http_listen_close(struct http_server *server);
 

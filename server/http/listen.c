@@ -193,6 +193,14 @@ static bool accept_one(struct http_server *server, int listen_fd) {
     return false;
 }
 
+void http_listen_take(struct http_server *server) {
+    assert(!server->driving); /* MHD is given no connection while it runs */
+    for (int i = 0; i < server->n_listeners; i++) {
+        int fd = server->listeners[i].fd;
+        for (int j = 0; j < BACKLOG && accept_one(server, fd); j++) continue;
+    }
+}
+
 static void on_acceptable(uv_poll_t *poll, int status, int events) {
     (void)events;
     struct listener *listener = list_entry(poll, struct listener, poll);

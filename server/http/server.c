@@ -221,8 +221,10 @@ void http_server_announce_drain(struct http_server *server) {
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);
     server->announced = server->draining = true;
-    server->on_closed = on_closed;
+    if (!server->driving) http_listen_take(server);
     http_listen_close(server);
+    http_drive(server); /* what has arrived by now is a request under way, not an idle connection */
+    server->on_closed = on_closed;
     list_each(node, &server->connections) {
         struct connection *connection = list_entry(node, struct connection, node);
         if (connection->state == CONNECTION_IDLE || connection->state == CONNECTION_FRESH) {

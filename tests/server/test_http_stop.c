@@ -45,6 +45,28 @@ START_TEST(test_drain_closes_idle_connections) {
 }
 END_TEST
 
+/* What a client had sent before the port was closed is answered, on a connection that was idle or
+ * not even accepted. */
+START_TEST(test_drain_answers_what_has_arrived) {
+    struct peer fresh;
+    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+    UNTIL(&fixture, peer_has(&peer, "hello"));
+    peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    peer_open(&fresh, &fixture);
+    peer_say(&fresh, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    http_drain();
+    fixture_run(&fixture, 20);
+    ck_assert(fixture.n_held == 2 && fixture.gone == 0);
+    fixture_answer(&fixture);
+    fixture_answer(&fixture);
+    UNTIL(&fixture, fixture.is_closed && peer_is_closed(&peer) && peer_is_closed(&fresh));
+    ck_assert(peer_has(&peer, "later") && peer_has(&peer, "Connection: close"));
+    ck_assert(peer_has(&fresh, "later") && peer_has(&fresh, "Connection: close"));
+    ck_assert(!peer.is_reset && !fresh.is_reset && !can_connect());
+    peer_close(&fresh);
+}
+END_TEST
+
 /* Clients are told to leave, and can come and ask meanwhile. */
 START_TEST(test_an_announced_drain_keeps_the_port_open) {
     struct peer idle, fresh;
@@ -315,6 +337,7 @@ int main(void) {
     TCase *stopping = http_case(suite, "stopping", NULL);
     tcase_add_test(stopping, test_drain_with_no_connection);
     tcase_add_test(stopping, test_drain_closes_idle_connections);
+    tcase_add_test(stopping, test_drain_answers_what_has_arrived);
     tcase_add_test(stopping, test_an_announced_drain_keeps_the_port_open);
     tcase_add_test(stopping, test_drain_lets_requests_finish);
     tcase_add_test(stopping, test_drain_lets_a_half_sent_request_finish);
