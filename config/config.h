@@ -280,6 +280,7 @@ const char *value_name(const struct named_value *names, int value);
  * and the file the default. Strings belong to the struct and live until options_free. */
 struct options {
     const char *model;
+    const char *chat_template; /* path; NULL: the model's own */
     const char *host;
     int port;
     const char *served_model_name; /* NULL: the model file's own name */

@@ -90,6 +90,8 @@ const struct option option_table[] = {
      "a .gguf file, or a folder with config.json, safetensors and tokenizer"},
     {"served-model-name", "NAME", OPTION_TEXT, AT(served_model_name), NULL, 0, 0, NULL,
      SERVE | BATCH, "Model", "the model's name in the API; default: the file's name"},
+    {"chat-template", "FILE", OPTION_TEXT, AT(chat_template), NULL, 0, 0, NULL, GENERATE, "Model",
+     "Jinja file that replaces the model's chat template"},
     {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(generation_config), "auto", 0, 0,

@@ -22,6 +22,7 @@
 struct engine_config {
     /* path of a .gguf file, or of a folder; with `dummy` it may be a config.json */
     const char *model;
+    const char *chat_template;      /* path of a template that replaces the model's; NULL: none */
     int threads;                    /* of all ranks; 0: as many as suit */
     int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */
     enum compute_dtype dtype;       /* the 16-bit types are CUDA's */
@@ -94,8 +95,8 @@ struct engine_memory {
 const struct model_config *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
-/* NULL: the model has none */
-const struct chat_template *engine_chat_template(const struct engine *engine);
+/* Some models have another template for requests with tools. NULL: the model has none */
+const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools);
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine);
 /* "cpu avx512vnni, 2 threads"; with "auto", why it is that one */
 const char *engine_backend_name(const struct engine *engine);

@@ -172,18 +172,20 @@ static enum status print_tokenizer(FILE *out, const struct model_file *file,
                                    const struct tokenizer_spec *spec, struct err *err) {
     int32_t ids[MAX_END_IDS];
     int n = 0;
-    const char *text = NULL;
-    size_t length = 0;
+    struct folder_templates templates;
     print_spec(out, spec);
     enum status status = end_ids_read(ids, &n, file, spec, err);
-    if (status == STATUS_OK) status = chat_template_read(file, &text, &length, err);
+    if (status == STATUS_OK) status = chat_templates_read(&templates, file, NULL, err);
     if (status != STATUS_OK) return status;
     for (int i = 0; i < n; i++) print_id(out, "ends a generation:", spec, ids[i]);
-    if (text) {
-        fprintf(out, "  chat template of %zu bytes\n", length);
+    if (templates.text) {
+        fprintf(out, "  chat template of %zu bytes\n", templates.length);
     } else {
         fputs("  no chat template\n", out);
     }
+    if (templates.tools_text)
+        fprintf(out, "  chat template for tools of %zu bytes\n", templates.tools_length);
+    folder_templates_free(&templates);
     return STATUS_OK;
 }
 

@@ -22,6 +22,7 @@ struct engine {
     struct engine_memory memory;
     struct tokenizer *tokenizer;
     struct chat_template *chat_template;
+    struct chat_template *tools_template; /* for requests with tools; NULL: the same */
     struct backend *backend;
     struct kv_cache *cache;
     struct ranks *ranks;  /* beyond the first; NULL: there is one */

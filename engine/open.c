@@ -115,6 +115,7 @@ void engine_close(struct engine *engine) {
     ranks_close(engine->ranks);
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
+    chat_template_free(engine->tools_template);
     free(engine);
 }
 
@@ -132,8 +133,8 @@ const struct tokenizer *engine_tokenizer(const struct engine *engine) {
     return engine->tokenizer;
 }
 
-const struct chat_template *engine_chat_template(const struct engine *engine) {
-    return engine->chat_template;
+const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools) {
+    return with_tools && engine->tools_template ? engine->tools_template : engine->chat_template;
 }
 
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine) {

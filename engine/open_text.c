@@ -17,15 +17,25 @@ static enum status read_tokenizer(struct engine *engine, const struct model_file
     return status;
 }
 
+static enum status read_templates(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    struct folder_templates texts;
+    enum status status = chat_templates_read(&texts, &o->file, o->config.chat_template, err);
+    if (status) return status;
+    if (texts.text)
+        status = chat_template_new(&engine->chat_template, texts.text, texts.length, err);
+    if (!status && texts.tools_text)
+        status =
+            chat_template_new(&engine->tools_template, texts.tools_text, texts.tools_length, err);
+    folder_templates_free(&texts);
+    return status;
+}
+
 static void *read_text(void *arg) {
     struct opening *o = arg;
-    const char *template;
-    size_t length;
     struct err *err = &o->text_err;
     o->text_status = read_tokenizer(o->engine, &o->file, err);
-    if (!o->text_status) o->text_status = chat_template_read(&o->file, &template, &length, err);
-    if (!o->text_status && template)
-        o->text_status = chat_template_new(&o->engine->chat_template, template, length, err);
+    if (!o->text_status) o->text_status = read_templates(o, err);
     return NULL;
 }
 

@@ -47,7 +47,7 @@ void app_set_limits(struct app *app) {
         /* more would never be queued */
         .max_prompts = min_int(options->max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
-        .has_chat_template = engine_chat_template(app->engine) != NULL,
+        .has_chat_template = engine_chat_template(app->engine, false) != NULL,
         .sampling = options->generation_config == GENERATION_CONFIG_AUTO
                         ? engine_sampling_defaults(app->engine)
                         : NULL,

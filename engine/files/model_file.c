@@ -7,8 +7,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "engine/files/text/folder_text.h"
-
 static bool is_folder(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -146,11 +144,33 @@ enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
     return STATUS_OK;
 }
 
-enum status chat_template_read(const struct model_file *file, const char **text, size_t *length,
-                               struct err *err) {
-    *text = NULL, *length = 0;
-    if (!file->gguf) return STATUS_OK;
-    return gguf_string_or(file->gguf, "tokenizer.chat_template", text, length, err);
+/* The text of a key, as the caller's own; NULL where there is no such key. */
+static enum status copy_text(const struct gguf *gguf, const char *key, char **out, size_t *length,
+                             struct err *err) {
+    const char *text = NULL;
+    enum status status = gguf_string_or(gguf, key, &text, length, err);
+    if (status || !text) return status;
+    *out = mem_alloc(*length + 1);
+    memcpy(*out, text, *length);
+    (*out)[*length] = 0;
+    return STATUS_OK;
+}
+
+enum status chat_templates_read(struct folder_templates *out, const struct model_file *file,
+                                const char *given, struct err *err) {
+    *out = (struct folder_templates){0};
+    if (given) return template_file_read(out, given, err);
+    if (!file->gguf) {
+        bool has_folder = file->hf->folder && !file->has_stand_in;
+        return has_folder ? folder_templates_read(out, file->hf->folder, err) : STATUS_OK;
+    }
+    enum status status =
+        copy_text(file->gguf, "tokenizer.chat_template", &out->text, &out->length, err);
+    if (!status)
+        status = copy_text(file->gguf, "tokenizer.chat_template.tool_use", &out->tools_text,
+                           &out->tools_length, err);
+    if (status) folder_templates_free(out);
+    return status;
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include "engine/files/gguf.h"
 #include "engine/files/hf_config.h"
 #include "engine/files/mapping.h"
+#include "engine/files/text/folder_text.h"
 
 #define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
 
@@ -73,9 +74,10 @@ void tokenizer_spec_free(struct tokenizer_spec *spec);
 enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
                          const struct tokenizer_spec *spec, struct err *err);
 
-/* The chat template's text (not NUL-terminated, in the file), or NULL when the file has none. */
-enum status chat_template_read(const struct model_file *file, const char **text, size_t *length,
-                               struct err *err);
+/* The model's chat templates, or instead of them the one in the file `given` (NULL: none is given).
+ * The caller frees them with folder_templates_free. */
+enum status chat_templates_read(struct folder_templates *out, const struct model_file *file,
+                                const char *given, struct err *err);
 
 /* ---- the readers ---------------------------------------------------------------------------- */
 

@@ -205,6 +205,10 @@ int tokenizer_size(const struct tokenizer *tokenizer); /* V */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *tokenizer); /* -1: none */
+/* What tokenizer_encode puts before and behind a text if `add_special` is set. The arrays live as
+ * long as the tokenizer. */
+void tokenizer_around(const struct tokenizer *tokenizer, const int32_t **before, int *n_before,
+                      const int32_t **after, int *n_after);
 /* Does tokenizer_encode add bos if `add_special` is set? */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 

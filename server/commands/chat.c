@@ -399,7 +399,7 @@ int converse(struct session *session) {
     const struct options *options = session->options;
     struct chat chat = {.session = session, .console = console_of()};
     struct buf path = {0};
-    if (!engine_chat_template(session->engine)) {
+    if (!engine_chat_template(session->engine, false)) {
         print_failure("this model has no chat template, so it cannot chat; without --chat it "
                       "completes a text");
         return 1;

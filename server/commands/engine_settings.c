@@ -53,6 +53,7 @@ static int steps_in_flight(const struct options *options) {
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->model,
+        .chat_template = options->chat_template,
         .threads = options->threads,
         .ranks = options->tensor_parallel_size,
         .dtype = options->dtype,

@@ -32,22 +32,20 @@ static struct chat_input chat_input_of(const struct engine *engine,
 
 /* Puts the begin and end tokens that the model's file asks for around the ids, as around a text. */
 static void add_special_ids(const struct tokenizer *tokenizer, int32_t **ids, int *n) {
-    int32_t *special;
-    int n_special = tokenizer_encode(tokenizer, "", 0, SPECIAL_PARSED, true, 2, &special);
-    int before = tokenizer_adds_bos(tokenizer) ? 1 : 0;
-    assert(n_special >= before && n_special <= 2);
-    *ids = mem_realloc(*ids, (size_t)(*n + n_special + 1) * sizeof **ids);
-    memmove(*ids + before, *ids, (size_t)*n * sizeof **ids);
-    if (before) (*ids)[0] = special[0];
-    for (int i = before; i < n_special; i++) (*ids)[*n + i] = special[i];
-    *n += n_special;
-    free(special);
+    const int32_t *before, *after;
+    int n_before, n_after;
+    tokenizer_around(tokenizer, &before, &n_before, &after, &n_after);
+    *ids = mem_realloc(*ids, (size_t)(*n + n_before + n_after + 1) * sizeof **ids);
+    memmove(*ids + n_before, *ids, (size_t)*n * sizeof **ids);
+    memcpy(*ids, before, (size_t)n_before * sizeof **ids);
+    memcpy(*ids + n_before + *n, after, (size_t)n_after * sizeof **ids);
+    *n += n_before + n_after;
 }
 
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
                                    bool add_special, int32_t **ids, int *n, struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
-    const struct chat_template *chat = engine_chat_template(engine);
+    const struct chat_template *chat = engine_chat_template(engine, prompt->tools != NULL);
     if (!chat) {
         return err_set(err, STATUS_INVALID_REQUEST, "messages",
                        "This model has no chat template; use /v1/completions with a prompt.");

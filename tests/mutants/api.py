@@ -127,8 +127,8 @@ MUTANTS = [
     (G + "shown.c", "    if (roles->n == MAX_ROLES) {", "    if (roles->n == MAX_ROLES - 1) {"),
     (G + "shown.c", "if (status == STATUS_OK && !saw_calls && json_member", "if (false && json_member"),
     # prompts
-    (G + "prompt.c", "if (before) (*ids)[0] = special[0];", ""),
-    (G + "prompt.c", "    *n += n_special;\n", ""),
+    (G + "prompt.c", "    memcpy(*ids, before, (size_t)n_before * sizeof **ids);\n", ""),
+    (G + "prompt.c", "    *n += n_before + n_after;\n", "    *n += n_before;\n"),
     (G + "prompt.c", "        } else if (add_special)\n            add_special_ids(engine_tokenizer(engine), ids, n);\n", "        }\n"),
     (G + "prompt.c", "api_context_exceeded(err, \"messages\", context, true, limit)", "api_context_exceeded(err, \"prompt\", context, true, limit)"),
     (G + "prepare.c", "context - (run->generation.max_tokens > 0)", "context - 1"),

@@ -25,8 +25,9 @@ const struct engine_memory *engine_memory(const struct engine *engine) {
     return &memory;
 }
 
-const struct chat_template *engine_chat_template(const struct engine *engine) {
+const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools) {
     (void)engine;
+    (void)with_tools;
     return chat;
 }
 

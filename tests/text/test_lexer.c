@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/text/template/parser.h"
 #include "support/suite_main.h"
 #include "support/template_fixture.h"
 

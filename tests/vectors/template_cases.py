@@ -639,3 +639,29 @@ for text in (
     "{{ messages[-1].content }}", "{{ messages[-1].content }} tail", "{{ messages[-1].content|trim }} tail", "{{ messages[-1].content|upper }}", "{{ messages[0].content }}", "x{{ messages[-1]['content'] }}{{ messages[-1]['content'] }}y", "{% for m in messages %}{{ m.role }}{% endfor %}", "{{ messages[-1].content[0].text }}z", "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}</{{ m.role }}>\n{% endfor %}", "{% for m in messages %}<{{ m.role }}>\n{{ m.content|trim }}\n{% endfor %}", "{{ messages[-1].content[:8] }}content", "no field",
 ):
     add(text, "continue", "continue_parts", "continue_none", "empty")
+
+# ---- safe strings, recursive loops, filters of text --------------------------------------------------------------------------
+expressions(
+    "'<b>'|safe + '<i>'", "'<i>' + '<b>'|safe", "('<b>'|safe + '&')|e", "'<b>'|e + '<'", "('<'|e)|e", "('<'|e)|forceescape", "'<'|safe|upper", "('a<'|safe).upper() + '<'", "'<'|safe ~ '<'",
+    "'<'|safe is escaped", "'<' is escaped", "('<'|safe + '<') is escaped", "('<'|e) is escaped", "s|safe + s", "'<'|safe == '<'", "['<'|safe, '>']|join('&')", "'<'|safe|length", "('<'|safe)[0] + '<'",
+    "'Straße ΣΊΣΥΦΟΣ ﬁ İ ŉ ẞ'.casefold()", "s.casefold()", "u.casefold()", "''.casefold()", "'A'.casefold(1)",
+    "range(7)|slice(3)|list", "range(7)|slice(3, 'x')|list", "range(6)|slice(3, 'x')|list", "[]|slice(2)|list", "'abcde'|slice(2)|list", "range(3)|slice(0)|list", "range(3)|slice(5)|list", "range(3)|slice(-2)|list",
+    "5|slice(2)|list", "range(3)|slice", "range(3)|slice('a')|list",
+    "'abc'|center(9)", "'abc'|center", "'abc'|center(2)", "5|center(4)", "'ü'|center(4) ~ '|'", "'abc'|center('x')",
+    "'a b/c?d=é&ü_.-~'|urlencode", "{'a b': 'c/d', 'e': 1}|urlencode", "[('a', 'b&c'), ('x y', none)]|urlencode", "5|urlencode", "''|urlencode", "u|urlencode", "[1]|urlencode", "none|urlencode",
+    "'<p>a  <b>b</b>\n c &amp; &lt;d&gt; &#39;x&#x41;</p>'|striptags", "'a <!-- <b> --> c'|striptags", "'a < b'|striptags", "'a < b > c'|striptags", "'<!-- x'|striptags", "5|striptags", "'&amp;lt;'|striptags",
+    "1|filesizeformat", "0|filesizeformat", "999|filesizeformat", "1000|filesizeformat", "1024|filesizeformat(true)", "123456789|filesizeformat", "1e30|filesizeformat", "1.5|filesizeformat", "'2048'|filesizeformat(binary=true)",
+    "(-5)|filesizeformat", "1500000|filesizeformat(true)",
+)
+for text in (
+    "{% for x in [[1, [2, 3]], 4] recursive %}({{ loop(x) if x is iterable else x }}){% endfor %}",
+    "{% for x in [{'n': 'a', 'c': [{'n': 'b', 'c': [{'n': 'c', 'c': []}]}, {'n': 'd', 'c': []}]}] recursive %}{{ loop.depth }}{{ loop.depth0 }}{{ x.n }}[{{ loop(x.c) }}]{% endfor %}",
+    "{% for x in [1, [2], 3] recursive %}{{ loop.index }}/{{ loop.length }}:{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %} {% else %}none{% endfor %}",
+    "{% for x in [[], [1]] recursive %}<{{ loop(x) if x is iterable else x }}>{% else %}none{% endfor %}",
+    "{% for x in [3, [1, 2]] if x recursive %}{{ loop(x) if x is iterable else x }};{% endfor %}",
+    "{% for x in [1] recursive %}{{ loop([]) }}{% else %}e{% endfor %}", "{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "{% for x in [1] recursive %}{{ loop() }}{% endfor %}",
+    "{% for x in [1] recursive %}{{ loop(5) }}{% endfor %}", "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% set n = namespace(k=0) %}{% for x in [[1], [2, [3]]] recursive %}{% set n.k = n.k + 1 %}{% if x is iterable %}{% for y in x %}{% if y is iterable %}{{ loop(y) if false }}{% endif %}{% endfor %}{{ loop(x) }}{% endif %}{% endfor %}{{ n.k }}",
+    "{% for a, b in [[1, [[2, []]]]] recursive %}{{ a }}{{ loop(b) }}{% endfor %}", "{% macro m(l) %}{% for x in l recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}{% endmacro %}{{ m([1, [2, [3]]]) }}",
+):
+    add(text)

@@ -30,7 +30,7 @@ enum status tekken_json_read(struct tokenizer_spec *spec, const char *path, cons
  * precompiled_charsmap. The spec's owner holds the steps. */
 void sentencepiece_normalizers(struct tokenizer_spec *spec, struct span map, bool squeeze_spaces);
 
-/* A folder's chat templates; the caller frees both texts. NULL: there is none. */
+/* A model's chat templates. NULL: there is none. folder_templates_free frees both texts. */
 struct folder_templates {
     char *text;
     size_t length;
@@ -43,5 +43,9 @@ struct folder_templates {
  * Fails with STATUS_BAD_FILE. */
 enum status folder_templates_read(struct folder_templates *out, const char *folder,
                                   struct err *err);
+void folder_templates_free(struct folder_templates *templates);
+
+/* Reads a template from a file of its own, which must be there. */
+enum status template_file_read(struct folder_templates *out, const char *path, struct err *err);
 
 #endif

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/text/template/template.h"
+#include "engine/text/template/parser.h"
 
 /* ---- names, literals ------------------------------------------------------------------------ */
 
@@ -63,8 +63,8 @@ static struct value loop_attribute(const struct loop *loop, const struct string 
     if (string_is(name, "length")) return VALUE_OF_INT(n);
     if (string_is(name, "revindex")) return VALUE_OF_INT(n - index);
     if (string_is(name, "revindex0")) return VALUE_OF_INT(n - index - 1);
-    if (string_is(name, "depth")) return VALUE_OF_INT(1);
-    if (string_is(name, "depth0")) return VALUE_OF_INT(0);
+    if (string_is(name, "depth")) return VALUE_OF_INT(loop->depth + 1);
+    if (string_is(name, "depth0")) return VALUE_OF_INT(loop->depth);
     if (string_is(name, "previtem")) return loop_neighbour(loop, loop->index - 1);
     if (string_is(name, "nextitem")) return loop_neighbour(loop, loop->index + 1);
     return VALUE_NOTHING;
@@ -135,8 +135,8 @@ struct value value_item(struct render *r, struct value object, struct value inde
     if (found.kind == VALUE_MISSING && index.kind == VALUE_STRING) {
         found = own_attribute(r, object, index.string);
     }
-    if (found.kind != VALUE_MISSING) return found;
-    return undefined(object.kind, value_string(r, index));
+    if (found.kind == VALUE_MISSING) return undefined(object.kind, value_string(r, index));
+    return value_is_safe(object) && found.kind == VALUE_STRING ? value_safe(found) : found;
 }
 
 static struct value eval_item(struct render *r, const struct node *node) {
@@ -209,6 +209,14 @@ struct args eval_args(struct render *r, const struct node *list, size_t room) {
     return args;
 }
 
+/* What a method makes of a safe string is safe. */
+static struct value call_method(struct render *r, const struct method *method,
+                                const struct args *args) {
+    struct value result = builtin_run(r, method->builtin, method->self, args);
+    bool is_safe = value_is_safe(method->self) && result.kind == VALUE_STRING;
+    return is_safe ? value_safe(result) : result;
+}
+
 struct value eval_call(struct render *r, struct value callee, const struct args *args) {
     switch (callee.kind) {
     case VALUE_UNDEFINED:
@@ -216,7 +224,9 @@ struct value eval_call(struct render *r, struct value callee, const struct args 
     case VALUE_FUNCTION:
         return builtin_run(r, callee.function, VALUE_NOTHING, args);
     case VALUE_METHOD:
-        return builtin_run(r, callee.method->builtin, callee.method->self, args);
+        return call_method(r, callee.method, args);
+    case VALUE_LOOP:
+        return loop_call(r, callee.loop, args);
     case VALUE_MACRO:
         return macro_call(r, callee.macro, args);
     case VALUE_JOINER: /* nothing the first time, then the separator */

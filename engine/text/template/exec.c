@@ -132,13 +132,14 @@ static bool run_iterations(struct render *r, const struct node *node, struct loo
     return came_to_end;
 }
 
-static enum flow exec_for(struct render *r, const struct node *node) {
+/* Runs a loop over `list`, `depth` calls of itself deep. */
+static enum flow run_loop(struct render *r, const struct node *node, struct list *list, int depth) {
     struct frame *outer = r->frame;
     enum flow flow = FLOW_NEXT;
-    struct list *list = value_iterate(r, eval(r, node->b));
     if (node->e) list = filtered(r, node, list);
     struct loop *loop = render_alloc(r, sizeof *loop);
-    *loop = (struct loop){.list = list};
+    *loop = (struct loop){.node = node, .frame = outer, .depth = depth, .list = list};
+    if (node->op) outer->captured = true; /* the loop may be called when an iteration is over */
     bool came_to_end = run_iterations(r, node, loop);
     if (!came_to_end && node->d) {
         frame_push(r, outer);
@@ -146,6 +147,25 @@ static enum flow exec_for(struct render *r, const struct node *node) {
     }
     r->frame = outer;
     return flow;
+}
+
+static enum flow exec_for(struct render *r, const struct node *node) {
+    return run_loop(r, node, value_iterate(r, eval(r, node->b)), 0);
+}
+
+struct value loop_call(struct render *r, const struct loop *loop, const struct args *args) {
+    struct frame *frame = r->frame;
+    struct builder *out = r->out, *own = builder_new(r);
+    if (!loop->node->op) render_fail(r, "the loop must be 'recursive' to be called");
+    if (args->n_positions != 1 || args->n_keywords) render_fail(r, "a loop takes one list");
+    guard_enter(&r->guard);
+    r->frame = loop->frame;
+    r->out = own;
+    run_loop(r, loop->node, value_iterate(r, args->position[0]), loop->depth + 1);
+    guard_leave(&r->guard);
+    r->out = out;
+    r->frame = frame;
+    return builder_value(r, own);
 }
 
 /* ---- macros --------------------------------------------------------------------------------- */

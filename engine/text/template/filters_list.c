@@ -347,6 +347,27 @@ static struct value filter_batch(struct render *r, struct value self, const stru
     return generator(rows);
 }
 
+/* list|slice(n, fill_with): n lists, of which the first get one item more if it does not come out
+ * even; the others get the filling. */
+static struct value filter_slice(struct render *r, struct value self, const struct args *args) {
+    const struct list *list = value_iterate(r, self);
+    int64_t n = value_need_int(r, args->position[0], "slice's number");
+    struct value fill = arg_or(args, 1, VALUE_OF_NONE);
+    struct list *rows = list_open(r, LIST_PLAIN);
+    if (n == 0) render_fail(r, "slice's number must not be zero");
+    if (n > TEMPLATE_RANGE_MAX) render_fail(r, "slice's number is too large");
+    size_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        struct list *row = list_open(r, LIST_PLAIN);
+        bool is_longer = i < (int64_t)list->n % n;
+        size_t width = list->n / (size_t)n + is_longer;
+        for (size_t k = 0; k < width; k++) list_push(r, row, list->items[at++]);
+        if (fill.kind != VALUE_NONE && !is_longer) list_push(r, row, fill);
+        list_push(r, rows, VALUE_OF_LIST(row));
+    }
+    return generator(rows);
+}
+
 static struct value filter_default(struct render *r, struct value self, const struct args *args) {
     bool falls_back = self.kind == VALUE_UNDEFINED || (flag(args, 1) && !value_truth(self));
     return falls_back ? arg_or(args, 0, string_of(r, "")) : self;
@@ -385,6 +406,7 @@ const struct builtin template_filters_list[] = {
     {"groupby", filter_groupby, "attribute,default,case_sensitive", 1},
     {"reverse", filter_reverse, "", 0},
     {"batch", filter_batch, "linecount,fill_with", 1},
+    {"slice", filter_slice, "slices,fill_with", 1},
     {"attr", filter_attr, "name", 1},
     {NULL, NULL, NULL, 0},
 };

@@ -1,4 +1,7 @@
 /* Filters over strings. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -40,11 +43,9 @@ static struct value filter_replace(struct render *r, struct value self, const st
     return builtin_run(r, builtin_method(text, "replace", 7), text, &full);
 }
 
-static struct value filter_escape(struct render *r, struct value self, const struct args *args) {
-    (void)args;
+struct value string_escape(struct render *r, const struct string *text) {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    const struct string *text = value_string(r, self);
     struct builder *b = builder_new(r);
     render_charge(r, text->length / 2);
     for (size_t at = 0; at < text->length; at++) {
@@ -56,8 +57,12 @@ static struct value filter_escape(struct render *r, struct value self, const str
             builder_add_part(r, b, text, at, 1);
         }
     }
-    return builder_value(r, b);
+    return value_safe(builder_value(r, b));
 }
+
+BUILTIN(filter_safe, value_safe(VALUE_OF_STRING(value_string(r, self))))
+BUILTIN(filter_forceescape, string_escape(r, value_string(r, self)))
+BUILTIN(filter_escape, value_is_safe(self) ? self : string_escape(r, value_string(r, self)))
 
 /* s|indent(width, first, blank): indents every line; the first one and empty ones only if asked. */
 static struct value filter_indent(struct render *r, struct value self, const struct args *args) {
@@ -140,10 +145,170 @@ static struct value filter_truncate(struct render *r, struct value self, const s
     return string_append(r, cut.string, end);
 }
 
+/* ---- other forms of text: for URLs, without tags, with units ----------------------------------
+ * */
+
+static struct value filter_center(struct render *r, struct value self, const struct args *args) {
+    struct value text = VALUE_OF_STRING(value_string(r, self));
+    struct value bound[2] = {arg_or(args, 0, VALUE_OF_INT(80)), VALUE_NOTHING};
+    const struct args full = {.position = bound, .n_positions = 1};
+    return builtin_run(r, builtin_method(text, "center", 6), text, &full);
+}
+
+/* ---- urlencode ------------------------------------------------------------------------------ */
+
+/* Writes what is no letter, digit or one of `kept` as %XX; of a query's parts a space as +. */
+static void add_quoted(struct render *r, struct builder *b, const struct string *text,
+                       bool in_query) {
+    static const char kept[] = "_.-~/";
+    render_charge(r, text->length);
+    for (size_t i = 0; i < text->length; i++) {
+        uint8_t c = (uint8_t)text->data[i];
+        bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        is_plain |= c && strchr(kept, c) && !(in_query && c == '/');
+        char quoted[4];
+        int n = snprintf(quoted, sizeof quoted, is_plain ? "%c" : "%%%02X", c);
+        if (in_query && c == ' ') quoted[0] = '+', n = 1;
+        builder_add(r, b, quoted, (size_t)n, string_is_user(text, i));
+    }
+}
+
+/* A text, or the pairs of a query: a dict, or a list of pairs. */
+static struct value filter_urlencode(struct render *r, struct value self, const struct args *args) {
+    (void)args;
+    struct builder *b = builder_new(r);
+    if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
+        add_quoted(r, b, value_string(r, self), false);
+        return builder_value(r, b);
+    }
+    bool is_dict = self.kind == VALUE_DICT;
+    const struct list *pairs = is_dict ? NULL : value_iterate(r, self);
+    for (size_t i = 0; i < (is_dict ? self.dict->n : pairs->n); i++) {
+        struct value part[2];
+        if (is_dict) {
+            part[0] = self.dict->pairs[i].key;
+            part[1] = self.dict->pairs[i].value;
+        } else {
+            const struct list *pair = value_iterate(r, pairs->items[i]);
+            if (pair->n != 2) render_fail(r, "urlencode needs pairs of a key and a value");
+            memcpy(part, pair->items, sizeof part);
+        }
+        if (i > 0) builder_puts(r, b, "&");
+        add_quoted(r, b, value_string(r, part[0]), true);
+        builder_puts(r, b, "=");
+        add_quoted(r, b, value_string(r, part[1]), true);
+    }
+    return builder_value(r, b);
+}
+
+/* ---- striptags ------------------------------------------------------------------------------ */
+
+/* Without what stands between `begin` and `end`, both included. */
+static const struct string *without(struct render *r, const struct string *text, const char *begin,
+                                    const char *end) {
+    struct builder *b = builder_new(r);
+    const struct string *open = string_of(r, begin).string, *close = string_of(r, end).string;
+    size_t at = 0;
+    for (;;) {
+        ptrdiff_t from = string_find(r, text, open, at);
+        ptrdiff_t to = from < 0 ? -1 : string_find(r, text, close, (size_t)from);
+        if (to < 0) break;
+        builder_add_part(r, b, text, at, (size_t)from - at);
+        at = (size_t)to + close->length;
+    }
+    builder_add_part(r, b, text, at, text->length - at);
+    return builder_value(r, b).string;
+}
+
+/* Reads an entity at `at`: those that `escape` writes, and numbers. Returns its bytes, or 0. */
+static size_t entity_at(const struct string *text, size_t at, uint32_t *point) {
+    static const struct {
+        const char *name;
+        uint32_t point;
+    } named[] = {{"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},
+                 {"&quot;", '"'}, {"&apos;", '\''}, {"&nbsp;", 0xA0}};
+    size_t left = text->length - at;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        size_t n = strlen(named[i].name);
+        *point = named[i].point;
+        if (left >= n && memcmp(text->data + at, named[i].name, n) == 0) return n;
+    }
+    const char *semicolon = memchr(text->data + at, ';', left < 12 ? left : 12);
+    if (!semicolon || left < 4 || text->data[at + 1] != '#') return 0;
+    bool is_hex = text->data[at + 2] == 'x' || text->data[at + 2] == 'X';
+    char digits[12] = {0}, *stop;
+    size_t n = (size_t)(semicolon - (text->data + at)), skipped = is_hex ? 3 : 2;
+    memcpy(digits, text->data + at + skipped, n - skipped);
+    unsigned long value = strtoul(digits, &stop, is_hex ? 16 : 10);
+    bool is_valid = value > 0 && value < 0x110000 && !(value >= 0xD800 && value < 0xE000);
+    if (*stop || stop == digits || !is_valid) return 0;
+    *point = (uint32_t)value;
+    return n + 1;
+}
+
+static struct value unescape(struct render *r, const struct string *text) {
+    struct builder *b = builder_new(r);
+    for (size_t at = 0, n; at < text->length; at += n) {
+        uint32_t point;
+        n = text->data[at] == '&' ? entity_at(text, at, &point) : 0;
+        if (n == 0) {
+            builder_add_part(r, b, text, at, n = 1);
+            continue;
+        }
+        char bytes[4];
+        builder_add(r, b, bytes, utf8_write(point, bytes), string_is_user(text, at));
+    }
+    return builder_value(r, b);
+}
+
+/* Without comments and tags, with single spaces, and with entities as characters. */
+static struct value filter_striptags(struct render *r, struct value self, const struct args *args) {
+    (void)args;
+    const struct args none = {.position = (struct value[]){VALUE_NOTHING, VALUE_NOTHING}};
+    const struct string *text = without(r, value_string(r, self), "<!--", "-->");
+    struct value whole = VALUE_OF_STRING(without(r, text, "<", ">"));
+    struct value words = builtin_run(r, builtin_method(whole, "split", 5), whole, &none);
+    struct builder *b = builder_new(r);
+    for (size_t i = 0; i < words.list->n; i++) {
+        if (i > 0) builder_puts(r, b, " ");
+        builder_add_string(r, b, words.list->items[i].string);
+    }
+    return unescape(r, builder_value(r, b).string);
+}
+
+/* ---- filesizeformat ------------------------------------------------------------------------- */
+
+static struct value filter_filesizeformat(struct render *r, struct value self,
+                                          const struct args *args) {
+    static const char *const units[2][8] = {
+        {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
+        {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"},
+    };
+    bool binary = value_truth(arg_or(args, 0, VALUE_OF_BOOL(false)));
+    double base = binary ? 1024 : 1000, unit = base * base;
+    struct value number =
+        self.kind == VALUE_STRING
+            ? builtin_run(r, builtin_filter("float", 5), self, &(struct args){.position = NULL})
+            : self;
+    if (!value_is_number(number)) render_fail(r, "filesizeformat needs a number");
+    double bytes = value_real(number);
+    char text[400];
+    render_charge(r, NUMBER_STEPS);
+    if (bytes == 1) return string_of(r, "1 Byte");
+    if (bytes < base) {
+        snprintf(text, sizeof text, "%.0f Bytes", bytes < 0 ? -floor(-bytes) : floor(bytes));
+        return string_copy(r, text, strlen(text), false);
+    }
+    int i = 0;
+    for (; i < 7 && bytes >= unit; i++) unit *= base;
+    snprintf(text, sizeof text, "%.1f %s", base * bytes / unit, units[binary][i]);
+    return string_copy(r, text, strlen(text), false);
+}
+
 const struct builtin template_filters_string[] = {
     {"tojson", filter_tojson, "ensure_ascii,indent,separators,sort_keys", 0},
     {"string", filter_string, "", 0},
-    {"safe", filter_string, "", 0},
+    {"safe", filter_safe, "", 0},
     {"upper", filter_upper, "", 0},
     {"lower", filter_lower, "", 0},
     {"capitalize", filter_capitalize, "", 0},
@@ -152,10 +317,14 @@ const struct builtin template_filters_string[] = {
     {"replace", filter_replace, "old,new,count", 2},
     {"escape", filter_escape, "", 0},
     {"e", filter_escape, "", 0},
-    {"forceescape", filter_escape, "", 0},
+    {"forceescape", filter_forceescape, "", 0},
     {"indent", filter_indent, "width,first,blank", 0},
     {"format", filter_format, NULL, 0},
     {"wordcount", filter_wordcount, "", 0},
     {"truncate", filter_truncate, "length,killwords,end,leeway", 0},
+    {"center", filter_center, "width", 0},
+    {"urlencode", filter_urlencode, "", 0},
+    {"striptags", filter_striptags, "", 0},
+    {"filesizeformat", filter_filesizeformat, "binary", 0},
     {NULL, NULL, NULL, 0},
 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/template/template.h"
+#include "engine/text/template/parser.h"
 
 struct lexer {
     struct guard *guard;

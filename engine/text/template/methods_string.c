@@ -14,6 +14,28 @@ static struct value by_filter(struct render *r, struct value self, const char *f
 
 BUILTIN(string_upper, by_filter(r, self, "upper"))
 BUILTIN(string_lower, by_filter(r, self, "lower"))
+/* Full case folding: a character may become several. */
+static struct value string_casefold(struct render *r, struct value self, const struct args *args) {
+    const struct string *text = self.string;
+    struct builder *b = builder_new(r);
+    (void)args;
+    render_charge(r, text->length);
+    for (size_t at = 0, next; at < text->length; at = next) {
+        next = string_next(text, at);
+        int32_t point = string_point(text, at, next), folded[8];
+        int before = 0;
+        ptrdiff_t n =
+            point < 0 ? 0 : utf8proc_decompose_char(point, folded, 8, UTF8PROC_CASEFOLD, &before);
+        if (n <= 0 || n > 8) builder_add_part(r, b, text, at, next - at);
+        for (ptrdiff_t i = 0; i < n && n <= 8; i++) {
+            char bytes[4];
+            size_t size = utf8_write((uint32_t)folded[i], bytes);
+            builder_add(r, b, bytes, size, string_is_user(text, at));
+        }
+    }
+    return builder_value(r, b);
+}
+
 BUILTIN(string_capitalize, by_filter(r, self, "capitalize"))
 
 /* Python's words are runs of letters that have case. */
@@ -400,6 +422,7 @@ static struct value string_zfill(struct render *r, struct value self, const stru
 const struct builtin template_string_methods[] = {
     {"upper", string_upper, "", 0},
     {"lower", string_lower, "", 0},
+    {"casefold", string_casefold, "", 0},
     {"capitalize", string_capitalize, "", 0},
     {"title", string_title, "", 0},
     {"swapcase", string_swapcase, "", 0},

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/text/template/template.h"
+#include "engine/text/template/parser.h"
 
 _Noreturn static void fail_operands(struct render *r, int op, struct value a, struct value b) {
     if (a.kind == VALUE_UNDEFINED) value_undefined_fail(r, a);
@@ -146,6 +146,12 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
         return integers(r, op, value_integer(a), value_integer(b));
     }
     if (value_is_number(a) && value_is_number(b)) return reals(r, op, value_real(a), value_real(b));
+    if (op == '+' && value_is_safe(a) != value_is_safe(b) && a.kind == b.kind) {
+        if (!value_is_safe(a)) a = string_escape(r, a.string);
+        if (!value_is_safe(b)) b = string_escape(r, b.string);
+    }
+    if (op == '+' && value_is_safe(a) && value_is_safe(b))
+        return value_safe(string_append(r, a.string, b.string));
     if (op == '+' && a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         return string_append(r, a.string, b.string);
     }
@@ -230,7 +236,8 @@ struct value value_slice(struct render *r, struct value object, struct value sta
     if (object.kind == VALUE_STRING) {
         int64_t length = (int64_t)string_points(r, object.string);
         render_charge(r, object.string->length / 8);
-        return slice_string(r, object.string, slice_of(r, length, start, stop, step));
+        struct value part = slice_string(r, object.string, slice_of(r, length, start, stop, step));
+        return value_is_safe(object) ? value_safe(part) : part;
     }
     if (object.kind == VALUE_LIST && object.list->flavour <= LIST_RANGE) {
         return slice_list(r, object.list, slice_of(r, (int64_t)object.list->n, start, stop, step));

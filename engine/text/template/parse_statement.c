@@ -59,7 +59,7 @@ static struct node *parse_for(struct parser *p) {
     if (!parser_skip_name(p, "in")) parser_fail(p, "'in'");
     node->b = parse_tuple(p, false, false);
     if (parser_skip_name(p, "if")) node->e = parse_expression(p);
-    if (parser_sees_name(p, "recursive")) guard_fail(p->guard, "recursive loops are not supported");
+    if (parser_skip_name(p, "recursive")) node->op = 1;
     p->n_loops++;
     node->c = parse_block(p, "endfor", "else", NULL);
     p->n_loops--;

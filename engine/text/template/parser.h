@@ -5,6 +5,43 @@
 
 #include "engine/text/template/template.h"
 
+/* ---- tokens (template/lexer.c) -------------------------------------------------------------- */
+
+enum token_kind {
+    TEMPLATE_END,
+    TEMPLATE_DATA,
+    TEMPLATE_VARIABLE_BEGIN,
+    TEMPLATE_VARIABLE_END,
+    TEMPLATE_BLOCK_BEGIN,
+    TEMPLATE_BLOCK_END,
+    TEMPLATE_NAME,
+    TEMPLATE_STRING,
+    TEMPLATE_INT,
+    TEMPLATE_FLOAT,
+    /* single characters stand for themselves; the others: */
+    TEMPLATE_POW = 256, /* ** */
+    TEMPLATE_FLOORDIV,  /* // */
+    TEMPLATE_EQ,
+    TEMPLATE_NE,
+    TEMPLATE_GE,
+    TEMPLATE_LE,
+    TEMPLATE_IN, /* operands of NODE_COMPARE only */
+    TEMPLATE_NOT_IN,
+};
+
+struct token {
+    int kind; /* enum token_kind, or a character */
+    int line;
+    const struct string *string; /* data, names, strings */
+    union {
+        int64_t integer;
+        double real;
+    };
+};
+
+/* All tokens of a template, ended by TEMPLATE_END. */
+struct token *template_lex(struct guard *guard, const char *source, size_t length);
+
 struct parser {
     struct guard *guard;
     const struct token *token; /* the current one; TEMPLATE_END is never passed */

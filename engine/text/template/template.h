@@ -70,7 +70,8 @@ enum value_kind {
 
 struct value {
     enum value_kind kind;
-    /* VALUE_UNDEFINED: the kind of object that lacks the attribute; VALUE_MISSING for a variable */
+    /* VALUE_UNDEFINED: the kind of object that lacks the attribute; VALUE_MISSING for a variable.
+     * VALUE_STRING: VALUE_STRING if it is safe, as jinja2's Markup: what + adds is escaped. */
     enum value_kind holder;
     union {
         bool boolean;
@@ -164,6 +165,9 @@ struct macro {
 };
 
 struct loop {
+    const struct node *node; /* NODE_FOR */
+    struct frame *frame;     /* the scope that it stands in */
+    int depth;               /* 0: it was not called by itself */
     struct list *list;
     size_t index;        /* from 0 */
     struct args changed; /* what loop.changed last saw */
@@ -237,6 +241,15 @@ bool point_is_printable(int32_t point); /* Python's str.isprintable */
 /* Maps each character; `how` also gets the one before it (-1 at the start). */
 struct value string_map(struct render *r, const struct string *text,
                         int32_t (*how)(int32_t point, int32_t previous));
+/* Replaces & < > ' and " by entities. A safe string, and so is the result; see struct value. */
+struct value string_escape(struct render *r, const struct string *text);
+static inline bool value_is_safe(struct value value) {
+    return value.kind == VALUE_STRING && value.holder == VALUE_STRING;
+}
+static inline struct value value_safe(struct value string) {
+    string.holder = VALUE_STRING;
+    return string;
+}
 int32_t point_upper(int32_t point, int32_t previous);
 int32_t point_lower(int32_t point, int32_t previous);
 bool point_is_cased(int32_t point); /* an upper, lower or title case letter */
@@ -328,7 +341,7 @@ enum node_kind {
     NODE_OUTPUT,       /* {{ a }} */
     NODE_IF,           /* a: NODE_BRANCHes */
     NODE_BRANCH,       /* if a (NULL: else), then b */
-    NODE_FOR,          /* for a in b if e: c; else d */
+    NODE_FOR,          /* for a in b if e: c; else d; op 1: recursive */
     NODE_SET,          /* a = b */
     NODE_SET_BLOCK,    /* a = (c) through the filters b, which may be NULL */
     NODE_WITH,         /* a: target, value, target, value...; c: body */
@@ -412,6 +425,8 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
 
 /* Runs a list of statements; returns FLOW_BREAK or FLOW_CONTINUE if one of them ended it early. */
 enum flow exec(struct render *r, const struct node *list);
+/* Runs a recursive loop over another list and returns what it wrote. */
+struct value loop_call(struct render *r, const struct loop *loop, const struct args *args);
 /* Runs a macro and returns what it wrote. */
 struct value macro_call(struct render *r, const struct macro *macro, const struct args *args);
 /* Sets a variable of a scope. */
@@ -452,42 +467,5 @@ struct value string_format(struct render *r, struct value self, const struct arg
 static inline struct value arg_or(const struct args *args, size_t i, struct value otherwise) {
     return args->position[i].kind == VALUE_MISSING ? otherwise : args->position[i];
 }
-
-/* ---- tokens (template/lexer.c) -------------------------------------------------------------- */
-
-enum token_kind {
-    TEMPLATE_END,
-    TEMPLATE_DATA,
-    TEMPLATE_VARIABLE_BEGIN,
-    TEMPLATE_VARIABLE_END,
-    TEMPLATE_BLOCK_BEGIN,
-    TEMPLATE_BLOCK_END,
-    TEMPLATE_NAME,
-    TEMPLATE_STRING,
-    TEMPLATE_INT,
-    TEMPLATE_FLOAT,
-    /* single characters stand for themselves; the others: */
-    TEMPLATE_POW = 256, /* ** */
-    TEMPLATE_FLOORDIV,  /* // */
-    TEMPLATE_EQ,
-    TEMPLATE_NE,
-    TEMPLATE_GE,
-    TEMPLATE_LE,
-    TEMPLATE_IN, /* operands of NODE_COMPARE only */
-    TEMPLATE_NOT_IN,
-};
-
-struct token {
-    int kind; /* enum token_kind, or a character */
-    int line;
-    const struct string *string; /* data, names, strings */
-    union {
-        int64_t integer;
-        double real;
-    };
-};
-
-/* All tokens of a template, ended by TEMPLATE_END. */
-struct token *template_lex(struct guard *guard, const char *source, size_t length);
 
 #endif

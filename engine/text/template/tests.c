@@ -17,7 +17,7 @@ TEST(is_number, value_is_number(self))
 TEST(is_string, self.kind == VALUE_STRING)
 TEST(is_mapping, self.kind == VALUE_DICT)
 TEST(is_iterable, value_is_iterable(self) || self.kind == VALUE_LOOP)
-TEST(is_escaped, false)
+TEST(is_escaped, value_is_safe(self))
 TEST(is_sequence, self.kind == VALUE_STRING || self.kind == VALUE_DICT ||
                       self.kind == VALUE_UNDEFINED ||
                       (self.kind == VALUE_LIST && self.list->flavour <= LIST_RANGE))

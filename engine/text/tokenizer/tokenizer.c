@@ -390,3 +390,11 @@ int32_t tokenizer_eos(const struct tokenizer *tokenizer) {
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer) {
     return tokenizer->n_before > 0;
 }
+
+void tokenizer_around(const struct tokenizer *tokenizer, const int32_t **before, int *n_before,
+                      const int32_t **after, int *n_after) {
+    *before = tokenizer->before;
+    *n_before = tokenizer->n_before;
+    *after = tokenizer->after;
+    *n_after = tokenizer->n_after;
+}

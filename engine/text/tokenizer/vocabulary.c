@@ -190,7 +190,7 @@ static enum status names_init(struct vocabulary *vocabulary, const struct tokeni
                               struct err *err) {
     string_table_init(&vocabulary->by_name, &vocabulary->name, vocabulary->n);
     for (int32_t i = 0; i < vocabulary->n; i++) {
-        if (spec->has_steps && spec->token_length[i] == 0) continue;
+        if (vocabulary->type[i] == TOKEN_UNUSED && spec->token_length[i] == 0) continue;
         int32_t other = string_table_add(&vocabulary->by_name, i);
         if (other >= 0) {
             size_t length;

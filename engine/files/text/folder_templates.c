@@ -1,0 +1,95 @@
+/* A folder's chat templates: files of their own, or a field of tokenizer_config.json. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/files/text/internal.h"
+
+#define MAX_TEMPLATE_BYTES ((size_t)1 << 20)
+
+void folder_templates_free(struct folder_templates *templates) {
+    free(templates->text);
+    free(templates->tools_text);
+    *templates = (struct folder_templates){0};
+}
+
+static void copy_text(const struct json *text, char **out, size_t *length) {
+    free(*out);
+    *length = text->length;
+    *out = mem_alloc(text->length + 1);
+    memcpy(*out, text->string, text->length + 1);
+}
+
+/* Takes one of a list of named templates: `default` and `tool_use`, the others are passed over. */
+static enum status read_named(struct folder_templates *out, const struct reading *reading,
+                              const struct json *entry) {
+    const struct json *name, *text;
+    enum status status =
+        need_member(reading, entry, "name", "chat_template.name", JSON_STRING, &name);
+    if (!status)
+        status =
+            need_member(reading, entry, "template", "chat_template.template", JSON_STRING, &text);
+    if (status) return status;
+    if (json_is_text(name, "default")) copy_text(text, &out->text, &out->length);
+    if (json_is_text(name, "tool_use")) copy_text(text, &out->tools_text, &out->tools_length);
+    return STATUS_OK;
+}
+
+static enum status read_field(struct folder_templates *out, const struct reading *reading,
+                              const struct json *root) {
+    const struct json *field = json_member(root, "chat_template");
+    char found[96];
+    enum status status = STATUS_OK;
+    if (!field || json_is(field, JSON_NULL)) return STATUS_OK;
+    if (json_is(field, JSON_STRING)) {
+        copy_text(field, &out->text, &out->length);
+        return STATUS_OK;
+    }
+    if (!json_is(field, JSON_ARRAY))
+        return bad_key(reading, "chat_template", "a text or a list of named ones", "%s",
+                       found_name(field, found));
+    json_each(entry, field) {
+        status = read_named(out, reading, entry);
+        if (status) return status;
+    }
+    if (out->text) return STATUS_OK;
+    return bad_key(reading, "chat_template", "one named \"default\"", "none");
+}
+
+static enum status read_config_field(struct folder_templates *out, const char *folder,
+                                     struct err *err) {
+    static const char name[] = "tokenizer_config.json";
+    struct json *root;
+    enum status status = read_object(folder, name, &root, err);
+    if (status || !root) return status;
+    char *path = path_of(folder, name);
+    const struct reading reading = {.path = path, .err = err};
+    status = read_field(out, &reading, root);
+    free(path);
+    json_free(root);
+    return status;
+}
+
+enum status folder_templates_read(struct folder_templates *out, const char *folder,
+                                  struct err *err) {
+    *out = (struct folder_templates){0};
+    enum status status =
+        read_file(folder, "chat_template.jinja", MAX_TEMPLATE_BYTES, &out->text, &out->length, err);
+    if (!status && !out->text) status = read_config_field(out, folder, err);
+    if (!status && !out->tools_text)
+        status = read_file(folder, "additional_chat_templates/tool_use.jinja", MAX_TEMPLATE_BYTES,
+                           &out->tools_text, &out->tools_length, err);
+    if (status) folder_templates_free(out);
+    return status;
+}
+
+enum status template_file_read(struct folder_templates *out, const char *path, struct err *err) {
+    const char *slash = strrchr(path, '/');
+    *out = (struct folder_templates){0};
+    char *folder = mem_strdup(slash ? path : ".");
+    if (slash) folder[slash == path ? 1 : slash - path] = 0;
+    enum status status = read_file(folder, slash ? slash + 1 : path, MAX_TEMPLATE_BYTES, &out->text,
+                                   &out->length, err);
+    free(folder);
+    if (status || out->text) return status;
+    return err_set(err, STATUS_BAD_FILE, "chat-template", "%s: there is no such file", path);
+}
