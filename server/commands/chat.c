@@ -221,9 +221,10 @@ static void run_stats(struct chat *chat, const char *argument) {
     note(chat, "  first token after %.2f s, then %.0f tokens/s", last->first_s,
          decoding_s > 0 ? (last->n_tokens - 1) / decoding_s : 0);
     note(chat,
-         "Conversation: %d answers of %lld tokens together, after prompts of %lld (%lld "
+         "Conversation: %d answer%s of %lld tokens together, after prompts of %lld (%lld "
          "cached)",
-         chat->n_answers, chat->n_tokens, chat->n_prompt_tokens, chat->n_cached);
+         chat->n_answers, chat->n_answers == 1 ? "" : "s", chat->n_tokens, chat->n_prompt_tokens,
+         chat->n_cached);
     note(chat, "  it fills %d of the context's %d tokens", last->n_prompt + last->n_tokens,
          max_tokens);
 }

@@ -37,9 +37,6 @@ struct scheduler_config scheduler_config_from(const struct options *options,
 /* Prints "penstock: message" and returns the exit code for the status. */
 int print_error(const struct err *err);
 
-/* Appends all of standard input; the text is NUL-terminated even if empty. */
-void read_input(struct buf *text);
-
 /* Writes text of a model's to standard output. On a terminal, characters that would steer it are
  * shown and not obeyed; elsewhere the bytes are as they are. The text holds whole characters. */
 void print_text(const char *text, size_t length);
@@ -47,6 +44,13 @@ void print_text(const char *text, size_t length);
 /* Waits for a signal of the condition, but at most a tenth of a second, so that the caller notices
  * an interrupt. The caller holds the mutex. */
 void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+/* ---- interrupt.c ---------------------------------------------------------------------------- */
+
+/* Appends all of standard input, or what comes before a signal that is caught; the text is
+ * NUL-terminated even if empty. On a terminal it says how to end it. Returns an exit code, after an
+ * error was printed. */
+int read_input(struct buf *text);
 
 /* ---- progress.c ----------------------------------------------------------------------------- */
 

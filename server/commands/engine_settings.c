@@ -11,14 +11,6 @@ int print_error(const struct err *err) {
     return err->status == STATUS_USAGE ? 2 : 1;
 }
 
-void read_input(struct buf *text) {
-    char part[65536];
-    buf_add(text, "", 0);
-    if (isatty(STDIN_FILENO))
-        fprintf(stderr, "Type the text; Ctrl-D at the beginning of a line ends it.\n");
-    for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) buf_add(text, part, n);
-}
-
 void print_text(const char *text, size_t length) {
     bool is_terminal = isatty(STDOUT_FILENO);
     for (size_t at = 0; at < length;) {

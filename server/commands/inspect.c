@@ -26,15 +26,16 @@ int command_version(const struct options *options) {
 
 int command_tokenize(const struct options *options) {
     struct buf text = {0};
-    if (model_path_check(options)) return 1;
-    if (options->n_arguments > 0)
+    int code = model_path_check(options);
+    if (code == 0 && options->n_arguments == 0)
+        code = read_input(&text);
+    else if (code == 0)
         buf_puts(&text, options->arguments[0]);
-    else
-        read_input(&text);
     struct tokenizer *tokenizer;
     struct err err;
-    int code = 0;
-    if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
+    if (code) {
+        /* it was printed why */
+    } else if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
         code = print_error(&err);
     } else {
         int32_t *ids;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,4 +65,22 @@ int interrupt_wait(int fd) {
         if (read(wake[0], &number, 1) == 1) return number;
         if (n > 0 || (n < 0 && errno != EINTR)) return 0; /* the read that follows tells */
     }
+}
+
+/* Not with stdio, whose reads go on after the end of a terminal's input. */
+int read_input(struct buf *text) {
+    char part[65536];
+    ssize_t n = 1;
+    buf_add(text, "", 0);
+    if (isatty(STDIN_FILENO))
+        fprintf(stderr, "Type the text; Ctrl-D at the beginning of a line ends it.\n");
+    while (n > 0 && !interrupt_pending()) {
+        if (interrupt_wait(STDIN_FILENO)) continue;
+        n = read(STDIN_FILENO, part, sizeof part);
+        if (n > 0) buf_add(text, part, (size_t)n);
+    }
+    if (interrupt_pending()) return 128 + interrupt_pending();
+    if (n == 0) return 0;
+    print_failure("standard input: %s", strerror(errno));
+    return 1;
 }

@@ -34,9 +34,8 @@ static int complete_from_options(struct session *session) {
         return complete(session, options->arguments[0], strlen(options->arguments[0]));
     }
     struct buf input = {0};
-    read_input(&input);
-    int code = interrupt_pending() ? 128 + interrupt_pending()
-                                   : complete(session, input.data, input.length);
+    int code = read_input(&input);
+    if (code == 0) code = complete(session, input.data, input.length);
     buf_free(&input);
     return code;
 }

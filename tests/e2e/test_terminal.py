@@ -190,7 +190,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
     (answer,) = said(terminal, tmp_path, "assistant")
     assert 20 < len(answer) and " ".join(answer.split())[:40] in " ".join(terminal.text().split())
     terminal.type("/stats")
-    assert "1 answers" in terminal.text()
+    assert "1 answer of" in terminal.text()
 
 
 def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
@@ -398,6 +398,19 @@ def test_one_completion_needs_no_terminal():
     done = subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "3", "Water"], capture_output=True, timeout=120,
                           env=environment())
     assert done.returncode == 0 and CODES not in done.stdout + done.stderr and b"3 tokens after" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "--max-tokens", "3"], ["tokenize"]])
+def test_a_text_is_typed_where_none_was_given(command):
+    for keys, code in [("Water flows\r\x04", 0), ("Water\x03", None)]:
+        terminal = Terminal(*command, "--model", MODEL)
+        try:
+            terminal.wait_for("Ctrl-D at the beginning of a line ends it").send(keys)
+            got = terminal.end()
+            assert got == code if code is not None else got in (130, -signal.SIGINT)
+            assert code != 0 or "tokens" in terminal.text()
+        finally:
+            terminal.close()
 
 
 # ---- serving -------------------------------------------------------------------------------------------
