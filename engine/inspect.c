@@ -150,8 +150,12 @@ static void print_id(FILE *out, const char *what, const struct tokenizer_spec *s
 }
 
 static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
-    bool bytes = spec->kind == TOKENIZER_BYTE_BPE;
-    fprintf(out, "\nTokenizer: %s", bytes ? "byte-level BPE" : "SentencePiece");
+    static const char *const kinds[] = {
+        [TOKENIZER_BYTE_BPE] = "byte-level BPE", [TOKENIZER_SENTENCEPIECE] = "SentencePiece",
+        [TOKENIZER_CHARACTER_BPE] = "BPE",       [TOKENIZER_RANK_BPE] = "BPE by rank",
+        [TOKENIZER_UNIGRAM] = "Unigram",
+    };
+    fprintf(out, "\nTokenizer: %s", kinds[spec->kind]);
     if (spec->pre) {
         fputs(", pattern ", out);
         print_text(out, spec->pre, strlen(spec->pre));

@@ -125,9 +125,12 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
         spec->kind = TOKENIZER_BYTE_BPE;
     } else if (is_text(text, length, "llama")) {
         spec->kind = TOKENIZER_SENTENCEPIECE;
+    } else if (is_text(text, length, "t5")) {
+        spec->kind = TOKENIZER_UNIGRAM;
+        spec->in_floats = true; /* as SentencePiece adds them */
     } else {
         return err_set(err, STATUS_BAD_FILE, key,
-                       "key %s: \"%.*s\" is not supported; \"gpt2\" and \"llama\" are", key,
+                       "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\" and \"t5\" are", key,
                        length < 64 ? (int)length : 64, text);
     }
     return STATUS_OK;
@@ -154,11 +157,33 @@ static enum status read_id(const struct tokenizer_spec *spec, const struct gguf 
     return status;
 }
 
+/* A Unigram text is rewritten as SentencePiece does: by a map of characters, with single spaces. */
+static enum status read_normalizers(struct tokenizer_spec *spec, const struct gguf *gguf,
+                                    struct err *err) {
+    static const char key[] = "tokenizer.ggml.precompiled_charsmap";
+    const struct gguf_value *value = gguf_find(gguf, key);
+    struct span map = {NULL, 0};
+    bool squeeze;
+    enum status status = STATUS_OK;
+    if (spec->kind != TOKENIZER_UNIGRAM) return status;
+    if (value) {
+        enum gguf_type element = value->element == GGUF_INT8 ? GGUF_INT8 : GGUF_UINT8;
+        status = gguf_array(gguf, key, element, &value, err);
+        if (!status) map = (struct span){(const char *)value->data, (size_t)value->count};
+    }
+    if (!status)
+        status =
+            gguf_bool_or(gguf, "tokenizer.ggml.remove_extra_whitespaces", false, &squeeze, err);
+    if (!status) sentencepiece_normalizers(spec, map, squeeze);
+    return status;
+}
+
 /* Without a key, a SentencePiece text begins with bos and a space, and a byte-level BPE text mostly
  * with neither: only Llama 3's files older than the key rely on their pattern's name for bos. */
 static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gguf,
                               struct err *err) {
     bool sentencepiece = spec->kind == TOKENIZER_SENTENCEPIECE;
+    bool unigram = spec->kind == TOKENIZER_UNIGRAM; /* T5's texts end with eos */
     bool llama3 =
         spec->pre && (strcmp(spec->pre, "llama-bpe") == 0 || strcmp(spec->pre, "llama3") == 0);
     enum status status = read_id(spec, gguf, "tokenizer.ggml.bos_token_id", &spec->bos, err);
@@ -170,9 +195,9 @@ static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gg
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_bos_token", sentencepiece || llama3,
                               &spec->add_bos, err);
     if (status == STATUS_OK)
-        status = gguf_bool_or(gguf, "tokenizer.ggml.add_eos_token", false, &spec->add_eos, err);
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_eos_token", unigram, &spec->add_eos, err);
     if (status == STATUS_OK)
-        status = gguf_bool_or(gguf, "tokenizer.ggml.add_space_prefix", sentencepiece,
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_space_prefix", sentencepiece || unigram,
                               &spec->add_space_prefix, err);
     return status;
 }
@@ -187,6 +212,7 @@ enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *
     if (status == STATUS_OK) status = read_scores(spec, gguf, err);
     if (status == STATUS_OK) status = read_merges(spec, gguf, err);
     if (status == STATUS_OK) status = read_rules(spec, gguf, err);
+    if (status == STATUS_OK) status = read_normalizers(spec, gguf, err);
     if (status != STATUS_OK) tokenizer_spec_free(spec);
     return status;
 }

@@ -357,6 +357,30 @@ START_TEST(sentencepiece_has_scores_and_its_own_defaults) {
 }
 END_TEST
 
+START_TEST(unigram_has_sentencepieces_normalizers) {
+    static const uint8_t map[] = {4, 0, 0, 0, 0, 0, 0, 0, 'x', 0};
+    struct gguf_writer writer = {0};
+    struct buf file = {0};
+    struct tokenizer_spec spec;
+    write_without(&writer, "tokenizer.ggml.model");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "t5");
+    gguf_writer_array(&writer, "tokenizer.ggml.scores", GGUF_FLOAT32, 6, scores, sizeof scores);
+    gguf_writer_array(&writer, "tokenizer.ggml.precompiled_charsmap", GGUF_UINT8, 10, map,
+                      sizeof map);
+    gguf_writer_bool(&writer, "tokenizer.ggml.remove_extra_whitespaces", true);
+    struct gguf *gguf = open_written(&writer, &file);
+    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
+    ck_assert(spec.kind == TOKENIZER_UNIGRAM && spec.n_normalizers == 2 && spec.in_floats);
+    ck_assert(spec.normalizers[0].kind == STEP_CHARACTER_MAP);
+    ck_assert(spec.normalizers[0].content.length == 10);
+    ck_assert(spec.normalizers[1].kind == STEP_SQUEEZE_SPACES);
+    ck_assert(!spec.add_bos && spec.add_eos && spec.add_space_prefix && !spec.has_steps);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+END_TEST
+
 START_TEST(wrong_vocabularies_are_refused) {
     static const char *const keys[] = {"tokenizer.ggml.model", "tokenizer.ggml.tokens",
                                        "tokenizer.ggml.merges"};
@@ -468,6 +492,7 @@ int main(void) {
         names_are_fit_to_show,
         the_real_vocabulary_is_read,
         sentencepiece_has_scores_and_its_own_defaults,
+        unigram_has_sentencepieces_normalizers,
         wrong_vocabularies_are_refused,
         overlong_tokens_are_refused,
         end_ids_come_from_keys_and_control_tokens_once,

@@ -80,6 +80,20 @@ START_TEST(deepseek_splits_in_steps) {
 END_TEST
 
 /* The Mongolian vowel separator is no space since Unicode 6.3; the next-line character is one. */
+START_TEST(later_families_split_as_their_patterns_say) {
+    static const char text[] = "\u4e2d\u6587ABC\u6f22\u5b57def's HELLOWorld 1234\n\n x!!\n it'S  ";
+    splits("kimi-k2", text,
+           "\u4e2d\u6587|ABC|\u6f22\u5b57|def's| HELLOWorld| |123|4|\n\n| x|!!\n| it'S|  |");
+    splits("bailingmoe", text,
+           "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!\n| it|'S|  |");
+    splits("seed-coder", text,
+           "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!|\n| it|'S|  |");
+    splits("falcon", "a12345.b!! c", "a|123|45|.|b|!!| c|");
+    splits("bloom", "a b,c  d", "a| b|,|c| | d|");
+    splits("viking", "a12", "a|1|2|");
+}
+END_TEST
+
 START_TEST(spaces_are_unicodes_white_space) {
     splits("gpt-2",
            "\xE1\xA0\x8E\xE1\xA0\x8E"
@@ -103,41 +117,28 @@ END_TEST
 /* ---- all names ------------------------------------------------------------------------------ */
 
 static const char *const names[] = {
-    "smollm",
-    "gpt-2",
-    "gpt2",
-    "default",
-    "phi-2",
-    "jais",
-    "roberta-bpe",
-    "olmo",
-    "mpt",
-    "starcoder",
-    "refact",
-    "codeshell",
-    "command-r",
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "pixtral",
-    "lfm2",
-    "dbrx",
-    "smaug-bpe",
-    "glm4",
-    "chatglm-bpe",
-    "qwen2",
-    "deepseek-r1-qwen",
-    "stablelm2",
-    "hunyuan",
-    "megrez",
-    "qwen35",
-    "gpt-4o",
-    "llama4",
-    "tekken",
-    "deepseek-llm",
-    "deepseek-coder",
-    "deepseek-v3",
+    "smollm",         "gpt-2",
+    "gpt2",           "falcon",
+    "bloom",          "viking",
+    "bailingmoe",     "seed-coder",
+    "kimi-k2",        "chameleon",
+    "minimax-m2",     "grok-2",
+    "default",        "phi-2",
+    "jais",           "roberta-bpe",
+    "olmo",           "mpt",
+    "starcoder",      "refact",
+    "codeshell",      "command-r",
+    "llama-bpe",      "llama3",
+    "llama-v3",       "falcon3",
+    "pixtral",        "lfm2",
+    "dbrx",           "smaug-bpe",
+    "glm4",           "chatglm-bpe",
+    "qwen2",          "deepseek-r1-qwen",
+    "stablelm2",      "hunyuan",
+    "megrez",         "qwen35",
+    "gpt-4o",         "llama4",
+    "tekken",         "deepseek-llm",
+    "deepseek-coder", "deepseek-v3",
 };
 
 static bool append_piece(void *context, const char *text, size_t length) {
@@ -299,6 +300,7 @@ int main(void) {
     tcase_add_test(tests, gpt4o_splits_at_capitals_and_keeps_contractions);
     tcase_add_test(tests, deepseek_splits_in_steps);
     tcase_add_test(tests, spaces_are_unicodes_white_space);
+    tcase_add_test(tests, later_families_split_as_their_patterns_say);
     tcase_add_test(tests, bytes_that_are_no_text_are_their_own_pieces);
     tcase_add_loop_test(tests, pieces_are_the_whole_text, 0, n);
     tcase_add_loop_test(tests, the_interpreter_gives_the_same_pieces, 0, n);

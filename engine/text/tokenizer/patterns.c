@@ -86,6 +86,27 @@
 
 #define DEEPSEEK_WORDS S "?[" DEEPSEEK_LETTERS "]+"
 
+/* Falcon's steps: runs of punctuation, GPT-2's pattern, numbers, and these by threes. */
+#define PUNCTUATION_RUNS "[!-/:-@\\[-`{-~\\p{P}]+"
+
+/* Bloom's: a word takes a space before it, and ends at white space and some marks. */
+#define BLOOM " ?[^(" SPACES "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+
+#define BAILING                                                                                    \
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^" SPACES                      \
+    "\\p{L}\\p{N}]++[\\r\\n]*|" S "*[\\r\\n]|" SPACE_RUNS
+#define SEED_CODER                                                                                 \
+    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACES "\\p{L}\\p{N}]+|" LINES        \
+                "|" SPACE_RUNS
+
+/* Kimi K2's: GPT-4o's shape, but a run of Han characters is a word of its own. */
+#define NO_HAN_UPPER "(?:(?!\\p{Han})" UPPER ")"
+#define NO_HAN_LOWER "(?:(?!\\p{Han})" LOWER ")"
+#define KIMI                                                                                       \
+    "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NO_HAN_UPPER "*" NO_HAN_LOWER "+" CONTRACTION               \
+    "?|[^\\r\\n\\p{L}\\p{N}]?" NO_HAN_UPPER "+" NO_HAN_LOWER "*" CONTRACTION                       \
+    "?|\\p{N}{1,3}| ?[^" SPACES "\\p{L}\\p{N}]+[\\r\\n]*|" LINES "|" SPACE_RUNS
+
 struct family {
     const char *stage[NAMED_STAGES + 1];
     bool ignore_merges; /* the tokenizer.json says so: a piece that is a token needs no merges */
@@ -107,6 +128,15 @@ static const struct family deepseek_llm = {
     {LINE_ENDS, DEEPSEEK_WORDS, DEEPSEEK_MARKS, SPACE_END, DEEPSEEK_CJK, DIGIT}};
 static const struct family deepseek_coder = {
     {LINE_ENDS, S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, DIGIT}};
+static const struct family falcon = {{PUNCTUATION_RUNS, GPT2, "[0-9]+", "[0-9][0-9][0-9]"}};
+static const struct family bloom = {{BLOOM}};
+static const struct family viking = {{BLOOM, DIGIT}};
+static const struct family bailing = {{BAILING}};
+static const struct family seed_coder = {{SEED_CODER}};
+static const struct family kimi = {{KIMI}};
+static const struct family chameleon = {{"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z",
+                                         "[\\t\\n]|    |  ", DIGIT, "[!-/:-@\\[-`{-~\\p{P}]",
+                                         GPT2}};
 static const struct family deepseek3 = {{"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}};
 
 /* Every name that may stand in tokenizer.ggml.pre. */
@@ -154,6 +184,31 @@ static const struct {
     {"deepseek-llm", &deepseek_llm},
     {"deepseek-coder", &deepseek_coder},
     {"deepseek-v3", &deepseek3},
+    {"falcon", &falcon},
+    {"bloom", &bloom},
+    {"gpt3-finnish", &bloom},
+    {"poro-chat", &bloom},
+    {"viking", &viking},
+    {"bailingmoe", &bailing},
+    {"bailingmoe2", &bailing},
+    {"llada-moe", &bailing},
+    {"seed-coder", &seed_coder},
+    {"kimi-k2", &kimi},
+    {"chameleon", &chameleon},
+    {"minimax-m2", &gpt4o},
+    {"grok-2", &qwen2_plain},
+    {"kormo", &qwen2_plain},
+    {"falcon-h1", &llama3},
+    {"midm-2.0", &llama3},
+    {"jina-es", &gpt2},
+    {"jina-de", &gpt2},
+    {"jina-v1-en", &gpt2},
+    {"jina-v2-es", &gpt2},
+    {"jina-v2-de", &gpt2},
+    {"jina-v2-code", &gpt2},
+    {"gigachat", &gpt2},
+    {"a.x-4.0", &gpt2},
+    {"mellum", &gpt2},
 };
 
 /* ---- by name -------------------------------------------------------------------------------- */
