@@ -24,7 +24,7 @@ def rendered(server, **fields):
 
 
 def test_every_command_takes_a_folder(tmp_path):
-    shown = penstock("inspect", FOLDER)
+    shown = penstock("inspect", "--tensors", FOLDER)
     assert "safetensors, 3 files" in shown and "model.layers.0.self_attn.q_proj.weight" in shown
     assert "ends a generation: 257" in shown
     assert "259" in penstock("tokenize", "--model", FOLDER, "the").split()
@@ -65,9 +65,12 @@ def test_the_cache_of_the_hub_gives_the_name(tmp_path):
     assert json.loads((tmp_path / "out").read_text())["response"]["body"]["model"] == "org/tiny-llama"
 
 
-def test_sampling_is_as_the_folder_says():
+def test_sampling_and_chats_are_as_the_folder_says():
     server = Server(*SMALL, model=FOLDER).wait_until_ready()
     try:
+        chat = {"model": NAME, "messages": [{"role": "user", "content": "the"}]}
+        ids = server.post("/v1/chat/completions/render", chat).json()["token_ids"]
+        assert server.post("/detokenize", {"model": NAME, "tokens": ids}).json()["prompt"] == "user: the\nassistant: "
         found = rendered(server)
         assert (found["temperature"], found["top_p"], found["top_k"]) == pytest.approx((0.6, 0.9, 50))
         found = rendered(server, temperature=0, top_k=-1)
