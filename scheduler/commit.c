@@ -99,25 +99,10 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
-/* A draft has held: its row is one of a known token. */
-static void commit_draft_row(struct scheduler *s, struct sequence *sequence) {
-    if (sequence->state != SEQUENCE_RUNNING) return;
-    assert(sequence->n_committed < sequence->n_computed);
-    sequence->n_committed++;
-    if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);
-}
-
-/* Gives back what only refused drafts needed. */
-static void drop_refused(struct scheduler *s, struct sequence *sequence) {
-    if (sequence->state != SEQUENCE_RUNNING) return;
-    sequence->n_computed = sequence->n_committed;
-    int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
-    while (sequence->n_blocks > blocks)
-        block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
-}
-
 /* Takes the tokens that were drawn after the last known token and after each draft, up to the first
- * that is not the draft after it, or that ends the sequence. Returns the number of drafts. */
+ * that is not the draft after it, or that ends the sequence. The row of a draft that held is one of
+ * a known token; blocks that only refused ones needed are given back. Returns the number of
+ * drafts. */
 static int commit_drafts(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *results) {
     int n = sequence->n_drafts, taken = 0;
@@ -125,7 +110,10 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
         bool holds = taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];
         commit_token(s, sequence, &results[taken]);
         if (!holds || sequence->state == SEQUENCE_ENDED) break;
-        commit_draft_row(s, sequence);
+        if (sequence->state != SEQUENCE_RUNNING) continue; /* preempted: its rows are lost */
+        assert(sequence->n_committed < sequence->n_computed);
+        sequence->n_committed++;
+        if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);
     }
     assert(taken <= n);
     speculate_learn(sequence, taken);
@@ -133,7 +121,11 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     s->stats.drafts++;
     s->stats.draft_tokens += (uint64_t)n;
     s->stats.accepted_tokens += (uint64_t)taken;
-    drop_refused(s, sequence);
+    if (sequence->state != SEQUENCE_RUNNING) return n;
+    sequence->n_computed = sequence->n_committed;
+    int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
+    while (sequence->n_blocks > blocks)
+        block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
     return n;
 }
 

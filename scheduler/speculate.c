@@ -124,15 +124,6 @@ static int likeliest(const struct plan *plan, const struct plan_view *view,
     return best;
 }
 
-static void choose(const struct plan *plan, const struct plan_view *view, struct choosing *c,
-                   int i) {
-    const struct plan_item *item = &plan->item[i];
-    int drafts = ++c->drafts[i];
-    c->item[c->n++] = i;
-    c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
-    c->next[i] *= *chance_of(item->sequence, drafts);
-}
-
 /* How many of the drafts, in the order of choice, bring the most tokens in a time. */
 static int choose_all(const struct plan *plan, const struct plan_view *view, struct choosing *c) {
     int most = min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows);
@@ -143,8 +134,12 @@ static int choose_all(const struct plan *plan, const struct plan_view *view, str
     while (c->n < most) {
         int i = likeliest(plan, view, c);
         if (i < 0 || (c->next[i] < min_chance && !view->fixed_drafts)) break;
+        const struct plan_item *item = &plan->item[i];
+        int drafts = ++c->drafts[i];
         tokens += c->next[i];
-        choose(plan, view, c, i);
+        c->next[i] *= *chance_of(item->sequence, drafts);
+        c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
+        c->item[c->n++] = i;
         float rate = tokens / step_cost_ns(view->cost, plan->rows + c->n);
         if (rate <= best && !view->fixed_drafts) continue;
         best = rate;

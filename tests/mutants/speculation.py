@@ -20,7 +20,6 @@ MUTANTS = [
     (S + "commit.c", "rows->from + rows->n - rows->drafts;", "rows->from + rows->n;"),
     (S + "commit.c", "if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);", ""),
     (S + "commit.c", "    sequence->n_drafts = 0;\n", ""),
-    (S + "commit.c", "    drop_refused(s, sequence);\n", ""),
     (S + "commit.c", "i += commit_drafts(", "commit_drafts("),
     (S + "commit.c", "    speculate_learn(sequence, taken);\n", ""),
     # preempted while drafts are in flight
