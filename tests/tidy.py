@@ -124,7 +124,6 @@ CROWDED = {
 A_SET = "one path, compiled for one instruction set: the build goes by the file's name"
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
 A_DOOR = "what one file offers to the others of its folder"
-TO_JOIN = "joins its neighbours: issue 12, part 3: "
 # Folders whose files may be short.
 SHORT_FOLDERS = {"engine/models": "a model family is data: its tensors and a few words"}
 SHORT_FILES = {
