@@ -171,8 +171,9 @@ static void bind_keys(EditLine *edit) {
         {"\033[4~", "ed-move-to-end"},      {"\033\r", "penstock-line-end"},
         {"\033\n", "penstock-line-end"},    {"\033[200~", "penstock-paste"},
     };
-    el_set(edit, EL_ADDFN, "penstock-line-end", "Add a line end", add_line_end);
-    el_set(edit, EL_ADDFN, "penstock-paste", "Add what is pasted", add_paste);
+    /* the wide form, since the other one keeps copies of the names for good */
+    el_wset(edit, EL_ADDFN, L"penstock-line-end", L"Add a line end", add_line_end);
+    el_wset(edit, EL_ADDFN, L"penstock-paste", L"Add what is pasted", add_paste);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         el_set(edit, EL_BIND, keys[i][0], keys[i][1], NULL);
 }
