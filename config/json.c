@@ -21,15 +21,33 @@ struct json *json_member(const struct json *object, const char *name) {
     return *find_link(&first, name);
 }
 
-struct json *json_detach(struct json *object, const char *name) {
-    if (!json_is(object, JSON_OBJECT)) return NULL;
-    struct json **link = find_link(&object->child, name), *member = *link;
-    if (!member) return NULL;
+/* Removes the member that a link leads to. Returns it. */
+static struct json *cut_out(struct json *object, struct json **link) {
+    struct json *member = *link;
     assert(object->n_children > 0);
     *link = member->next;
     object->n_children--;
     member->next = NULL;
     return member;
+}
+
+struct json *json_detach(struct json *object, const char *name) {
+    if (!json_is(object, JSON_OBJECT)) return NULL;
+    struct json **link = find_link(&object->child, name);
+    return *link ? cut_out(object, link) : NULL;
+}
+
+void json_drop_empty(struct json *object, const char *name) {
+    assert(json_is(object, JSON_OBJECT));
+    struct json **link = find_link(&object->child, name);
+    while (*link) {
+        bool is_array = json_is(*link, JSON_ARRAY), is_null = json_is(*link, JSON_NULL);
+        if (is_null || (is_array && !(*link)->child))
+            json_free(cut_out(object, link));
+        else
+            link = &(*link)->next;
+        link = find_link(link, name);
+    }
 }
 
 const char *json_type_name(const struct json *json) {

@@ -82,6 +82,9 @@ const char *json_type_name(const struct json *json);
 /* Removes the member that json_member finds and returns it, which is then the caller's. */
 struct json *json_detach(struct json *object, const char *name);
 
+/* Removes every member of this name that is null or an empty array. */
+void json_drop_empty(struct json *object, const char *name);
+
 /* Gives a value what another one is, but not its name; `from`, which is in no tree, is freed. */
 void json_take(struct json *json, struct json *from);
 

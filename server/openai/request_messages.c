@@ -115,19 +115,16 @@ static enum status check_call(struct parse *parse, const char *path, const struc
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
 }
 
-/* Templates ask whether a message has calls, so an empty list and null are taken away. */
+/* Templates ask whether a message has calls, so empty lists and nulls are taken away. */
 static enum status check_calls(struct parse *parse, const char *path, struct json *message) {
     char name[64];
     int i = 0;
+    json_drop_empty(message, "tool_calls");
     const struct json *calls = json_member(message, "tool_calls");
     if (!calls) return STATUS_OK;
     snprintf(name, sizeof name, "%s.tool_calls", path);
-    if (!json_is(calls, JSON_NULL) && !json_is(calls, JSON_ARRAY)) {
+    if (!json_is(calls, JSON_ARRAY)) {
         return field_wrong_type(parse, name, "an array of tool calls", calls);
-    }
-    if (!json_first(calls)) {
-        json_free(json_detach(message, "tool_calls"));
-        return check_calls(parse, path, message); /* it may be there twice */
     }
     if (!json_is_text(json_member(message, "role"), "assistant")) {
         return field_wrong(parse, name, "is only for messages of the role \"assistant\"");

@@ -83,6 +83,18 @@ START_TEST(the_first_of_two_names_is_found) {
 }
 END_TEST
 
+START_TEST(empty_members_of_a_name_are_dropped) {
+    struct json *json = document_of("{\"a\":[],\"b\":[],\"a\":null,\"a\":[0],\"a\":[],\"a\":{}}");
+    json_drop_empty(json, "a");
+    json_drop_empty(json, "c");
+    ck_assert_int_eq(json->n_children, 3);
+    ck_assert_int_eq(json_member(json, "b")->n_children, 0);
+    ck_assert_int_eq(json_member(json, "a")->n_children, 1);
+    ck_assert(json_is(json->child->next->next, JSON_OBJECT) && !json->child->next->next->next);
+    json_free(json);
+}
+END_TEST
+
 START_TEST(a_value_becomes_a_string) {
     struct json *json = document_of("{\"a\":[1,[2]],\"b\":\"x\"}");
     for (struct json *member = json_first(json); member; member = member->next) {
@@ -157,6 +169,7 @@ int main(void) {
     tcase_add_test(core, each_type_holds_its_value);
     tcase_add_test(core, integers_are_exact);
     tcase_add_test(core, the_first_of_two_names_is_found);
+    tcase_add_test(core, empty_members_of_a_name_are_dropped);
     tcase_add_test(core, a_value_becomes_a_string);
     tcase_add_test(core, types_have_names);
     tcase_add_test(core, depth_and_place_are_told);

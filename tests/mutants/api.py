@@ -104,8 +104,9 @@ MUTANTS = [
     # messages and tools
     ("config/json.c", "    json->name = name;\n    json->next = next;\n", "    json->name = name;\n"),
     ("config/json.c", "    *json = *from;\n    json->name = name;\n", "    *json = *from;\n"),
-    (O + "request_messages.c", "json_free(json_detach(message, \"tool_calls\"));\n        return check_calls(parse, path, message);",
-     "json_free(json_detach(message, \"tool_calls\"));\n        return STATUS_OK;"),
+    (O + "request_messages.c", "    json_drop_empty(message, \"tool_calls\");\n", ""),
+    ("config/json.c", "if (is_null || (is_array && !(*link)->child))", "if (is_array && !(*link)->child)"),
+    ("config/json.c", "if (is_null || (is_array && !(*link)->child))", "if (is_null || is_array)"),
     (O + "request_messages.c", "    if (!json_is_text(json_member(message, \"role\"), \"assistant\")) {", "    if (false) {"),
     (O + "request_messages.c", "if (type && !json_is_text(type, \"function\")) {", "if (false) {"),
     (O + "request_messages.c", "    if (!json_is(object, JSON_OBJECT)) {", "    if (false) {"),

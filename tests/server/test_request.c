@@ -594,6 +594,17 @@ START_TEST(sequences_are_limited) {
 }
 END_TEST
 
+/* As many empty lists of calls as a body has room for take neither stack nor minutes. */
+START_TEST(empty_calls_are_many) {
+    char *body = body_of("{\"messages\":[{\"role\":\"user\",\"content\":\"x\",",
+                         "\"a\":0,\"tool_calls\":[]", 500000, "}]}");
+    struct api_request *r = parsed(&api_chat, body);
+    ck_assert_ptr_null(json_member(json_first(r->prompts[0].messages), "tool_calls"));
+    api_request_free(r);
+    free(body);
+}
+END_TEST
+
 /* A positive number must not become a float of zero, and usage in each chunk needs usage at all. */
 START_TEST(fields_depend_on_others) {
     struct api_request *r =
@@ -727,6 +738,7 @@ int main(void) {
     tcase_add_test(good, limits_are_allowed);
     tcase_add_test(good, stops_have_a_longest_length);
     tcase_add_test(good, sequences_are_limited);
+    tcase_add_test(good, empty_calls_are_many);
     tcase_add_test(good, fields_depend_on_others);
     tcase_add_test(good, seeds_are_exact);
     tcase_add_test(good, texts_keep_every_character);
