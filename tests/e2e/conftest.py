@@ -16,7 +16,10 @@ import time
 import httpx
 import pytest
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and servers inherit that
+for number in (signal.SIGHUP, signal.SIGTERM):  # ignored under nohup, and servers inherit that
+    signal.signal(number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # ignored in a shell's background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))

@@ -1,8 +1,12 @@
 #include "support/suite_main.h"
 
+#include <signal.h>
 #include <string.h>
 
+/* Who starts tests in the background, or under nohup, has them ignore signals; suites of signals
+ * want the usual answer. */
 int suite_main(Suite *suite) {
+    for (int i = 0; i < 3; i++) signal((int[]){SIGTERM, SIGINT, SIGHUP}[i], SIG_DFL);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int n_failed = srunner_ntests_failed(runner);
