@@ -42,6 +42,13 @@ static int steps_in_flight(const struct options *options) {
     return options->steps_in_flight == 0 && speculates ? 1 : options->steps_in_flight;
 }
 
+/* A row of logits for each sequence, and for the drafts that one of them may have beside it: few
+ * sequences would leave none. */
+static int logit_rows(const struct options *options) {
+    bool speculates = options->speculation.method != SPECULATION_NONE;
+    return options->max_num_seqs + (speculates ? options->speculation.max_tokens : 0);
+}
+
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->model,
@@ -56,6 +63,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .max_model_len = options->max_model_len,
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
+        .max_logit_rows = logit_rows(options),
         .device = options->device,
         .in_flight = steps_in_flight(options),
         .enforce_eager = options->enforce_eager,
@@ -79,7 +87,7 @@ struct scheduler_config scheduler_config_from(const struct options *options,
         .max_queued_tokens = options->max_queued_tokens,
         .n_blocks = memory->n_blocks,
         .block_size = memory->block_size,
-        .max_logit_rows = options->max_num_seqs,
+        .max_logit_rows = logit_rows(options),
         .prefix_caching = options->enable_prefix_caching,
         .speculation = options->speculation,
         .fixed_drafts = options->always_speculate,

@@ -48,6 +48,13 @@ def test_guesses_save_steps(start):
     assert counter(guessing, "spec_decode_num_drafts") == drafts, "a request may refuse guesses"
 
 
+def test_one_sequence_at_a_time_is_guessed_too(server, start):
+    body = {"prompt": TEXT * 4, "temperature": 0, "max_tokens": 80}
+    guessing = start("--speculative-config", "ngram", "--always-speculate", "--max-num-seqs", "1")
+    assert ask(guessing, body) == ask(server, body)
+    assert counter(guessing, "spec_decode_num_accepted_tokens") > 40
+
+
 def test_bad_fields_and_flags(server, start):
     for value in (-1, 16, 1.5, "4"):
         answer = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "speculative_tokens": value})
