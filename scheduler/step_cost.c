@@ -15,6 +15,9 @@ static const struct knot host[] = {{1, 1.0f},   {2, 1.30f},  {4, 1.78f},  {8, 2.
 /* On a device weights are read once for up to about a hundred rows. */
 static const struct knot device[] = {{1, 1.0f}, {16, 1.1f}, {64, 1.4f}, {MAX_COST_ROWS, 2.0f}};
 
+/* How much of the way back to the expected form a step of another row count brings. */
+static const float forgetting = 1.0f / 400;
+
 static void expect(struct step_cost *cost, const struct knot *knot) {
     cost->expected[knot->rows] = knot->cost;
     for (; knot->rows < MAX_COST_ROWS; knot++) {
@@ -50,13 +53,24 @@ void step_cost_init(struct step_cost *cost, bool on_host) {
     for (int m = 1; m <= MAX_COST_ROWS; m++) cost->ns[m] = cost->expected[m];
 }
 
+/* Row counts that are not run for long come back to the expected form, scaled as what is run: else
+ * one slow step could make its row count, and all above it, too dear ever to be tried again. */
+static void forget_others(struct step_cost *cost, int rows) {
+    float scale = cost->measured[rows] / cost->expected[rows];
+    for (int m = 1; m <= MAX_COST_ROWS; m++)
+        if (cost->measured[m] > 0 && m != rows)
+            cost->measured[m] += (cost->expected[m] * scale - cost->measured[m]) * forgetting;
+}
+
 /* A moving average over about eight steps. One that was interrupted counts as twice as long at
- * most. */
+ * most, as what was measured or else believed; about the very first nothing is believed. */
 void step_cost_note(struct step_cost *cost, int rows, uint64_t ns) {
     assert(rows >= 1);
     if (rows > MAX_COST_ROWS || ns == 0) return;
     float *measured = &cost->measured[rows], now = (float)ns;
-    if (*measured > 0 && now > 2 * *measured) now = 2 * *measured;
+    if (cost->known && now > 2 * cost->ns[rows]) now = 2 * cost->ns[rows];
     *measured = *measured > 0 ? *measured + (now - *measured) / 8 : now;
+    cost->known = true;
+    forget_others(cost, rows);
     believe(cost);
 }

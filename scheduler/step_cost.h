@@ -15,6 +15,7 @@ struct step_cost {
     float expected[MAX_COST_ROWS + 1]; /* before anything is known: relative to one row */
     float measured[MAX_COST_ROWS + 1]; /* ns, a moving average; 0: never was */
     float ns[MAX_COST_ROWS + 1];       /* what is believed */
+    bool known;                        /* something was measured */
 };
 
 /* Begins with what such an engine takes as a rule. */

@@ -57,7 +57,8 @@ MUTANTS = [
     (S + "draft/lookup.c", "        place = before[place - 1];\n", "        place = before[place];\n"),
     (S + "draft/lookup.c", "min_int(c->n, lookup->n_indexed + MAX_ADDED)", "c->n"),
     # costs
-    (S + "step_cost.c", "    if (*measured > 0 && now > 2 * *measured) now = 2 * *measured;\n", ""),
+    (S + "step_cost.c", "    if (cost->known && now > 2 * cost->ns[rows]) now = 2 * cost->ns[rows];\n", ""),
+    (S + "step_cost.c", "    forget_others(cost, rows);\n", ""),
     (S + "step_cost.c", "(scale_below + (scale - scale_below) * share)", "scale_below"),
     (S + "step_cost.c", "if (rows > MAX_COST_ROWS || ns == 0) return;", "if (ns == 0) return;"),
 ]

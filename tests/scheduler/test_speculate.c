@@ -158,15 +158,34 @@ START_TEST(costs_keep_to_the_expected_form_between_measured_ones) {
     step_cost_note(&cost, 1, 1000000);
     ck_assert_float_eq_tol(step_cost_ns(&cost, 1), 1e6f, 1);
     ck_assert_float_eq_tol(step_cost_ns(&cost, 8), 1e6f * eight / one, 100);
-    for (int i = 0; i < 200; i++) step_cost_note(&cost, 8, 2000000);
-    ck_assert_float_eq_tol(step_cost_ns(&cost, 8), 2e6f, 100);
+    for (int i = 0; i < 200; i++) {
+        step_cost_note(&cost, 8, 2000000);
+        step_cost_note(&cost, 1, 1000000);
+    }
+    ck_assert_float_eq_tol(step_cost_ns(&cost, 8), 2e6f, 2e4f);
     float scale = 2e6f / eight * one / 1e6f, share = 3.0f / 7; /* 4 lies between 1 and 8 */
-    ck_assert_float_eq_tol(step_cost_ns(&cost, 4), four * 1e6f * (1 + (scale - 1) * share), 1000);
+    ck_assert_float_eq_tol(step_cost_ns(&cost, 4), four * 1e6f * (1 + (scale - 1) * share), 4e4f);
     step_cost_note(&cost, 8, 2000000000); /* it was interrupted */
     ck_assert(step_cost_ns(&cost, 8) < 2.3e6f);
     struct step_cost before = cost;
     step_cost_note(&cost, MAX_COST_ROWS + 1, 5);
     ck_assert_mem_eq(&before, &cost, sizeof cost);
+}
+END_TEST
+
+/* One step of five rows was interrupted, and made all of more than one look dear. */
+START_TEST(an_interrupted_step_is_forgotten) {
+    struct step_cost cost;
+    step_cost_init(&cost, true);
+    float five = step_cost_ns(&cost, 5) * 1e6f;
+    step_cost_note(&cost, 1, 1000000);
+    step_cost_note(&cost, 5, 500000000);
+    ck_assert(step_cost_ns(&cost, 5) < 2.01f * five);
+    for (int i = 0; i < 40; i++) step_cost_note(&cost, 5, 500000000); /* a slow machine, for now */
+    ck_assert(step_cost_ns(&cost, 5) > 10 * five);
+    for (int i = 0; i < 4000; i++) step_cost_note(&cost, 1, 1000000);
+    ck_assert_float_eq_tol(step_cost_ns(&cost, 5), five, 0.02f * five);
+    ck_assert_float_eq_tol(step_cost_ns(&cost, 1), 1e6f, 100);
 }
 END_TEST
 
@@ -415,6 +434,7 @@ int main(void) {
     tcase_add_test(core, a_long_prompt_is_indexed_in_parts);
     tcase_add_loop_test(core, lookup_equals_a_search_of_all_places, 0, 10);
     tcase_add_test(core, costs_keep_to_the_expected_form_between_measured_ones);
+    tcase_add_test(core, an_interrupted_step_is_forgotten);
     tcase_add_test(core, a_chance_follows_what_held);
     tcase_add_loop_test(core, drafts_that_all_hold_save_steps, 0, MAX_DRAFTS + 1);
     tcase_add_test(core, drafts_that_never_hold_cost_no_step);
