@@ -151,7 +151,8 @@ enum { N_BROKEN = sizeof broken / sizeof *broken };
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-static char folder[] = "/tmp/penstock-folder-XXXXXX";
+#define TEMPORARY "/tmp/penstock-folder-XXXXXX"
+static char folder[sizeof TEMPORARY];
 
 static void read_file(struct buf *out, const char *path) {
     FILE *file = fopen(path, "rb");
@@ -227,6 +228,7 @@ static void change(int i) {
 static void copy_folder(const char *base) {
     char from[PATH_BYTES];
     snprintf(from, sizeof from, VECTORS "%s", base);
+    memcpy(folder, TEMPORARY, sizeof folder);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     each_file(from, copy_file);
 }
