@@ -85,7 +85,7 @@ struct engine_memory {
     /* On a GPU, and 0 on the CPU: */
     struct device_memory device; /* as it was before anything was taken */
     double share;                /* of it, that may be taken in all */
-    int64_t sampling;            /* counts of tokens, [max_num_seqs][V], and results */
+    int64_t sampling;            /* of max_num_seqs sequences (sampling_slot_bytes), and results */
     int64_t steps; /* a step's arrays, and what attention works in: it grows with the cache */
     int64_t kept;  /* of the share, kept free for graphs and for what grows in service */
     int64_t swap;  /* the host's, for preempted sequences */

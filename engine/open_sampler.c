@@ -17,7 +17,7 @@ static size_t results_bytes(const struct engine *engine) {
 
 static enum status open_device_sampler(struct engine *engine, int sequences, struct err *err) {
     struct backend *b = engine->backend;
-    size_t counts = (size_t)sequences * (size_t)engine->model.config.V * sizeof(int32_t);
+    size_t slots = (size_t)sequences * sampling_slot_bytes(engine->model.config.V);
     void *pending, *results = NULL;
     enum status status =
         buffer_take(b, &pending, pending_bytes(engine), "ids", FEWER_SEQUENCES, err);
@@ -26,8 +26,8 @@ static enum status open_device_sampler(struct engine *engine, int sequences, str
     engine->device_sampler =
         b->sampler->sampler_new(b, engine->model.config.V, sequences, max_samples(engine));
     if (!engine->device_sampler)
-        return refuse_room(b, "counts of tokens", counts, FEWER_SEQUENCES, err);
-    engine->memory.sampling = (int64_t)(counts + results_bytes(engine));
+        return refuse_room(b, "counts of tokens", slots, FEWER_SEQUENCES, err);
+    engine->memory.sampling = (int64_t)(slots + results_bytes(engine));
     status = buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
     engine->device_results = results;
     return status;

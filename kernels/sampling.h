@@ -10,12 +10,30 @@
 #define MAX_TOP_LOGPROBS 20
 #define MAX_STOP_IDS 64
 #define MAX_LOGIT_BIAS 1024
+#define MAX_BAD_WORDS 512      /* of several tokens */
+#define MAX_BAD_WORD_TOKENS 16 /* of one */
 #define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
 
 struct logit_bias {
     int32_t id;
     float bias;
 };
+
+/* A word of several tokens that must not come: where the output ends with all but its last one,
+ * that one may not be chosen. */
+struct bad_word {
+    int32_t last;
+    int32_t n_before;                        /* 1..MAX_BAD_WORD_TOKENS - 1 */
+    int32_t before[MAX_BAD_WORD_TOKENS - 1]; /* [n_before] the nearest one first */
+};
+
+/* Does the output, at[-1] its newest token, end with what comes before the word's last token? */
+static inline bool bad_word_is_due(const struct bad_word *word, const int32_t *at, int n_output) {
+    if (word->n_before > n_output) return false;
+    for (int i = 0; i < word->n_before; i++)
+        if (word->before[i] != at[-1 - i]) return false;
+    return true;
+}
 
 /* How one sequence's next token is chosen. The order of operations is documented in
  * engine/sampling/sampling.c. */
@@ -32,10 +50,23 @@ struct sampling {
     const struct logit_bias *bias; /* [n_bias], the request's */
     int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
     const int32_t *banned;
+    const uint32_t *allowed; /* [(V + 31) / 32] a bit for each id that may be chosen; NULL: all */
+    int n_bad_words;
+    const struct bad_word *bad_words; /* [n_bad_words] in the order of before[0] */
 };
 
 static inline bool sampling_has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+/* Does a device that samples keep something of a sequence from one token to the next: its counts,
+ * the end of its output, lists over the vocabulary? */
+static inline bool sampling_takes_slot(const struct sampling *s) {
+    return s->allowed || s->n_bad_words > 0 || sampling_has_penalties(s);
+}
+static inline size_t sampling_slot_bytes(int V) {
+    return (size_t)V * sizeof(uint32_t) + MAX_BAD_WORD_TOKENS * sizeof(int32_t) +
+           MAX_BAD_WORDS * sizeof(struct bad_word);
 }
 
 struct token_logprob {

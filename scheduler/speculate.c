@@ -47,7 +47,7 @@ static bool may_draft(const struct scheduler *s, const struct sequence *sequence
     const struct request *request = sequence->request;
     return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&
            request->n_unforked == 0 && sequence_samples(sequence) &&
-           (s->port.on_host || !sampling_has_penalties(&request->sampling));
+           (s->port.on_host || !sampling_takes_slot(&request->sampling));
 }
 
 static void propose(struct scheduler *s, struct sequence *sequence) {

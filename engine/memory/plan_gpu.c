@@ -51,7 +51,7 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     /* attention's parts: for each of 256 positions and each head, D numbers and two more */
     int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
     work /= 256;
-    plan->sampling = (int64_t)sizeof(int32_t) * info->V * min_int64(R, config->max_num_seqs);
+    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * min_int64(R, config->max_num_seqs);
     int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
     int64_t blocks = config->kv_memory > 0 ? config->kv_memory / block : left / (block + work);
     if (config->kv_memory == 0) blocks = min_int64(blocks, most_blocks(plan, config));

@@ -4,7 +4,8 @@
  * what they expect):
  *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched
  *      logits
- *   2. logit_bias is added; banned ids (end tokens before min_tokens) become -inf
+ *   2. logit_bias is added; banned ids (end tokens before min_tokens), ids that are not allowed and
+ *      the last tokens of bad words that are due become -inf
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output
  *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
@@ -196,14 +197,37 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
 
 /* ---- changes to the logits ------------------------------------------------------------------ */
 
+static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
+    for (int start = 0; start < V; start += 32) {
+        uint32_t forbidden = ~allowed[start / 32];
+        if (V - start < 32) forbidden &= ((uint32_t)1 << (V - start)) - 1;
+        for (; forbidden; forbidden &= forbidden - 1)
+            logits[start + __builtin_ctz(forbidden)] = -INFINITY;
+    }
+}
+
+/* Words that may be due come before the output's newest token, and stand together. */
+static void forbid_bad_words(const struct sampling *s, float *logits, const int32_t *at,
+                             int n_output) {
+    int low = 0, high = s->n_bad_words;
+    if (n_output == 0) return;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (s->bad_words[middle].before[0] < at[-1])
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < s->n_bad_words && s->bad_words[low].before[0] == at[-1]; low++)
+        if (bad_word_is_due(&s->bad_words[low], at, n_output))
+            logits[s->bad_words[low].last] = -INFINITY;
+}
+
 /* The penalties apply to each id once: its count goes back to zero then; -1 marks an id that is in
  * the prompt only. */
-static void change_logits(struct sampler *sampler, const struct sampling *s, float *logits,
-                          const int32_t *history, int n_prompt, int n_output) {
+static void penalise(struct sampler *sampler, const struct sampling *s, float *logits,
+                     const int32_t *history, int n_prompt, int n_output) {
     int32_t *count = sampler->count;
-    for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
-    for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
-    if (!sampling_has_penalties(s)) return;
     for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
     for (int i = 0; i < n_prompt; i++)
         count[history[i]] = count[history[i]] ? count[history[i]] : -1;
@@ -215,6 +239,20 @@ static void change_logits(struct sampler *sampler, const struct sampling *s, flo
         if (penalty != 1) logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
         if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
     }
+}
+
+static bool changes_logits(const struct sampling *s) {
+    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 ||
+           sampling_has_penalties(s);
+}
+
+static void change_logits(struct sampler *sampler, const struct sampling *s, float *logits,
+                          const int32_t *history, int n_prompt, int n_output) {
+    for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
+    for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
+    if (s->allowed) forbid_all_but(s->allowed, logits, sampler->V);
+    if (s->n_bad_words > 0) forbid_bad_words(s, logits, history + n_prompt + n_output, n_output);
+    if (sampling_has_penalties(s)) penalise(sampler, s, logits, history, n_prompt, n_output);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */
@@ -372,8 +410,9 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
                     const int32_t *history, int n_prompt, int n_output, int position, int choice,
                     struct sampled *out) {
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
+    assert(s->n_bad_words >= 0 && s->n_bad_words <= MAX_BAD_WORDS);
     bool scored = s->n_logprobs >= 0;
-    bool changed = s->n_bias > 0 || s->n_banned > 0 || sampling_has_penalties(s);
+    bool changed = changes_logits(s);
     const float *own = logits;
     float own_max = 0;
     double lse = 0;

@@ -35,6 +35,7 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
 /* That the settings are of all kinds is luck, so it is looked at. */
 static void check_variety(const struct request_set *set) {
     int drawn = 0, cut = 0, penalised = 0, biased = 0, banned = 0, forked = 0, scored = 0, best = 0;
+    int allowed = 0, words = 0;
     for (int i = 1; i < set->n_asked; i++) {
         const struct generation *g = &set->asked[i].generation;
         const struct sampling *s = &g->sampling;
@@ -42,6 +43,8 @@ static void check_variety(const struct request_set *set) {
         cut += s->temperature > 0 && (s->top_k > 0 || s->top_p < 1 || s->min_p > 0);
         penalised += sampling_has_penalties(s);
         biased += s->n_bias > 0;
+        allowed += s->allowed != NULL;
+        words += s->n_bad_words > 0;
         banned += g->min_tokens > 0 && g->n_stop_ids > 0;
         forked += g->n > 1 && sampling_has_penalties(s);
         scored += g->prompt_logprobs >= 0;
@@ -49,7 +52,7 @@ static void check_variety(const struct request_set *set) {
     }
     ck_assert(drawn > 0 && drawn < set->n_asked - 1);
     ck_assert(cut > 0 && penalised > 1 && biased > 0 && banned > 0);
-    ck_assert(forked > 0 && scored > 0 && best > 0);
+    ck_assert(forked > 0 && scored > 0 && best > 0 && allowed > 0 && words > 0);
 }
 
 /* Nine sequences at most, and so few blocks that some are preempted. */
@@ -87,7 +90,7 @@ START_TEST(the_device_samples_what_the_host_does) {
                               .dtype = DTYPE_F32,
                               .seed = 5};
     char *file = tiny_model_temporary(&tiny);
-    struct request_set *set = learn_on_host(file, 3);
+    struct request_set *set = learn_on_host(file, 22);
     check_variety(set);
     set->model.host_samples = false;
     run_together(set, 16);

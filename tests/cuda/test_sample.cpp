@@ -12,9 +12,10 @@
 
 extern "C" {
 #include "engine/sampling/sampling.h"
+#include "support/forbidden.h"
 }
 
-enum { HISTORY = 24, MAX_BIAS = 6, MAX_BANNED = 3 };
+enum { HISTORY = 24, MAX_BIAS = 6, MAX_BANNED = 3, MAX_BAD = 9 };
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
@@ -82,6 +83,8 @@ struct setting {
     struct sampling sampling;
     std::vector<logit_bias> bias;
     std::vector<int32_t> banned, history;
+    std::vector<uint32_t> allowed;
+    std::vector<bad_word> bad_words;
     int n_prompt, n_output, position, choice, slot;
 };
 
@@ -100,6 +103,18 @@ static void draw_changes(uint64_t *state, setting *t, int V) {
     s->presence_penalty = one_of(state, {0, 0, 0.5f, -1});
     s->frequency_penalty = one_of(state, {0, 0, 0.3f, -0.2f});
     s->repetition_penalty = one_of(state, {1, 1, 1.2f, 0.8f});
+}
+
+static void draw_forbidden(uint64_t *state, setting *t, int V) {
+    if (random_below(state, 2)) {
+        t->allowed.resize((size_t)(V + 31) / 32);
+        draw_allowed(state, t->allowed.data(), V, (int)one_of(state, {0, 5, 50, 99}));
+    }
+    if (random_below(state, 2)) {
+        t->bad_words.resize(1 + (size_t)random_below(state, MAX_BAD));
+        draw_bad_words(state, t->bad_words.data(), (int)t->bad_words.size(), V,
+                       t->history.data() + t->n_prompt, t->n_output);
+    }
 }
 
 static void draw_history(uint64_t *state, setting *t, int V) {
@@ -127,6 +142,7 @@ static setting draw_setting(uint64_t *state, int V, int slot) {
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
     draw_history(state, &t, V);
     if (random_below(state, 2)) draw_changes(state, &t, V);
+    if (slot >= 0 && random_below(state, 3) == 0) draw_forbidden(state, &t, V);
     return t;
 }
 
@@ -154,6 +170,9 @@ static void bind(setting *t) {
     t->sampling.n_bias = (int)t->bias.size();
     t->sampling.banned = t->banned.data();
     t->sampling.n_banned = (int)t->banned.size();
+    t->sampling.allowed = t->allowed.empty() ? NULL : t->allowed.data();
+    t->sampling.bad_words = t->bad_words.data();
+    t->sampling.n_bad_words = (int)t->bad_words.size();
 }
 
 static std::vector<sampled> sample_on_cpu(batch *b) {
@@ -174,7 +193,7 @@ static std::vector<sampled> sample_on_cpu(batch *b) {
 struct on_device {
     const batch &b;
     std::list<buffer> lists; /* the rows' */
-    buffer logits, rows, counts, ids, results;
+    buffer logits, rows, counts, words, ids, results;
     template <class T> const T *list(std::vector<T> items) {
         items.push_back({}); /* an empty one needs memory too */
         return lists.emplace_back(items).template as<T>();
@@ -182,29 +201,41 @@ struct on_device {
     std::vector<sample_row> rows_of(const batch &all) {
         std::vector<sample_row> made;
         for (const setting &t : all.settings) {
-            made.push_back({t.sampling, t.position, t.choice, t.slot});
+            made.push_back({t.sampling, t.position, t.choice, t.slot, 0});
             struct sampling &s = made.back().sampling;
             s.bias = list(t.bias);
             s.n_bias = (int)t.bias.size();
             s.banned = list(t.banned);
             s.n_banned = (int)t.banned.size();
+            s.n_bad_words = (int)t.bad_words.size(); /* they and the allowed ids are the slot's */
+            made.back().n_output = t.n_output;
         }
         return made;
     }
     explicit on_device(const batch &batch)
         : b(batch), logits(b.logits), rows(rows_of(b)), counts(b.logits.size() * sizeof(uint32_t)),
-          ids((size_t)b.R() * sizeof(int32_t)), results((size_t)b.R() * sizeof(sample_result)) {}
+          words((size_t)b.R() * sizeof(sample_words)), ids((size_t)b.R() * sizeof(int32_t)),
+          results((size_t)b.R() * sizeof(sample_result)) {}
 
     void count() {
         for (const setting &t : b.settings) {
             if (t.slot < 0) continue;
-            std::vector<int32_t> padded = t.history;
-            padded.push_back(-1); /* an empty one needs memory too */
-            buffer history(padded);
-            sample_count(counts.as<uint32_t>() + (size_t)t.slot * (size_t)b.V, b.V,
-                         history.as<int32_t>(), t.n_prompt, t.n_output, test_stream());
+            const struct sample_past past = {
+                t.n_prompt,
+                t.n_output,
+                list(t.history),
+                t.allowed.empty() ? NULL : list(t.allowed),
+                (int)t.bad_words.size(),
+                list(t.bad_words),
+            };
+            sample_count(counts.as<uint32_t>() + (size_t)t.slot * (size_t)b.V,
+                         words.as<sample_words>() + t.slot, b.V, &past, test_stream());
             finish();
         }
+    }
+    /* The rows as the settings are now. */
+    void fill_rows() {
+        rows.fill_from(rows_of(b).data());
     }
     void sample() {
         struct sample_batch all = {b.R(),
@@ -212,6 +243,7 @@ struct on_device {
                                    logits.as<float>(),
                                    rows.as<sample_row>(),
                                    counts.as<uint32_t>(),
+                                   words.as<sample_words>(),
                                    ids.as<int32_t>(),
                                    results.as<sample_result>()};
         ids.poison();
@@ -287,6 +319,7 @@ static void compare(batch *b) {
         t->history.push_back(want[r].id);
         t->n_output++;
     }
+    d.fill_rows();
     d.sample();
     check_results(*b, d, sample_on_cpu(b), "again");
 }
@@ -439,8 +472,8 @@ START_TEST(counts_are_of_the_history) {
         want[(size_t)id] = i < n_prompt ? SAMPLE_IN_PROMPT : want[(size_t)id] + 1;
     }
     buffer ids(history), counts(3 * (size_t)V * sizeof(uint32_t));
-    sample_count(counts.as<uint32_t>() + V, V, ids.as<int32_t>(), n_prompt, n_output,
-                 test_stream());
+    const struct sample_past past = {n_prompt, n_output, ids.as<int32_t>()};
+    sample_count(counts.as<uint32_t>() + V, NULL, V, &past, test_stream());
     std::vector<uint32_t> got = counts.read<uint32_t>();
     for (int i = 0; i < 3 * V; i++) {
         uint32_t right = i / V == 1 ? want[(size_t)(i - V)] : 0xffffffffu;

@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "engine/sampling/sampling.h"
+#include "support/forbidden.h"
 }
 
 enum { SEQUENCES = 9, SLOTS = 4, STEPS = 12, UNKNOWN = -7 };
@@ -19,12 +20,29 @@ struct sequence {
     struct sampling sampling;
     std::vector<logit_bias> bias;
     std::vector<int32_t> banned, tokens;
+    std::vector<uint32_t> allowed;
+    std::vector<bad_word> bad_words;
     int n_prompt;
     bool in_step_before;
 };
 
 static float one_of(uint64_t *state, const floats &values) {
     return values[(size_t)random_below(state, (int)values.size())];
+}
+
+/* Few ids are likely, so words of these come up. */
+static void draw_forbidden(uint64_t *state, sequence *q, int V) {
+    if (random_below(state, 3) == 0) {
+        q->allowed.resize((size_t)(V + 31) / 32);
+        draw_allowed(state, q->allowed.data(), V, 70);
+    }
+    if (random_below(state, 3) > 0) return;
+    std::vector<int32_t> likely;
+    for (int i = 0; i < 40; i++) likely.push_back(random_below(state, 6));
+    q->bad_words.resize(30);
+    draw_bad_words(state, q->bad_words.data(), 30, 6, likely.data(), 40);
+    for (bad_word &word : q->bad_words)
+        if (word.n_before > 2) word.n_before = 1 + word.n_before % 2;
 }
 
 static sequence new_sequence(uint64_t *state, int V) {
@@ -45,6 +63,7 @@ static sequence new_sequence(uint64_t *state, int V) {
         for (int i = 0; i < 3; i++)
             q.bias.push_back({random_below(state, V), one_of(state, {-100, 2, 5})});
     if (random_below(state, 3) == 0) q.banned = {random_below(state, V), random_below(state, V)};
+    draw_forbidden(state, &q, V);
     q.n_prompt = 1 + random_below(state, 20);
     for (int i = 0; i < q.n_prompt; i++) q.tokens.push_back(random_below(state, V));
     return q;
@@ -73,6 +92,16 @@ struct world {
     uint64_t n_unknown, n_shared;
 };
 
+static void bind(sequence *q) {
+    q->sampling.bias = q->bias.data();
+    q->sampling.n_bias = (int)q->bias.size();
+    q->sampling.banned = q->banned.data();
+    q->sampling.n_banned = (int)q->banned.size();
+    q->sampling.allowed = q->allowed.empty() ? NULL : q->allowed.data();
+    q->sampling.bad_words = q->bad_words.data();
+    q->sampling.n_bad_words = (int)q->bad_words.size();
+}
+
 static void add_choice(world *w, sequence *q, int choice, bool shared) {
     wanted t{};
     t.of = q;
@@ -83,10 +112,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
         t.sample.late = true;
         w->n_unknown++;
     }
-    q->sampling.bias = q->bias.data();
-    q->sampling.n_bias = (int)q->bias.size();
-    q->sampling.banned = q->banned.data();
-    q->sampling.n_banned = (int)q->banned.size();
+    bind(q);
     t.sample.row = w->rows;
     t.sample.sampling = &q->sampling;
     t.sample.position = (int)q->tokens.size();
@@ -112,8 +138,13 @@ static void add_row(world *w, sequence *q) {
     const int choices = fresh && random_below(&w->state, 2) ? 2 + random_below(&w->state, 3) : 1;
     for (int c = 0; c < choices; c++) add_choice(w, q, c, choices > 1);
     w->n_shared += choices > 1;
-    w->counted += sampling_has_penalties(&q->sampling);
+    w->counted += sampling_takes_slot(&q->sampling);
     w->rows++;
+}
+
+static bool has_slot(sequence *q) {
+    bind(q);
+    return sampling_takes_slot(&q->sampling);
 }
 
 static void choose_rows(world *w) {
@@ -121,7 +152,7 @@ static void choose_rows(world *w) {
     w->rows = w->counted = 0;
     for (sequence &q : w->sequences) {
         if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V);
-        const bool has_room = w->counted < SLOTS || !sampling_has_penalties(&q.sampling);
+        const bool has_room = w->counted < SLOTS || !has_slot(&q);
         if (has_room && random_below(&w->state, 3))
             add_row(w, &q);
         else

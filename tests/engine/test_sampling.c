@@ -194,6 +194,51 @@ START_TEST(bias_and_bans_move_the_choice) {
 }
 END_TEST
 
+START_TEST(only_allowed_ids_are_chosen) {
+    struct sampling s = neutral();
+    uint32_t allowed[(V + 31) / 32] = {0};
+    s.allowed = allowed;
+    allowed[999 / 32] |= 1u << 999 % 32; /* the last id, in a part of a word of bits */
+    for (int i = 0; i < 20; i++) ck_assert_int_eq(sample_at(&s, i).id, 999);
+    allowed[1] = 0x80000001u; /* ids 32 and 63 */
+    int seen[V] = {0};
+    for (int i = 0; i < 2000; i++) seen[sample_at(&s, i).id]++;
+    ck_assert_int_eq(seen[32] + seen[63] + seen[999], 2000);
+    ck_assert(seen[32] > 0 && seen[63] > 0 && seen[999] > 0);
+    s.temperature = 0;
+    int best = logits[32] > logits[63] ? 32 : 63;
+    ck_assert_int_eq(sample_at(&s, 0).id, logits[best] > logits[999] ? best : 999);
+    s.n_logprobs = 1; /* of the model's own distribution, in which all ids are */
+    ck_assert_float_lt(sample_at(&s, 0).logprob, -0.5f);
+    memset(allowed, 0xff, sizeof allowed);
+    ck_assert_int_eq(sample_at(&s, 0).rank, 1);
+}
+END_TEST
+
+/* Bad words of two and three tokens: the last may not come where the ones before it have. */
+START_TEST(a_bad_word_is_not_completed) {
+    const struct bad_word words[] = {
+        {.last = 40, .n_before = 1, .before = {6}},
+        {.last = 50, .n_before = 2, .before = {7, 6}},
+        {.last = 60, .n_before = 1, .before = {7}},
+    };
+    int32_t history[] = {6, 7, 7, 6, 7}; /* prompt 6 7, output 7 6 7 */
+    struct sampling s = neutral();
+    struct sampled out;
+    s.n_bad_words = 3;
+    s.bad_words = words;
+    s.temperature = 0;
+    for (int n_output = 0; n_output <= 3; n_output++) {
+        float row[V] = {0};
+        bool six = n_output == 2, seven = n_output == 1 || n_output == 3;
+        sampler_sample(sampler, &s, row, history, 2, n_output, 5, 0, &out);
+        bool both = n_output == 3; /* the prompt's 6 is no part of the output */
+        ck_assert(!isinf(row[40]) == !six && !isinf(row[60]) == !seven && !isinf(row[50]) == !both);
+        for (int i = 0; i < V; i++) ck_assert(i == 40 || i == 50 || i == 60 || !isinf(row[i]));
+    }
+}
+END_TEST
+
 START_TEST(penalties_follow_their_formulas) {
     int32_t history[] = {10, 20, 20, 30, 20}; /* prompt 10 20, output 20 30 20 */
     float row[V] = {0};
@@ -314,6 +359,8 @@ int main(void) {
     tcase_add_test(t, top_p_works_on_what_top_k_left);
     tcase_add_test(t, min_p_keeps_those_near_the_best);
     tcase_add_test(t, bias_and_bans_move_the_choice);
+    tcase_add_test(t, only_allowed_ids_are_chosen);
+    tcase_add_test(t, a_bad_word_is_not_completed);
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);
     tcase_add_test(t, logprobs_keep_their_digits_beside_large_logits);

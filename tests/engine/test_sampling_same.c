@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/sampling/sampling.h"
+#include "support/forbidden.h"
 #include "support/kernel_data.h"
 #include "support/sampling_reference.h"
 #include "support/suite_main.h"
@@ -17,7 +18,7 @@ enum { ROUNDS = 100 };
 enum { ROUNDS = 2500 };
 #endif
 
-enum { HISTORY = 40, MOST_BIAS = 5 };
+enum { HISTORY = 40, MOST_BIAS = 5, MOST_BAD = 12, MOST_V = 20000 };
 
 static const int sizes[] = {1, 2, 15, 17, 255, 256, 257, 1000, 4099, 20000};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
@@ -64,6 +65,8 @@ struct setting {
     struct sampling sampling;
     struct logit_bias bias[MOST_BIAS];
     int32_t banned[3], history[HISTORY];
+    uint32_t allowed[(MOST_V + 31) / 32];
+    struct bad_word bad_words[MOST_BAD];
     int n_prompt, n_output, position, choice;
 };
 
@@ -87,6 +90,16 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     if (!any) return;
     s->n_bias = random_below(state, MOST_BIAS + 1);
     s->n_banned = random_below(state, 4);
+    if (random_below(state, 3) == 0) {
+        draw_allowed(state, t->allowed, V, (int)ONE_OF(state, 0, 3, 50, 99));
+        s->allowed = t->allowed;
+    }
+    if (random_below(state, 3) == 0) {
+        s->n_bad_words = random_below(state, MOST_BAD + 1);
+        draw_bad_words(state, t->bad_words, s->n_bad_words, V, t->history + t->n_prompt,
+                       t->n_output);
+        s->bad_words = t->bad_words;
+    }
     s->presence_penalty = ONE_OF(state, 0, 0, 0.5f, -1);
     s->frequency_penalty = ONE_OF(state, 0, 0, 0.3f, -0.2f);
     s->repetition_penalty = ONE_OF(state, 1, 1, 1.2f, 0.8f);

@@ -35,6 +35,8 @@ struct answer {
 struct asked {
     struct generation generation;
     struct logit_bias bias[4];
+    uint32_t *allowed;          /* or NULL */
+    struct bad_word *bad_words; /* or NULL */
     struct answer answer;
 };
 

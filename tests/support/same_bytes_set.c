@@ -5,6 +5,7 @@
 
 #include "engine/memory/memory.h"
 #include "support/fake_engine.h"
+#include "support/forbidden.h"
 #include "support/same_bytes.h"
 
 int drawn_between(uint64_t *random, int low, int high) {
@@ -41,6 +42,22 @@ static const int32_t *draw_prompt(const struct request_set *set, uint64_t *rando
     return prompt;
 }
 
+/* Bad words: no token may come twice in a row, as it often does in what small models choose. */
+static void draw_forbidden(const struct request_set *set, struct asked *asked, uint64_t *random) {
+    struct sampling *s = &asked->generation.sampling;
+    if (drawn_chance(random, 15)) {
+        asked->allowed = mem_calloc((size_t)(set->V + 31) / 32, sizeof *asked->allowed);
+        draw_allowed(random, asked->allowed, set->V, drawn_between(random, 1, 60));
+        s->allowed = asked->allowed;
+    }
+    if (!drawn_chance(random, 20)) return;
+    s->n_bad_words = set->V < MAX_BAD_WORDS ? set->V : MAX_BAD_WORDS;
+    asked->bad_words = mem_calloc((size_t)s->n_bad_words, sizeof *asked->bad_words);
+    for (int i = 0; i < s->n_bad_words; i++)
+        asked->bad_words[i] = (struct bad_word){.last = i, .n_before = 1, .before = {i}};
+    s->bad_words = asked->bad_words;
+}
+
 static void draw_sampling(const struct request_set *set, struct asked *asked, uint64_t *random) {
     struct sampling *s = &asked->generation.sampling;
     static const float temperatures[] = {0.3f, 0.7f, 1, 1.7f};
@@ -54,6 +71,7 @@ static void draw_sampling(const struct request_set *set, struct asked *asked, ui
     if (drawn_chance(random, 20)) s->repetition_penalty = 1.25f;
     s->seed = drawn_chance(random, 50) ? 7 : fake_random(random);
     if (drawn_chance(random, 85)) s->n_logprobs = drawn_between(random, 0, MAX_TOP_LOGPROBS);
+    draw_forbidden(set, asked, random);
     if (!drawn_chance(random, 15)) return;
     s->n_bias = drawn_between(random, 1, 4);
     s->bias = asked->bias;
@@ -142,6 +160,8 @@ void request_set_free(struct request_set *set) {
     for (int i = 0; i < set->n_asked; i++) {
         struct asked *asked = &set->asked[i];
         free((void *)asked->generation.prompt);
+        free(asked->allowed);
+        free(asked->bad_words);
         free(asked->answer.scored);
         for (int c = 0; c < MOST_CHOICES; c++) free(asked->answer.choice[c].token);
     }

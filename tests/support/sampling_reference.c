@@ -160,10 +160,26 @@ static void apply_penalties(const struct sampling *s, float *logits, const int32
     }
 }
 
-static void change_logits(const struct sampling *s, float *logits, const int32_t *history,
+/* Is the id the last of a word that would be whole with it? */
+static bool completes_bad_word(const struct sampling *s, int32_t id, const int32_t *output, int n) {
+    for (int w = 0; w < s->n_bad_words; w++) {
+        const struct bad_word *word = &s->bad_words[w];
+        int met = 0;
+        while (met < word->n_before && met < n && output[n - 1 - met] == word->before[met]) met++;
+        if (word->last == id && met == word->n_before) return true;
+    }
+    return false;
+}
+
+static void change_logits(const struct sampling *s, float *logits, int V, const int32_t *history,
                           int n_prompt, int n_output) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
+    for (int32_t id = 0; id < V; id++) {
+        bool allowed = !s->allowed || (s->allowed[id / 32] & ((uint32_t)1 << id % 32));
+        if (!allowed || completes_bad_word(s, id, history + n_prompt, n_output))
+            logits[id] = -INFINITY;
+    }
     if (has_penalties(s)) apply_penalties(s, logits, history, n_prompt, n_output);
 }
 
@@ -255,13 +271,14 @@ void reference_sample(struct reference *sampler, const struct sampling *s, float
                       struct sampled *out) {
     assert(s->temperature >= 0 && s->repetition_penalty > 0);
     bool scored = s->n_logprobs >= 0;
-    bool changed = s->n_bias > 0 || s->n_banned > 0 || has_penalties(s);
+    bool changed =
+        s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 || has_penalties(s);
     double lse = scored ? log_sum(sampler, logits) : 0;
     *out = (struct sampled){0};
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
-    if (changed) change_logits(s, logits, history, n_prompt, n_output);
+    if (changed) change_logits(s, logits, sampler->V, history, n_prompt, n_output);
     out->id = s->temperature > 0 ? draw(sampler, s, logits, position, choice)
                                  : argmax(logits, sampler->V);
     if (scored) score_chosen(own, sampler->V, lse, out->id, out);

@@ -175,6 +175,23 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
         if (c.is_first(entry)) logits[c.id(entry)] = kept[entry];
 }
 
+/* ---- bad words ------------------------------------------------------------------------------ */
+
+/* Calls fn(last token) for each word whose other tokens the output ends with. */
+template <int THREADS, class F>
+__device__ __forceinline__ void for_words_due(const struct sample_words &words, int n, int n_output,
+                                              F fn) {
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        const struct bad_word &word = words.word[i];
+        if (word.n_before > n_output) continue;
+        int met = 0;
+        while (met < word.n_before &&
+               word.before[met] == words.tail[(n_output - 1 - met) % SAMPLE_TAIL])
+            met++;
+        if (met == word.n_before) fn(word.last);
+    }
+}
+
 /* ---- the draw ------------------------------------------------------------------------------- */
 
 /* The share that the row's random number selects: sums are integers, so passing u of the total
@@ -266,11 +283,9 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
 
 /* The row as it is sampled from, apart from biases and bans. */
 __device__ __forceinline__ struct logit_row
-row_with_penalties(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
+row_with_counts(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
     const struct sampling &how = t.sampling;
-    const bool any = how.presence_penalty != 0.0f || how.frequency_penalty != 0.0f ||
-                     how.repetition_penalty != 1.0f;
-    const uint32_t *counts = any && t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
+    const uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
     return {
         logits, counts, b.V, how.repetition_penalty, how.frequency_penalty, how.presence_penalty};
 }
@@ -295,7 +310,9 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
     const struct changes changes = {how.bias, how.banned, how.n_bias, how.n_bias + how.n_banned};
     const struct logit_row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
-    const struct logit_row row = row_with_penalties(b, t, logits);
+    const struct logit_row row = row_with_counts(b, t, logits);
+    uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
+    const int n_words = t.slot >= 0 ? how.n_bad_words : 0;
     const bool scored = how.n_logprobs >= 0, changed = changes.n > 0 || row.counts;
 
     if (threadIdx.x == 0) *result = {};
@@ -307,6 +324,11 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
+    if (n_words > 0) {
+        for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
+                               [&](int id) { atomicOr(&counts[id], SAMPLE_DUE); });
+        __syncthreads();
+    }
     if (changed) best = best_of<THREADS, N>(w, row);
     const int given = place_of(b, blockIdx.x).scored;
     const int id = given >= 0 ? given : draw<THREADS, N>(w, row, t, best);
@@ -315,26 +337,40 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         __syncthreads();
     }
     if (scored) score_chosen<THREADS, N>(w, own, lse, id, result);
+    if (n_words > 0) {
+        __syncthreads();
+        for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
+                               [&](int last) { atomicAnd(&counts[last], ~SAMPLE_DUE); });
+        __syncthreads();
+    }
     if (threadIdx.x > 0) return;
     result->id = id;
     const struct sample_place place = place_of(b, blockIdx.x);
     if (place.id >= 0) b.ids[place.id] = id;
-    if (t.slot >= 0 && place.counted) b.counts[(size_t)t.slot * b.V + id] += 1;
+    if (t.slot < 0 || !place.counted) return;
+    counts[id] += 1;
+    if (n_words > 0) b.words[t.slot].tail[t.n_output % SAMPLE_TAIL] = id;
 }
 
-/* ---- counts --------------------------------------------------------------------------------- */
+/* ---- slots ---------------------------------------------------------------------------------- */
 
 enum { COUNT_THREADS = 256 };
 
 __global__ void __launch_bounds__(COUNT_THREADS)
-    count_kernel(uint32_t *counts, const int32_t *history, int n_prompt, int n) {
+    count_kernel(uint32_t *counts, struct sample_words *words, int V, struct sample_past past) {
     grid_begin();
-    const int i = blockIdx.x * COUNT_THREADS + threadIdx.x;
+    const int i = blockIdx.x * COUNT_THREADS + threadIdx.x, n = past.n_prompt + past.n_output;
+    if (past.allowed && i < V && !(past.allowed[i / 32] >> i % 32 & 1))
+        atomicOr(&counts[i], SAMPLE_FORBIDDEN);
+    if (i < past.n_bad_words) words->word[i] = past.bad_words[i];
     if (i >= n) return;
-    if (i < n_prompt)
-        atomicOr(&counts[history[i]], SAMPLE_IN_PROMPT);
-    else
-        atomicAdd(&counts[history[i]], 1u);
+    if (i < past.n_prompt) {
+        atomicOr(&counts[past.history[i]], SAMPLE_IN_PROMPT);
+        return;
+    }
+    atomicAdd(&counts[past.history[i]], 1u);
+    if (past.n_bad_words > 0 && i >= n - SAMPLE_TAIL)
+        words->tail[(i - past.n_prompt) % SAMPLE_TAIL] = past.history[i];
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
@@ -352,11 +388,14 @@ void sample_rows(const struct sample_batch *batch, cudaStream_t stream) {
     launch(kernel, dim3(batch->R), dim3(large ? LARGE_THREADS : SMALL_THREADS), 0, stream, *batch);
 }
 
-void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt, int n_output,
-                  cudaStream_t stream) {
-    assert(n_prompt >= 0 && n_output >= 0 && n_prompt <= INT32_MAX - n_output);
-    const int n = n_prompt + n_output, blocks = n / COUNT_THREADS + (n % COUNT_THREADS > 0);
+void sample_count(uint32_t *counts, struct sample_words *words, int V,
+                  const struct sample_past *past, cudaStream_t stream) {
+    assert(past->n_prompt >= 0 && past->n_output >= 0);
+    assert(past->n_prompt <= INT32_MAX - past->n_output && past->n_bad_words <= MAX_BAD_WORDS);
+    int n = past->n_prompt + past->n_output;
+    if (past->allowed && V > n) n = V;
+    if (past->n_bad_words > n) n = past->n_bad_words;
+    const int blocks = n / COUNT_THREADS + (n % COUNT_THREADS > 0);
     cuda_check(cudaMemsetAsync(counts, 0, (size_t)V * sizeof *counts, stream), "clearing counts");
-    launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, history, n_prompt,
-           n);
+    launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, words, V, *past);
 }

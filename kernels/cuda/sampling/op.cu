@@ -3,11 +3,12 @@
  * Settings are copied to the device at once, from pinned memory of which each step in flight has
  * its own, so that filling it never waits for the running step.
  *
- * Counts of a sequence's tokens, which only penalties need, stay on the device in a slot, and the
- * kernel adds the token that it chooses. The host records the slot's sequence and its number of
- * tokens. The sample of the next token finds its counts ready; otherwise (the first sample, one
- * after the slot went to another sequence, a discarded one that is repeated) they are rebuilt from
- * the history. The search for a slot starts at a place given by the sequence's number, and takes
+ * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
+ * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
+ * sequence and its number of tokens. The sample of the next token finds its slot ready; otherwise
+ * (the first sample, one after the slot went to another sequence, a discarded one that is repeated)
+ * the slot is rebuilt from the history. So lists over the vocabulary are copied once, not for each
+ * token. The search for a slot starts at a place given by the sequence's number, and takes
  * the one that was used longest ago, which this launch does not use: so the last token of a
  * sequence of the launch before, which the host may not know, is never needed.
  *
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whose tokens are counted in a slot. */
+/* Whose tokens a slot has. */
 struct slot {
     uint64_t sequence;
     int n_prompt, n_output; /* how many of them */
@@ -37,11 +38,12 @@ struct passage {
 
 struct device_sampler {
     int V, n_slots, most;
-    uint32_t *counts;   /* device memory [n_slots][V] */
-    struct slot *slots; /* [n_slots] */
-    int *slot;          /* [most] of the samples of this launch, or -1 */
-    int *wave;          /* [most] */
-    uint8_t *anew;      /* [most] the slot's counts are made from the history */
+    uint32_t *counts;           /* device memory [n_slots][V] */
+    struct sample_words *words; /* device memory [n_slots] */
+    struct slot *slots;         /* [n_slots] */
+    int *slot;                  /* [most] of the samples of this launch, or -1 */
+    int *wave;                  /* [most] */
+    uint8_t *anew;              /* [most] the slot is made from the history */
     uint64_t n_launches;
     struct passage passages[MAX_IN_FLIGHT];
 };
@@ -50,14 +52,21 @@ struct device_sampler {
 
 struct device_sampler *device_sampler_new(int V, int sequences, int most) {
     assert(V > 0 && V <= SAMPLE_MAX_V && sequences > 0 && most > 0);
-    void *counts;
-    const size_t bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
-    if (!cuda_alloc_ok(cudaMalloc(&counts, bytes))) return nullptr;
+    void *counts, *words;
+    const size_t count_bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
+    const size_t word_bytes = (size_t)sequences * sizeof(struct sample_words);
+    assert(count_bytes + word_bytes == (size_t)sequences * sampling_slot_bytes(V));
+    if (!cuda_alloc_ok(cudaMalloc(&counts, count_bytes))) return nullptr;
+    if (!cuda_alloc_ok(cudaMalloc(&words, word_bytes))) {
+        cuda_check(cudaFree(counts), "freeing token counts");
+        return nullptr;
+    }
     struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
     s->V = V;
     s->n_slots = sequences;
     s->most = most;
     s->counts = (uint32_t *)counts;
+    s->words = (struct sample_words *)words;
     s->slots = (struct slot *)mem_calloc((size_t)sequences, sizeof *s->slots);
     s->slot = (int *)mem_calloc((size_t)most, sizeof *s->slot);
     s->wave = (int *)mem_calloc((size_t)most, sizeof *s->wave);
@@ -82,6 +91,7 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
         cuda_check(cudaEventDestroy(p.copied), "freeing an event");
     }
     cuda_check(cudaFree(s->counts), "freeing token counts");
+    cuda_check(cudaFree(s->words), "freeing bad words");
     free(s->slots);
     free(s->slot);
     free(s->wave);
@@ -128,8 +138,8 @@ static int lend_slot(const struct device_sampler *s, uint64_t sequence) {
     return oldest;
 }
 
-static bool wants_counts(const struct sample *sample) {
-    return sample->sampling && sampling_has_penalties(sample->sampling);
+static bool wants_slot(const struct sample *sample) {
+    return sample->sampling && sampling_takes_slot(sample->sampling);
 }
 
 /* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
@@ -138,7 +148,7 @@ static void find_slots(struct device_sampler *s, const struct sample *samples, i
     for (int i = 0; i < n; i++) {
         s->slot[i] = -1;
         s->anew[i] = false;
-        if (!wants_counts(&samples[i]) || samples[i].shared) continue;
+        if (!wants_slot(&samples[i]) || samples[i].shared) continue;
         s->slot[i] = find_slot(s, samples[i].sequence);
         if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;
     }
@@ -147,7 +157,7 @@ static void find_slots(struct device_sampler *s, const struct sample *samples, i
 static void lend_slots(struct device_sampler *s, const struct sample *samples, int n) {
     for (int i = 0; i < n; i++) {
         const struct sample *sample = &samples[i];
-        if (!wants_counts(sample)) continue;
+        if (!wants_slot(sample)) continue;
         const bool same = i > 0 && sample->shared && samples[i - 1].row == sample->row;
         if (same && s->slot[i - 1] >= 0) {
             s->slot[i] = s->slot[i - 1];
@@ -158,7 +168,7 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         struct slot *slot = &s->slots[s->slot[i]];
         const bool next = slot->n_prompt == sample->n_prompt && slot->n_output == sample->n_output;
         s->anew[i] = lent || !next;
-        assert(!sample->late || !s->anew[i]); /* no history could make the counts */
+        assert(!sample->late || !s->anew[i]); /* no history could make the slot */
         *slot = {sample->sequence, sample->n_prompt, sample->n_output + 1, !sample->shared,
                  s->n_launches};
     }
@@ -185,27 +195,42 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
 
 /* The offsets of a passage's parts in bytes, and how much is filled. */
 struct layout {
-    size_t places, bias, banned, history, end;
+    size_t places, bias, banned, past, end;
     int n_rows, n_bias, n_banned;
-    size_t n_history;
+    size_t n_past;
 };
+
+/* What a slot is made from, as numbers of 32 bits one after the other: the history, the bits of the
+ * allowed ids, the bad words. */
+struct past_size {
+    size_t history, allowed, words;
+};
+
+static struct past_size past_of(const struct device_sampler *s, const struct sample *sample) {
+    const struct sampling *how = sample->sampling;
+    return {(size_t)sample->n_prompt + (size_t)sample->n_output,
+            how->allowed ? ((size_t)s->V + 31) / 32 : 0,
+            (size_t)how->n_bad_words * (sizeof *how->bad_words / sizeof(int32_t))};
+}
 
 static struct layout plan_layout(const struct device_sampler *s, const struct sample *samples,
                                  int n) {
-    size_t bias = 0, banned = 0, history = 0;
+    size_t bias = 0, banned = 0, past = 0;
     for (int i = 0; i < n; i++) {
         const struct sampling *how = samples[i].sampling;
         assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_STOP_IDS));
         bias += how ? (size_t)how->n_bias : 0;
         banned += how ? (size_t)how->n_banned : 0;
-        if (s->anew[i]) history += (size_t)samples[i].n_prompt + (size_t)samples[i].n_output;
+        if (!s->anew[i]) continue;
+        const struct past_size size = past_of(s, &samples[i]);
+        past += size.history + size.allowed + size.words;
     }
     struct layout at = {};
     at.places = (size_t)n * sizeof(struct sample_row);
     at.bias = at.places + (size_t)n * sizeof(struct sample_place);
     at.banned = at.bias + bias * sizeof(struct logit_bias);
-    at.history = at.banned + banned * sizeof(int32_t);
-    at.end = at.history + history * sizeof(int32_t);
+    at.past = at.banned + banned * sizeof(int32_t);
+    at.end = at.past + past * sizeof(int32_t);
     return at;
 }
 
@@ -222,7 +247,7 @@ static struct sample_row row_of(const struct sample *sample, int slot, struct la
                                 const struct passage *p) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
-    struct sample_row row = {*how, sample->position, sample->choice, slot};
+    struct sample_row row = {*how, sample->position, sample->choice, slot, sample->n_output};
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
     if (how->n_bias > 0) memcpy(p->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);
@@ -246,13 +271,35 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
                                                            !sample->shared};
 }
 
+/* Appends what a sample's slot is made from to the passage. */
+static void put_past(const struct device_sampler *s, const struct sample *sample, struct layout *at,
+                     const struct passage *p) {
+    const struct sampling *how = sample->sampling;
+    const struct past_size size = past_of(s, sample);
+    int32_t *to = (int32_t *)(p->host + at->past) + at->n_past;
+    if (size.history > 0) memcpy(to, sample->history, size.history * sizeof *to);
+    to += size.history;
+    if (size.allowed > 0) memcpy(to, how->allowed, size.allowed * sizeof *to);
+    to += size.allowed;
+    if (size.words > 0) memcpy(to, how->bad_words, size.words * sizeof *to);
+    at->n_past += size.history + size.allowed + size.words;
+}
+
+/* Makes the slots of which the passage has the past. */
 static void count_anew(const struct device_sampler *s, const struct sample *samples, int n,
-                       const int32_t *history, cudaStream_t stream) {
+                       const int32_t *past, cudaStream_t stream) {
     for (int i = 0; i < n; i++) {
         if (!s->anew[i]) continue;
-        sample_count(s->counts + (size_t)s->slot[i] * (size_t)s->V, s->V, history,
-                     samples[i].n_prompt, samples[i].n_output, stream);
-        history += samples[i].n_prompt + samples[i].n_output;
+        const struct past_size size = past_of(s, &samples[i]);
+        struct sample_past from = {samples[i].n_prompt, samples[i].n_output, past};
+        past += size.history;
+        if (size.allowed > 0) from.allowed = (const uint32_t *)past;
+        past += size.allowed;
+        from.n_bad_words = samples[i].sampling->n_bad_words;
+        from.bad_words = (const struct bad_word *)past;
+        past += size.words;
+        sample_count(s->counts + (size_t)s->slot[i] * (size_t)s->V, s->words + s->slot[i], s->V,
+                     &from, stream);
     }
 }
 
@@ -266,6 +313,7 @@ static void run_wave(const struct device_sampler *s, const struct sample_batch *
     batch.rows = (const struct sample_row *)p->device + from;
     batch.places = (const struct sample_place *)(p->device + at->places) + from;
     batch.counts = s->counts;
+    batch.words = s->words;
     sample_rows(&batch, stream);
 }
 
@@ -295,17 +343,12 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
             if (s->wave[i] == wave) put_row(s, samples, i, &at, p);
         end[wave] = at.n_rows;
     }
-    for (int i = 0; i < n; i++) {
-        if (!s->anew[i]) continue;
-        const size_t tokens = (size_t)samples[i].n_prompt + (size_t)samples[i].n_output;
-        int32_t *history = (int32_t *)(p->host + at.history) + at.n_history;
-        if (tokens > 0) memcpy(history, samples[i].history, tokens * sizeof *history);
-        at.n_history += tokens;
-    }
+    for (int i = 0; i < n; i++)
+        if (s->anew[i]) put_past(s, &samples[i], &at, p);
     cuda_check(cudaMemcpyAsync(p->device, p->host, at.end, cudaMemcpyHostToDevice, stream),
                "copying samples");
     cuda_check(cudaEventRecord(p->copied, stream), "recording an event");
-    count_anew(s, samples, n, (const int32_t *)(p->device + at.history), stream);
+    count_anew(s, samples, n, (const int32_t *)(p->device + at.past), stream);
     struct sample_batch all = {};
     all.logits = logits;
     all.ids = ids;

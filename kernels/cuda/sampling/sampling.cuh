@@ -16,14 +16,26 @@ enum {
     SAMPLE_MAX_CHANGES = MAX_LOGIT_BIAS + MAX_STOP_IDS, /* biases and bans of a row together */
 };
 
-/* A token's entry in the counts: how often it was generated, and a bit if the prompt has it. */
-constexpr uint32_t SAMPLE_IN_PROMPT = 1u << 31;
+/* A token's entry in the counts: how often it was generated, and bits: the prompt has it, it is not
+ * among the allowed ids, it would complete a bad word now. */
+constexpr uint32_t SAMPLE_IN_PROMPT = 1u << 31, SAMPLE_FORBIDDEN = 1u << 30, SAMPLE_DUE = 1u << 29;
+constexpr uint32_t SAMPLE_GENERATED = SAMPLE_DUE - 1;
 
-/* How one row's token is chosen. Its lists are device memory; repeated ids in them add up. */
+/* What a slot has besides its counts, for sequences with bad words: these, and the output's end, in
+ * which token i is at i % SAMPLE_TAIL. */
+constexpr int SAMPLE_TAIL = MAX_BAD_WORD_TOKENS;
+struct sample_words {
+    int32_t tail[SAMPLE_TAIL];
+    struct bad_word word[MAX_BAD_WORDS];
+};
+
+/* How one row's token is chosen. Its biases and bans are device memory, and repeated ids in them
+ * add up; allowed ids and bad words are the slot's. */
 struct sample_row {
     struct sampling sampling;
     int32_t position, choice; /* Philox's counter */
     int32_t slot;             /* the counts to read and to add the token to; -1: none */
+    int32_t n_output;         /* tokens of the output before this one */
 };
 
 struct sample_best {
@@ -55,6 +67,7 @@ struct sample_batch {
     float *logits;                 /* [R][V], changed while a row is sampled, then as they were */
     const struct sample_row *rows; /* [R] */
     uint32_t *counts;              /* [slots][V] */
+    struct sample_words *words;    /* [slots] */
     int32_t *ids;                  /* [R] out */
     struct sample_result *results; /* [R] out */
     const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
@@ -62,9 +75,18 @@ struct sample_batch {
 
 void sample_rows(const struct sample_batch *batch, cudaStream_t stream);
 
-/* Sets a slot's counts[V] from history[n_prompt + n_output], in device memory. */
-void sample_count(uint32_t *counts, int V, const int32_t *history, int n_prompt, int n_output,
-                  cudaStream_t stream);
+/* What a slot is made from, in device memory. */
+struct sample_past {
+    int32_t n_prompt, n_output;
+    const int32_t *history;  /* [n_prompt + n_output] */
+    const uint32_t *allowed; /* [(V + 31) / 32] or NULL: all ids */
+    int32_t n_bad_words;
+    const struct bad_word *bad_words; /* [n_bad_words] */
+};
+
+/* Sets a slot's counts[V], and its words if there are any. */
+void sample_count(uint32_t *counts, struct sample_words *words, int V,
+                  const struct sample_past *past, cudaStream_t stream);
 
 /* ---- the op --------------------------------------------------------------------------------- */
 

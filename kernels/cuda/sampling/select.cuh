@@ -92,10 +92,10 @@ __device__ __forceinline__ uint64 block_total(const workspace<THREADS> &w, uint6
 
 /* ---- the row -------------------------------------------------------------------------------- */
 
-/* A row of logits as the penalties leave them. */
+/* A row of logits as penalties and what is forbidden leave them. */
 struct logit_row {
     const float *logits;    /* [V] */
-    const uint32_t *counts; /* [V] or NULL: no penalties */
+    const uint32_t *counts; /* [V] or NULL: neither */
     int V;
     float repetition, frequency, presence;
 };
@@ -103,9 +103,10 @@ struct logit_row {
 __device__ __forceinline__ float penalised(const struct logit_row &row, float logit,
                                            uint32_t count) {
     if (count == 0) return logit;
+    if (count & (SAMPLE_FORBIDDEN | SAMPLE_DUE)) return -INFINITY;
     if (row.repetition != 1.0f)
         logit = logit > 0.0f ? logit / row.repetition : logit * row.repetition;
-    const uint32_t generated = count & ~SAMPLE_IN_PROMPT;
+    const uint32_t generated = count & SAMPLE_GENERATED;
     if (generated > 0) logit = logit - (row.frequency * (float)generated + row.presence);
     return logit;
 }
