@@ -114,10 +114,11 @@ void health_version(struct app *app, struct http_request *http);
 void version_write(struct buf *out);
 void version_write_json(struct buf *out, const char *backend);
 
-/* ---- endpoints/tokenize.c: /tokenize and /detokenize ---------------------------------------- */
+/* ---- endpoints/tokenize.c: /tokenize, /detokenize, /tokenizer_info -------------------------- */
 
 void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
+void tokenizer_info_start(struct app *app, struct http_request *http);
 
 /* ---- endpoints/render.c: the token ids that a generation would compute ---------------------- */
 

@@ -243,11 +243,14 @@ void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bo
 struct chat_template;
 
 /* Compiles a Jinja template, with the block settings of transformers (trim_blocks, lstrip_blocks).
- * The source is not kept; the caller frees *out with chat_template_free. Fails with
+ * The source is copied; the caller frees *out with chat_template_free. Fails with
  * STATUS_BAD_FILE, *out NULL and a sentence with the line and the cause. */
 enum status chat_template_new(struct chat_template **out, const char *source, size_t length,
                               struct err *err);
 void chat_template_free(struct chat_template *chat_template); /* NULL is ignored */
+
+/* The text that it was compiled from. Valid as long as the template. */
+const char *chat_template_source(const struct chat_template *chat_template, size_t *length);
 
 /* What a template can see. The JSON values stay the caller's and are not changed. */
 struct chat_input {

@@ -79,6 +79,7 @@ static const struct route routes[] = {
     {"/v1/models/", "GET", .answer = on_models},
     {"/tokenize", "POST", .answer = tokenize_start},
     {"/detokenize", "POST", .answer = detokenize_start},
+    {"/tokenizer_info", "GET", .answer = tokenizer_info_start},
     {"/health", "GET", .public = true, .answer = health_ready},
     {"/health/live", "GET", .public = true, .answer = health_live},
     {"/health/ready", "GET", .public = true, .answer = health_ready},

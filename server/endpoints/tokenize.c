@@ -1,4 +1,5 @@
-/* /tokenize and /detokenize, on a worker thread: a text may be as large as a body. */
+/* /tokenize, /detokenize and /tokenizer_info, on a worker thread: a text may be as large as a body,
+ * and a list of special tokens as long as the vocabulary. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -46,6 +47,13 @@ static void detokenize_ids(struct async_request *async) {
     free(ids);
 }
 
+static void describe(struct async_request *async) {
+    struct token_request *request = (struct token_request *)async;
+    const struct engine *engine = async->app->engine;
+    api_write_tokenizer_info(&request->body, engine_tokenizer(engine),
+                             engine_chat_template(engine, false), async->app->limits.max_model_len);
+}
+
 static void respond(struct async_request *async) {
     struct token_request *request = (struct token_request *)async;
     assert((request->body.length > 0) == (request->err.status == STATUS_OK));
@@ -70,6 +78,12 @@ void tokenize_start(struct app *app, struct http_request *http) {
 void detokenize_start(struct app *app, struct http_request *http) {
     static const struct async_kind kind = {
         .run = detokenize_ids, .done = respond, .free = free_request};
+    struct token_request *request = mem_calloc(1, sizeof *request);
+    async_start(&request->async, &kind, app, http);
+}
+
+void tokenizer_info_start(struct app *app, struct http_request *http) {
+    static const struct async_kind kind = {.run = describe, .done = respond, .free = free_request};
     struct token_request *request = mem_calloc(1, sizeof *request);
     async_start(&request->async, &kind, app, http);
 }

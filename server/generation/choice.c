@@ -44,11 +44,12 @@ static void start(struct choice *choice, const struct prompt_run *run) {
     choice->started = true;
     if (!request->echo) return;
     buf_add(&choice->text, run->text.data, run->text.length);
-    if (run->prompt_logprobs) {
-        for (int i = 0; i < run->n_ids; i++) {
-            const struct api_logprob *logprob = &run->prompt_logprobs[i];
-            add_logprob(choice, &logprob->sampled, logprob->text_offset, logprob->has_logprob);
-        }
+    for (int i = 0; request->sampling.n_logprobs >= 0 && i < run->n_ids; i++) {
+        const struct api_logprob *logprob = &run->prompt_logprobs[i];
+        struct sampled sampled = logprob->sampled; /* it may have more of the best */
+        if (sampled.n_top > request->sampling.n_logprobs)
+            sampled.n_top = request->sampling.n_logprobs;
+        add_logprob(choice, &sampled, logprob->text_offset, logprob->has_logprob);
     }
     choice->offset = utf8_count(run->text.data, run->text.length);
 }
@@ -148,6 +149,10 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
             out->prompt_ids = run->ids;
             out->n_prompt_ids = run->n_ids;
         }
+    }
+    if (request->prompt_logprobs >= 0) {
+        out->prompt_logprobs = run->prompt_logprobs;
+        out->n_prompt_logprobs = run->n_ids;
     }
 }
 

@@ -43,7 +43,7 @@ struct prompt_run {
     int32_t *ids;                 /* [n_ids] */
     int n_ids;
     struct buf text;                     /* for echo: as the client sent it, or decoded */
-    struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs */
+    struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs, or prompt_logprobs */
     int n_cached;
     uint64_t first_scheduled_ns, first_token_ns; /* now_ns(); 0: not yet */
     struct choice *choices;                      /* [n] */
@@ -105,6 +105,12 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
 
 /* Removes text, logprobs and ids once they were written. */
 void choice_clear(struct choice *choice);
+
+/* ---- bad_words.c ---------------------------------------------------------------------------- */
+
+/* Turns the bad words of the job's request into tokens, which its sampling has then. Fails if what
+ * is forbidden could leave no token to choose. Any thread. */
+enum status job_forbid(const struct generation_job *job, struct err *err);
 
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 

@@ -7,37 +7,72 @@
 #include "server/generation/job.h"
 #include "server/generation/prompt.h"
 
-/* How many logprobs of prompts one answer may hold: some 30 bytes each, and the whole answer is in
- * memory. Those of generated tokens are bounded by the time that these take. */
+/* How many logprobs of prompts one answer may hold: up to 100 bytes each, and the whole answer is
+ * in memory. Those of generated tokens are bounded by the time that these take. */
 #define MAX_ECHOED_LOGPROBS (4 << 20)
 
-static enum status check_echo(const struct generation_job *job, const struct prompt_run *run,
-                              struct err *err) {
+/* The best of each prompt token that are asked for, by either field; -1: no logprobs. */
+static int best_of_prompt(const struct api_request *request) {
+    int echoed = request->echo ? request->sampling.n_logprobs : -1;
+    return echoed > request->prompt_logprobs ? echoed : request->prompt_logprobs;
+}
+
+static enum status check_prompt_logprobs(const struct generation_job *job,
+                                         const struct prompt_run *run, struct err *err) {
     const struct api_request *request = job->request;
+    bool own = request->prompt_logprobs >= 0;
     int64_t tokens = (int64_t)job->prompt_tokens + run->n_ids;
-    int64_t logprobs = tokens * request->n * (request->sampling.n_logprobs + 1);
-    if (!request->echo || logprobs <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
-    return err_set(err, STATUS_INVALID_REQUEST, "logprobs",
-                   "'echo' with these 'logprobs' would give more than %d numbers, which is the "
-                   "most: ask for fewer 'logprobs', choices or prompts at a time.",
+    int64_t each = request->prompt_logprobs + 1;
+    if (request->echo) each += request->sampling.n_logprobs + 1;
+    if (tokens * request->n * each <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, own ? "prompt_logprobs" : "logprobs",
+                   "%s would give more than %d numbers, which is the most: ask for fewer of them, "
+                   "or fewer choices or prompts at a time.",
+                   own ? "These 'prompt_logprobs'" : "'echo' with these 'logprobs'",
                    MAX_ECHOED_LOGPROBS);
 }
 
+/* Does the encoded prompt begin with a token that the client did not write? */
+static bool has_bos(const struct generation_job *job, const struct api_prompt *asked) {
+    return !asked->ids && job->request->add_special_tokens &&
+           tokenizer_adds_bos(engine_tokenizer(job->app->engine));
+}
+
+/* Keeps the last tokens of a prompt, behind the model's begin token. Returns whether it was
+ * longer. */
+static bool truncate_prompt(const struct generation_job *job, struct prompt_run *run,
+                            const struct api_prompt *asked) {
+    const struct api_request *request = job->request;
+    int keep = request->truncate_prompt_tokens, first = has_bos(job, asked);
+    int output = request->max_tokens >= 0 ? request->max_tokens : 1;
+    if (keep == 0) return false;
+    if (keep < 0) keep = job->app->limits.max_model_len - output;
+    if (keep < 1) keep = 1;
+    if (run->n_ids <= keep) return false;
+    size_t kept = (size_t)(keep - first);
+    memmove(run->ids + first, run->ids + run->n_ids - kept, kept * sizeof *run->ids);
+    run->n_ids = keep;
+    return true;
+}
+
 /* What echo returns: the client's own text, or the text of its ids. */
-static void prepare_echo(struct generation_job *job, struct prompt_run *run,
-                         const struct api_prompt *asked) {
+static void prepare_echo(const struct generation_job *job, struct prompt_run *run,
+                         const struct api_prompt *asked, bool truncated) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
-    if (asked->ids)
-        detokenize(tokenizer, run->ids, run->n_ids, false, &run->text);
+    int first = has_bos(job, asked);
+    if (asked->ids || truncated)
+        detokenize(tokenizer, run->ids + first, run->n_ids - first, false, &run->text);
     else
         buf_add(&run->text, asked->text, asked->length);
-    if (job->request->sampling.n_logprobs < 0) return;
+}
+
+static void prepare_prompt_logprobs(const struct generation_job *job, struct prompt_run *run,
+                                    const struct api_prompt *asked) {
     run->prompt_logprobs = mem_calloc((size_t)run->n_ids, sizeof *run->prompt_logprobs);
-    struct detokenizer detokenizer = {.tokenizer = tokenizer};
+    struct detokenizer detokenizer = {.tokenizer = engine_tokenizer(job->app->engine)};
     struct buf text = {0};
     int offset = 0;
-    bool adds_bos = !asked->ids && job->request->add_special_tokens &&
-                    tokenizer_adds_bos(tokenizer); /* it has no text of its own */
+    bool adds_bos = has_bos(job, asked); /* it has no text of its own */
     for (int i = 0; i < run->n_ids; i++) {
         run->prompt_logprobs[i].text_offset = offset;
         run->prompt_logprobs[i].sampled.id = run->ids[i];
@@ -66,7 +101,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         uint64_t count = atomic_fetch_add(&job->app->n_seeds, 1);
         g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
     }
-    g->prompt_logprobs = run->prompt_logprobs ? request->sampling.n_logprobs : -1;
+    g->prompt_logprobs = best_of_prompt(request);
     g->priority = request->priority;
     memcpy(g->cache_salt, request->cache_salt, sizeof g->cache_salt);
     g->owner = run;
@@ -83,17 +118,20 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
 static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
     struct prompt_run *run = &job->prompts[index];
     const struct api_request *request = job->request;
+    const struct api_prompt *asked = &request->prompts[index];
     assert(!run->job);
     run->job = job;
-    enum status status = prompt_encode(job->app->engine, &request->prompts[index],
-                                       request->add_special_tokens, &run->ids, &run->n_ids, err);
+    enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
+                                       &run->ids, &run->n_ids, err);
     if (status) return status;
-    if (check_echo(job, run, err)) return err->status;
-    if (request->echo) prepare_echo(job, run, &request->prompts[index]);
+    bool truncated = truncate_prompt(job, run, asked);
+    if (check_prompt_logprobs(job, run, err)) return err->status;
+    if (request->echo) prepare_echo(job, run, asked, truncated);
+    if (best_of_prompt(request) >= 0) prepare_prompt_logprobs(job, run, asked);
     fill_generation(job, run);
     const int context = job->app->limits.max_model_len;
     if (run->n_ids > context - (run->generation.max_tokens > 0)) {
-        const char *param = request->prompts[index].messages ? "messages" : "prompt";
+        const char *param = asked->messages ? "messages" : "prompt";
         return api_context_exceeded(err, param, context, false, run->n_ids);
     }
     run->choices = mem_calloc((size_t)request->n, sizeof *run->choices);
@@ -106,6 +144,7 @@ void job_prepare(struct generation_job *job, struct json *body) {
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return;
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
+    if (job_forbid(job, &job->err)) return;
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
     for (int i = 0; i < job->n_prompts; i++) {

@@ -84,7 +84,7 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
         if (*n >= 0) return STATUS_OK;
         return api_context_exceeded(err, "prompt", context, true, limit);
     }
-    assert(prompt->n_ids <= context); /* the API has refused longer ones */
+    if (prompt->n_ids > limit) return api_context_exceeded(err, "prompt", context, true, limit);
     *n = prompt->n_ids;
     *ids = mem_alloc((size_t)*n * sizeof **ids);
     memcpy(*ids, prompt->ids, (size_t)*n * sizeof **ids);

@@ -53,6 +53,7 @@ static enum status check_tool_choice(struct parse *parse, const char *name,
 
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    TRUNCATION_FIELD,
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_template},
     {"chat_template_kwargs", FIELD_OBJECT, IN_DRAFT(prompt.template_kwargs),
      .check = check_template_kwargs},
@@ -169,7 +170,10 @@ static void write_response(struct buf *out, const struct api_answer *answer,
     }
     buf_puts(out, "],\"usage\":");
     write_usage(out, usage);
-    if (n > 0) write_prompt_ids(out, &choices[0]); /* all choices have the same prompt */
+    if (n > 0) { /* all choices have the same prompt */
+        write_prompt_ids(out, &choices[0]);
+        write_prompt_logprobs(out, answer, &choices[0]);
+    }
     buf_add(out, "}", 1);
 }
 

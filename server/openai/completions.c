@@ -23,6 +23,7 @@ static enum status check_suffix(struct parse *parse, const char *name, const str
 
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    TRUNCATION_FIELD,
     {"prompt", FIELD_ANY, FIELD_NOT_STORED, .check = check_prompt},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"best_of", FIELD_INT, offsetof(struct draft, best_of), 0, 1, INT32_MAX},
@@ -151,6 +152,7 @@ static void write_choice(struct buf *out, const struct api_answer *answer,
     write_logprobs(out, answer->tokenizer, choice);
     write_choice_end(out, choice);
     write_prompt_ids(out, choice);
+    write_prompt_logprobs(out, answer, choice);
     buf_add(out, "}", 1);
 }
 

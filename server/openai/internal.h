@@ -73,6 +73,9 @@ enum status check_stop(struct parse *parse, const char *name, const struct json 
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
 enum status check_repeat_last_n(struct parse *parse, const char *name, const struct json *value);
+enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value);
+enum status check_bad_words(struct parse *parse, const char *name, const struct json *value);
+enum status check_truncation(struct parse *parse, const char *name, const struct json *value);
 enum status check_seed(struct parse *parse, const char *name, const struct json *value);
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
@@ -86,6 +89,13 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
 #define OTHER_NAMES                                                                                \
     {"n_predict", FIELD_INT, IN(max_tokens), 0, -1, INT32_MAX, .same_as = "max_tokens"}, {         \
         "n_cmpl", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .same_as = "n", .check = check_n      \
+    }
+
+/* Comes before prompts, whose length it allows for. */
+#define TRUNCATION_FIELD                                                                           \
+    {                                                                                              \
+        "truncate_prompt_tokens", FIELD_INT, IN(truncate_prompt_tokens), 0, -1, INT32_MAX,         \
+            .check = check_truncation                                                              \
     }
 
 #define SAMPLING_FIELDS                                                                            \
@@ -102,8 +112,11 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
         {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
         {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
         {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true},      \
-        {"repeat_last_n", FIELD_ANY, FIELD_NOT_STORED, .check = check_repeat_last_n}, {            \
-        "logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias                    \
+        {"repeat_last_n", FIELD_ANY, FIELD_NOT_STORED, .check = check_repeat_last_n},              \
+        {"logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias},                 \
+        {"allowed_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_allowed_ids},          \
+        {"bad_words", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_bad_words}, {                  \
+        "prompt_logprobs", FIELD_INT, IN(prompt_logprobs), -1, 0, MAX_TOP_LOGPROBS                 \
     }
 
 #define DELIVERY_FIELDS                                                                            \
@@ -128,6 +141,10 @@ void write_choice_end(struct buf *out, const struct api_choice *choice);
 
 /* `,"prompt_token_ids":[…]`, if they were asked for. */
 void write_prompt_ids(struct buf *out, const struct api_choice *choice);
+
+/* `,"prompt_logprobs":[null,{"ID":{…}},…]`, if they were asked for. */
+void write_prompt_logprobs(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choice);
 
 /* A finite number: JSON has no infinity. */
 void write_logprob(struct buf *out, float logprob);

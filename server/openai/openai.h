@@ -17,6 +17,7 @@ struct json;
 /* ---- requests ------------------------------------------------------------------------------- */
 
 #define API_MAX_STOPS 16
+#define API_MAX_BAD_WORDS (MAX_BAD_WORDS / 2) /* each is up to two words of tokens */
 
 /* One prompt: text, token ids, or the messages of a chat. */
 struct api_prompt {
@@ -61,7 +62,7 @@ struct api_request {
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
     bool add_special_tokens; /* to texts, and to messages on top of what the template writes */
     bool has_seed;
-    struct sampling sampling; /* seed set; banned empty */
+    struct sampling sampling; /* seed set; banned and bad words empty */
     int n_stops;
     struct {
         const char *text;
@@ -69,6 +70,15 @@ struct api_request {
     } stops[API_MAX_STOPS];
     int n_stop_ids;
     int32_t stop_ids[MAX_STOP_IDS];
+    int n_bad_words;
+    struct api_bad_word {
+        const char *text; /* without white space before it, at least one character */
+        size_t length;
+    } * bad_words; /* [n_bad_words] */
+    /* How many of a prompt's last tokens are kept; -1: as many as leave room for the output; 0: all
+     * of them */
+    int truncate_prompt_tokens;
+    int prompt_logprobs; /* -1: none; otherwise each prompt token's, with that many best */
     int priority;
     uint64_t cache_salt[2];
     struct arena *arena;
@@ -161,6 +171,9 @@ struct api_choice {
     const int32_t *ids;        /* token_ids when asked for; NULL otherwise */
     const int32_t *prompt_ids; /* prompt_token_ids (whole answers, first chunk); NULL otherwise */
     int n_prompt_ids;
+    int n_prompt_logprobs;
+    /* of whole answers, when asked for; NULL otherwise */
+    const struct api_logprob *prompt_logprobs;
 };
 
 struct api_usage {
@@ -224,6 +237,10 @@ void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const 
  * list. */
 void api_write_rendered(struct buf *out, const struct api_answer *answer,
                         const struct generation *const *generations, int n);
+/* /tokenizer_info: what clients that render and count tokens themselves want to know; `chat` may be
+ * NULL. */
+void api_write_tokenizer_info(struct buf *out, const struct tokenizer *tokenizer,
+                              const struct chat_template *chat, int max_model_len);
 /* The answer of /detokenize: {"prompt": text}. */
 void api_write_text(struct buf *out, const char *text, size_t length);
 

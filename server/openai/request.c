@@ -119,6 +119,9 @@ enum status check_request(struct parse *parse) {
                        "'n' times the number of prompts must be at most %d, but it is %lld.",
                        MAX_SEQUENCES, (long long)sequences);
     }
+    if (request->prompt_logprobs >= 0 && request->stream) {
+        return field_wrong(parse, "prompt_logprobs", "is only for requests without 'stream': true");
+    }
     if (sampling->temperature < 1e-5f) sampling->temperature = 0;
     if (sampling->top_k < 0) sampling->top_k = 0;
     if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all of them: off */

@@ -22,9 +22,11 @@ static enum status store_text(struct parse *parse, const char *name, const struc
 static enum status store_ids(struct parse *parse, const char *name, const struct json *array,
                              struct api_prompt *prompt) {
     int32_t *ids;
+    const struct api_request *request = parse->target;
     int count = array->n_children, context = parse->limits->max_model_len;
     if (count == 0) return refuse_empty(parse, name);
-    if (count > context) return api_context_exceeded(parse->err, name, context, false, count);
+    if (count > context && request->truncate_prompt_tokens == 0)
+        return api_context_exceeded(parse->err, name, context, false, count);
     enum status status = field_ids(parse, name, array, count, &ids, &count);
     *prompt = (struct api_prompt){.text = "", .ids = ids, .n_ids = count};
     return status;

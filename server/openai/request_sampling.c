@@ -132,7 +132,75 @@ enum status check_repeat_last_n(struct parse *parse, const char *name, const str
     return counts ? not_served(parse, name, " or give -1; penalties count all tokens") : STATUS_OK;
 }
 
+/* ---- what may not be chosen ----------------------------------------------------------------- */
+
+enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    const int V = parse->limits->V;
+    const size_t n_words = ((size_t)V + 31) / 32;
+    int32_t *ids;
+    int n;
+    if (value->n_children == 0) return field_wrong(parse, name, "must hold at least one token id");
+    enum status status = field_ids(parse, name, value, V, &ids, &n);
+    if (status != STATUS_OK) return status;
+    uint32_t *allowed = arena_alloc(parse->arena, n_words * sizeof *allowed);
+    if (!allowed) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    memset(allowed, 0, n_words * sizeof *allowed);
+    for (int i = 0; i < n; i++) allowed[ids[i] / 32] |= (uint32_t)1 << ids[i] % 32;
+    request->sampling.allowed = allowed;
+    return STATUS_OK;
+}
+
+static enum status store_bad_word(struct parse *parse, const char *name, const struct json *value,
+                                  struct api_bad_word *word) {
+    if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
+    size_t before = 0, length = value->length;
+    while (before < length && isspace((unsigned char)value->string[before])) before++;
+    if (before == length) return field_wrong(parse, name, "must have a character besides spaces");
+    if (value->length > MAX_STOP_LENGTH) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
+                       length);
+    }
+    word->text = arena_strndup(parse->arena, value->string + before, length - before);
+    word->length = length - before;
+    if (!word->text) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    return STATUS_OK;
+}
+
+enum status check_bad_words(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    char path[32];
+    int n = value->n_children;
+    if (n > API_MAX_BAD_WORDS) {
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may hold at most %d words, but it holds %d.", name, API_MAX_BAD_WORDS,
+                       n);
+    }
+    request->bad_words = arena_alloc(parse->arena, (size_t)n * sizeof *request->bad_words);
+    if (!request->bad_words)
+        return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    json_each(word, value) {
+        int i = request->n_bad_words++;
+        snprintf(path, sizeof path, "%s[%d]", name, i);
+        enum status status = store_bad_word(parse, path, word, &request->bad_words[i]);
+        if (status != STATUS_OK) return status;
+    }
+    assert(request->n_bad_words == n);
+    return STATUS_OK;
+}
+
 /* ---- single values -------------------------------------------------------------------------- */
+
+enum status check_truncation(struct parse *parse, const char *name, const struct json *value) {
+    const struct api_request *request = parse->target;
+    int most = parse->limits->max_model_len, given = request->truncate_prompt_tokens;
+    (void)value;
+    if (given != 0 && given <= most) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s' must be between 1 and %d, the model's context, or -1, but it is %d.", name,
+                   most, given);
+}
 
 enum status check_seed(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;

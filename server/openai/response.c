@@ -52,6 +52,44 @@ void write_prompt_ids(struct buf *out, const struct api_choice *choice) {
     json_write_ints(out, choice->prompt_ids, choice->n_prompt_ids);
 }
 
+static void write_ranked(struct buf *out, const struct tokenizer *tokenizer, int32_t id,
+                         float logprob, int rank) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    buf_printf(out, "\"%d\":{\"logprob\":", (int)id);
+    write_logprob(out, logprob);
+    buf_printf(out, ",\"rank\":%d,\"decoded_token\":", rank);
+    json_write_string(out, bytes, length);
+    buf_add(out, "}", 1);
+}
+
+/* The form is vLLM's: the prompt's own token first, then those of the best that are others. */
+void write_prompt_logprobs(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choice) {
+    if (!choice->prompt_logprobs) return;
+    const int most = answer->request->prompt_logprobs;
+    assert(most >= 0 && most <= MAX_TOP_LOGPROBS);
+    buf_puts(out, ",\"prompt_logprobs\":[");
+    for (int i = 0; i < choice->n_prompt_logprobs; i++) {
+        const struct sampled *sampled = &choice->prompt_logprobs[i].sampled;
+        if (i > 0) buf_add(out, ",", 1);
+        if (!choice->prompt_logprobs[i].has_logprob) {
+            buf_puts(out, "null");
+            continue;
+        }
+        buf_add(out, "{", 1);
+        write_ranked(out, answer->tokenizer, sampled->id, sampled->logprob, sampled->rank);
+        for (int j = 0; j < sampled->n_top && j < most; j++) {
+            const struct token_logprob *top = &sampled->top[j];
+            if (top->id == sampled->id) continue;
+            buf_add(out, ",", 1);
+            write_ranked(out, answer->tokenizer, top->id, top->logprob, j + 1);
+        }
+        buf_add(out, "}", 1);
+    }
+    buf_add(out, "]", 1);
+}
+
 /* A logprob of -9999 says the same as minus infinity: this token cannot come. Nine digits keep a
  * float's bits. */
 void write_logprob(struct buf *out, float logprob) {

@@ -40,6 +40,12 @@ REFUSED = [
     (COMPLETIONS, {"prompt": "x", "repetition_penalty": 0}, "repetition_penalty"),
     (COMPLETIONS, {"prompt": "x", "logit_bias": {"1000000": 1}}, "logit_bias"),
     (COMPLETIONS, {"prompt": "x", "logit_bias": {"1": 200}}, "logit_bias"),
+    (COMPLETIONS, {"prompt": "x", "allowed_token_ids": []}, "allowed_token_ids"),
+    (COMPLETIONS, {"prompt": "x", "allowed_token_ids": [END_ID], "min_tokens": 1}, "allowed_token_ids"),
+    (COMPLETIONS, {"prompt": "x", "bad_words": [""]}, "bad_words[0]"),
+    (COMPLETIONS, {"prompt": "x", "bad_words": ["x " * 40]}, "bad_words"),
+    (COMPLETIONS, {"prompt": "x", "truncate_prompt_tokens": 1025}, "truncate_prompt_tokens"),
+    (COMPLETIONS, {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
     (COMPLETIONS, {"prompt": "x", "logprobs": 21}, "logprobs"),
     (COMPLETIONS, {"prompt": "x", "seed": 2**64}, "seed"),
     (COMPLETIONS, {"prompt": "x", "stop": ""}, "stop"),
@@ -310,6 +316,69 @@ def test_penalties_and_filters_change_or_keep_the_answer(server):
     for fields in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}):  # each leaves only the best token
         hot = server.complete(STORY, max_tokens=48, temperature=1.5, seed=3, **fields)
         assert hot["choices"][0]["text"] == plain
+
+
+def test_only_allowed_tokens_are_chosen(server):
+    allowed = server.post("/tokenize", {"prompt": " yes no"}).json()["tokens"]
+    for fields in ({}, {"temperature": 2, "seed": 1}, {"n": 3, "temperature": 1, "frequency_penalty": 1}):
+        for choice in server.complete(STORY, max_tokens=12, allowed_token_ids=allowed, return_token_ids=True,
+                                      **fields)["choices"]:
+            assert set(choice["token_ids"]) <= set(allowed)
+
+
+def test_bad_words_do_not_come(server):
+    """Each round forbids a word of the answer before: of one token and of several, at its start and behind a space."""
+    words = []
+    for _ in range(12):
+        text = server.complete(STORY, max_tokens=40, bad_words=words)["choices"][0]["text"]
+        assert not [word for word in words if word in text.split()], (words, text)
+        words.append(max(text.split(), key=len))
+    assert len(set(words)) == len(words)
+    assert any(len(server.post("/tokenize", {"prompt": " " + word}).json()["tokens"]) > 1 for word in words)
+    left = server.complete(STORY, max_tokens=4, bad_words=[words[0]], allowed_token_ids=[5, 6, 7])["choices"][0]
+    assert left["finish_reason"] == "length"
+
+
+def test_prompts_are_truncated_from_the_left(server):
+    ids = server.post("/tokenize", {"prompt": STORY * 3}).json()["tokens"]
+    whole = server.complete(ids[-7:], max_tokens=8)["choices"][0]["text"]
+    for prompt in (STORY * 3, ids):
+        answer = server.complete(prompt, max_tokens=8, truncate_prompt_tokens=7, return_token_ids=True, echo=True)
+        assert answer["choices"][0]["prompt_token_ids"] == ids[-7:] and answer["usage"]["prompt_tokens"] == 7
+        assert answer["choices"][0]["text"].endswith(whole)
+        assert answer["choices"][0]["text"] == server.post("/detokenize", {"tokens": ids[-7:]}).json()["prompt"] + whole
+    long = [ids[i % len(ids)] for i in range(2000)]
+    assert server.complete(long, max_tokens=24, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 1000
+    chat = {**CHAT, "truncate_prompt_tokens": 5, "return_token_ids": True}
+    rendered = server.post("/tokenize", {"messages": CHAT["messages"]}).json()["tokens"]
+    assert server.post(CHATS, chat).json()["prompt_token_ids"] == rendered[-5:]
+
+
+def test_prompt_logprobs_are_those_of_echo(server):
+    echoed = server.complete(STORY, max_tokens=1, echo=True, logprobs=3, prompt_logprobs=2)["choices"][0]
+    alone = server.complete(STORY, max_tokens=1, prompt_logprobs=2)["choices"][0]
+    ids = server.post("/tokenize", {"prompt": STORY}).json()["tokens"]
+    assert alone["logprobs"] is None and alone["prompt_logprobs"] == echoed["prompt_logprobs"]
+    assert alone["prompt_logprobs"][0] is None and len(alone["prompt_logprobs"]) == len(ids)
+    for i, (found, own) in enumerate(zip(alone["prompt_logprobs"][1:], ids[1:]), 1):
+        assert list(found)[0] == str(own) and 2 <= len(found) <= 3
+        assert found[str(own)]["logprob"] == echoed["logprobs"]["token_logprobs"][i]
+        assert found[str(own)]["decoded_token"] == echoed["logprobs"]["tokens"][i]
+        ranks = {one["rank"]: one["logprob"] for one in found.values()}
+        assert {1, 2} <= set(ranks) and ranks[1] == max(ranks.values())
+        assert len(echoed["logprobs"]["top_logprobs"][i]) in (3, 4)
+    several = server.complete([STORY, "Hello there"], max_tokens=1, prompt_logprobs=0, n=2)["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in several] == [len(ids)] * 2 + [2] * 2
+    chat = server.post(CHATS, {**CHAT, "prompt_logprobs": 1, "max_tokens": 1}).json()
+    assert chat["prompt_logprobs"][0] is None and "prompt_logprobs" not in chat["choices"][0]
+    assert len(chat["prompt_logprobs"]) == chat["usage"]["prompt_tokens"]
+
+
+def test_tokenizer_info(server):
+    info = server.http.get("/tokenizer_info").json()
+    assert info["eos_token"] == "<|im_end|>" and info["model_max_length"] == 1024
+    assert info["added_tokens_decoder"][str(END_ID)]["content"] == "<|im_end|>"
+    assert "messages" in info["chat_template"] and info["add_bos_token"] is False
 
 
 def test_request_ids(server):

@@ -45,6 +45,10 @@ static void check_parsed(const struct api_request *r) {
         assert(prompt->messages || (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
         assert(utf8_valid_prefix(prompt->text, prompt->length) == prompt->length);
     }
+    assert(r->n_bad_words >= 0 && r->n_bad_words <= API_MAX_BAD_WORDS);
+    for (int i = 0; i < r->n_bad_words; i++) assert(r->bad_words[i].length > 0);
+    assert(r->truncate_prompt_tokens >= -1 && r->truncate_prompt_tokens <= limits.max_model_len);
+    assert(r->prompt_logprobs >= -1 && r->prompt_logprobs <= MAX_TOP_LOGPROBS);
     for (int i = 0; i < s->n_bias; i++) assert(s->bias[i].id >= 0 && s->bias[i].id < limits.V);
 }
 

@@ -114,6 +114,15 @@ static const struct refused refused[] = {
     {C "\"logit_bias\":{\"99999999999999999999\":1}}", "logit_bias", "keys"},
     {C "\"logit_bias\":{\"1\":101}}", "logit_bias", "'1' a number between -100 and 100"},
     {C "\"logit_bias\":{\"1\":null}}", "logit_bias", "'1' a number between -100 and 100"},
+    {C "\"allowed_token_ids\":[]}", "allowed_token_ids", "must hold at least one token id"},
+    {C "\"allowed_token_ids\":[3,1000]}", "allowed_token_ids", "'allowed_token_ids[1]' must be"},
+    {C "\"bad_words\":[\"x\",3]}", "bad_words[1]", "must be a string, but it is a number"},
+    {H "\"bad_words\":[\" \\t\"]}", "bad_words[0]", "a character besides spaces"},
+    {C "\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", "between 1 and 64, the model's"},
+    {H "\"truncate_prompt_tokens\":65}", "truncate_prompt_tokens", "or -1, but it is 65"},
+    {C "\"truncate_prompt_tokens\":-2}", "truncate_prompt_tokens", "at least -1"},
+    {C "\"prompt_logprobs\":21}", "prompt_logprobs", "at least 0 and at most 20"},
+    {C "\"prompt_logprobs\":0,\"stream\":true}", "prompt_logprobs", "without 'stream': true"},
     {C "\"logprobs\":21}", "logprobs", "at least 0 and at most 20"},
     {C "\"logprobs\":true}", "logprobs", "must be an integer"},
     {C "\"seed\":9223372036854775808}", "seed", "must be an integer of 64 bits"},
@@ -332,6 +341,8 @@ START_TEST(completion_defaults) {
     ck_assert(r->sampling.presence_penalty == 0 && r->sampling.frequency_penalty == 0);
     ck_assert_int_eq(r->sampling.n_logprobs, -1);
     ck_assert_int_eq(r->sampling.n_bias, 0);
+    ck_assert(!r->sampling.allowed && r->sampling.n_bad_words == 0 && r->n_bad_words == 0);
+    ck_assert(r->truncate_prompt_tokens == 0 && r->prompt_logprobs == -1);
     ck_assert(r->n_stops == 0 && r->n_stop_ids == 0 && r->priority == 0);
     ck_assert(r->cache_salt[0] == 0 && r->cache_salt[1] == 0);
     ck_assert(strncmp(r->id, "cmpl-", 5) == 0 && strlen(r->id) == 37);

@@ -21,6 +21,7 @@
 struct chat_template {
     struct arena *arena;
     const struct node *body;
+    struct buf source;
     bool names_content; /* the source contains "content" */
 };
 
@@ -85,6 +86,7 @@ enum status chat_template_new(struct chat_template **out, const char *source, si
         chat_template_free(chat_template);
         return STATUS_BAD_FILE;
     }
+    buf_add(&chat_template->source, source, length);
     chat_template->names_content = length && memmem(source, length, "content", 7) != NULL;
     *out = chat_template;
     return STATUS_OK;
@@ -93,7 +95,13 @@ enum status chat_template_new(struct chat_template **out, const char *source, si
 void chat_template_free(struct chat_template *chat_template) {
     if (!chat_template) return;
     arena_free(chat_template->arena);
+    buf_free(&chat_template->source);
     free(chat_template);
+}
+
+const char *chat_template_source(const struct chat_template *chat_template, size_t *length) {
+    *length = chat_template->source.length;
+    return chat_template->source.data ? chat_template->source.data : "";
 }
 
 /* ---- global variables ----------------------------------------------------------------------- */

@@ -1,0 +1,81 @@
+/* What a body says about tokens that may not be chosen, and about prompts that are cut. */
+#include <check.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+#include "support/suite_main.h"
+
+#define C_TEXT "{\"prompt\":\"x\","
+
+static const struct api_limits limits = {
+    .model = "m", .V = 1000, .max_model_len = 64, .max_choices = 16, .max_prompts = 8};
+
+static enum status request_read(struct api_request **out, const char *body, struct err *err) {
+    struct json *json;
+    *out = NULL;
+    enum status status = json_parse(&json, "The body", body, strlen(body), err);
+    return status ? status : api_completions.parse(out, json, &limits, err);
+}
+
+static struct api_request *parsed(const char *body) {
+    struct api_request *request;
+    struct err err = {0};
+    ck_assert_msg(request_read(&request, body, &err) == STATUS_OK, "%s: %s", body, err.message);
+    return request;
+}
+
+static const char *many_words(struct buf *body, int n) {
+    buf_clear(body);
+    buf_puts(body, "{\"prompt\":\"x\",\"bad_words\":[\" a\"");
+    for (int i = 1; i < n; i++) buf_puts(body, ",\"a\"");
+    buf_puts(body, "]}");
+    buf_add(body, "", 1);
+    return body->data;
+}
+
+START_TEST(what_may_not_be_chosen) {
+    struct api_request *r = parsed(C_TEXT "\"allowed_token_ids\":[0,999,33,33]}");
+    for (int32_t id = 0; id < 1000; id++)
+        ck_assert_int_eq(r->sampling.allowed[id / 32] >> id % 32 & 1,
+                         id == 0 || id == 33 || id == 999);
+    api_request_free(r);
+    r = parsed(C_TEXT "\"bad_words\":[\"  two words \",\"\u00e9\"]}");
+    ck_assert_int_eq(r->n_bad_words, 2);
+    ck_assert_mem_eq(r->bad_words[0].text, "two words ", 11);
+    ck_assert_int_eq(r->bad_words[0].length, 10);
+    api_request_free(r);
+    struct buf body = {0};
+    struct err err = {0};
+    r = parsed(many_words(&body, API_MAX_BAD_WORDS));
+    api_request_free(r);
+    many_words(&body, API_MAX_BAD_WORDS + 1);
+    request_read(&r, body.data, &err);
+    ck_assert_str_eq(err.param, "bad_words");
+    ck_assert_ptr_nonnull(strstr(err.message, "at most 256 words, but it holds 257"));
+    buf_free(&body);
+}
+END_TEST
+
+/* A prompt of more ids than the context holds is taken if it is cut to fit. */
+START_TEST(truncation_takes_long_prompts) {
+    struct buf body = {0};
+    buf_puts(&body, "{\"truncate_prompt_tokens\":-1,\"prompt\":[1");
+    for (int i = 1; i < 65; i++) buf_puts(&body, ",1");
+    buf_puts(&body, "],\"prompt_logprobs\":3}");
+    buf_add(&body, "", 1);
+    struct api_request *r = parsed(body.data);
+    ck_assert(r->truncate_prompt_tokens == -1 && r->prompts[0].n_ids == 65);
+    ck_assert_int_eq(r->prompt_logprobs, 3);
+    api_request_free(r);
+    buf_free(&body);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("request_forbidden");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, what_may_not_be_chosen);
+    tcase_add_test(core, truncation_takes_long_prompts);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
