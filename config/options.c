@@ -60,7 +60,7 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
         option_placeholder(option, &form);
         enum status status =
             err_set(parse->err, STATUS_USAGE, option->name,
-                    "--%s needs a value: --%s %s (or --%s=VALUE where it begins with --)",
+                    "--%s needs a value: --%s %s; one that begins with -- is given as --%s=VALUE",
                     option->name, option->name, form.data, option->name);
         buf_free(&form);
         return status;

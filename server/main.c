@@ -1,4 +1,5 @@
 /* penstock <command> [options]: finds the command, parses its options, and runs it. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,18 @@ static int run(const struct command *command, int argc, char **argv) {
     return code;
 }
 
+/* Where standard input, output or error is closed, the next file that is opened would take its
+ * place: input would be read from a pipe of our own, and messages written into a connection. */
+static void hold_standard_files(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* so that writing fails, as it should */
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv) {
+    hold_standard_files();
     signal(SIGPIPE, SIG_IGN); /* a reader that is gone makes writes fail, and nothing more */
     if (argc < 2) return print_help(NULL, stderr);
     const char *name = argv[1], *topic = NULL;

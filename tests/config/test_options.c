@@ -204,7 +204,8 @@ START_TEST(unknown_flags_get_a_neighbour) {
     refused("batch -ix", "-ix is not a flag");
     refused("batch -i", "--input-file needs a value");
     refused("batch --model m -i x", "-i FILE -o FILE");
-    refused("serve m --port", "--port needs a value: --port PORT");
+    refused("serve m --port",
+            "--port needs a value: --port PORT; one that begins with -- is given as --port=VALUE");
     refused("serve m --port --host x", "--port needs a value");
     refused("serve m --device", "--device auto|cpu|cuda");
     refused("sevre m", "there is no command \"sevre\"; did you mean serve?");
