@@ -123,7 +123,11 @@ static int take_turn(struct chat *chat, const struct buf *question) {
     int n, code;
     size_t before = chat->messages.length;
     add_message(&chat->messages, "user", question);
-    if (encode_messages(chat, &ids, &n, &err)) {
+    if (memchr(question->data, 0, question->length)) {
+        err_set(&err, STATUS_INVALID_REQUEST, NULL,
+                "a message holds a NUL character, at which chat templates would end it");
+        code = print_error(&err);
+    } else if (encode_messages(chat, &ids, &n, &err)) {
         code = print_error(&err);
     } else {
         code = session_answer(chat->session, ids, n, &answer);
@@ -357,11 +361,13 @@ static int converse_with_person(struct chat *chat) {
         if (end == LINE_READ) {
             interrupted = false;
             code = take_message(chat, &message);
-        } else if (end != LINE_INTERRUPTED || (interrupted && empty)) {
-            break;
-        } else {
-            if (empty) note(chat, "Ctrl-C again, or Ctrl-D, ends the program.");
+        } else if (end == LINE_GIVEN_UP || (end == LINE_INTERRUPTED && !empty)) {
+            interrupted = false;
+        } else if (end == LINE_INTERRUPTED && !interrupted) {
+            note(chat, "Ctrl-C again, or Ctrl-D, ends the program.");
             interrupted = true;
+        } else {
+            break;
         }
         if (interrupt_pending() && interrupt_pending() != SIGINT) break;
     }

@@ -37,6 +37,7 @@ int interrupt_wait(int fd);
 enum line_end {
     LINE_READ,
     LINE_INTERRUPTED, /* Ctrl-C */
+    LINE_GIVEN_UP,    /* Ctrl-C behind text that could be edited */
     LINE_CLOSED,      /* the end of the input, or Ctrl-D */
     LINE_STOPPED,     /* SIGTERM or SIGHUP */
 };

@@ -50,11 +50,16 @@ static void stop_process(struct line_editor *editor) {
     draw_again(editor);
 }
 
+static bool is_empty(EditLine *edit) {
+    const LineInfo *line = el_line(edit);
+    return line->lastchar == line->buffer;
+}
+
 /* False: the line is given up, as editor->end says. */
 static bool handle_signal(struct line_editor *editor, int number) {
     switch (number) {
     case SIGINT:
-        editor->end = LINE_INTERRUPTED;
+        editor->end = !editor->edit || is_empty(editor->edit) ? LINE_INTERRUPTED : LINE_GIVEN_UP;
         return false;
     case SIGTERM:
     case SIGHUP:

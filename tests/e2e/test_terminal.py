@@ -195,11 +195,15 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
 
 def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     terminal = chat().wait_prompt()
-    terminal.send("something\x03")
+    terminal.send("something")
+    terminal.wait_for("something").send("\x03")  # together, the terminal would discard what was not read yet
     terminal.wait_prompt()
+    assert "Ctrl-C again" not in terminal.text()
+    terminal.send("\x03")  # the first on an empty line
+    terminal.wait_for("Ctrl-C again").wait_prompt()
     assert said(terminal.type("a river"), tmp_path) == ["a river"]
     terminal.send("\x03")
-    terminal.wait_for("Ctrl-C again").wait_prompt()
+    terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 2, "a second note").wait_prompt()
     terminal.type("/stats")  # a line between them: it is not the second
     terminal.send("\x03")
     terminal.wait_prompt()
@@ -392,6 +396,20 @@ def test_answers_alone_go_to_standard_output(chat, tmp_path):
         assert terminal.end() == 0
     text = (tmp_path / "answers").read_bytes()
     assert CODES not in text and len(text.splitlines()) == 1 and b"Last answer" in terminal.raw
+
+
+def test_a_script_learns_that_a_nul_cannot_be_said():
+    done = subprocess.run([BINARY, *CHAT, "--max-tokens", "3"], input=b"one\0two\nthree\n", capture_output=True, timeout=120,
+                          env=environment())
+    assert done.returncode == 1 and done.stdout == b"" and b"a message holds a NUL character" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_standard_file_is_not_taken_by_another(closed):
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", BINARY, *CHAT, "--max-tokens", "3", "Water"],
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env=environment())
+    assert done.returncode == (1 if closed == 1 else 0)
+    assert bool(done.stdout) == (closed != 1) and (b"could not be written" in done.stderr) == (closed == 1)
 
 
 def test_one_completion_needs_no_terminal():
