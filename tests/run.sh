@@ -119,6 +119,7 @@ with_clients() {
 clients() {
     with_clients
     docker/prometheus.sh
+    docker/venv.sh build/clients/lm_eval tests/clients/requirements_lm_eval.txt
     python_tests build/clients/venv tests/clients
 }
 
