@@ -93,9 +93,9 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
     if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
-    struct request *request =
-        request_new(generation, s->config.max_model_len, s->config.block_size,
-                    s->config.prefix_caching, s->drafter.propose ? &s->drafter : NULL);
+    bool drafts = s->drafter.propose && generation->max_drafts > 0;
+    struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
+                                          s->config.prefix_caching, drafts ? &s->drafter : NULL);
     if (!request)
         return err_set(err, STATUS_OVERLOADED, NULL,
                        "There is no memory for %d tokens of %d choices.",

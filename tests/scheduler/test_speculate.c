@@ -330,6 +330,8 @@ START_TEST(a_request_may_refuse_drafts_and_bound_them) {
     struct world *w = world_new(0, 8, 200, 1);
     ask(w, 0, 9, 30)->max_drafts = 0;
     submit(w, 0);
+    step(w);
+    ck_assert_ptr_null(sequence_of(w->scheduler->running.head.next)->draft_state);
     run(w);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 0);
     ask(w, 1, 9, 31)->max_drafts = 2;
