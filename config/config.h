@@ -283,7 +283,10 @@ struct options {
     const char *chat_template; /* path; NULL: the model's own */
     const char *host;
     int port;
-    const char *served_model_name; /* NULL: the model file's own name */
+    const char *served_model_name; /* with commas between several; NULL: the model file's own */
+    bool any_model_name;           /* requests may name any model */
+    const char *cors_origins;      /* origins with commas between them, or *; NULL: none */
+    const char *trusted_proxies;   /* addresses and ranges with commas between them */
     const char *api_key;           /* NULL: none is required; several are separated by commas */
     const char *api_key_file;      /* one key a line */
     const char *admin_key;         /* keys that may end the server, separated by commas */

@@ -45,6 +45,17 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
                    parse->command->name, shown, name, parse->command->name);
 }
 
+/* Is a word after a list's first one its too? Where the command takes the model's path as a bare
+ * word and --model does not give it, the word may be that path. */
+static bool is_name(const struct parse *parse, int argc, char **argv, int at) {
+    if (argv[at][0] == '-') return false;
+    bool has_model = !parse->command->argument_is_model || parse->options->n_arguments > 0;
+    for (int i = 0; i < argc; i++) {
+        has_model |= strcmp(argv[i], "--model") == 0 || strncmp(argv[i], "--model=", 8) == 0;
+    }
+    return has_model;
+}
+
 /* Reads an option's value, which may be the next argument. */
 static enum status read_value(struct parse *parse, int index, bool negated, const char *value,
                               int argc, char **argv, int *at) {
@@ -65,7 +76,15 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
         buf_free(&form);
         return status;
     }
-    return set_text(parse, index, SOURCE_FLAG, value, negated);
+    if (option->type != OPTION_NAMES) return set_text(parse, index, SOURCE_FLAG, value, negated);
+    struct buf names = {0};
+    buf_puts(&names, value);
+    while (*at + 1 < argc && is_name(parse, argc, argv, *at + 1)) {
+        buf_printf(&names, ",%s", argv[++*at]);
+    }
+    enum status status = set_text(parse, index, SOURCE_FLAG, names.data, negated);
+    buf_free(&names);
+    return status;
 }
 
 /* Reads argv[*at], a flag, and its value. */

@@ -13,6 +13,7 @@
 
 enum option_type {
     OPTION_TEXT,  /* const char *, NULL without a default */
+    OPTION_NAMES, /* const char *, words with commas between them; flags take several words */
     OPTION_ENUM,  /* an enum, one of `names` */
     OPTION_LIST,  /* const char *, whole numbers with commas between them */
     OPTION_INT,   /* int */

@@ -169,6 +169,7 @@ enum status option_set(const struct option *option, const char *text, const char
     void *field = (char *)options + option->offset;
     switch (option->type) {
     case OPTION_TEXT:
+    case OPTION_NAMES:
         *(const char **)field = text;
         return STATUS_OK;
     case OPTION_ENUM:

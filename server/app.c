@@ -26,12 +26,20 @@
 
 void app_set_name(struct app *app) {
     const char *served = app->options->served_model_name;
-    _Static_assert(sizeof app->name >= MODEL_NAME_BYTES, "a path's name has room");
-    if (served)
-        snprintf(app->name, sizeof app->name, "%s", served);
-    else
-        model_path_name(app->name, app->options->model);
-    app->model_name = app->name;
+    _Static_assert(sizeof app->names > MODEL_NAME_BYTES, "a path's name has room");
+    memset(app->names, 0, sizeof app->names);
+    app->model_name = app->names;
+    if (!served) {
+        model_path_name(app->names, app->options->model);
+        return;
+    }
+    char *out = app->names, *end = app->names + sizeof app->names - 2;
+    while (*served && out < end) {
+        size_t n = strcspn(served, ",");
+        int taken = snprintf(out, (size_t)(end - out), "%.*s", (int)n, served);
+        if (taken > 0) out += min_int(taken, (int)(end - out)) + 1;
+        served += n + (served[n] == ',');
+    }
 }
 
 /* The model and the options bound what one request may ask for. */
@@ -41,6 +49,8 @@ void app_set_limits(struct app *app) {
     if (options->seed < 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
     app->limits = (struct api_limits){
         .model = app->model_name,
+        .more = app->model_name == app->names ? app->names + strlen(app->names) + 1 : NULL,
+        .any_model = options->any_model_name,
         .V = engine_model(app->engine)->V,
         .max_model_len = engine_memory(app->engine)->max_model_len,
         .max_choices = min_int(options->max_num_seqs, MAX_CHOICES),
@@ -73,6 +83,7 @@ static enum status open_http(struct app *app, struct err *err) {
         .on_request = routes_on_request,
         .on_gone = routes_on_gone,
         .on_done = routes_on_done,
+        .fields = routes_fields,
         .app = app,
     };
     return http_server_new(&app->http, &app->loop, &config, err);
@@ -106,6 +117,7 @@ void app_close(struct app *app) {
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
     buf_free(&app->keys);
+    buf_free(&app->proxies);
     buf_free(&app->admin_keys);
     buf_free(&app->metrics_keys);
 }

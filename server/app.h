@@ -28,8 +28,8 @@ struct event_vector {
 
 struct app {
     const struct options *options;
-    char name[256];
-    const char *model_name; /* that clients use: `name`, or another one of a command's */
+    char names[1024];       /* that clients may use, each NUL-terminated; an empty one at the end */
+    const char *model_name; /* the first of them, or another one of a command's */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
     struct scheduler *scheduler;
@@ -39,6 +39,7 @@ struct app {
     struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */
     struct buf admin_keys;    /* of --admin-key, in the same form; empty: no one is an admin */
+    struct buf proxies;       /* of --trusted-proxies: ranges of addresses */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
     struct list requests;     /* all that are running: struct async_request */
     int n_preparing;          /* of those that generate, the ones that a worker has */
@@ -63,7 +64,7 @@ struct app {
 
 /* ---- app.c: the parts of a server ----------------------------------------------------------- */
 
-/* Sets the model's name from the options: --served-model-name, or the file's name. */
+/* Sets the model's names from the options: those of --served-model-name, or the file's name. */
 void app_set_name(struct app *app);
 
 /* Fills the limits of a request, from the options, the name and the opened engine. */
@@ -82,6 +83,7 @@ void routes_on_headers(void *app, struct http_request *http);
 void routes_on_request(void *app, struct http_request *http);
 void routes_on_gone(void *app, struct http_request *http);
 void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
+int routes_fields(void *app, struct http_request *http, struct http_field *out);
 
 /* Answers with an error body, with Retry-After or Allow where the status wants them, and nothing
  * else. */
@@ -103,10 +105,27 @@ bool auth_accepts(const struct app *app, const struct buf *keys, const struct ht
 /* Does it carry an admin key? */
 bool auth_is_admin(const struct app *app, const struct http_request *http);
 
+/* ---- proxies.c: the client behind a proxy --------------------------------------------------- */
+
+/* Reads --trusted-proxies into app->proxies. */
+enum status proxies_load(struct app *app, struct err *err);
+
+/* If the peer is a trusted proxy, http->client becomes the client that it speaks for. */
+void proxies_name_client(const struct app *app, struct http_request *http);
+
+/* ---- cors.c: pages of other origins --------------------------------------------------------- */
+
+/* The fields that every answer to this request has; at most 3. Returns how many. */
+int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out);
+
+/* Answers OPTIONS, which may be a browser's preflight, with the methods of the path. */
+void cors_answer_options(const struct app *app, struct http_request *http, const char *methods);
+
 /* ---- health.c: what the process says of itself ---------------------------------------------- */
 
 void health_live(struct app *app, struct http_request *http);
 void health_ready(struct app *app, struct http_request *http);
+void health_load(struct app *app, struct http_request *http);
 void health_metrics(struct app *app, struct http_request *http);
 void health_version(struct app *app, struct http_request *http);
 

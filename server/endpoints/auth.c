@@ -69,11 +69,19 @@ static bool same_key(const char *given, size_t n_given, const char *key, size_t 
     return differs == 0;
 }
 
+/* The key that a request carries: as OpenAI's clients send it, as Anthropic's, or as Azure's. */
+static const char *key_of(const struct http_request *http) {
+    const char *bearer = http_header(http, "Authorization");
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return bearer + 7;
+    const char *key = http_header(http, "x-api-key");
+    if (!key) key = http_header(http, "api-key");
+    return key ? key : "";
+}
+
 /* Is the request's key in a list of keys? */
 static bool holds(const struct buf *keys, const struct http_request *http) {
     assert(keys->length == 0 || keys->data[keys->length - 1] == 0);
-    const char *value = http_header(http, "Authorization");
-    const char *given = value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 : "";
+    const char *given = key_of(http);
     size_t n_given = strlen(given);
     bool accepted = false;
     for (size_t at = 0; at < keys->length;) {

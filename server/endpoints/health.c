@@ -68,6 +68,13 @@ void health_metrics(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
+/* As vLLM's: how many requests are open. */
+void health_load(struct app *app, struct http_request *http) {
+    struct buf body = {0};
+    buf_printf(&body, "{\"server_load\":%d}", app->requests.n);
+    respond_and_release(http, &body);
+}
+
 void health_version(struct app *app, struct http_request *http) {
     struct buf body = {0};
     version_write_json(&body, engine_backend_name(app->engine));

@@ -5,6 +5,25 @@
 
 #include "server/app.h"
 
+/* ---- paths ---------------------------------------------------------------------------------- */
+
+enum { MAX_PATH = 512 }; /* longer ones are unknown */
+
+/* The path by which a route is found. A slash at its end counts for nothing, as clients join it to
+ * their base address, and what llama-server serves without /v1 is served without it. */
+static const char *canonical(const char *path, char out[MAX_PATH]) {
+    static const char *const short_paths[] = {"/models", "/completions", "/chat/completions"};
+    size_t n = strlen(path);
+    if (n > 1 && path[n - 1] == '/') n--;
+    if (n + sizeof "/v1" > MAX_PATH) return "";
+    bool is_short = n > 8 && strncmp(path, "/models/", 8) == 0;
+    for (size_t i = 0; i < sizeof short_paths / sizeof *short_paths; i++) {
+        is_short |= strlen(short_paths[i]) == n && strncmp(path, short_paths[i], n) == 0;
+    }
+    snprintf(out, MAX_PATH, "%s%.*s", is_short ? "/v1" : "", (int)n, path);
+    return out;
+}
+
 /* ---- answers -------------------------------------------------------------------------------- */
 
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
@@ -19,7 +38,8 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     else if (err->status == STATUS_AUTHENTICATION) {
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }
-    const struct api *api = api_find(http->path);
+    char path[MAX_PATH];
+    const struct api *api = api_find(canonical(http->path, path));
     (api ? api->write_error : api_write_error)(&body, err);
     http_respond(http, status_http(err->status), "application/json", body.data, body.length, &field,
                  field.name != NULL);
@@ -31,18 +51,19 @@ void respond_json(struct http_request *http, const struct buf *body) {
 }
 
 static void on_models(struct app *app, struct http_request *http) {
-    const char *prefix = "/v1/models/";
-    bool list = strncmp(http->path, prefix, strlen(prefix)) != 0;
+    char path[MAX_PATH];
+    const char *name = canonical(http->path, path) + strlen("/v1/models");
     struct buf body = {0};
-    if (!list && strcmp(http->path + strlen(prefix), app->model_name) != 0) {
+    if (*name == '/') name++;
+    if (*name && !api_serves(&app->limits, name, strlen(name))) {
         struct err err;
         err_set(&err, STATUS_NOT_FOUND, "model",
-                "The model `%.100s` does not exist; this server has `%.100s`.",
-                http->path + strlen(prefix), app->model_name);
+                "The model `%.100s` does not exist; this server has `%.100s`.", name,
+                app->model_name);
         snprintf(err.code, sizeof err.code, "model_not_found");
         respond_error(http, &err, NULL);
     } else {
-        api_write_models(&body, app->model_name, app->limits.max_model_len, app->started_s, list);
+        api_write_models(&body, &app->limits, *name ? name : NULL, app->started_s);
         respond_json(http, &body);
     }
     buf_free(&body);
@@ -83,13 +104,17 @@ static const struct route routes[] = {
     {"/health", "GET", .public = true, .answer = health_ready},
     {"/health/live", "GET", .public = true, .answer = health_live},
     {"/health/ready", "GET", .public = true, .answer = health_ready},
+    {"/ping", "GET", .public = true, .answer = health_ready},
+    {"/load", "GET", .public = true, .answer = health_load},
     {"/metrics", "GET", .monitored = true, .answer = health_metrics},
     {"/version", "GET", .monitored = true, .answer = health_version},
     {"/drain", "POST", .admin = true, .answer = on_drain},
 };
 
 /* The route of a path; its own path is NULL if there is none. */
-static struct route route_find(const char *path) {
+static struct route route_find(const char *asked) {
+    char text[MAX_PATH];
+    const char *path = canonical(asked, text);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         const char *known = routes[i].path;
         size_t n = strlen(known);
@@ -105,16 +130,32 @@ static struct route route_find(const char *path) {
 
 /* ---- early refusal -------------------------------------------------------------------------- */
 
+static enum status not_json(struct err *err) {
+    return err_set(err, STATUS_MEDIA_TYPE, NULL,
+                   "The body must be JSON: Content-Type: application/json.");
+}
+
+/* Is the media type, without its parameters, this one? */
+static bool is_type(const char *type, const char *name) {
+    size_t n = strcspn(type, "; \t");
+    return n == strlen(name) && strncasecmp(type, name, n) == 0;
+}
+
+/* curl -d calls whatever it sends a form, and people paste such lines. */
+static bool is_form(const struct http_request *http) {
+    const char *type = http_header(http, "Content-Type");
+    return type && is_type(type, "application/x-www-form-urlencoded");
+}
+
 static enum status check_body_type(const struct http_request *http, struct err *err) {
     const char *type = http_header(http, "Content-Type");
     const char *coding = http_header(http, "Content-Encoding");
     if (strcmp(http->method, "POST") != 0) return STATUS_OK;
-    /* curl -d calls whatever it sends a form, and people paste such lines. */
-    bool is_json = !type || !*type || strcasestr(type, "json") ||
-                   strcasestr(type, "application/x-www-form-urlencoded");
-    if (!is_json) {
-        return err_set(err, STATUS_MEDIA_TYPE, NULL,
-                       "The body must be JSON: Content-Type: application/json.");
+    if (type && *type && !is_form(http)) {
+        size_t n = strcspn(type, "; \t");
+        bool ends_json = n > 5 && strncasecmp(type + n - 5, "+json", 5) == 0;
+        bool is_json = is_type(type, "application/json") || is_type(type, "text/json") || ends_json;
+        if (!is_json) return not_json(err);
     }
     if (!coding || !*coding || strcasecmp(coding, "identity") == 0) return STATUS_OK;
     return err_set(err, STATUS_MEDIA_TYPE, NULL,
@@ -133,6 +174,10 @@ static enum status refuse_generation(struct app *app, struct err *err) {
     return err_set(err, STATUS_OVERLOADED, NULL,
                    "The waiting queue is full (%d requests); try again later.",
                    app->options->max_queued_requests);
+}
+
+static const char *methods_of(const struct route *route) {
+    return strcmp(route->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
 static enum status check_headers(struct app *app, const struct http_request *http,
@@ -155,9 +200,9 @@ static enum status check_headers(struct app *app, const struct http_request *htt
     }
     bool is_get = strcmp(route.method, "GET") == 0;
     if (strcmp(route.method, http->method) != 0 && !(is_get && strcmp(http->method, "HEAD") == 0)) {
-        *allow = is_get ? "GET, HEAD" : route.method;
+        *allow = methods_of(&route);
         return err_set(err, STATUS_METHOD_NOT_ALLOWED, NULL, "%s takes %s, not %.20s.", http->path,
-                       *allow, http->method);
+                       is_get ? "GET, HEAD" : route.method, http->method);
     }
     if (check_body_type(http, err)) return err->status;
     return route.api ? refuse_generation(app, err) : STATUS_OK;
@@ -167,6 +212,12 @@ void routes_on_headers(void *arg, struct http_request *http) {
     struct app *app = arg;
     struct err err;
     const char *allow = NULL;
+    const struct route route = route_find(http->path);
+    proxies_name_client(app, http);
+    if (route.path && strcmp(http->method, "OPTIONS") == 0) {
+        cors_answer_options(app, http, methods_of(&route));
+        return;
+    }
     if (check_headers(app, http, &allow, &err) == STATUS_OK) return;
     respond_error(http, &err, allow);
     http_release(http);
@@ -176,7 +227,13 @@ void routes_on_request(void *arg, struct http_request *http) {
     struct app *app = arg;
     const struct route route = route_find(http->path);
     assert(route.path && (route.api || route.answer)); /* or the headers had been refused */
-    if (route.api)
+    const char *body = http->body + strspn(http->body, " \t\r\n");
+    if (is_form(http) && *body != '{' && *body != '[') {
+        struct err err;
+        not_json(&err);
+        respond_error(http, &err, NULL);
+        http_release(http);
+    } else if (route.api)
         reply_start(app, http, route.api);
     else
         route.answer(app, http);
@@ -190,7 +247,30 @@ void routes_on_gone(void *arg, struct http_request *http) {
         http_release(http); /* its body never came */
 }
 
+int routes_fields(void *arg, struct http_request *http, struct http_field *out) {
+    out[0] = (struct http_field){"X-Request-Id", http->id};
+    return 1 + cors_fields(arg, http, out + 1);
+}
+
 /* ---- access log ----------------------------------------------------------------------------- */
+
+/* The request's place in a trace, as W3C's Trace Context writes it: version, trace, span, flags.
+ * NULL: there is none, or it is not of this form. */
+static const char *trace_parent(const struct http_request *http) {
+    static const int dashes[] = {2, 35, 52};
+    const char *text = http_header(http, "traceparent");
+    if (!text || strlen(text) < 55 || strlen(text) > 128) return NULL;
+    for (int i = 0, dash = 0; i < 55; i++) {
+        bool is_dash = dash < 3 && i == dashes[dash];
+        if (is_dash ? text[i] != '-' : !strchr("0123456789abcdef", text[i])) return NULL;
+        dash += is_dash;
+    }
+    bool has_zeros = strspn(text + 3, "0") >= 32 || strspn(text + 36, "0") >= 16;
+    bool has_more = text[55] != 0;
+    if (has_zeros || strncmp(text, "ff", 2) == 0) return NULL;
+    if (has_more && (strncmp(text, "00", 2) == 0 || text[55] != '-')) return NULL;
+    return text;
+}
 
 /* The method as a label of metrics, which a client is not to invent. */
 static const char *method_name(const char *method) {
@@ -214,7 +294,8 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
         metrics_count_http(&app->metrics, path ? path : "none", method_name(http->method), status,
                            seconds);
     }
-    struct log_field fields[16];
+    const char *trace = trace_parent(http);
+    struct log_field fields[20];
     int n = 0;
     fields[n++] = LOG_S("client", http->client);
     fields[n++] = LOG_S("method", http->method);
@@ -222,6 +303,8 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     fields[n++] = LOG_I("status", status);
     fields[n++] = LOG_I("bytes", (long long)bytes);
     fields[n++] = LOG_R("ms", seconds * 1e3);
+    fields[n++] = LOG_S("x_request_id", http->id);
+    if (trace) fields[n++] = LOG_S("traceparent", trace);
     struct async_request *request = http->app;
     if (request) n += async_log_fields(request, fields + n);
     assert(n <= (int)(sizeof fields / sizeof *fields));

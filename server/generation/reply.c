@@ -37,12 +37,18 @@ static void push(struct reply *reply) {
     buf_clear(&reply->out);
 }
 
+/* The answer has the generation's id, unless the client has named the request. */
+static void name_request(struct reply *reply) {
+    struct http_request *http = reply->async.http;
+    if (!http->has_own_id) snprintf(http->id, sizeof http->id, "%s", reply->job.id);
+}
+
 static void begin_stream(struct reply *reply) {
-    const struct generation_job *job = &reply->job;
-    const struct http_field fields[] = {
-        {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, {"X-Request-Id", job->id}};
+    static const struct http_field fields[] = {{"Cache-Control", "no-cache"},
+                                               {"X-Accel-Buffering", "no"}};
     assert(!reply->streaming && !reply->answered);
-    http_stream_begin(reply->async.http, 200, "text/event-stream", fields, 3);
+    name_request(reply);
+    http_stream_begin(reply->async.http, 200, "text/event-stream", fields, 2);
     reply->streaming = true;
 }
 
@@ -75,10 +81,9 @@ static void send_answer(struct reply *reply) {
     assert(!reply->answered);
     reply->answered = true;
     if (!job->request->stream) {
-        struct http_field id = {"X-Request-Id", job->id};
+        name_request(reply);
         job_write_response(job, &reply->out);
-        http_respond(reply->async.http, 200, "application/json", reply->out.data, reply->out.length,
-                     &id, 1);
+        respond_json(reply->async.http, &reply->out);
         return;
     }
     struct api_answer answer = job_answer(job);

@@ -43,13 +43,17 @@ static void send_now(int fd, const struct buf *bytes) {
     (void)sent;
 }
 
-static void format_refusal(struct buf *out, enum status status, const char *code,
+/* `request` is NULL where there is none yet. */
+static void format_refusal(const struct http_server *server, struct http_request *request,
+                           struct buf *out, enum status status, const char *code,
                            const char *message) {
     struct buf body = {0};
-    struct http_field retry = {"Retry-After", "1"};
+    struct http_field fields[HTTP_MAX_FIELDS + 1];
+    int n = request ? http_response_fields(server, request, fields) : 0;
+    if (status == STATUS_UNAVAILABLE) fields[n++] = (struct http_field){"Retry-After", "1"};
     http_error_body(&body, status, code, message);
     http_response_format(out, status_http(status), "application/json", body.data, body.length,
-                         &retry, status == STATUS_UNAVAILABLE);
+                         fields, n);
     buf_free(&body);
 }
 
@@ -58,7 +62,7 @@ static void format_refusal(struct buf *out, enum status status, const char *code
 static void turn_away(struct http_server *server, int fd) {
     struct buf response = {0};
     char unread[16384];
-    format_refusal(&response, STATUS_UNAVAILABLE, "too_many_connections",
+    format_refusal(server, NULL, &response, STATUS_UNAVAILABLE, "too_many_connections",
                    "the server has too many connections; try again later");
     ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT); /* or closing would reset it */
     (void)dropped;
@@ -135,16 +139,17 @@ void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **contex
     }
 }
 
-/* Reports a refusal of a request that libmicrohttpd has not seen. */
-static void report_refusal(const struct connection *connection, int status, size_t bytes) {
-    const struct http_config *config = &connection->server->config;
+/* What is known of a request that libmicrohttpd has not seen. */
+static struct exchange unseen_exchange(const struct connection *connection) {
     const struct wire *wire = &connection->wire;
-    struct exchange unseen = {.request = {.method = wire->method_length ? wire->method : "-",
+    struct exchange unseen = {.server = connection->server,
+                              .request = {.method = wire->method_length ? wire->method : "-",
                                           .path = wire->target_length ? wire->target : "-",
                                           .body = "",
                                           .received_ns = now_ns()}};
     memcpy(unseen.request.client, connection->client, sizeof connection->client);
-    if (config->on_done) config->on_done(config->app, &unseen.request, status, bytes);
+    http_request_name(&unseen.request, NULL);
+    return unseen;
 }
 
 void http_connection_begin(struct connection *connection) {
@@ -173,16 +178,21 @@ void http_connection_cut(struct connection *connection, int status, const struct
         connection->exchange->is_cut = true;
         connection->exchange->status = status;
         http_exchange_mark_gone(connection->exchange);
-    } else {
-        report_refusal(connection, status, response->length);
     }
 }
 
 void http_connection_refuse(struct connection *connection, enum status status, const char *code,
                             const char *message) {
+    const struct http_config *config = &connection->server->config;
     struct buf response = {0};
-    format_refusal(&response, status, code, message);
+    struct exchange unseen = unseen_exchange(connection);
+    bool is_seen = connection->exchange != NULL;
+    struct http_request *request = is_seen ? &connection->exchange->request : &unseen.request;
+    format_refusal(connection->server, request, &response, status, code, message);
     http_connection_cut(connection, status_http(status), &response);
+    if (!is_seen && config->on_done) {
+        config->on_done(config->app, request, status_http(status), response.length);
+    }
     buf_free(&response);
 }
 

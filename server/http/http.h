@@ -16,7 +16,7 @@
 
 struct http_server;
 
-/* One request. Except for `app`, the fields are read-only for the application. */
+/* One request. Except for `app`, `client` and `id`, the fields are read-only for the application. */
 struct http_request {
     const char *method; /* "GET", "POST", ... */
     const char *path;   /* without the query, percent-decoded */
@@ -24,9 +24,17 @@ struct http_request {
     const char *body;
     size_t body_length;
     uint64_t received_ns; /* now_ns() when the headers had arrived */
-    char client[64];      /* address of the peer */
+    char client[64];      /* address of the peer; the application may name another one */
+    char id[129];         /* the client's X-Request-Id if it is printable, otherwise a random one, */
+    bool has_own_id;      /* which the application may replace by an id of its own */
     void *app;            /* the application's own pointer, NULL at first */
 };
+
+struct http_field {
+    const char *name, *value;
+};
+
+enum { HTTP_MAX_FIELDS = 8 };
 
 struct http_config {
     const char *host;
@@ -59,6 +67,9 @@ struct http_config {
      * request that was refused before on_headers (413, 431, bad framing, too many connections). May
      * be NULL. */
     void (*on_done)(void *app, struct http_request *request, int status, uint64_t bytes);
+    /* Called once for every answer: stores at most HTTP_MAX_FIELDS fields that it is to carry, and
+     * returns how many. They are copied at once. May be NULL. */
+    int (*fields)(void *app, struct http_request *request, struct http_field *out);
     void *app;
 };
 
@@ -76,9 +87,8 @@ int http_server_port(const struct http_server *server);
 /* The value of a request header, or NULL. Valid until the request is answered. */
 const char *http_header(const struct http_request *request, const char *name);
 
-struct http_field {
-    const char *name, *value;
-};
+/* Appends the values of all headers of a name, in order, with commas between them. */
+void http_header_list(const struct http_request *request, const char *name, struct buf *out);
 
 /* Answers with a whole body, which is copied. Extra fields (n may be 0) are copied too. Sends
  * Content-Length. */

@@ -218,6 +218,9 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
 void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
                             enum MHD_RequestTerminationCode code);
 
+/* Sets the request's id: the one that the client asked for, if there is one and it is printable. */
+void http_request_name(struct http_request *request, const char *asked);
+
 /* Notes that the client is gone; the application is notified in this turn or the next. */
 void http_exchange_mark_gone(struct exchange *exchange);
 
@@ -231,6 +234,10 @@ void http_exchange_wake(struct exchange *exchange);
 
 /* Passes the prepared response to MHD. Call it in the access handler only. */
 enum MHD_Result http_response_queue(struct exchange *exchange);
+
+/* The fields of the application that any answer to a request has. Returns how many. */
+int http_response_fields(const struct http_server *server, struct http_request *request,
+                         struct http_field out[HTTP_MAX_FIELDS]);
 
 /* Appends a complete HTTP response as sent on the wire; it closes the connection. */
 void http_response_format(struct buf *out, int status, const char *content_type, const void *body,

@@ -8,13 +8,29 @@
  *
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 
 #include "server/http/internal.h"
 
 /* ---- lifetime ------------------------------------------------------------------------------- */
+
+void http_request_name(struct http_request *request, const char *asked) {
+    size_t length = asked ? strlen(asked) : 0, right = 0;
+    while (right < length && asked[right] > ' ' && asked[right] <= '~') right++;
+    if (length > 0 && length < sizeof request->id && right == length) {
+        memcpy(request->id, asked, length + 1);
+        request->has_own_id = true;
+        return;
+    }
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random) random[0] = random[1] = now_ns();
+    snprintf(request->id, sizeof request->id, "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+}
 
 /* The path of a target. One in absolute form, as a proxy sends it, names the server first. */
 static const char *path_of(const char *url) {
@@ -39,6 +55,7 @@ static struct exchange *exchange_new(struct connection *connection, const char *
     exchange->connection = connection;
     exchange->released = true; /* until the application has seen it */
     connection->exchange = exchange;
+    http_request_name(&exchange->request, http_header(&exchange->request, "X-Request-Id"));
     connection->server->stats.requests++;
     return exchange;
 }
@@ -90,6 +107,28 @@ const char *http_header(const struct http_request *request, const char *name) {
     const struct exchange *exchange = (const struct exchange *)request;
     if (!exchange->connection) return NULL;
     return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
+}
+
+struct header_list {
+    const char *name;
+    struct buf *out;
+};
+
+static enum MHD_Result add_value(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    const struct header_list *list = cls;
+    (void)kind;
+    if (strcasecmp(name, list->name) != 0 || !value) return MHD_YES;
+    if (list->out->length > 0) buf_puts(list->out, ",");
+    buf_puts(list->out, value);
+    return MHD_YES;
+}
+
+void http_header_list(const struct http_request *request, const char *name, struct buf *out) {
+    const struct exchange *exchange = (const struct exchange *)request;
+    struct header_list list = {name, out};
+    if (!exchange->connection) return;
+    MHD_get_connection_values(exchange->connection->mhd, MHD_HEADER_KIND, add_value, &list);
 }
 
 /* ---- waking, and clients that go ------------------------------------------------------------ */

@@ -5,6 +5,14 @@
 
 #include "server/http/internal.h"
 
+int http_response_fields(const struct http_server *server, struct http_request *request,
+                         struct http_field out[HTTP_MAX_FIELDS]) {
+    const struct http_config *config = &server->config;
+    int n = config->fields ? config->fields(config->app, request, out) : 0;
+    assert(n >= 0 && n <= HTTP_MAX_FIELDS);
+    return n;
+}
+
 /* ---- as bytes ------------------------------------------------------------------------------- */
 
 void http_response_format(struct buf *out, int status, const char *content_type, const void *body,
@@ -36,10 +44,13 @@ static void add_field(struct MHD_Response *response, const char *name, const cha
     log_line(LOG_WARNING, "the response header %s was left out: its value cannot be sent", name);
 }
 
-static void add_fields(struct MHD_Response *response, const char *content_type,
-                       const struct http_field *fields, int n) {
+static void add_fields(struct exchange *exchange, struct MHD_Response *response,
+                       const char *content_type, const struct http_field *fields, int n) {
+    struct http_field common[HTTP_MAX_FIELDS];
+    int n_common = http_response_fields(exchange->server, &exchange->request, common);
     if (content_type) add_field(response, "Content-Type", content_type);
     for (int i = 0; i < n; i++) add_field(response, fields[i].name, fields[i].value);
+    for (int i = 0; i < n_common; i++) add_field(response, common[i].name, common[i].value);
 }
 
 enum MHD_Result http_response_queue(struct exchange *exchange) {
@@ -74,9 +85,13 @@ void http_respond(struct http_request *request, int status, const char *content_
         http_exchange_mark_gone(exchange);
         return;
     }
-    add_fields(response, content_type, fields, n);
+    add_fields(exchange, response, content_type, fields, n);
     if (exchange->is_chunked && exchange->connection->state == CONNECTION_BODY) {
-        http_response_format(&exchange->refusal, status, content_type, body, length, fields, n);
+        struct http_field all[2 * HTTP_MAX_FIELDS];
+        int n_all = http_response_fields(exchange->server, request, all);
+        assert(n <= HTTP_MAX_FIELDS);
+        for (int i = 0; i < n; i++) all[n_all++] = fields[i];
+        http_response_format(&exchange->refusal, status, content_type, body, length, all, n_all);
     }
     exchange->whole_bytes = strcmp(request->method, "HEAD") == 0 ? 0 : length;
     set_response(exchange, RESPONSE_WHOLE, status, response);
@@ -94,7 +109,7 @@ void http_stream_begin(struct http_request *request, int status, const char *con
         http_exchange_mark_gone(exchange);
         return;
     }
-    add_fields(response, content_type, fields, n);
+    add_fields(exchange, response, content_type, fields, n);
     set_response(exchange, RESPONSE_STREAM, status, response);
     http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
 }

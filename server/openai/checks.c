@@ -4,10 +4,19 @@
 
 #include "server/openai/internal.h"
 
+bool api_serves(const struct api_limits *limits, const char *name, size_t length) {
+    if (limits->any_model) return true;
+    const char *known = limits->model, *more = limits->more;
+    while (known && *known) {
+        if (strlen(known) == length && memcmp(known, name, length) == 0) return true;
+        known = more;
+        if (more) more += strlen(more) + 1;
+    }
+    return false;
+}
+
 enum status check_model(struct parse *parse, const char *name, const struct json *value) {
-    size_t length = strlen(parse->limits->model);
-    bool same = value->length == length && memcmp(value->string, parse->limits->model, length) == 0;
-    if (same) return STATUS_OK;
+    if (api_serves(parse->limits, value->string, value->length)) return STATUS_OK;
     int shown = utf8_cut(value->string, strlen(value->string), 128);
     err_set(parse->err, STATUS_NOT_FOUND, name,
             "The model '%.*s' does not exist: this server serves '%.128s'.", shown, value->string,

@@ -33,7 +33,10 @@ struct api_prompt {
 
 /* What limits a request, from the model and the server's options. */
 struct api_limits {
-    const char *model;     /* served name; other names are a 404 */
+    const char *model; /* served name, which answers show; other names are a 404, */
+    /* except for these, each NUL-terminated, an empty one at the end; or NULL */
+    const char *more;
+    bool any_model;        /* every name is served */
     int V;                 /* vocabulary */
     int max_model_len;     /* tokens of prompt and output */
     int max_choices;       /* n */
@@ -226,9 +229,12 @@ const struct api *api_at(int i);
 /* `{"error":{...}}`: errors of paths that belong to no API. */
 void api_write_error(struct buf *out, const struct err *err);
 
-/* /v1/models when `list`, otherwise /v1/models/{id}. */
-void api_write_models(struct buf *out, const char *model, int max_model_len, int64_t created,
-                      bool list);
+/* Is a request for this model served? */
+bool api_serves(const struct api_limits *limits, const char *name, size_t length);
+
+/* /v1/models: a list of all names; with a `name`, /v1/models/{name}. */
+void api_write_models(struct buf *out, const struct api_limits *limits, const char *name,
+                      int64_t created);
 /* The answer of /tokenize: ids, and each one's spelling in the model file when `strings`. */
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
                       int max_model_len, bool strings);

@@ -117,6 +117,27 @@ START_TEST(flags_in_every_form) {
 }
 END_TEST
 
+START_TEST(names) {
+    static const struct {
+        const char *line, *names, *model;
+    } cases[] = {
+        {"serve --model m --served-model-name a b c --port 1", "a,b,c", "m"},
+        {"serve --served-model-name a b --model m", "a,b", "m"},
+        {"serve m --served-model-name a b", "a,b", "m"},
+        {"serve --served-model-name a m", "a", "m"},
+        {"serve --served-model-name=a,b m", "a,b", "m"},
+        {"serve --served-model-name a --model=m", "a", "m"},
+        {"batch --model m --served-model-name a b -i x -o y", "a,b", "m"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        accepted(cases[i].line);
+        ck_assert_str_eq(options.served_model_name, cases[i].names);
+        ck_assert_str_eq(options.model, cases[i].model);
+        options_free(&options);
+    }
+}
+END_TEST
+
 START_TEST(letters) {
     accepted("batch --model m -i in -o -");
     ck_assert_str_eq(options.input_file, "in");
@@ -507,7 +528,7 @@ START_TEST(table_is_sound) {
         ck_assert_int_le(option->min, option->max);
         for (int j = 0; j < i; j++) ck_assert_uint_ne(option_table[j].offset, option->offset);
         if (!option->fallback) {
-            ck_assert_int_eq(option->type, OPTION_TEXT);
+            ck_assert(option->type == OPTION_TEXT || option->type == OPTION_NAMES);
             continue;
         }
         struct options filled = {0};
@@ -553,6 +574,7 @@ int main(int argc, char **argv) {
     tcase_add_test(cases, defaults_hold);
     tcase_add_test(cases, flags_in_every_form);
     tcase_add_test(cases, letters);
+    tcase_add_test(cases, names);
     tcase_add_test(cases, sizes);
     tcase_add_test(cases, values_out_of_range);
     tcase_add_test(cases, edges_of_ranges);

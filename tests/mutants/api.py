@@ -49,7 +49,8 @@ MUTANTS = [
     (F + "write.c", "            start = i + n;\n", "            start = i + 1;\n"),
     (F + "write.c", "if (i > 0) buf_add(out, \",\", 1);", "buf_add(out, \",\", 1);"),
     # requests
-    (O + "checks.c", "bool same = value->length == length && memcmp", "bool same = memcmp"),
+    (O + "checks.c", "if (strlen(known) == length && memcmp(known, name, length) == 0) return true;",
+     "if (memcmp(known, name, length) == 0) return true;"),
     (O + "checks.c", "value->integer < parse->limits->V;", "value->integer <= parse->limits->V;"),
     (O + "checks.c", "value->is_integer && value->integer >= 0", "value->integer >= 0"),
     (O + "checks.c", "    if (count > max) {", "    if (count >= max) {"),

@@ -5,6 +5,7 @@ SUITES = {
     H + "limits.c": ["server_http_limits", "server_http", "server_http_stop"],
     H + "stream.c": ["server_http_stream", "server_http", "server_http_stop"],
     H + "wire.c": ["server_wire"],
+    "server/endpoints/": ["server_routes"],
     H + "receive.c": ["server_http_faults", "server_http_limits", "server_http"],
 }
 
@@ -46,9 +47,9 @@ MUTANTS = [
     (H + "connection.c", "    if (connection->peer_closed) return false;\n", ""),
     (H + "connection.c", "    shutdown(connection->fd, SHUT_WR);\n    connection->state = CONNECTION_CUT;", "    connection->state = CONNECTION_CUT;"),
     (H + "connection.c", "        http_exchange_mark_gone(connection->exchange);\n", ""),
-    (H + "connection.c", "&retry, status == STATUS_UNAVAILABLE);", "&retry, 0);"),
+    (H + "connection.c", "if (status == STATUS_UNAVAILABLE) fields[n++]", "if (false) fields[n++]"),
     (H + "connection.c", "    if (connection->answered != connection->wire.messages) return;\n", ""),
-    (H + "connection.c", "        report_refusal(connection, status, response->length);\n", ""),
+    (H + "connection.c", "    if (!is_seen && config->on_done) {", "    if (false) {"),
     # what is read
     (H + "receive.c", "    if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);\n", ""),
     (H + "receive.c", "    if (whole > 0) return (ssize_t)whole;\n", ""),
@@ -89,4 +90,14 @@ MUTANTS = [
     (H + "response.c", "exchange->whole_bytes = strcmp(request->method, \"HEAD\") == 0 ? 0 : length;", "exchange->whole_bytes = length;"),
     (H + "response.c", "if (exchange->is_chunked && exchange->connection->state == CONNECTION_BODY) {", "if (false) {"),
     (H + "response.c", "    if (content_type) buf_printf(out, \"Content-Type: %s\\r\\n\", content_type);\n", ""),
+    # endpoints
+    ("server/endpoints/cors.c", "    if (!origin || (!is_any && !is_allowed(list, origin))) return n;", "    if (!origin) return n;"),
+    ("server/endpoints/cors.c", "if (n == length && strncasecmp(list, origin, n) == 0) return true;", "if (strncasecmp(list, origin, n) == 0) return true;"),
+    ("server/endpoints/cors.c", "return strspn(asked, allowed) == strlen(asked) ? asked : usual;", "return asked;"),
+    ("server/endpoints/proxies.c", "    if (range->bits > max_bits) return false;\n", ""),
+    ("server/endpoints/proxies.c", "if (digits == 0 || digits > 3 ||", "if (digits > 3 ||"),
+    ("server/endpoints/routes.c", "if (is_form(http) && *body != '{' && *body != '[') {", "if (false) {"),
+    ("server/endpoints/routes.c", "bool ends_json = n > 5 && strncasecmp(type + n - 5, \"+json\", 5) == 0;", "bool ends_json = strcasestr(type, \"json\") != NULL;"),
+    ("server/endpoints/auth.c", "    if (!key) key = http_header(http, \"api-key\");\n", ""),
+    (H + "request.c", "    if (length > 0 && length < sizeof request->id && right == length) {", "    if (length > 0 && length < sizeof request->id) {"),
 ]

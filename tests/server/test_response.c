@@ -250,12 +250,22 @@ START_TEST(documents) {
     const char *model =
         "{\"id\":\"m\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","
         "\"root\":\"m\",\"parent\":null,\"max_model_len\":64}";
-    char list[256];
-    api_write_models(&out, "m", 64, 9, false);
+    const char *other =
+        "{\"id\":\"o\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","
+        "\"root\":\"m\",\"parent\":null,\"max_model_len\":64}";
+    char list[512];
+    struct api_limits served = {.model = "m", .max_model_len = 64};
+    api_write_models(&out, &served, "m", 9);
     check_out(model);
     snprintf(list, sizeof list, "{\"object\":\"list\",\"data\":[%s]}", model);
-    api_write_models(&out, "m", 64, 9, true);
+    api_write_models(&out, &served, NULL, 9);
     check_out(list);
+    served.more = "o\0";
+    snprintf(list, sizeof list, "{\"object\":\"list\",\"data\":[%s,%s]}", model, other);
+    api_write_models(&out, &served, NULL, 9);
+    check_out(list);
+    api_write_models(&out, &served, "o", 9);
+    check_out(other);
     api_write_tokens(&out, &words, ids, 2, 64, true);
     check_out("{\"count\":2,\"max_model_len\":64,\"tokens\":[0,1],\"token_strs\":[\"Hi\","
               "\"\xC4\xA0there\"]}");

@@ -146,12 +146,33 @@ static const struct asked asked[] = {
     {"HEAD /v1/models", "", NULL, 200, "application/json"},
     {"GET /v1/models/other", "", NULL, 404, "\"code\":\"model_not_found\""},
     {"GET /", "", NULL, 404, "Unknown path /."},
-    {"GET /v1/models/", "", NULL, 404, "Unknown path /v1/models/."},
+    {"GET /v1/models/", "", NULL, 200, "\"object\":\"list\""},
+    {"GET /v1/models//", "", NULL, 404, "not_found_error"},
+    {"GET /models", "", NULL, 200, "\"object\":\"list\""},
+    {"GET /models/tiny/", "", NULL, 200, "\"id\":\"tiny\""},
+    {"GET /ping", "", NULL, 200, "{\"status\":\"ok\"}"},
+    {"HEAD /ping/", "", NULL, 200, "application/json"},
+    {"GET /load", "", NULL, 200, "{\"server_load\":0}"},
+    {"POST /completions", "", PROMPT, 200, "text_completion"},
+    {"POST /v1/completions/", "", PROMPT, 200, "text_completion"},
+    {"POST /chat/completions/", "", "{}", 400, "'messages' is missing"},
+    {"OPTIONS /v1/completions", "", NULL, 204, "Allow: POST, OPTIONS"},
+    {"OPTIONS /health", "", NULL, 204, "Allow: GET, HEAD, OPTIONS"},
+    {"OPTIONS /nowhere", "", NULL, 404, "not_found_error"},
+    {"PUT /load", "", "", 405, "Allow: GET, HEAD, OPTIONS"},
     {"GET /v1/completionsx", "", NULL, 404, "not_found_error"},
     {"GET /v1/completions", "", NULL, 405, "Allow: POST"},
     {"GET /tokenize", "", NULL, 405, "Allow: POST"},
     {"POST /health", "", "", 405, "Allow: GET, HEAD"},
     {COMPLETION, "Content-Type: text/plain\r\n", PROMPT, 415, "must be JSON"},
+    {COMPLETION, "Content-Type: application/jsonx\r\n", PROMPT, 415, "must be JSON"},
+    {COMPLETION, "Content-Type: xapplication/json\r\n", PROMPT, 415, "must be JSON"},
+    {COMPLETION, "Content-Type: multipart/form-data; a=json\r\n", PROMPT, 415, "must be JSON"},
+    {COMPLETION, "Content-Type: APPLICATION/JSON; charset=utf-8\r\n", PROMPT, 200, "usage"},
+    {COMPLETION, "Content-Type: application/merge-patch+json\r\n", PROMPT, 200, "usage"},
+    {COMPLETION, "Content-Type: application/x-www-form-urlencoded\r\n", "prompt=hi", 415,
+     "be JSON"},
+    {COMPLETION, "Content-Type: application/x-www-form-urlencodedx\r\n", PROMPT, 415, "be JSON"},
     {COMPLETION, "Content-Encoding: gzip\r\n", PROMPT, 415, "Content-Encoding"},
     {"POST /detokenize", "Content-Encoding: br\r\n", "{}", 415, "Content-Encoding"},
     {COMPLETION, "Content-Encoding: identity\r\n", PROMPT, 200, "text_completion"},
@@ -303,6 +324,141 @@ START_TEST(admin_keys_drain) {
 }
 END_TEST
 
+START_TEST(keys_in_other_headers) {
+    buf_add(&app->keys, "secret", sizeof "secret");
+    ask("GET /v1/models", "x-api-key: secret\r\n", NULL);
+    expect_status("x-api-key", 200);
+    ask("GET /v1/models", "Api-Key: secret\r\n", NULL);
+    expect_status("api-key", 200);
+    ask("GET /v1/models", "x-api-key: secre\r\n", NULL);
+    expect_status("a wrong key", 401);
+    ask("GET /v1/models", "x-api-key: secret\r\nAuthorization: Bearer x\r\n", NULL);
+    expect_status("the bearer counts", 401);
+    ask("GET /v1/models", "x-api-key: secret\r\nAuthorization: Basic eDp5\r\n", NULL);
+    expect_status("another scheme", 200);
+}
+END_TEST
+
+#define STREAM "{\"prompt\":\"hi\",\"max_tokens\":2,\"stream\":true}"
+#define ORIGIN "Origin: https://b.example\r\n"
+#define ALLOWED "Access-Control-Allow-Origin: https://b.example\r\n"
+#define ASKS "Access-Control-Request-Method: POST\r\n"
+
+static void expect_none(const char *text) {
+    ck_assert_msg(strstr(answer.data, text) == NULL, "'%s' is in\n%s", text, answer.data);
+}
+
+START_TEST(origins) {
+    ask("GET /v1/models", ORIGIN, NULL);
+    expect_none("Access-Control");
+    expect_none("Vary");
+    options.cors_origins = "https://a.example,https://b.example";
+    buf_add(&app->keys, "secret", sizeof "secret");
+    ask("OPTIONS /v1/completions", ORIGIN ASKS "Access-Control-Request-Headers: x-a, B\r\n", NULL);
+    expect_status("a preflight without a key", 204);
+    expect(ALLOWED);
+    expect("Access-Control-Allow-Methods: POST, OPTIONS\r\n");
+    expect("Access-Control-Allow-Headers: x-a, B\r\n");
+    expect("Vary: Origin\r\n");
+    ask("OPTIONS /v1/completions", ORIGIN ASKS "Access-Control-Request-Headers: \"x\"\r\n", NULL);
+    expect("Access-Control-Allow-Headers: Authorization, Content-Type,");
+    ask(COMPLETION, ORIGIN "Authorization: Bearer secret\r\n", STREAM);
+    expect_status("a stream", 200);
+    expect(ALLOWED);
+    ask(COMPLETION, ORIGIN, STREAM);
+    expect_status("an error", 401);
+    expect(ALLOWED);
+    ask(COMPLETION, ORIGIN "Content-Length: 99999999\r\n", NULL);
+    expect_status("a refusal past the library", 413);
+    expect(ALLOWED);
+    static const char *const others[] = {"Origin: https://c.example\r\n" ASKS, ASKS,
+                                         "Origin: https://b.example.org\r\n" ASKS,
+                                         "Origin: null\r\n" ASKS};
+    for (int i = 0; i < 4; i++) {
+        ask("OPTIONS /v1/completions", others[i], NULL);
+        expect_none("Access-Control-Allow-Origin");
+        expect("Vary: Origin\r\n");
+    }
+    options.cors_origins = "*";
+    ask("GET /health", "Origin: null\r\n", NULL);
+    expect("Access-Control-Allow-Origin: *\r\n");
+    expect_none("Vary");
+}
+END_TEST
+
+START_TEST(request_ids) {
+    char field[256], expected[256];
+    ask("GET /nowhere", "X-Request-Id: a/b-1~!\r\n", NULL);
+    expect("X-Request-Id: a/b-1~!\r\n");
+    ask(COMPLETION, "X-Request-Id: q\r\n", STREAM);
+    expect("X-Request-Id: q\r\n");
+    for (int n = 128; n <= 129; n++) {
+        snprintf(field, sizeof field, "X-Request-Id: %0*d\r\n", n, 7);
+        ask("GET /health", field, NULL);
+        ck_assert_int_eq(strstr(answer.data, field) != NULL, n == 128);
+    }
+    ask("GET /health", "X-Request-Id: two words\r\n", NULL);
+    expect_none("two words");
+    const char *own = strstr(answer.data, "X-Request-Id: ");
+    ck_assert_ptr_nonnull(own);
+    ck_assert_uint_eq(strspn(own + 14, "0123456789abcdef"), 32);
+    snprintf(expected, sizeof expected, "%.46s", own);
+    ask("GET /health", "", NULL);
+    expect("X-Request-Id: ");
+    expect_none(expected);
+    ask("GET /health%00", "", NULL);
+    expect("X-Request-Id: ");
+}
+END_TEST
+
+START_TEST(several_names) {
+    options.served_model_name = "one,two,three";
+    app_set_name(app);
+    app_set_limits(app);
+    static const char *const names[] = {"one", "two", "three", "four", "on", ""};
+    for (int i = 0; i < 6; i++) {
+        char body[128];
+        snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"hi\",\"max_tokens\":1}",
+                 names[i]);
+        ask(COMPLETION, "", body);
+        expect_status(names[i], i < 3 ? 200 : 404);
+        if (i < 3) expect("\"model\":\"one\"");
+    }
+    ask("GET /v1/models", "", NULL);
+    expect("{\"id\":\"three\"");
+    ask("GET /v1/models/two", "", NULL);
+    expect("{\"id\":\"two\",\"object\":\"model\"");
+    expect("\"root\":\"one\",\"parent\":null");
+    options.any_model_name = true;
+    app_set_limits(app);
+    ask(COMPLETION, "", "{\"model\":\"gpt-4o\",\"prompt\":\"hi\",\"max_tokens\":1}");
+    expect_status("any name", 200);
+    expect("\"model\":\"one\"");
+}
+END_TEST
+
+static bool loads(const char *list) {
+    struct app other = {.options = &options};
+    struct err err = {0};
+    options.trusted_proxies = list;
+    bool loaded = proxies_load(&other, &err) == STATUS_OK;
+    ck_assert(loaded || (err.status == STATUS_USAGE && strstr(err.message, "--trusted-proxies")));
+    buf_free(&other.proxies);
+    return loaded;
+}
+
+START_TEST(ranges_of_proxies) {
+    ck_assert(loads(NULL) && loads("") && loads("127.0.0.1") && loads("::1, 10.0.0.0/8,fd00::/8"));
+    ck_assert(loads("0.0.0.0/0") && loads("::/0") && loads("1.2.3.4/32") && loads("::1/128"));
+    static const char *const wrong[] = {"localhost",  "1.2.3",    "1.2.3.4/33",
+                                        "::1/129",    "1.2.3.4/", "1.2.3.4/-1",
+                                        "1.2.3.4/8x", "::1, x",   "1.2.3.4/0008"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_msg(!loads(wrong[i]), "%s", wrong[i]);
+    }
+}
+END_TEST
+
 START_TEST(a_full_queue_refuses_before_the_body) {
     app->n_preparing = options.max_queued_requests;
     ask(COMPLETION, "", PROMPT);
@@ -432,6 +588,11 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
+        keys_in_other_headers,
+        origins,
+        request_ids,
+        several_names,
+        ranges_of_proxies,
         paths_and_refusals,
         each_api_has_its_path,
         keys_open_all_but_health,

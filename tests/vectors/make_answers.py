@@ -47,6 +47,7 @@ SHOWN, AROUND = 5, 100  # differences that are printed, and characters before an
 
 # What depends on the run, on the version or on what the cache holds. The limit of `n` is the server's --max-num-seqs.
 ID = (r"\b(cmpl|chatcmpl)-[0-9a-f]{32}\b", r"\1-ID")
+OWN_ID = (r"^(X-Request-Id): [0-9a-f]{32}$", r"\1: ID")  # of an answer that is no generation
 VOLATILE = [
     ID,
     (r'"created":\d+', '"created":TIME'),
@@ -152,7 +153,7 @@ def ask(port, request):
 def record(port, request):
     """The request and its answer as the file has them."""
     status, headers, raw = ask(port, request)
-    kept = [fixed(f"{name}: {value}", [ID]) for name, value in headers if name.lower() not in LEFT_OUT]
+    kept = [fixed(f"{name}: {value}", [ID, OWN_ID]) for name, value in headers if name.lower() not in LEFT_OUT]
     volatile = VOLATILE + VOLATILE_AT.get(request.path, [])
     text = fixed(raw.decode("utf-8", "surrogateescape"), volatile)
     entry = {"method": request.method, "path": request.path}

@@ -1,0 +1,122 @@
+/* --trusted-proxies: whose word on the client's address is taken.
+ *
+ * A proxy appends the address that it was asked from to X-Forwarded-For, so the list is right from
+ * its end on, as far as trusted proxies wrote it: the client is the right-most address that is not
+ * a trusted proxy's own. What stands left of it, anyone may have written.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/app.h"
+
+/* All addresses of 16 bytes that begin with the same `bits`; an IPv4 address is ::ffff:a.b.c.d. */
+struct address_range {
+    uint8_t bytes[16];
+    int bits;
+};
+
+/* Reads an address of either family. */
+static bool read_address(const char *text, uint8_t bytes[16], int *max_bits) {
+    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
+    *max_bits = 128;
+    if (inet_pton(AF_INET6, text, bytes) == 1) return true;
+    *max_bits = 32;
+    memcpy(bytes, mapped, sizeof mapped);
+    return inet_pton(AF_INET, text, bytes + sizeof mapped) == 1;
+}
+
+/* Reads ADDRESS or ADDRESS/BITS. */
+static bool read_range(const char *text, size_t length, struct address_range *range) {
+    char address[64];
+    int max_bits;
+    const char *slash = memchr(text, '/', length);
+    size_t n = slash ? (size_t)(slash - text) : length;
+    if (n >= sizeof address) return false;
+    memcpy(address, text, n);
+    address[n] = 0;
+    if (!read_address(address, range->bytes, &max_bits)) return false;
+    range->bits = max_bits;
+    if (slash) {
+        size_t digits = length - n - 1;
+        if (digits == 0 || digits > 3 || strspn(slash + 1, "0123456789") < digits) return false;
+        range->bits = atoi(slash + 1);
+    }
+    if (range->bits > max_bits) return false;
+    range->bits += 128 - max_bits;
+    return true;
+}
+
+enum status proxies_load(struct app *app, struct err *err) {
+    const char *list = app->options->trusted_proxies;
+    while (list && *list) {
+        list += strspn(list, ", ");
+        size_t n = strcspn(list, ", ");
+        struct address_range range;
+        if (n == 0) break;
+        if (!read_range(list, n, &range)) {
+            return err_set(err, STATUS_USAGE, "trusted-proxies",
+                           "--trusted-proxies takes addresses and ranges such as 10.0.0.0/8, ::1, "
+                           "with commas between them, not \"%.*s\"",
+                           (int)(n < 80 ? n : 80), list);
+        }
+        buf_add(&app->proxies, &range, sizeof range);
+        list += n;
+    }
+    return STATUS_OK;
+}
+
+static bool is_in(const struct address_range *range, const uint8_t bytes[16]) {
+    int whole = range->bits / 8, rest = range->bits % 8;
+    uint8_t mask = (uint8_t)(0xFF00 >> rest);
+    if (memcmp(range->bytes, bytes, (size_t)whole) != 0) return false;
+    return rest == 0 || ((range->bytes[whole] ^ bytes[whole]) & mask) == 0;
+}
+
+static bool is_trusted(const struct app *app, const uint8_t bytes[16]) {
+    const char *ranges = app->proxies.data;
+    for (size_t at = 0; at < app->proxies.length; at += sizeof(struct address_range)) {
+        struct address_range range;
+        memcpy(&range, ranges + at, sizeof range);
+        if (is_in(&range, bytes)) return true;
+    }
+    return false;
+}
+
+/* Reads one entry of the list: an address, perhaps with a port as some proxies add it. */
+static bool read_entry(const char *text, size_t length, char *address, size_t size) {
+    while (length > 0 && strchr(" \t\"", text[length - 1])) length--;
+    while (length > 0 && strchr(" \t\"", *text)) text++, length--;
+    if (length == 0 || length >= size) return false;
+    memcpy(address, text, length);
+    address[length] = 0;
+    char *colon = strchr(address, ':'), *bracket = strchr(address, ']');
+    if (address[0] == '[' && bracket) {
+        *bracket = 0;
+        memmove(address, address + 1, strlen(address));
+    } else if (colon && !strchr(colon + 1, ':')) {
+        *colon = 0;
+    }
+    return true;
+}
+
+void proxies_name_client(const struct app *app, struct http_request *http) {
+    uint8_t bytes[16];
+    int max_bits;
+    char address[64];
+    struct buf list = {0};
+    if (app->proxies.length == 0) return;
+    http_header_list(http, "X-Forwarded-For", &list);
+    size_t end = list.length;
+    while (end > 0 && read_address(http->client, bytes, &max_bits) && is_trusted(app, bytes)) {
+        size_t start = end;
+        while (start > 0 && list.data[start - 1] != ',') start--;
+        bool is_address = read_entry(list.data + start, end - start, address, sizeof address) &&
+                          read_address(address, bytes, &max_bits);
+        if (!is_address) break;
+        snprintf(http->client, sizeof http->client, "%s", address);
+        end = start > 0 ? start - 1 : 0;
+    }
+    buf_free(&list);
+}
