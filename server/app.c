@@ -100,6 +100,7 @@ enum status app_open(struct app *app, struct err *err) {
     uv_loop_init(&app->loop);
     bridge_init(app, NULL);
     lifecycle_init(app);
+    async_init(app);
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
@@ -113,6 +114,7 @@ void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     scheduler_free(app->scheduler);
     lifecycle_close(app);
+    async_close(app);
     bridge_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);

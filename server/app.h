@@ -53,6 +53,10 @@ struct app {
     uv_loop_t loop;
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t drain_timer;
+    /* async.c: */
+    uv_timer_t trim_timer; /* until free memory is returned */
+    uv_work_t trim_work;
+    bool trimming; /* a worker returns it */
     /* event_bridge.c: */
     uv_async_t wake;
     void (*notify)(struct app *app); /* something has arrived. Engine thread */
@@ -178,6 +182,10 @@ struct async_request {
     bool running; /* a worker has it: only `gone` may be changed */
     bool gone;    /* the client is */
 };
+
+/* Opens and closes what a server has for such requests. */
+void async_init(struct app *app);
+void async_close(struct app *app);
 
 /* Queues a whole request for a worker. It is zeroed, and freed by its kind. */
 void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,

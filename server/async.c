@@ -9,11 +9,55 @@
  * A reference each is held by the worker until `done` has returned, by HTTP until the request is
  * released, by HTTP until it reports the request done (in whatever order), and by whom the kind
  * gives one. The process ends when the list of requests is empty.
+ *
+ * A large body takes up to 30 times its size while a worker reads it, and the C library keeps what
+ * is freed for the thread that had it. So a second after such a body a worker returns the free
+ * memory of all threads to the system.
  */
 #include <assert.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "server/app.h"
+
+enum {
+    LARGE_BODY = 64 << 10, /* bytes from which on a body's memory is worth returning */
+    TRIM_DELAY_MS = 1000
+};
+
+/* ---- memory that large bodies leave behind -------------------------------------------------- */
+
+static void trim(uv_work_t *work) {
+    (void)work;
+    malloc_trim(0);
+}
+
+static void after_trim(uv_work_t *work, int status) {
+    struct app *app = work->data;
+    assert(status == 0 && app->trimming);
+    (void)status;
+    app->trimming = false;
+}
+
+static void on_trim_due(uv_timer_t *timer) {
+    struct app *app = timer->data;
+    if (app->trimming) return;
+    app->trimming = true;
+    app->trim_work.data = app;
+    uv_queue_work(&app->loop, &app->trim_work, trim, after_trim);
+}
+
+void async_init(struct app *app) {
+    uv_timer_init(&app->loop, &app->trim_timer);
+    app->trim_timer.data = app;
+}
+
+void async_close(struct app *app) {
+    assert(app->requests.n == 0);
+    uv_close((uv_handle_t *)&app->trim_timer, NULL);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
 
 void async_ref(struct async_request *request) {
     assert(request->references > 0);
@@ -49,6 +93,9 @@ static void after_run(uv_work_t *work, int status) {
     assert(status == 0 && request->running); /* only uv_cancel gives another, which is not used */
     (void)status;
     request->running = false;
+    bool is_large = request->http->body_length >= LARGE_BODY;
+    bool is_due = uv_is_active((uv_handle_t *)&app->trim_timer);
+    if (is_large && !is_due) uv_timer_start(&app->trim_timer, on_trim_due, TRIM_DELAY_MS, 0);
     http_drop_body(request->http);
     request->kind->done(request);
     http_flush(app->http);

@@ -16,7 +16,7 @@
 
 struct http_server;
 
-/* One request. Except for `app`, `client` and `id`, the fields are read-only for the application. */
+/* One request. The application may set `app`, `client` and `id`; the other fields are read-only. */
 struct http_request {
     const char *method; /* "GET", "POST", ... */
     const char *path;   /* without the query, percent-decoded */
@@ -25,9 +25,11 @@ struct http_request {
     size_t body_length;
     uint64_t received_ns; /* now_ns() when the headers had arrived */
     char client[64];      /* address of the peer; the application may name another one */
-    char id[129];         /* the client's X-Request-Id if it is printable, otherwise a random one, */
-    bool has_own_id;      /* which the application may replace by an id of its own */
-    void *app;            /* the application's own pointer, NULL at first */
+    /* the client's X-Request-Id if it is printable, otherwise a random one, which the application
+     * may replace by an id of its own */
+    char id[129];
+    bool has_own_id; /* the client's */
+    void *app;       /* the application's own pointer, NULL at first */
 };
 
 struct http_field {
