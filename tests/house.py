@@ -40,7 +40,7 @@ MAX_PRODUCT_FILES = {"family": 4, "weight-type": 4, "api": 3, "sampling-rule": 4
                      "metric": 3, "endpoint": 3, "option": 3}
 # Examples: the commit that followed a recipe, by subject (None: it is older than the recipe), and a name that stands in
 # just the product files that it touched.
-FOLLOWED = [("family", "models: serve gpt2", "model_gpt2"), ("sampling-rule", None, "min_p")]
+FOLLOWED = [("family", "models: serve gpt2", "model_gpt2"), ("sampling-rule", None, "frequency_penalty")]
 RECIPES = {"family": "3 and a row", "weight-type": "4", "api": "3", "sampling-rule": "4", "op": "5", "metric": "3",
            "endpoint": "3", "option": "3"}
 DEFINITION = "lines of a function: signature to closing brace; one caller: one mention besides definition and prototype"

@@ -17,6 +17,21 @@ static void write_bool(struct buf *out, const char *name, bool value) {
     buf_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
 }
 
+/* A setting of the table, as its field is; one below its range was not asked for: null. */
+static void write_setting(struct buf *out, const struct api_request *request,
+                          const struct field *field) {
+    const void *at = (const char *)request + field->offset;
+    if (field->type == FIELD_BOOL) {
+        write_bool(out, field->name, *(const bool *)at);
+    } else if (field->type == FIELD_REAL) {
+        write_real(out, field->name, *(const float *)at);
+    } else if (*(const int *)at >= field->min) {
+        write_int(out, field->name, *(const int *)at);
+    } else {
+        buf_printf(out, ",\"%s\":null", field->name);
+    }
+}
+
 static void write_stops(struct buf *out, const struct api_request *request) {
     buf_puts(out, ",\"stop\":[");
     for (int i = 0; i < request->n_stops; i++) {
@@ -25,6 +40,12 @@ static void write_stops(struct buf *out, const struct api_request *request) {
     }
     buf_puts(out, "],\"stop_token_ids\":");
     json_write_ints(out, request->stop_ids, request->n_stop_ids);
+    buf_puts(out, ",\"bad_words\":[");
+    for (int i = 0; i < request->n_bad_words; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        json_write_string(out, request->bad_words[i].text, request->bad_words[i].length);
+    }
+    buf_add(out, "]", 1);
 }
 
 /* An object of biases by token id, or null. */
@@ -37,20 +58,18 @@ static void write_bias(struct buf *out, const struct sampling *sampling) {
     if (sampling->n_bias > 0) buf_add(out, "}", 1);
 }
 
+/* What all APIs have in common, from which the numbers of a rule are written. */
+static const struct field settings[] = {SAMPLING_FIELDS};
+
 /* `"sampling_params":{…}`; a logprobs or seed that was not asked for is null. */
 static void write_sampling(struct buf *out, const struct api_request *request,
                            const struct generation *generation) {
     const struct sampling *sampling = &request->sampling;
     buf_printf(out, "\"sampling_params\":{\"n\":%d", request->n);
     write_int(out, "max_tokens", generation->max_tokens);
-    write_int(out, "min_tokens", request->min_tokens);
-    write_real(out, "temperature", sampling->temperature);
-    write_real(out, "top_p", sampling->top_p);
-    write_int(out, "top_k", sampling->top_k);
-    write_real(out, "min_p", sampling->min_p);
-    write_real(out, "presence_penalty", sampling->presence_penalty);
-    write_real(out, "frequency_penalty", sampling->frequency_penalty);
-    write_real(out, "repetition_penalty", sampling->repetition_penalty);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (settings[i].offset != FIELD_NOT_STORED && !settings[i].same_as)
+            write_setting(out, request, &settings[i]);
     if (request->has_seed)
         write_int(out, "seed", (int64_t)sampling->seed);
     else
@@ -61,9 +80,6 @@ static void write_sampling(struct buf *out, const struct api_request *request,
         buf_puts(out, ",\"logprobs\":null");
     write_bias(out, sampling);
     write_stops(out, request);
-    write_bool(out, "ignore_eos", request->ignore_eos);
-    write_bool(out, "skip_special_tokens", request->skip_special_tokens);
-    write_bool(out, "include_stop_str_in_output", request->include_stop_str_in_output);
     buf_add(out, "}", 1);
 }
 

@@ -127,9 +127,9 @@ enum status check_repeat_last_n(struct parse *parse, const char *name, const str
     const struct sampling *sampling = &((const struct api_request *)parse->target)->sampling;
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
     if (value->is_integer && value->integer == -1) return STATUS_OK;
-    bool counts = sampling->presence_penalty != 0 || sampling->frequency_penalty != 0 ||
-                  sampling->repetition_penalty != 1;
-    return counts ? not_served(parse, name, " or give -1; penalties count all tokens") : STATUS_OK;
+    return sampling_has_penalties(sampling)
+               ? not_served(parse, name, " or give -1; penalties count all tokens")
+               : STATUS_OK;
 }
 
 /* ---- what may not be chosen ----------------------------------------------------------------- */

@@ -284,14 +284,16 @@ END_TEST
     "},\"model\":\"m\",\"stream\":false,\"priority\":0}"
 #define REALS                                                                                      \
     "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,\"presence_penalty\":0,"           \
-    "\"frequency_penalty\":0,\"repetition_penalty\":1"
+    "\"frequency_penalty\":0,\"repetition_penalty\":1,\"prompt_logprobs\":null"
 #define FLAGS                                                                                      \
-    "\"ignore_eos\":false,\"skip_special_tokens\":true,\"include_stop_str_in_output\":false"
+    "\"min_tokens\":0,\"ignore_eos\":false,\"include_stop_str_in_output\":false,"                  \
+    "\"skip_special_tokens\":true,"
 
 static struct api_request rendered_request(const struct api *api) {
     struct api_request request = request_of(api);
     request.n = 2;
     request.skip_special_tokens = true;
+    request.prompt_logprobs = -1;
     request.sampling = (struct sampling){
         .temperature = 0.7f, .top_p = 0.95f, .repetition_penalty = 1, .n_logprobs = -1};
     return request;
@@ -306,9 +308,9 @@ START_TEST(rendered_prompts) {
     struct api_answer answer = {&request, "m", &words};
     api_write_rendered(&out, &answer, (const struct generation *const[]){&first, &second}, 2);
 #define PARAMS                                                                                     \
-    "\"n\":2,\"max_tokens\":9,\"min_tokens\":0," REALS                                             \
-    ",\"seed\":null,\"logprobs\":null,\"logit_bias\":null,\"stop\":[],\"stop_token_ids\":[]"       \
-    "," FLAGS
+    "\"n\":2,\"max_tokens\":9," FLAGS REALS                                                        \
+    ",\"seed\":null,\"logprobs\":null,\"logit_bias\":null,\"stop\":[],\"stop_token_ids\":[],"      \
+    "\"bad_words\":[]"
     check_out("[" RENDERED("cmpl-1", "[5,6,7]", PARAMS) "," RENDERED("cmpl-1", "[5]", PARAMS) "]");
 }
 END_TEST
@@ -325,6 +327,10 @@ START_TEST(a_rendered_chat) {
     request.sampling.n_logprobs = 3;
     request.sampling.bias = bias;
     request.sampling.n_bias = 2;
+    request.n_bad_words = 1;
+    request.bad_words = mem_calloc(1, sizeof *request.bad_words);
+    request.bad_words[0].text = "no";
+    request.bad_words[0].length = 2;
     request.n_stops = 2;
     request.stops[0].text = request.stops[1].text = "a\"b";
     request.stops[0].length = 3;
@@ -333,9 +339,11 @@ START_TEST(a_rendered_chat) {
     request.stop_ids[0] = 8;
     api_write_rendered(&out, &answer, (const struct generation *const[]){&generation}, 1);
     check_out(RENDERED("chatcmpl-1", "[5]",
-                       "\"n\":2,\"max_tokens\":9,\"min_tokens\":0," REALS
+                       "\"n\":2,\"max_tokens\":9," FLAGS REALS
                        ",\"seed\":-7,\"logprobs\":3,\"logit_bias\":{\"3\":-1.5,\"4\":100},"
-                       "\"stop\":[\"a\\\"b\",\"a\"],\"stop_token_ids\":[8]," FLAGS));
+                       "\"stop\":[\"a\\\"b\",\"a\"],\"stop_token_ids\":[8],"
+                       "\"bad_words\":[\"no\"]"));
+    free(request.bad_words);
 }
 END_TEST
 
