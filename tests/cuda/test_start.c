@@ -197,7 +197,7 @@ START_TEST(inspect_shows_the_gpu_s_memory) {
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
-    ck_assert_int_eq(engine_inspect(&config, out, &err), STATUS_OK);
+    ck_assert_int_eq(engine_inspect(&config, false, out, &err), STATUS_OK);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "steps, attention"));
     ck_assert_ptr_nonnull(strstr(text, "of which 0.90 may be taken"));
