@@ -138,17 +138,17 @@ START_TEST(the_share_decides_the_pool) {
     struct engine_config config = usual();
     config.max_num_seqs = 200; /* so that sequences do not bound it */
     int64_t before = 0;
-    emu_memory_set(12 * MIB);
+    emu_memory_set(24 * MIB);
     for (int percent = 50; percent <= 100; percent += 10) {
         config.gpu_memory_utilization = percent / 100.0;
         struct engine *engine = open_one(&config);
         const struct engine_memory *m = engine_memory(engine);
-        int64_t budget = (int64_t)(12 * MIB) * percent / 100 - m->kept;
+        int64_t budget = (int64_t)(24 * MIB) * percent / 100 - m->kept;
         int64_t taken = m->weights + m->scratch + m->sampling + m->steps + m->kv_cache;
         ck_assert_int_le(taken, budget);
         ck_assert_int_gt(taken, budget - (int64_t)MIB / 2); /* what was loading is let go */
         ck_assert_int_gt(m->kv_cache, before);
-        ck_assert_uint_eq(m->device.total, 12 * MIB);
+        ck_assert_uint_eq(m->device.total, 24 * MIB);
         ck_assert_int_ge(m->sampling, 4 * 300 * 200);
         before = m->kv_cache;
         engine_close(engine);

@@ -255,7 +255,7 @@ START_TEST(a_gpu_s_pool_is_estimated_before) {
                   memory.kv_cache + memory.kept;
     ck_assert_int_le(all, 8 * GIB * 9 / 10);
     ck_assert_int_gt(all, 8 * GIB * 9 / 10 - 4 * MIB);
-    ck_assert_int_eq(memory.sampling, (int64_t)16 * 49152 * 4);
+    ck_assert_int_eq(memory.sampling, 16 * (int64_t)sampling_slot_bytes(49152));
     config.kv_memory = 16 * 2 * NUMBERS * 600;
     ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
     ck_assert_int_eq(memory.n_blocks, 600);
