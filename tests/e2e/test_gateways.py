@@ -1,20 +1,30 @@
 """Behind proxies and beside gateways: whose address is logged, and which ids a request is found by."""
+import itertools
 import re
+import time
 
 from test_abuse import connect, read_all
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+NUMBER = itertools.count(1000)
+
+
 def ask(server, *lines):
     """The log line of one request with these headers."""
-    mark = f"r{len(server.log_tail())}-{len(lines)}-{id(lines)}"
+    mark = f"r-{next(NUMBER)}-r"
     head = "".join(line + "\r\n" for line in lines)
     with connect(server) as client:
         client.sendall(f"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Request-Id: {mark}\r\nConnection: close\r\n{head}\r\n".encode())
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 200") and f"X-Request-Id: {mark}\r\n".encode() in answer
-    return next(line for line in server.log_tail().splitlines() if mark in line)
+    for _ in range(100):  # the line may come after the connection's end
+        found = [line for line in server.log_tail().splitlines() if mark in line]
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError(f"no line has {mark}")
 
 
 def client_of(server, *lines):
