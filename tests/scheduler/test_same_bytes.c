@@ -187,8 +187,10 @@ static const struct asked *draw_asked(struct scenario *scenario) {
     const struct request_set *set = scenario->set;
     const struct asked *asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
     if (!scenario->small || chance(scenario, 5)) return asked;
-    while (asked->generation.n_prompt > 40 || asked->generation.max_tokens < 8)
+    for (int i = 0; i < 100; i++) { /* a small set may have none */
+        if (asked->generation.n_prompt <= 40 && asked->generation.max_tokens >= 8) break;
         asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
+    }
     return asked;
 }
 
