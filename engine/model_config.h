@@ -1,7 +1,7 @@
 /* model_config: what a model is, as plain numbers. Two readers fill it, from a GGUF file's keys and
  * from a config.json (engine/files/); the model's family adds what neither says, and checks it
- * (engine/models/family.h). The one forward pass reads it (engine/models/forward.c). Included by
- * engine.h. */
+ * (engine/models/families/family.h). The one forward pass reads it (engine/models/forward.c).
+ * Included by engine.h. */
 #ifndef PENSTOCK_ENGINE_MODEL_CONFIG_H
 #define PENSTOCK_ENGINE_MODEL_CONFIG_H
 
@@ -42,7 +42,7 @@ struct model_config {
     int context_length;      /* tokens that the model was trained for */
     int64_t n_parameters, n_layer_parameters; /* of all tensors; of the layers' matrices */
     int64_t file_bytes;                       /* size of the file, or of random weights */
-    /* the tensors that it has: a bit for each enum role (engine/models/roles.h) */
+    /* the tensors that it has: a bit for each enum role (engine/models/families/roles.h) */
     uint64_t roles;
     enum norm_kind norm;
     float norm_epsilon;

@@ -35,6 +35,7 @@ DOORS = {
     "engine/files": ["model_file.h", "weights.h"],
     "engine/files/text": ["folder_text.h"],
     "engine/memory": ["memory.h", "device.h"],
+    "engine/models/families": ["family.h", "roles.h"],
     "engine/models": ["model.h"],
     "engine/sampling": ["sampling.h"],
     "engine": ["engine.h"],
@@ -76,7 +77,8 @@ MAY_INCLUDE = {
     "engine/files/text": {"config", "engine/text"},
     "engine/memory": ENGINE,
     "engine/sampling": ENGINE,
-    "engine/models": ENGINE | {"engine/files", "engine/memory"},
+    "engine/models/families": ENGINE,
+    "engine/models": ENGINE | {"engine/files", "engine/memory", "engine/models/families"},
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/sampling"},
     "scheduler/kv": SCHEDULER,
     "scheduler/draft": {"config"},
@@ -125,9 +127,11 @@ A_SET = "one path, compiled for one instruction set: the build goes by the file'
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
 A_DOOR = "what one file offers to the others of its folder"
 # Folders whose files may be short.
-SHORT_FOLDERS = {"engine/models": "a model family is data: its tensors and a few words"}
+SHORT_FOLDERS = {"engine/models/families": "a model family is data: its tensors and a few words"}
 SHORT_FILES = {
     "config/build.c": "alone includes the header that is made anew for each commit",
+    "engine/models/dummy.h": A_DOOR,
+    "engine/models/folder_names.h": A_DOOR,
     "engine/sampling/candidates.h": A_DOOR,
     "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
     "kernels/backend.c": "the sentence that both backends say: no backend's own",

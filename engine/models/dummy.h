@@ -3,7 +3,7 @@
 #define PENSTOCK_ENGINE_DUMMY_H
 
 #include "engine/files/weights.h"
-#include "engine/models/roles.h"
+#include "engine/models/families/roles.h"
 
 /* Makes the list of tensors that such a model has, matrices in `dtype`, vectors in float32. None
  * has data: it is made from the tensor's seed where it is wanted. weights_free frees it. */

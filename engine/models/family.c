@@ -1,14 +1,16 @@
 /* Which families there are, and how a model's config comes about: the family gives what is always
  * so, a reader of engine/files/ adds what the file says, the tensors tell what is optional, and the
  * family finishes. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/files/model_file.h"
 #include "engine/models/dummy.h"
+#include "engine/models/folder_names.h"
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {

@@ -6,13 +6,13 @@
  * name that a GGUF file would have for it, so that loading and sharding know one kind of names.
  * What does not match is gathered, so that one start tells all that is wrong.
  */
+#include "engine/models/folder_names.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "engine/models/family.h"
 
 enum { MAX_NAMED = 3 }; /* tensors of a kind that a sentence names */
 

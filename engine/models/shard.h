@@ -3,7 +3,7 @@
 #define PENSTOCK_ENGINE_SHARD_H
 
 #include "engine/files/weights.h"
-#include "engine/models/roles.h"
+#include "engine/models/families/roles.h"
 
 /* One of `ranks` shards. */
 struct shard {

@@ -1,4 +1,4 @@
-#include "engine/models/roles.h"
+#include "engine/models/families/roles.h"
 
 #include <assert.h>
 #include <stdio.h>

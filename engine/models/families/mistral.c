@@ -1,6 +1,6 @@
 /* Mistral (Jiang et al. 2023): llama's blocks, in which all layers may have a window. Converters of
  * GGUF files call it llama, and leave the window out. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 static const char *const hf[] = {"MistralForCausalLM", NULL};
 

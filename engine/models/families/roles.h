@@ -1,7 +1,7 @@
 /* roles: the tensors that models are made of, as one table: what each is called in a GGUF file
  * and in most folders, its shape, how ranks share it. A family is a subset of the roles (family.h);
  * loading, sharding and freeing are loops over it. A folder's names are only read by
- * folder_names.c; everywhere else the names are GGUF's. Folder-internal.
+ * engine/models/folder_names.c; everywhere else the names are GGUF's.
  *
  * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
  *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width

@@ -3,7 +3,7 @@
  * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
 #include <math.h>
 
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 enum { LAYERS_OF_27B = 46 };
 

@@ -1,11 +1,11 @@
 /* family: an architecture, as data. A family says which tensors a model has and what its file does
- * not say; the forward pass is the same for all of them (forward.c). One file a family (llama.c,
- * ...), and a row in family.c. Folder-internal. */
-#ifndef PENSTOCK_ENGINE_FAMILY_H
-#define PENSTOCK_ENGINE_FAMILY_H
+ * not say; the forward pass is the same for all of them (engine/models/forward.c). One file a
+ * family (llama.c, ...), or a few that differ in little, and a row each in engine/models/family.c.
+ * With roles.h the door of engine/models/families/. */
+#ifndef PENSTOCK_ENGINE_FAMILIES_FAMILY_H
+#define PENSTOCK_ENGINE_FAMILIES_FAMILY_H
 
-#include "engine/files/model_file.h"
-#include "engine/models/roles.h"
+#include "engine/models/families/roles.h"
 
 enum position_kind {
     POSITIONS_ROPE_ADJACENT, /* rotary, in the layouts of kernels/ops.h */
@@ -61,12 +61,6 @@ struct model_family {
      ROLE_BIT(ROLE_O))
 #define ROLES_GATED_MLP                                                                            \
     (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
-
-/* Gives the tensors of a folder the names that the engine asks by, and notes which optional ones
- * are there. All that are missing, of another shape, or unknown to the family are named in one
- * sentence. `is_tied`: the head is the embedding. */
-enum status folder_names_read(struct model_config *config, struct weights *weights,
-                              const struct model_family *family, bool is_tied, struct err *err);
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_mistral, model_opt, model_phi3, model_smollm3;

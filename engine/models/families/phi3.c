@@ -1,7 +1,7 @@
 /* Phi 3 (Abdin et al. 2024): llama's blocks with queries, keys and values in one tensor, gate and
  * up in another, a window on all layers, and in Phi 4 mini rotary positions of a part of the
  * head. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 static const char *const hf[] = {"Phi3ForCausalLM", NULL};
 

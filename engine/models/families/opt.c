@@ -1,7 +1,7 @@
 /* OPT (Zhang et al. 2022): LayerNorm before each branch, biases everywhere, a ReLU without a gate,
  * and learned positions, of which the first two rows are not used. The 350M model, whose norms come
  * after, is refused. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 static const char *const hf[] = {"OPTForCausalLM", NULL};
 static const struct role_alias alias[] = {{ROLE_POSITION_EMBEDDING, "embed_positions.weight"},

@@ -1,5 +1,5 @@
 /* SmolLM3 (Hugging Face 2025): llama's blocks, of which each fourth has no rotary positions. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 enum { EVERY = 4 };
 

@@ -1,6 +1,6 @@
 /* GPT-2 (Radford et al. 2019): LayerNorm, biases everywhere, learned positions, an MLP without a
  * gate, and queries, keys and values in one tensor. */
-#include "engine/models/family.h"
+#include "engine/models/families/family.h"
 
 static const char *const hf[] = {"GPT2LMHeadModel", NULL};
 static const struct role_alias alias[] = {{ROLE_TOKEN_EMBEDDING, "wte.weight"},

@@ -1,0 +1,14 @@
+/* folder_names: from the names that tensors have in a folder to the engine's. Folder-internal. */
+#ifndef PENSTOCK_ENGINE_FOLDER_NAMES_H
+#define PENSTOCK_ENGINE_FOLDER_NAMES_H
+
+#include "engine/files/weights.h"
+#include "engine/models/families/family.h"
+
+/* Gives the tensors of a folder the names that the engine asks by, and notes which optional ones
+ * are there. All that are missing, of another shape, or unknown to the family are named in one
+ * sentence. `is_tied`: the head is the embedding. */
+enum status folder_names_read(struct model_config *config, struct weights *weights,
+                              const struct model_family *family, bool is_tied, struct err *err);
+
+#endif
