@@ -75,7 +75,7 @@ struct token_logprob {
 };
 
 struct sampled {
-    int32_t id;
+    int32_t id; /* -1: the sample's mask has left none */
     /* of the chosen token in the model's own distribution (before temperature) */
     float logprob;
     /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
@@ -97,6 +97,9 @@ struct sample {
     int position, choice;   /* Philox's counter */
     const int32_t *history; /* [n_prompt + n_output] */
     int n_prompt, n_output;
+    /* [(V + 31) / 32] a bit for each id that may come here; NULL: all. With none left that the
+     * sampling allows too, the id of the result is -1. */
+    const uint32_t *mask;
     uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
     bool shared;       /* other samples may read the row: the token is not counted */
     /* the last token of the history is not known: it was counted on the device */

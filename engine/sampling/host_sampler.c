@@ -58,8 +58,7 @@ static void run_one(struct host_sampler *s, int i, const struct sample *sample,
         return;
     }
     if (sample->shared) logits = memcpy(s->spare + (size_t)i * V, logits, V * sizeof *logits);
-    sampler_sample(s->sampler[i], sample->sampling, logits, sample->history, sample->n_prompt,
-                   sample->n_output, sample->position, sample->choice, out);
+    sampler_sample(s->sampler[i], sample, logits, out);
 }
 
 static void run_task(void *arg, int i) {

@@ -4,8 +4,9 @@
  * what they expect):
  *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched
  *      logits
- *   2. logit_bias is added; banned ids (end tokens before min_tokens), ids that are not allowed and
- *      the last tokens of bad words that are due become -inf
+ *   2. logit_bias is added; banned ids (end tokens before min_tokens), ids that are not allowed,
+ *      those outside the mask (what a grammar lets come here) and the last tokens of bad words that
+ *      are due become -inf; with a mask and nothing else left, no token is chosen: its id is -1
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output
  *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
@@ -241,16 +242,20 @@ static void penalise(struct sampler *sampler, const struct sampling *s, float *l
     }
 }
 
-static bool changes_logits(const struct sampling *s) {
-    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 ||
+static bool changes_logits(const struct sample *sample) {
+    const struct sampling *s = sample->sampling;
+    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask || s->n_bad_words > 0 ||
            sampling_has_penalties(s);
 }
 
-static void change_logits(struct sampler *sampler, const struct sampling *s, float *logits,
-                          const int32_t *history, int n_prompt, int n_output) {
+static void change_logits(struct sampler *sampler, const struct sample *sample, float *logits) {
+    const struct sampling *s = sample->sampling;
+    const int32_t *history = sample->history;
+    int n_prompt = sample->n_prompt, n_output = sample->n_output;
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
     if (s->allowed) forbid_all_but(s->allowed, logits, sampler->V);
+    if (sample->mask) forbid_all_but(sample->mask, logits, sampler->V);
     if (s->n_bad_words > 0) forbid_bad_words(s, logits, history + n_prompt + n_output, n_output);
     if (sampling_has_penalties(s)) penalise(sampler, s, logits, history, n_prompt, n_output);
 }
@@ -406,13 +411,13 @@ static int32_t draw(struct sampler *sampler, const struct sampling *s, const str
     return pick_from_all(sampler, sum_drawn(u, total));
 }
 
-void sampler_sample(struct sampler *sampler, const struct sampling *s, float *logits,
-                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out) {
+    const struct sampling *s = sample->sampling;
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     assert(s->n_bad_words >= 0 && s->n_bad_words <= MAX_BAD_WORDS);
     bool scored = s->n_logprobs >= 0;
-    bool changed = changes_logits(s);
+    bool changed = changes_logits(sample);
     const float *own = logits;
     float own_max = 0;
     double lse = 0;
@@ -426,11 +431,14 @@ void sampler_sample(struct sampler *sampler, const struct sampling *s, float *lo
     }
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) {
-        change_logits(sampler, s, logits, history, n_prompt, n_output);
+        change_logits(sampler, sample, logits);
         row = read_row(sampler, logits);
     }
-    out->id =
-        s->temperature > 0 ? draw(sampler, s, &row, position, choice) : best_id(sampler, &row);
-    assert(out->id >= 0 && out->id < sampler->V);
-    if (scored) score_chosen(sampler, own, own_max, lse, out->id, out);
+    if (sample->mask && row.max == -INFINITY)
+        out->id = -1;
+    else
+        out->id = s->temperature > 0 ? draw(sampler, s, &row, sample->position, sample->choice)
+                                     : best_id(sampler, &row);
+    assert(out->id >= (sample->mask ? -1 : 0) && out->id < sampler->V);
+    if (scored && out->id >= 0) score_chosen(sampler, own, own_max, lse, out->id, out);
 }

@@ -14,12 +14,11 @@ struct sampler;
 struct sampler *sampler_new(int V, const char *path);
 void sampler_free(struct sampler *sampler);
 
-/* Chooses the token at absolute position `position` of a sequence from logits[V], which it may
- * change. history[n_prompt + n_output] are the tokens before it. The same inputs give the same
+/* Chooses a token from logits[V], which it may change. Of the sample it takes the settings, the
+ * counter, the history, of which no token is pending, and the mask. The same inputs give the same
  * token and bits on every machine and thread. Draws come from Philox 4x32-10 (Salmon et al. 2011)
  * keyed by seed, at counter (position, choice). */
-void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
-                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out);
 
 /* Logprobs of `id` and of the n best in logits[V], without choosing: prompt logprobs. */

@@ -83,7 +83,7 @@ struct setting {
     struct sampling sampling;
     std::vector<logit_bias> bias;
     std::vector<int32_t> banned, history;
-    std::vector<uint32_t> allowed;
+    std::vector<uint32_t> allowed, mask;
     std::vector<bad_word> bad_words;
     int n_prompt, n_output, position, choice, slot;
 };
@@ -143,6 +143,10 @@ static setting draw_setting(uint64_t *state, int V, int slot) {
     draw_history(state, &t, V);
     if (random_below(state, 2)) draw_changes(state, &t, V);
     if (slot >= 0 && random_below(state, 3) == 0) draw_forbidden(state, &t, V);
+    if (random_below(state, 3)) return t;
+    t.mask.resize((size_t)(V + 31) / 32);
+    draw_allowed(state, t.mask.data(), V, (int)one_of(state, {0, 2, 50, 99}));
+    if (random_below(state, 6) == 0) std::fill(t.mask.begin(), t.mask.end(), 0);
     return t;
 }
 
@@ -182,8 +186,15 @@ static std::vector<sampled> sample_on_cpu(batch *b) {
         setting *t = &b->settings[r];
         bind(t);
         floats row(&b->logits[r * (size_t)b->V], &b->logits[r * (size_t)b->V] + b->V);
-        sampler_sample(sampler, &t->sampling, row.data(), t->history.data(), t->n_prompt,
-                       t->n_output, t->position, t->choice, &out[r]);
+        struct sample sample = {};
+        sample.sampling = &t->sampling;
+        sample.position = t->position;
+        sample.choice = t->choice;
+        sample.history = t->history.data();
+        sample.n_prompt = t->n_prompt;
+        sample.n_output = t->n_output;
+        sample.mask = t->mask.empty() ? NULL : t->mask.data();
+        sampler_sample(sampler, &sample, row.data(), &out[r]);
     }
     sampler_free(sampler);
     return out;
@@ -201,7 +212,8 @@ struct on_device {
     std::vector<sample_row> rows_of(const batch &all) {
         std::vector<sample_row> made;
         for (const setting &t : all.settings) {
-            made.push_back({t.sampling, t.position, t.choice, t.slot, 0});
+            made.push_back({t.sampling, t.position, t.choice, t.slot, 0, NULL});
+            if (!t.mask.empty()) made.back().mask = list(t.mask);
             struct sampling &s = made.back().sampling;
             s.bias = list(t.bias);
             s.n_bias = (int)t.bias.size();
@@ -316,6 +328,7 @@ static void compare(batch *b) {
     check_results(*b, d, want, "at first");
     for (size_t r = 0; r < want.size(); r++) {
         setting *t = &b->settings[r];
+        if (want[r].id < 0) continue;
         t->history.push_back(want[r].id);
         t->n_output++;
     }

@@ -20,7 +20,7 @@ struct sequence {
     struct sampling sampling;
     std::vector<logit_bias> bias;
     std::vector<int32_t> banned, tokens;
-    std::vector<uint32_t> allowed;
+    std::vector<uint32_t> allowed, mask; /* the mask is of its next token */
     std::vector<bad_word> bad_words;
     int n_prompt;
     bool in_step_before;
@@ -89,7 +89,7 @@ struct world {
     floats logits;
     std::vector<wanted> all;
     int rows, counted;
-    uint64_t n_unknown, n_shared;
+    uint64_t n_unknown, n_shared, n_stuck;
 };
 
 static void bind(sequence *q) {
@@ -121,6 +121,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.sample.n_output = (int)q->tokens.size() - q->n_prompt;
     t.sample.sequence = q->number;
     t.sample.shared = shared;
+    t.sample.mask = q->mask.empty() ? NULL : q->mask.data();
     w->all.push_back(t);
 }
 
@@ -134,6 +135,11 @@ static void add_score(world *w) {
 
 /* A sequence's row: its choice, or that of several which share its beginning. */
 static void add_row(world *w, sequence *q) {
+    q->mask.resize(random_below(&w->state, 3) ? 0 : (size_t)(w->V + 31) / 32);
+    if (!q->mask.empty())
+        draw_allowed(&w->state, q->mask.data(), w->V, (int)one_of(&w->state, {0, 10, 90}));
+    if (!q->mask.empty() && random_below(&w->state, 6) == 0)
+        std::fill(q->mask.begin(), q->mask.end(), 0);
     const bool fresh = (int)q->tokens.size() == q->n_prompt;
     const int choices = fresh && random_below(&w->state, 2) ? 2 + random_below(&w->state, 3) : 1;
     for (int c = 0; c < choices; c++) add_choice(w, q, c, choices > 1);
@@ -169,12 +175,11 @@ static void sample_on_cpu(world *w) {
         const float *row = &w->logits[(size_t)(t.sample.row * w->V)];
         floats own(row, row + w->V);
         t.right = {};
+        t.sample.history = t.history.data();
         if (!t.sample.sampling)
             sampler_score(w->cpu, row, t.sample.scored, t.sample.n_top, &t.right);
         else
-            sampler_sample(w->cpu, t.sample.sampling, own.data(), t.history.data(),
-                           t.sample.n_prompt, t.sample.n_output, t.sample.position, t.sample.choice,
-                           &t.right);
+            sampler_sample(w->cpu, &t.sample, own.data(), &t.right);
     }
 }
 
@@ -221,6 +226,11 @@ static void commit(world *w) {
         wanted &t = w->all[i];
         if (!t.of || (i > 0 && w->all[i - 1].sample.row == t.sample.row)) continue;
         t.of->in_step_before = false;
+        if (t.right.id < 0) { /* it ends */
+            w->n_stuck++;
+            *t.of = new_sequence(&w->state, w->V);
+            continue;
+        }
         if (random_below(&w->state, 8) == 0) continue;
         t.of->tokens.push_back(t.right.id);
         t.of->in_step_before = !t.sample.shared;
@@ -250,6 +260,7 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     for (int step = 0; step < STEPS; step++) run_step(&w, step);
     ck_assert_uint_gt(w.n_unknown, 0);
     ck_assert_uint_gt(w.n_shared, 0);
+    ck_assert_uint_gt(w.n_stuck, 0);
     device_sampler_free(w.device, test_stream());
     sampler_free(w.cpu);
 }

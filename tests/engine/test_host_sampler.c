@@ -31,13 +31,11 @@ void sampler_free(struct sampler *sampler) {
     free(sampler);
 }
 
-void sampler_sample(struct sampler *sampler, const struct sampling *sampling, float *logits,
-                    const int32_t *history, int n_prompt, int n_output, int position, int choice,
+void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out) {
-    (void)sampling, (void)history;
     ck_assert(!atomic_exchange(&sampler->busy, true));
-    ck_assert_int_eq(n_prompt + n_output, position);
-    out->id = (int32_t)logits[0] + choice;
+    ck_assert_int_eq(sample->n_prompt + sample->n_output, sample->position);
+    out->id = (int32_t)logits[0] + sample->choice;
     out->rank++;
     memset(logits, 0, V * sizeof *logits);
     atomic_store(&sampler->busy, false);

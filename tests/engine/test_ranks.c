@@ -31,7 +31,12 @@ static const struct sampling seeded = {.temperature = 0.8f,
 static int32_t choose(struct sampler *sampler, const struct sampling *sampling, float *row,
                       const int32_t *ids, int n) {
     struct sampled sampled;
-    sampler_sample(sampler, sampling, row, ids, PROMPT, n - PROMPT, n, 0, &sampled);
+    const struct sample sample = {.sampling = sampling,
+                                  .history = ids,
+                                  .n_prompt = PROMPT,
+                                  .n_output = n - PROMPT,
+                                  .position = n};
+    sampler_sample(sampler, &sample, row, &sampled);
     return sampled.id;
 }
 

@@ -33,7 +33,8 @@ static struct sampled sample_at(const struct sampling *s, int position) {
     float row[V];
     struct sampled out;
     memcpy(row, logits, sizeof row);
-    sampler_sample(sampler, s, row, NULL, 0, 0, position, 0, &out);
+    const struct sample sample = {.sampling = s, .position = position};
+    sampler_sample(sampler, &sample, row, &out);
     return out;
 }
 
@@ -231,11 +232,41 @@ START_TEST(a_bad_word_is_not_completed) {
     for (int n_output = 0; n_output <= 3; n_output++) {
         float row[V] = {0};
         bool six = n_output == 2, seven = n_output == 1 || n_output == 3;
-        sampler_sample(sampler, &s, row, history, 2, n_output, 5, 0, &out);
+        const struct sample sample = {
+            .sampling = &s, .history = history, .n_prompt = 2, .n_output = n_output, .position = 5};
+        sampler_sample(sampler, &sample, row, &out);
         bool both = n_output == 3; /* the prompt's 6 is no part of the output */
         ck_assert(!isinf(row[40]) == !six && !isinf(row[60]) == !seven && !isinf(row[50]) == !both);
         for (int i = 0; i < V; i++) ck_assert(i == 40 || i == 50 || i == 60 || !isinf(row[i]));
     }
+}
+END_TEST
+
+/* A mask is of one sample: what it leaves is chosen from, whatever else is liked better, and with
+ * nothing left there is no token. Logprobs are of the row as it was. */
+START_TEST(a_mask_leaves_what_may_come) {
+    struct sampling s = neutral();
+    uint32_t mask[(V + 31) / 32] = {0};
+    const struct logit_bias bias = {40, 100};
+    struct sample sample = {.sampling = &s, .mask = mask};
+    struct sampled out;
+    float row[V];
+    s.bias = &bias, s.n_bias = 1, s.n_logprobs = 2;
+    for (int left = 2; left >= 0; left--) {
+        memcpy(row, logits, sizeof row);
+        mask[0] = left > 0 ? 1u << 7 : 0;
+        mask[999 / 32] = left > 1 ? 1u << 999 % 32 : 0;
+        sampler_sample(sampler, &sample, row, &out);
+        if (left == 2) ck_assert(out.id == 7 || out.id == 999);
+        if (left == 1) ck_assert_int_eq(out.id, 7);
+        if (left == 0) ck_assert_int_eq(out.id, -1);
+        ck_assert_int_eq(out.n_top, 2);
+        ck_assert(isinf(row[40]) && !isinf(logits[40]));
+    }
+    sample.mask = NULL;
+    memcpy(row, logits, sizeof row);
+    sampler_sample(sampler, &sample, row, &out);
+    ck_assert_int_eq(out.id, 40);
 }
 END_TEST
 
@@ -249,14 +280,17 @@ START_TEST(penalties_follow_their_formulas) {
     s.frequency_penalty = 0.25f;
     s.repetition_penalty = 2;
     struct sampled out;
-    sampler_sample(sampler, &s, row, history, 2, 3, 5, 0, &out);
+    struct sample sample = {
+        .sampling = &s, .history = history, .n_prompt = 2, .n_output = 3, .position = 5};
+    sampler_sample(sampler, &sample, row, &out);
     ck_assert_float_eq(row[10], 1.0f); /* only in the prompt */
     ck_assert_float_eq(row[20], 1.5f - 2 * 0.25f - 0.5f);
     ck_assert_float_eq(row[30], -2.0f - 0.25f - 0.5f);
     ck_assert_int_eq(out.id, 10);
     float again[V] = {0};
     again[20] = 3;
-    sampler_sample(sampler, &s, again, history, 0, 0, 5, 0, &out);
+    sample.n_prompt = sample.n_output = 0;
+    sampler_sample(sampler, &sample, again, &out);
     ck_assert_float_eq(again[20], 3.0f); /* the counts of the call before are gone */
 }
 END_TEST
@@ -360,6 +394,7 @@ int main(void) {
     tcase_add_test(t, min_p_keeps_those_near_the_best);
     tcase_add_test(t, bias_and_bans_move_the_choice);
     tcase_add_test(t, only_allowed_ids_are_chosen);
+    tcase_add_test(t, a_mask_leaves_what_may_come);
     tcase_add_test(t, a_bad_word_is_not_completed);
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);

@@ -66,6 +66,8 @@ struct setting {
     struct logit_bias bias[MOST_BIAS];
     int32_t banned[3], history[HISTORY];
     uint32_t allowed[(MOST_V + 31) / 32];
+    uint32_t mask[(MOST_V + 31) / 32];
+    bool masked;
     struct bad_word bad_words[MOST_BAD];
     int n_prompt, n_output, position, choice;
 };
@@ -94,6 +96,9 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
         draw_allowed(state, t->allowed, V, (int)ONE_OF(state, 0, 3, 50, 99));
         s->allowed = t->allowed;
     }
+    t->masked = random_below(state, 3) == 0;
+    if (t->masked) draw_allowed(state, t->mask, V, (int)ONE_OF(state, 0, 1, 10, 99));
+    if (t->masked && random_below(state, 6) == 0) memset(t->mask, 0, sizeof t->mask);
     if (random_below(state, 3) == 0) {
         s->n_bad_words = random_below(state, MOST_BAD + 1);
         draw_bad_words(state, t->bad_words, s->n_bad_words, V, t->history + t->n_prompt,
@@ -156,16 +161,21 @@ static void compare_sample(struct bench *b, const struct setting *t, const char 
     size_t bytes = (size_t)b->V * sizeof *b->row;
     struct sampled right, own;
     memcpy(b->right_row, b->row, bytes);
-    reference_sample(b->reference, &t->sampling, b->right_row, t->history, t->n_prompt, t->n_output,
-                     t->position, t->choice, &right);
+    const struct sample sample = {.sampling = &t->sampling,
+                                  .position = t->position,
+                                  .choice = t->choice,
+                                  .history = t->history,
+                                  .n_prompt = t->n_prompt,
+                                  .n_output = t->n_output,
+                                  .mask = t->masked ? t->mask : NULL};
+    reference_sample(b->reference, &sample, b->right_row, &right);
     for (int i = 0; paths[i]; i++) {
         char what[200];
         const struct sampling *s = &t->sampling;
         snprintf(what, sizeof what, "%s, V %d, round %d: t %g top_p %g min_p %g top_k %d", paths[i],
                  b->V, round, (double)s->temperature, (double)s->top_p, (double)s->min_p, s->top_k);
         memcpy(b->own_row, b->row, bytes);
-        sampler_sample(b->sampler[i], s, b->own_row, t->history, t->n_prompt, t->n_output,
-                       t->position, t->choice, &own);
+        sampler_sample(b->sampler[i], &sample, b->own_row, &own);
         check_same(&own, &right, tops, what);
         ck_assert_msg(same_row(b->own_row, b->right_row, b->V), "%s: changed otherwise", what);
     }

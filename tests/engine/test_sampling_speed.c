@@ -48,11 +48,16 @@ static double row_us(const struct sampling *s, int V) {
     double sum = 0;
     struct sampled out;
     for (int position = 0; position < POSITIONS; position++) {
+        const struct sample sample = {.sampling = s,
+                                      .history = history,
+                                      .n_prompt = HISTORY / 2,
+                                      .n_output = HISTORY / 2,
+                                      .position = position};
         double best = INFINITY;
         for (int i = 0; i < REPEATS; i++) {
             memcpy(work, row, (size_t)V * sizeof *row);
             double began = thread_us();
-            sampler_sample(sampler, s, work, history, HISTORY / 2, HISTORY / 2, position, 0, &out);
+            sampler_sample(sampler, &sample, work, &out);
             best = fmin(best, thread_us() - began);
         }
         sum += best;

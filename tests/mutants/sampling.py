@@ -41,6 +41,10 @@ MUTANTS = [
     (S + "sampling.c", "if (bad_word_is_due(&s->bad_words[low], at, n_output))\n", ""),
     (S + "sampling.c", "s->n_bad_words > 0 ||\n           sampling_has_penalties(s)", "sampling_has_penalties(s)"),
     (S + "sampling.c", "s->n_banned > 0 || s->allowed ||", "s->n_banned > 0 ||"),
+    (S + "sampling.c", "s->allowed || sample->mask ||", "s->allowed ||"),
+    (S + "sampling.c", "    if (sample->mask) forbid_all_but(sample->mask, logits, sampler->V);\n", ""),
+    (S + "sampling.c", "if (sample->mask && row.max == -INFINITY)", "if (sample->mask && s->temperature > 0 && row.max == -INFINITY)"),
+    (S + "sampling.c", "if (scored && out->id >= 0)", "if (scored)"),
     # the draw
     (S + "sampling.c", "return (uint64_t)(u * (double)total) + 1;", "return (uint64_t)(u * (double)total);"),
     (S + "sampling.c", "return whole + ((double)whole < wanted || whole == 0);", "return whole + 1;"),

@@ -171,16 +171,21 @@ static bool completes_bad_word(const struct sampling *s, int32_t id, const int32
     return false;
 }
 
-static void change_logits(const struct sampling *s, float *logits, int V, const int32_t *history,
-                          int n_prompt, int n_output) {
+static bool has_bit(const uint32_t *bits, int32_t id) {
+    return !bits || (bits[id / 32] & ((uint32_t)1 << id % 32));
+}
+
+static void change_logits(const struct sample *sample, float *logits, int V) {
+    const struct sampling *s = sample->sampling;
+    const int32_t *output = sample->history + sample->n_prompt;
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
     for (int32_t id = 0; id < V; id++) {
-        bool allowed = !s->allowed || (s->allowed[id / 32] & ((uint32_t)1 << id % 32));
-        if (!allowed || completes_bad_word(s, id, history + n_prompt, n_output))
-            logits[id] = -INFINITY;
+        bool allowed = has_bit(s->allowed, id) && has_bit(sample->mask, id);
+        if (!allowed || completes_bad_word(s, id, output, sample->n_output)) logits[id] = -INFINITY;
     }
-    if (has_penalties(s)) apply_penalties(s, logits, history, n_prompt, n_output);
+    if (has_penalties(s))
+        apply_penalties(s, logits, sample->history, sample->n_prompt, sample->n_output);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */
@@ -266,20 +271,21 @@ static int32_t draw(struct reference *sampler, const struct sampling *s, const f
     return pick_from_best(sampler, s, u);
 }
 
-void reference_sample(struct reference *sampler, const struct sampling *s, float *logits,
-                      const int32_t *history, int n_prompt, int n_output, int position, int choice,
+void reference_sample(struct reference *sampler, const struct sample *sample, float *logits,
                       struct sampled *out) {
+    const struct sampling *s = sample->sampling;
     assert(s->temperature >= 0 && s->repetition_penalty > 0);
     bool scored = s->n_logprobs >= 0;
-    bool changed =
-        s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 || has_penalties(s);
+    bool changed = s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask ||
+                   s->n_bad_words > 0 || has_penalties(s);
     double lse = scored ? log_sum(sampler, logits) : 0;
     *out = (struct sampled){0};
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
-    if (changed) change_logits(s, logits, sampler->V, history, n_prompt, n_output);
-    out->id = s->temperature > 0 ? draw(sampler, s, logits, position, choice)
+    if (changed) change_logits(sample, logits, sampler->V);
+    out->id = s->temperature > 0 ? draw(sampler, s, logits, sample->position, sample->choice)
                                  : argmax(logits, sampler->V);
-    if (scored) score_chosen(own, sampler->V, lse, out->id, out);
+    if (sample->mask && largest(logits, sampler->V) == -INFINITY) out->id = -1;
+    if (scored && out->id >= 0) score_chosen(own, sampler->V, lse, out->id, out);
 }

@@ -9,8 +9,7 @@ struct reference *reference_new(int V);
 void reference_free(struct reference *reference);
 
 /* As sampler_sample and sampler_score. */
-void reference_sample(struct reference *reference, const struct sampling *sampling, float *logits,
-                      const int32_t *history, int n_prompt, int n_output, int position, int choice,
+void reference_sample(struct reference *reference, const struct sample *sample, float *logits,
                       struct sampled *out);
 void reference_score(struct reference *reference, const float *logits, int32_t id, int n_top,
                      struct sampled *out);

@@ -286,8 +286,13 @@ __device__ __forceinline__ struct logit_row
 row_with_counts(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
     const struct sampling &how = t.sampling;
     const uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
-    return {
-        logits, counts, b.V, how.repetition_penalty, how.frequency_penalty, how.presence_penalty};
+    return {logits,
+            counts,
+            t.mask,
+            b.V,
+            how.repetition_penalty,
+            how.frequency_penalty,
+            how.presence_penalty};
 }
 
 /* Read again at each use, to save registers. */
@@ -309,11 +314,11 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     struct sample_result *result = &b.results[place_of(b, blockIdx.x).result];
     float *logits = b.logits + (size_t)place_of(b, blockIdx.x).logits * b.V;
     const struct changes changes = {how.bias, how.banned, how.n_bias, how.n_bias + how.n_banned};
-    const struct logit_row own = {logits, nullptr, b.V, 1.0f, 0.0f, 0.0f};
+    const struct logit_row own = {logits, nullptr, nullptr, b.V, 1.0f, 0.0f, 0.0f};
     const struct logit_row row = row_with_counts(b, t, logits);
     uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
     const int n_words = t.slot >= 0 ? how.n_bad_words : 0;
-    const bool scored = how.n_logprobs >= 0, changed = changes.n > 0 || row.counts;
+    const bool scored = how.n_logprobs >= 0, changed = changes.n > 0 || row.counts || row.mask;
 
     if (threadIdx.x == 0) *result = {};
     struct best best = {};
@@ -331,12 +336,13 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     }
     if (changed) best = best_of<THREADS, N>(w, row);
     const int given = place_of(b, blockIdx.x).scored;
-    const int id = given >= 0 ? given : draw<THREADS, N>(w, row, t, best);
+    const bool none = row.mask && best.logit == -INFINITY;
+    const int id = given >= 0 ? given : none ? -1 : draw<THREADS, N>(w, row, t, best);
     if (changes.n > 0) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
-    if (scored) score_chosen<THREADS, N>(w, own, lse, id, result);
+    if (scored && !none) score_chosen<THREADS, N>(w, own, lse, id, result);
     if (n_words > 0) {
         __syncthreads();
         for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
@@ -347,7 +353,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     result->id = id;
     const struct sample_place place = place_of(b, blockIdx.x);
     if (place.id >= 0) b.ids[place.id] = id;
-    if (t.slot < 0 || !place.counted) return;
+    if (t.slot < 0 || !place.counted || none) return;
     counts[id] += 1;
     if (n_words > 0) b.words[t.slot].tail[t.n_output % SAMPLE_TAIL] = id;
 }

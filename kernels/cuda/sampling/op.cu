@@ -1,7 +1,8 @@
 /* DESIGN: from a step's samples to their kernel.
  *
- * Settings are copied to the device at once, from pinned memory of which each step in flight has
- * its own, so that filling it never waits for the running step.
+ * Settings, and masks of what a grammar lets come next, are copied to the device at once, from
+ * pinned memory of which each step in flight has its own, so that filling it never waits for the
+ * running step.
  *
  * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
  * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
@@ -195,8 +196,8 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
 
 /* The offsets of a passage's parts in bytes, and how much is filled. */
 struct layout {
-    size_t places, bias, banned, past, end;
-    int n_rows, n_bias, n_banned;
+    size_t places, bias, banned, masks, past, end;
+    int n_rows, n_bias, n_banned, n_masks;
     size_t n_past;
 };
 
@@ -206,21 +207,26 @@ struct past_size {
     size_t history, allowed, words;
 };
 
+/* Words of a bit for each id. */
+static size_t bits_of(const struct device_sampler *s) {
+    return ((size_t)s->V + 31) / 32;
+}
+
 static struct past_size past_of(const struct device_sampler *s, const struct sample *sample) {
     const struct sampling *how = sample->sampling;
-    return {(size_t)sample->n_prompt + (size_t)sample->n_output,
-            how->allowed ? ((size_t)s->V + 31) / 32 : 0,
+    return {(size_t)sample->n_prompt + (size_t)sample->n_output, how->allowed ? bits_of(s) : 0,
             (size_t)how->n_bad_words * (sizeof *how->bad_words / sizeof(int32_t))};
 }
 
 static struct layout plan_layout(const struct device_sampler *s, const struct sample *samples,
                                  int n) {
-    size_t bias = 0, banned = 0, past = 0;
+    size_t bias = 0, banned = 0, masks = 0, past = 0;
     for (int i = 0; i < n; i++) {
         const struct sampling *how = samples[i].sampling;
         assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_STOP_IDS));
         bias += how ? (size_t)how->n_bias : 0;
         banned += how ? (size_t)how->n_banned : 0;
+        masks += how && samples[i].mask;
         if (!s->anew[i]) continue;
         const struct past_size size = past_of(s, &samples[i]);
         past += size.history + size.allowed + size.words;
@@ -229,7 +235,8 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
     at.places = (size_t)n * sizeof(struct sample_row);
     at.bias = at.places + (size_t)n * sizeof(struct sample_place);
     at.banned = at.bias + bias * sizeof(struct logit_bias);
-    at.past = at.banned + banned * sizeof(int32_t);
+    at.masks = at.banned + banned * sizeof(int32_t);
+    at.past = at.masks + masks * bits_of(s) * sizeof(uint32_t);
     at.end = at.past + past * sizeof(int32_t);
     return at;
 }
@@ -243,11 +250,12 @@ static struct sample_row score_of(const struct sample *sample) {
 }
 
 /* The row of a sample, with its lists appended to the passage. */
-static struct sample_row row_of(const struct sample *sample, int slot, struct layout *at,
-                                const struct passage *p) {
+static struct sample_row row_of(const struct device_sampler *s, const struct sample *sample,
+                                int slot, struct layout *at, const struct passage *p) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
-    struct sample_row row = {*how, sample->position, sample->choice, slot, sample->n_output};
+    struct sample_row row = {*how, sample->position, sample->choice,
+                             slot, sample->n_output, nullptr};
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
     if (how->n_bias > 0) memcpy(p->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);
@@ -257,6 +265,11 @@ static struct sample_row row_of(const struct sample *sample, int slot, struct la
     row.sampling.banned = (const int32_t *)(p->device + banned);
     at->n_bias += how->n_bias;
     at->n_banned += how->n_banned;
+    if (!sample->mask) return row;
+    const size_t bytes = bits_of(s) * sizeof *row.mask;
+    const size_t mask = at->masks + (size_t)at->n_masks++ * bytes;
+    memcpy(p->host + mask, sample->mask, bytes);
+    row.mask = (const uint32_t *)(p->device + mask);
     return row;
 }
 
@@ -265,7 +278,7 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
     const struct sample *sample = &samples[i];
     const bool first = i == 0 || samples[i - 1].row != sample->row;
     const int to = at->n_rows++;
-    ((struct sample_row *)p->host)[to] = row_of(sample, s->slot[i], at, p);
+    ((struct sample_row *)p->host)[to] = row_of(s, sample, s->slot[i], at, p);
     ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
                                                            sample->sampling ? -1 : sample->scored,
                                                            !sample->shared};

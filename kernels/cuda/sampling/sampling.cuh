@@ -29,13 +29,14 @@ struct sample_words {
     struct bad_word word[MAX_BAD_WORDS];
 };
 
-/* How one row's token is chosen. Its biases and bans are device memory, and repeated ids in them
- * add up; allowed ids and bad words are the slot's. */
+/* How one row's token is chosen. Its biases, bans and mask are device memory, and repeated ids in
+ * the first two add up; allowed ids and bad words are the slot's. */
 struct sample_row {
     struct sampling sampling;
     int32_t position, choice; /* Philox's counter */
     int32_t slot;             /* the counts to read and to add the token to; -1: none */
     int32_t n_output;         /* tokens of the output before this one */
+    const uint32_t *mask;     /* [(V + 31) / 32] ids that may come here, or NULL: all */
 };
 
 struct sample_best {
@@ -46,7 +47,7 @@ struct sample_best {
 /* The result of a row. Without logprobs all but the id is 0; the first n_best of `best` are
  * written. */
 struct sample_result {
-    int32_t id;
+    int32_t id;    /* -1: the mask has left none */
     float logprob; /* of the chosen token in the model's own distribution */
     int32_t rank;  /* of the chosen token, 1 is the best */
     int32_t n_best;

@@ -96,6 +96,7 @@ __device__ __forceinline__ uint64 block_total(const workspace<THREADS> &w, uint6
 struct logit_row {
     const float *logits;    /* [V] */
     const uint32_t *counts; /* [V] or NULL: neither */
+    const uint32_t *mask;   /* [(V + 31) / 32] or NULL: all ids may come */
     int V;
     float repetition, frequency, presence;
 };
@@ -139,13 +140,21 @@ __device__ __forceinline__ void for_ids(const struct logit_row &row, int from, i
 #pragma unroll
             for (int a = 0; a < AHEAD; a++)
                 if (id + a * STEP < end) count[a] = load_vec<N>(row.counts + id + a * STEP);
+        uint32_t may_come[AHEAD]; /* N ids share a word of the mask */
+        if (row.mask)
+#pragma unroll
+            for (int a = 0; a < AHEAD; a++)
+                if (id + a * STEP < end)
+                    may_come[a] = row.mask[(id + a * STEP) / 32] >> (id + a * STEP) % 32;
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 if (id + a * STEP >= end) continue;
-                const float x = logit[a].v[i];
-                fn(id + a * STEP + i, row.counts ? penalised(row, x, count[a].v[i]) : x);
+                float x = logit[a].v[i];
+                if (row.counts) x = penalised(row, x, count[a].v[i]);
+                if (row.mask && !(may_come[a] >> i & 1)) x = -INFINITY;
+                fn(id + a * STEP + i, x);
             }
     }
 }

@@ -73,4 +73,11 @@ MUTANTS = [
     ("sampling/kernel.cu", "counts[id] += 1;", ";"),
     ("sampling/kernel.cu", "if (i < past.n_prompt) {\n", "if (i <= past.n_prompt) {\n"),
     ("sampling/kernel.cu", "if (i >= n) return;", "if (i > n) return;"),
+    # masks
+    ("sampling/select.cuh", "may_come[a] = row.mask[(id + a * STEP) / 32] >> (id + a * STEP) % 32;", "may_come[a] = row.mask[(id + a * STEP) / 32] >> id % 32;",
+     "a step of a warp is a multiple of 32 ids"),
+    ("sampling/select.cuh", "if (row.mask && !(may_come[a] >> i & 1)) x = -INFINITY;", "if (row.mask && !(may_come[a] & 1)) x = -INFINITY;"),
+    ("sampling/kernel.cu", "changed = changes.n > 0 || row.counts || row.mask;", "changed = changes.n > 0 || row.counts;"),
+    ("sampling/kernel.cu", "const bool none = row.mask && best.logit == -INFINITY;", "const bool none = row.mask && best.logit < -1e30f;"),
+    ("sampling/kernel.cu", "!place.counted || none) return;", "!place.counted) return;"),
 ]

@@ -11,6 +11,8 @@ MUTANTS = [
     ("sampling/op.cu", "first ? sample->row : -1", "first || sample->row >= 0 ? sample->row : -1"),
     ("sampling/op.cu", "!sample->shared};", "true};"),
     ("sampling/op.cu", "    at->n_bias += how->n_bias;\n", ""),
+    ("sampling/op.cu", "(size_t)at->n_masks++ * bytes", "(size_t)at->n_masks * bytes"),
+    ("sampling/op.cu", "at.past = at.masks + masks * bits_of(s)", "at.past = at.masks + masks * (bits_of(s) - 1)"),
     ("sampling/op.cu", "        past += size.history;\n", ""),
     ("sampling/op.cu", "        past += size.words;\n", ""),
     ("sampling/op.cu", "if (size.allowed > 0) from.allowed", "if (size.allowed > 1) from.allowed"),
