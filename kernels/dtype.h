@@ -17,23 +17,40 @@
  *   zero             the code that means 0
  *   has_min          a weight is scale * code + minimum
  *   super            scales in two steps: a block is 8 small ones of 32
+ *   halved           a scale for each 16 weights, else for 32
+ *   table            what codes stand for: a CODES_ of below
+ *   brain            scales are kept as bfloat16, which has powers of two that halves lack
  *   scale_at, min_at where a file's block has its scale and minimum, halves; -1: none
  *   deviation, mean  of random weights with a scale of 1: their standard deviation, and what a
  *                    minimum must be multiplied by for their mean to be 0 */
 #define FLOAT_TYPES(X)                                                                             \
-    X(F32, f32, 0, 1, 4, 0, 0, false, false, -1, -1, 73.3, 0)                                      \
-    X(F16, f16, 1, 1, 2, 16, 0, false, false, -1, -1, 73.3, 0)                                     \
-    X(BF16, bf16, 30, 1, 2, 16, 0, false, false, -1, -1, 73.3, 0)
+    X(F32, f32, 0, 1, 4, 0, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)          \
+    X(F16, f16, 1, 1, 2, 16, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)         \
+    X(BF16, bf16, 30, 1, 2, 16, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)
 #define QUANT_TYPES(X)                                                                             \
-    X(Q4_0, q4_0, 2, 32, 18, 4, 8, false, false, 0, -1, 4.6, 0)                                    \
-    X(Q4_1, q4_1, 3, 32, 20, 4, 0, true, false, 0, 2, 4.6, -7.5)                                   \
-    X(Q5_0, q5_0, 6, 32, 22, 5, 16, false, false, 0, -1, 9.2, 0)                                   \
-    X(Q5_1, q5_1, 7, 32, 24, 5, 0, true, false, 0, 2, 9.2, -15.5)                                  \
-    X(Q8_0, q8_0, 8, 32, 34, 8, 128, false, false, 0, -1, 73.9, 0)                                 \
-    X(Q4_K, q4_k, 12, 256, 144, 4, 0, true, true, 0, 2, 258, 7.5)                                  \
-    X(Q5_K, q5_k, 13, 256, 176, 5, 0, true, true, 0, 2, 527, 15.5)                                 \
-    X(Q6_K, q6_k, 14, 256, 210, 6, 32, false, true, 208, -1, 1369, 0)
+    X(Q4_0, q4_0, 2, 32, 18, 4, 8, false, false, false, CODES_LINEAR, false, 0, -1, 4.6, 0)        \
+    X(Q4_1, q4_1, 3, 32, 20, 4, 0, true, false, false, CODES_LINEAR, false, 0, 2, 4.6, -7.5)       \
+    X(Q5_0, q5_0, 6, 32, 22, 5, 16, false, false, false, CODES_LINEAR, false, 0, -1, 9.2, 0)       \
+    X(Q5_1, q5_1, 7, 32, 24, 5, 0, true, false, false, CODES_LINEAR, false, 0, 2, 9.2, -15.5)      \
+    X(Q8_0, q8_0, 8, 32, 34, 8, 128, false, false, false, CODES_LINEAR, false, 0, -1, 73.9, 0)     \
+    X(Q2_K, q2_k, 10, 256, 84, 2, 0, true, true, true, CODES_LINEAR, false, 80, 82, 13.9, 1.5)     \
+    X(Q3_K, q3_k, 11, 256, 110, 3, 4, false, true, true, CODES_LINEAR, false, 108, -1, 43.3, 0)    \
+    X(Q4_K, q4_k, 12, 256, 144, 4, 0, true, true, false, CODES_LINEAR, false, 0, 2, 258, 7.5)      \
+    X(Q5_K, q5_k, 13, 256, 176, 5, 0, true, true, false, CODES_LINEAR, false, 0, 2, 527, 15.5)     \
+    X(Q6_K, q6_k, 14, 256, 210, 6, 32, false, true, true, CODES_LINEAR, false, 208, -1, 1369, 0)   \
+    X(IQ4_NL, iq4_nl, 20, 32, 18, 4, 128, false, false, false, CODES_NL4, false, 0, -1, 67, 0)     \
+    X(IQ4_XS, iq4_xs, 23, 256, 136, 4, 128, false, true, false, CODES_NL4, false, 0, -1, 1246, 0)  \
+    X(TQ1_0, tq1_0, 34, 256, 54, 2, 1, false, false, false, CODES_LINEAR, false, 52, -1, 0.82, 0)  \
+    X(TQ2_0, tq2_0, 35, 256, 66, 2, 1, false, false, false, CODES_LINEAR, false, 64, -1, 1.12, 0)  \
+    X(MXFP4, mxfp4, 39, 32, 17, 4, 128, false, false, false, CODES_E2M1, true, 0, -1, 5.9, 0)
 #define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
+
+/* What a code c stands for. */
+enum codes {
+    CODES_LINEAR, /* c - zero */
+    CODES_NL4,    /* the 16 values of IQ4: finer about 0 */
+    CODES_E2M1,   /* twice a float of 4 bits: 0, 1, 2, 3, 4, 6, 8, 12, and their negatives */
+};
 
 enum dtype {
 #define ENTRY(TYPE, name, number, ...) DTYPE_##TYPE = number,
@@ -74,7 +91,8 @@ struct random_weights {
     float unit;           /* a float weight is -127..127 times this power of two */
     int block_bytes;      /* of a type with blocks: its bytes are random, but for */
     int scale_at, min_at; /* where a block has its scale and minimum; -1: none */
-    uint16_t scale, min;  /* which are these, in half precision */
+    int scale_bytes;      /* 2, or 1 where the scale is the exponent of a power of two */
+    uint16_t scale, min;  /* which are these, in half precision or that exponent */
 };
 
 /* Plans rows of K weights of a type: they have such a size that products of activations of size 1

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,16 +25,27 @@ void weights_free(struct weights *weights) {
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
+/* GGUF's types that are known and not read: most are numbers of entries of large tables. */
+static const char *unread_type(unsigned type) {
+    static const char *const names[] = {
+        [16] = "iq2_xxs", [17] = "iq2_xs", [18] = "iq3_xxs", [19] = "iq1_s",
+        [21] = "iq3_s",   [22] = "iq2_s",  [29] = "iq1_m",   [40] = "nvfp4",
+    };
+    return type < sizeof names / sizeof *names ? names[type] : NULL;
+}
+
 static enum status refuse_type(const struct weight *weight, struct err *err) {
+    const char *unread = unread_type((unsigned)weight->type);
     struct buf names = {0};
     for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
         const char *name = dtype_name(type);
         if (name) buf_printf(&names, "%s%s", names.length ? ", " : "", name);
     }
-    enum status status =
-        err_set(err, STATUS_BAD_FILE, weight->name,
-                "tensor %s: type number %u is not supported; these are: %s", weight->name,
-                (unsigned)weight->type, names.data ? names.data : "none");
+    char number[32];
+    snprintf(number, sizeof number, "number %u", (unsigned)weight->type);
+    enum status status = err_set(err, STATUS_BAD_FILE, weight->name,
+                                 "tensor %s: type %s is not supported; these are: %s", weight->name,
+                                 unread ? unread : number, names.data);
     buf_free(&names);
     return status;
 }

@@ -8,12 +8,26 @@
 struct cpu;
 
 /* 32 consecutive weights of one row, as a file holds them: weight i is
- *   half(d) * scale[i / 16] * (code[i] - zero) + half(m) * min. */
+ *   d * scale[i / 16] * (what code[i] stands for) + half(m) * min[i / 16],
+ * where d is a half or of bfloat16. */
 struct block {
     uint8_t code[BLOCK];
+    const int8_t *table; /* what codes stand for; NULL: code - zero */
     uint16_t d, m;
-    int scale[2], min, zero;
+    bool brain; /* d is of bfloat16 */
+    int scale[2], min[2], zero;
 };
+
+/* The value of a code. */
+static inline int block_value(const struct block *block, int i) {
+    return block->table ? block->table[block->code[i]] : block->code[i] - block->zero;
+}
+/* The scale of weights 16 * half and on, and what is added to them. */
+float block_scale(const struct block *block, int half);
+float block_min(const struct block *block, int half);
+
+/* The 16 values of a table of codes; NULL for linear ones. */
+const int8_t *codes_table(enum codes codes);
 
 /* Reads weights 32 * i .. 32 * i + 31 of a row of a quantised type. */
 void block_read(struct block *block, enum dtype type, const void *row, size_t i);
@@ -34,12 +48,17 @@ struct half_block {
  * products of them are below 2^31. */
 enum { HALF_BITS = 13, HALF_TOP = 8191 };
 
-/* How a type's panels look: columns of WEIGHT_TYPES. Kernels are made for constant ones. */
+/* How a type's panels look: columns of WEIGHT_TYPES. Kernels are made for constant ones, which
+ * FORMAT makes of these columns. */
 struct format {
-    int bits; /* 4, 5, 6 or 8; 16 for two-byte floats; 0 for float32 */
-    int zero;
-    bool has_min, super;
+    int bits; /* 2, 3, 4, 5, 6 or 8; 16 for two-byte floats; 0 for float32 */
+    int zero; /* with a table 128, as products add that to its values */
+    bool has_min, super, halved;
+    enum codes table;
+    bool brain;
 };
+#define FORMAT(bits, zero, has_min, super, halved, table, brain, ...)                              \
+    { bits, zero, has_min, super, halved, table, brain }
 const struct format *format_of(enum dtype type);
 
 /* A weight [N][K] in panels of 16 rows, so that a vector's lane is a row (an output). Rows that
@@ -47,14 +66,18 @@ const struct format *format_of(enum dtype type);
  *
  *   codes of a block, line = 64 bytes = 4 bytes of each of 16 rows,
  *                     group g = inputs 4g .. 4g+3 of the block:
+ *     2, 3 bits     line j < 2: bits 2f, 2f+1 of byte t of a row are input 4 * (4j + f) + t
+ *     3 bits        line 2: bit g of byte t of a row is bit 2 of input 4g + t
  *     4, 5, 6 bits  line j < 4: low nibbles are group j, high nibbles are group j + 4
  *     5 bits        line 4: bit g of byte t of a row is bit 4 of input 4g + t
  *     6 bits        line 4 + i: bits 2f, 2f+1 of byte t of a row are bits 4, 5 of input
  *                   4 * (4i + f) + t
  *     8 bits        line g is group g, as code = weight + 128
- *   scales of a block: 16 halves d, then with a minimum 16 halves m
+ *   scales of a block: 16 halves d (of bfloat16 in MXFP4), then with a minimum 16 halves m
  *   scales of K types, for 8 blocks: 16 halves d, with a minimum 16 halves m; then for each block
- *     16 bytes scale, 16 bytes min (Q4_K, Q5_K), or 16 signed bytes scale[0] and 16 scale[1] (Q6_K)
+ *     16 bytes scale, 16 bytes min (Q4_K, Q5_K); or 16 signed bytes scale (IQ4_XS); or for each of
+ *     its halves 16 bytes: a signed scale (Q3_K, Q6_K), or a scale in the low nibble and a minimum
+ *     in the high one (Q2_K)
  *
  * A panel of a two-byte float type is made alike, its last block filled with zeros where K ends:
  *

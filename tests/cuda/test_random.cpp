@@ -26,11 +26,12 @@ START_TEST(bytes_are_the_host_s) {
         compare((enum dtype)type, 1, 1, 0);
         compare((enum dtype)type, 64, 512, 32);
     }
-    for (int type : {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1}) {
+    for (int type : {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_MXFP4}) {
         compare((enum dtype)type, 35, 96, 0);
         compare((enum dtype)type, 35, 96, 16);
     }
-    for (int type : {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K}) compare((enum dtype)type, 19, 512, 16);
+    for (int type : {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q2_K, DTYPE_TQ1_0})
+        compare((enum dtype)type, 19, 512, 16);
 }
 END_TEST
 

@@ -14,8 +14,11 @@
 enum { N = 20, MAX_ROWS = 100 };
 
 /* The quantised types, which these paths have products of their own for. */
-static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {
+#define ENTRY(TYPE, ...) DTYPE_##TYPE,
+    QUANT_TYPES(ENTRY)
+#undef ENTRY
+};
 enum { N_QUANTISED = sizeof types / sizeof *types };
 
 /* A path with the one that it builds on, without which its other instructions are lacking. */

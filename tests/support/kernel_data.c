@@ -48,6 +48,24 @@ static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
     case DTYPE_Q6_K:
         put_half(block + 208, scale / 64);
         break;
+    case DTYPE_Q2_K:
+        put_half(block + 80, scale / 4), put_half(block + 82, min / 8);
+        break;
+    case DTYPE_Q3_K:
+        put_half(block + 108, scale / 16);
+        break;
+    case DTYPE_IQ4_XS:
+        put_half(block, scale / 256);
+        break;
+    case DTYPE_TQ1_0:
+        put_half(block + 52, scale);
+        break;
+    case DTYPE_TQ2_0:
+        put_half(block + 64, scale);
+        break;
+    case DTYPE_MXFP4: /* powers of two of ordinary size, and once in a while none */
+        *block = (uint8_t)(scale == 0 ? 0 : 119 + random_below(state, 6));
+        break;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
         put_half(block, scale / 16), put_half(block + 2, min / 32);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.10 or later) reads from them.
+"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.18 or later) reads from them.
 
     python3 tests/vectors/make_dequantise.py > tests/vectors/dequantise.bin
 
 Little-endian, for each type: int32 type number, int32 number of weights, int32 bytes, the bytes, the float32 weights.
-Bytes are random, except the halves (scales), which are random finite numbers, some of them subnormal.
+Bytes are random, except the halves (scales), which are random finite numbers, some of them subnormal. The scale bytes of
+MXFP4 begin with 0, 1, 2 and 250.
 """
 import sys
 
@@ -13,9 +14,12 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 from gguf.quants import dequantize
 
 BLOCKS = {Type.F32: 64, Type.F16: 64, Type.BF16: 64, Type.Q4_0: 6, Type.Q4_1: 6, Type.Q5_0: 6,
-          Type.Q5_1: 6, Type.Q8_0: 6, Type.Q4_K: 3, Type.Q5_K: 3, Type.Q6_K: 3}
+          Type.Q5_1: 6, Type.Q8_0: 6, Type.Q4_K: 3, Type.Q5_K: 3, Type.Q6_K: 3, Type.Q2_K: 3, Type.Q3_K: 3,
+          Type.IQ4_NL: 6, Type.IQ4_XS: 3, Type.TQ1_0: 3, Type.TQ2_0: 3, Type.MXFP4: 40}
 HALVES = {Type.F16: [0], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2],
-          Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
+          Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+          Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.TQ1_0: [52],
+          Type.TQ2_0: [64]}
 
 random = np.random.default_rng(20260101)
 for kind, count in BLOCKS.items():
@@ -25,6 +29,9 @@ for kind, count in BLOCKS.items():
         halves = random.normal(0, 0.1, count).astype(np.float16)
         halves[0] = 6e-8 * random.integers(1, 900)  # a subnormal
         data[:, at:at + 2] = halves.view(np.uint8).reshape(count, 2)
+    if kind == Type.MXFP4:
+        data[:, 0] = np.minimum(data[:, 0], 250)  # above, weights are infinite
+        data[:4, 0] = [0, 1, 2, 250]
     if kind in (Type.F32, Type.BF16):
         data = (random.normal(0, 1, count).astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.uint8)
         data = data.reshape(count, 4)[:, 4 - size:].copy()

@@ -85,20 +85,24 @@ void plain_put_block(struct activations *a, int tile, int i, int rows, const flo
 
 static int dot(const struct block *w, const int8_t *q, int from, int to) {
     int sum = 0;
-    for (int k = from; k < to; k++) sum += (w->code[k] - w->zero) * q[k];
+    for (int k = from; k < to; k++) sum += block_value(w, k) * q[k];
     return sum;
 }
 
 /* acc plus one block's share of an output. */
 static float add_block(float acc, const struct format *format, const struct block *w,
                        const int8_t *q, float scale, float sum) {
-    float d = half_to_float(w->d);
-    if (format->bits == 6) { /* two scales a block */
-        acc = fmaf((float)dot(w, q, 0, 16), d * (float)w->scale[0] * scale, acc);
-        return fmaf((float)dot(w, q, 16, 32), d * (float)w->scale[1] * scale, acc);
+    if (!format->halved) {
+        acc = fmaf((float)dot(w, q, 0, 32), block_scale(w, 0) * scale, acc);
+        return format->has_min ? fmaf(block_min(w, 0), sum, acc) : acc;
     }
-    acc = fmaf((float)dot(w, q, 0, 32), d * (float)w->scale[0] * scale, acc);
-    return format->has_min ? fmaf(half_to_float(w->m) * (float)w->min, sum, acc) : acc;
+    for (int half = 0; half < 2; half++) {
+        int from = 16 * half, half_sum = 0;
+        for (int k = from; k < from + 16; k++) half_sum += q[k];
+        acc = fmaf((float)dot(w, q, from, from + 16), block_scale(w, half) * scale, acc);
+        if (format->has_min) acc = fmaf(block_min(w, half), scale * (float)half_sum, acc);
+    }
+    return acc;
 }
 
 static void quantised_lane(const struct matrix *w, int output, const struct activations *a,

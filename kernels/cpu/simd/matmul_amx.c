@@ -2,7 +2,7 @@
  *
  * A stretch of K is unpacked once for all rows of the call: its codes as signed bytes, which in the
  * panel's layout are the weights' tile, its scales in float. Then one tile of rows after the other
- * goes along it. A step is the inputs that share a scale: 32 of them, or 16 for types of 6 bits,
+ * goes along it. A step is the inputs that share a scale: 32 of them, or 16 for halved types,
  * with tiles half as deep. The tiles give a step's integer sums of 16 rows by 16 outputs, exactly,
  * into memory; the float part follows LEAD steps behind, in the order that order.md has, with the
  * sums of all rows in registers. At a stretch's end these rest in y. Bits are the same as on all
@@ -29,7 +29,7 @@ enum {
 struct stretch {
     _Alignas(64) int8_t code[STRETCH][BLOCK * LANES]; /* of a block: [8][16][4] */
     _Alignas(64) float d[STRETCH][MAX_STEPS][LANES];
-    _Alignas(64) float m[STRETCH][LANES];
+    _Alignas(64) float m[STRETCH][MAX_STEPS][LANES];
     int first, blocks; /* which of the panel's */
 };
 
@@ -48,14 +48,15 @@ INLINE void unpack_block(const struct matrix *w, int panel, struct stretch *s, i
                          const struct format format) {
     int block = s->first + i;
     __m512i v[8];
-    __m512 d[2], m = _mm512_setzero_ps();
-    unpack(v, matrix_codes(w, panel, block), format.bits);
-    unpack_scales(d, &m, matrix_scales(w, panel, block), block, format);
+    __m512 d[2], m[2];
+    unpack(v, matrix_codes(w, panel, block), format);
+    unpack_scales(d, m, matrix_scales(w, panel, block), block, format);
     const __m512i zero = _mm512_set1_epi8((char)format.zero);
     UNROLL_FOR(g, 8) _mm512_store_si512(s->code[i] + 64 * g, _mm512_sub_epi8(v[g], zero));
     _mm512_store_ps(s->d[i][0], d[0]);
-    if (format.bits == 6) _mm512_store_ps(s->d[i][1], d[1]);
-    if (format.has_min) _mm512_store_ps(s->m[i], m);
+    if (format.halved) _mm512_store_ps(s->d[i][1], d[1]);
+    if (format.has_min) _mm512_store_ps(s->m[i][0], m[0]);
+    if (format.has_min && format.halved) _mm512_store_ps(s->m[i][1], m[1]);
 }
 
 INLINE void unpack_stretch(const struct matrix *w, int panel, struct stretch *s,
@@ -65,9 +66,9 @@ INLINE void unpack_stretch(const struct matrix *w, int panel, struct stretch *s,
 
 static void unpack_type(const struct matrix *w, int panel, struct stretch *s) {
     switch (w->type) {
-#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, ...)                \
+#define ENTRY(TYPE, name, number, elements, bytes, ...)                                            \
     case DTYPE_##TYPE:                                                                             \
-        unpack_stretch(w, panel, s, (struct format){bits, zero, has_min, super});                  \
+        unpack_stretch(w, panel, s, (struct format)FORMAT(__VA_ARGS__));                           \
         return;
         QUANT_TYPES(ENTRY)
 #undef ENTRY
@@ -102,11 +103,14 @@ INLINE void add_step(__m512 *acc, const int32_t *dots, const struct call *c,
     size_t at = activation_at(c->a, c->tile, s->first + i, 0);
     const float *scale = c->a->scale + at, *sum = c->a->sum + at;
     const __m512 d = _mm512_load_ps(s->d[i][u % steps]);
-    const __m512 m = has_min ? _mm512_load_ps(s->m[i]) : _mm512_setzero_ps();
+    const __m512 m = has_min ? _mm512_load_ps(s->m[i][u % steps]) : _mm512_setzero_ps();
+    const int32_t *minus = activation_minus_sum(c->a, c->tile, s->first + i, 0);
+    minus += (size_t)(1 + u % steps) * (size_t)c->a->width; /* of the inputs of half a block */
     UNROLL_FOR(r, n) {
         __m512 exact = _mm512_cvtepi32_ps(_mm512_load_si512(dots + r * LANES));
         acc[r] = _mm512_fmadd_ps(exact, _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), acc[r]);
-        if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum[r]), acc[r]);
+        float added = steps == 1 ? sum[r] : scale[r] * (float)-minus[r];
+        if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(added), acc[r]);
     }
 }
 
@@ -150,6 +154,7 @@ typedef void rows_fn(const struct call *, const struct stretch *);
 KERNELS(scaled, 1, false)
 KERNELS(with_min, 1, true)
 KERNELS(halved, 2, false)
+KERNELS(halved_with_min, 2, true)
 
 /* ---- a panel times a group of tiles --------------------------------------------------------- */
 
@@ -168,10 +173,10 @@ bool amx_group(const struct matrix *w, int panel, const struct activations *a, i
                float *y, size_t stride) {
     int bits = w->format->bits;
     assert(from >= 0 && from < to && to <= tiles_of(a->M));
-    if (a->M < min_rows(w->K) || bits < 4 || bits > 8) return false;
-    rows_fn *const *kernels = bits == 6            ? halved_rows
-                              : w->format->has_min ? with_min_rows
-                                                   : scaled_rows;
+    if (a->M < min_rows(w->K) || bits < 2 || bits > 8) return false;
+    rows_fn *const *const kinds[2][2] = {{scaled_rows, with_min_rows},
+                                         {halved_rows, halved_with_min_rows}};
+    rows_fn *const *kernels = kinds[w->format->halved][w->format->has_min];
     struct call last =
         call_of(w, panel, a, to - 1, y + (size_t)(to - 1 - from) * LANES * stride, stride);
     bool few = last.rows < min_rows(w->K); /* which is never so for the first tile */

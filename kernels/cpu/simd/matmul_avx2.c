@@ -4,9 +4,10 @@
  * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with
  * saturation. Activations are -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 *
  * 127 = 3,810, 2 * 31 * 127 = 7,874 or 2 * 63 * 127 = 16,002 in magnitude; 8, 4 and 2 of these add
- * up to 30,480, 31,496 and 32,004, below 32,768. They are widened to 32 bits after so many groups.
- * An 8-bit weight is -128..127: its magnitude is the unsigned side and its sign goes to the
- * activation, so a pair is at most 2 * 128 * 127 = 32,512; it is widened at once. */
+ * up to 30,480, 31,496 and 32,004, below 32,768. They are widened to 32 bits after so many groups,
+ * and where a scale ends. An 8-bit weight, or the value of a table, is -128..127: its magnitude is
+ * the unsigned side and its sign goes to the activation, so a pair is at most 2 * 128 * 127 =
+ * 32,512; it is widened at once. */
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_256.h"
 
@@ -17,8 +18,8 @@ INLINE __m256i widened(__m256i words) {
 /* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as
  * the head of this file allows. */
 INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
-                         const int bits) {
-    const int groups = bits == 4 ? 8 : bits == 5 ? 4 : 2;
+                         const struct format format) {
+    const int groups = format.bits == 6 ? 2 : format.bits == 5 || format.halved ? 4 : 8;
     __m256i sum = _mm256_setzero_si256(), words = sum;
     UNROLL for (int g = from; g < to; g++) {
         __m256i pairs = _mm256_maddubs_epi16(v[g], four_inputs(q, g));
@@ -28,7 +29,12 @@ INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, cons
     return sum;
 }
 
-/* The same for signed codes, which those of 8 bits were made. */
+/* Are its codes made signed bytes? Those of 8 bits are, and those of a table. */
+INLINE bool is_signed(const struct format format) {
+    return format.bits == 8 || format.table != CODES_LINEAR;
+}
+
+/* The same for signed codes. */
 INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
     __m256i sum = _mm256_setzero_si256();
     UNROLL_FOR(g, 8) {
@@ -41,8 +47,8 @@ INLINE __m256i dot_signed(const __m256i *v, const int8_t *q) {
 /* The exact product sum of groups from..to-1 of a block, minus the zero-point correction. */
 INLINE __m256i dot(const __m256i *v, const int8_t *q, int32_t minus_sum, const int from,
                    const int to, const struct format format) {
-    if (format.bits == 8) return dot_signed(v, q);
-    __m256i sum = dot_codes(v, q, from, to, format.bits);
+    if (is_signed(format)) return dot_signed(v, q);
+    __m256i sum = dot_codes(v, q, from, to, format);
     return format.zero ? _mm256_add_epi32(sum, _mm256_set1_epi32(minus_sum * format.zero)) : sum;
 }
 
@@ -54,22 +60,24 @@ INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half
     const float *scale = c->a->scale + at, *sum = c->a->sum + at;
     const int32_t *minus_sum = activation_minus_sum(c->a, c->tile, i, 0);
     __m256i v[8];
-    __m256 d[2], m = _mm256_setzero_ps();
-    unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, format.bits);
-    if (format.bits == 8) {
+    __m256 d[2], m[2];
+    unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, format);
+    if (is_signed(format)) {
         UNROLL_FOR(g, 8) v[g] = _mm256_xor_si256(v[g], _mm256_set1_epi8((char)0x80));
     }
-    unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, half, format);
+    unpack_scales(d, m, matrix_scales(c->w, c->panel, i), i, half, format);
     for (int r = 0; r < c->rows; r++, q += BLOCK) {
         __m256 s = _mm256_loadu_ps(acc[r] + half * VEC8);
-        if (format.bits == 6) {
-            s = add_scaled(s, dot(v, q, minus_sum[width + (size_t)r], 0, 4, format), d[0],
-                           scale[r]);
-            s = add_scaled(s, dot(v, q, minus_sum[2 * width + (size_t)r], 4, 8, format), d[1],
-                           scale[r]);
+        if (format.halved) {
+            UNROLL_FOR(j, 2) {
+                int32_t minus = minus_sum[(size_t)(1 + j) * width + (size_t)r];
+                s = add_scaled(s, dot(v, q, minus, 4 * j, 4 * j + 4, format), d[j], scale[r]);
+                __m256 of_half = _mm256_set1_ps(scale[r] * (float)-minus);
+                if (format.has_min) s = _mm256_fmadd_ps(m[j], of_half, s);
+            }
         } else {
             s = add_scaled(s, dot(v, q, minus_sum[r], 0, 8, format), d[0], scale[r]);
-            if (format.has_min) s = _mm256_fmadd_ps(m, _mm256_set1_ps(sum[r]), s);
+            if (format.has_min) s = _mm256_fmadd_ps(m[0], _mm256_set1_ps(sum[r]), s);
         }
         _mm256_storeu_ps(acc[r] + half * VEC8, s);
     }

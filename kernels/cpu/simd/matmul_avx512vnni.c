@@ -36,20 +36,22 @@ INLINE __m512 add_scaled(__m512 acc, __m512i sum, __m512 d, float scale) {
 }
 
 /* One block's share of n rows. */
-INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, __m512 m, struct inputs in,
-                      const int n, const struct format format) {
+INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
+                      struct inputs in, const int n, const struct format format) {
     UNROLL_FOR(r, n) {
         const int8_t *q = in.q + r * BLOCK;
-        if (format.bits == 6) {
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + in.width + r, 0, 4, format.zero),
-                                d[0], in.scale[r]);
-            acc[r] =
-                add_scaled(acc[r], dot(v, q, in.minus_sum + 2 * in.width + r, 4, 8, format.zero),
-                           d[1], in.scale[r]);
+        if (format.halved) {
+            UNROLL_FOR(half, 2) {
+                const int32_t *minus = in.minus_sum + (1 + half) * in.width + r;
+                acc[r] = add_scaled(acc[r], dot(v, q, minus, 4 * half, 4 * half + 4, format.zero),
+                                    d[half], in.scale[r]);
+                float sum = in.scale[r] * (float)-*minus;
+                if (format.has_min) acc[r] = _mm512_fmadd_ps(m[half], _mm512_set1_ps(sum), acc[r]);
+            }
         } else {
             acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + r, 0, 8, format.zero), d[0],
                                 in.scale[r]);
-            if (format.has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(in.sum[r]), acc[r]);
+            if (format.has_min) acc[r] = _mm512_fmadd_ps(m[0], _mm512_set1_ps(in.sum[r]), acc[r]);
         }
     }
 }
@@ -85,10 +87,10 @@ INLINE void product_rows(const struct call *c, const int n, const struct format 
     const uint8_t *ahead = codes + AHEAD;
     for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share) {
         __m512i v[8];
-        __m512 d[2], m = _mm512_setzero_ps();
+        __m512 d[2], m[2];
         if (c->tile == 0) fetch(ahead, share);
-        unpack(v, codes, format.bits);
-        unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, format);
+        unpack(v, codes, format);
+        unpack_scales(d, m, matrix_scales(c->w, c->panel, i), i, format);
         add_block(acc, v, d, m, inputs_at(c, i), n, format);
     }
     store_rows(c, acc, n);
@@ -100,13 +102,12 @@ typedef void rows_fn(const struct call *);
 
 #define ROWS(name, n, ...)                                                                         \
     static void name##_##n(const struct call *c) {                                                 \
-        product_rows(c, n, (struct format){__VA_ARGS__});                                          \
+        product_rows(c, n, (struct format)FORMAT(__VA_ARGS__));                                    \
     }
 /* clang-format off */
-#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, ...)                \
-    ROWS(name, 1, bits, zero, has_min, super) ROWS(name, 2, bits, zero, has_min, super)            \
-    ROWS(name, 4, bits, zero, has_min, super) ROWS(name, 8, bits, zero, has_min, super)            \
-    ROWS(name, 12, bits, zero, has_min, super) ROWS(name, 16, bits, zero, has_min, super)          \
+#define ENTRY(TYPE, name, number, elements, bytes, ...)                                            \
+    ROWS(name, 1, __VA_ARGS__) ROWS(name, 2, __VA_ARGS__) ROWS(name, 4, __VA_ARGS__)               \
+    ROWS(name, 8, __VA_ARGS__) ROWS(name, 12, __VA_ARGS__) ROWS(name, 16, __VA_ARGS__)             \
     static rows_fn *const name##_rows[] = {name##_1, name##_2, name##_4, name##_8, name##_12,      \
                                            name##_16};
 QUANT_TYPES(ENTRY)

@@ -20,24 +20,24 @@ INLINE void multiply(__m256i (*dots)[2], const __m256i (*v)[2], const int8_t *q,
     }
 }
 
-/* A block of a panel, unpacked: for both halves of the outputs codes by group, scales (two for 6
- * bits) and minima. */
+/* A block of a panel, unpacked: for both parts of the outputs codes by group, scales and minima,
+ * two of each where the block is halved. */
 struct unpacked {
     __m256i v[8][2];
-    __m256 d[2][2], m[2];
+    __m256 d[2][2], m[2][2];
 };
 
 INLINE void unpack_block(struct unpacked *u, const struct call *c, int i,
                          const struct format format) {
-    UNROLL_FOR(half, 2) {
+    UNROLL_FOR(part, 2) {
         __m256i v[8];
-        __m256 d[2], m = _mm256_setzero_ps();
-        unpack(v, matrix_codes(c->w, c->panel, i) + half * 32, format.bits);
-        unpack_scales(d, &m, matrix_scales(c->w, c->panel, i), i, half, format);
-        UNROLL_FOR(g, 8) u->v[g][half] = v[g];
-        u->d[0][half] = d[0];
-        if (format.bits == 6) u->d[1][half] = d[1];
-        u->m[half] = m;
+        __m256 d[2], m[2];
+        unpack(v, matrix_codes(c->w, c->panel, i) + part * 32, format);
+        unpack_scales(d, m, matrix_scales(c->w, c->panel, i), i, part, format);
+        UNROLL_FOR(g, 8) u->v[g][part] = v[g];
+        u->d[0][part] = d[0];
+        u->m[0][part] = m[0];
+        if (format.halved) u->d[1][part] = d[1], u->m[1][part] = m[1];
     }
 }
 
@@ -48,20 +48,21 @@ INLINE void add_groups(const struct call *c, float (*acc)[LANES], const struct u
     size_t at = activation_at(c->a, c->tile, i, row), width = (size_t)c->a->width;
     const int32_t *minus_sum = activation_minus_sum(c->a, c->tile, i, row);
     const float *scale = c->a->scale + at, *sum = c->a->sum + at;
-    const int part = format.bits == 6 ? 1 + from / 4 : 0; /* of the sums of activations */
+    const int half = from / 4;
+    if (format.halved) minus_sum += (size_t)(1 + half) * width;
     __m256i dots[4][2];
     UNROLL_FOR(r, n) {
         dots[r][0] = dots[r][1] =
-            format.zero ? _mm256_set1_epi32(minus_sum[part * width + (size_t)r] * format.zero)
-                        : _mm256_setzero_si256();
+            format.zero ? _mm256_set1_epi32(minus_sum[r] * format.zero) : _mm256_setzero_si256();
     }
     multiply(dots, u->v, c->a->q + at * BLOCK, n, from, to);
     UNROLL_FOR(r, n) {
-        UNROLL_FOR(half, 2) {
-            __m256 s = _mm256_loadu_ps(acc[r] + half * VEC8);
-            s = add_scaled(s, dots[r][half], u->d[from / 4][half], scale[r]);
-            if (format.has_min) s = _mm256_fmadd_ps(u->m[half], _mm256_set1_ps(sum[r]), s);
-            _mm256_storeu_ps(acc[r] + half * VEC8, s);
+        float added = format.halved ? scale[r] * (float)-minus_sum[r] : sum[r];
+        UNROLL_FOR(part, 2) {
+            __m256 s = _mm256_loadu_ps(acc[r] + part * VEC8);
+            s = add_scaled(s, dots[r][part], u->d[half][part], scale[r]);
+            if (format.has_min) s = _mm256_fmadd_ps(u->m[half][part], _mm256_set1_ps(added), s);
+            _mm256_storeu_ps(acc[r] + part * VEC8, s);
         }
     }
 }
@@ -69,7 +70,7 @@ INLINE void add_groups(const struct call *c, float (*acc)[LANES], const struct u
 /* Adds block i's share to n rows from `row` on. */
 INLINE void add_rows(const struct call *c, float (*acc)[LANES], const struct unpacked *u, int i,
                      int row, const int n, const struct format format) {
-    if (format.bits == 6) {
+    if (format.halved) {
         add_groups(c, acc + row, u, i, row, n, 0, 4, format);
         add_groups(c, acc + row, u, i, row, n, 4, 8, format);
     } else {

@@ -25,10 +25,30 @@ INLINE __m256i four_inputs(const int8_t *q, int g) {
     return _mm256_set1_epi32(four);
 }
 
-/* Codes of half a line's rows, group g in v[g]; `codes` points at that half. */
-INLINE void unpack(__m256i *v, const uint8_t *codes, const int bits) {
+/* A table's values plus 128, twice. */
+INLINE __m256i values_of(const enum codes table) {
+    __m128i values = _mm_loadu_si128((const __m128i *)codes_table(table));
+    return _mm256_broadcastsi128_si256(_mm_xor_si128(values, _mm_set1_epi8((char)0x80)));
+}
+
+INLINE void unpack_pairs(__m256i *v, const uint8_t *codes, const int bits) {
+    UNROLL_FOR(g, 8) {
+        __m256i shifted = _mm256_srli_epi16(bytes_32(codes + g / 4 * 64), g % 4 * 2);
+        v[g] = _mm256_and_si256(shifted, _mm256_set1_epi8(3));
+        if (bits == 3) v[g] = with_high(v[g], bytes_32(codes + 128), 2 - g, 4);
+    }
+}
+
+/* Codes of half a line's rows, group g in v[g], bytes without a sign; `codes` points at that
+ * half. */
+INLINE void unpack(__m256i *v, const uint8_t *codes, const struct format format) {
+    const int bits = format.bits;
     if (bits == 8) {
         UNROLL_FOR(g, 8) v[g] = bytes_32(codes + 64 * g);
+        return;
+    }
+    if (bits < 4) {
+        unpack_pairs(v, codes, bits);
         return;
     }
     const __m256i nibble = _mm256_set1_epi8(15);
@@ -36,6 +56,10 @@ INLINE void unpack(__m256i *v, const uint8_t *codes, const int bits) {
         __m256i both = bytes_32(codes + 64 * g);
         v[g] = _mm256_and_si256(both, nibble);
         v[g + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+    }
+    if (format.table != CODES_LINEAR) {
+        const __m256i values = values_of(format.table);
+        UNROLL_FOR(g, 8) v[g] = _mm256_shuffle_epi8(values, v[g]);
     }
     if (bits == 5) {
         UNROLL_FOR(g, 8) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
@@ -50,28 +74,47 @@ INLINE __m256 halves(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+INLINE __m256 brains(const uint8_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
 INLINE __m128i load_8_bytes(const uint8_t *p) {
     return _mm_loadl_epi64((const __m128i *)p);
 }
 
-/* The scales of block i (two for 6 bits) and its minimum, in float, for rows half * 8 and on. */
-INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, int half,
-                          const struct format format) {
-    d[0] = halves(scales + half * 16);
-    if (format.has_min) *m = halves(scales + 32 + half * 16);
-    if (!format.super) return;
-    const uint8_t *small = scales + (format.has_min ? 64 : 32) + i % 8 * 32 + half * VEC8;
-    if (format.bits == 6) {
-        __m256 whole = d[0];
-        d[0] = _mm256_mul_ps(whole, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(small))));
-        d[1] = _mm256_mul_ps(whole,
-                             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(small + 16))));
-    } else {
-        __m256i min = _mm256_sub_epi32(_mm256_setzero_si256(),
-                                       _mm256_cvtepu8_epi32(load_8_bytes(small + 16)));
-        d[0] = _mm256_mul_ps(d[0], _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(small))));
-        *m = _mm256_mul_ps(*m, _mm256_cvtepi32_ps(min));
+/* A small scale times *d, and a small minimum times *m. */
+INLINE void unpack_small(__m256 *d, __m256 *m, const uint8_t *small, const struct format format) {
+    if (!format.has_min) {
+        *d = _mm256_mul_ps(*d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(small))));
+        return;
     }
+    __m256i scale = _mm256_cvtepu8_epi32(load_8_bytes(small)), minus;
+    if (format.halved) {
+        minus = _mm256_srli_epi32(scale, 4);
+        scale = _mm256_and_si256(scale, _mm256_set1_epi32(15));
+    } else {
+        minus = _mm256_cvtepu8_epi32(load_8_bytes(small + 16));
+    }
+    minus = _mm256_sub_epi32(_mm256_setzero_si256(), minus);
+    *d = _mm256_mul_ps(*d, _mm256_cvtepi32_ps(scale));
+    *m = _mm256_mul_ps(*m, _mm256_cvtepi32_ps(minus));
+}
+
+/* The scales of block i and its minima, in float, for rows part * 8 and on: two of each where the
+ * block is halved. */
+INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, int part,
+                          const struct format format) {
+    const uint8_t *own = scales + part * 16;
+    d[0] = format.brain ? brains(own) : halves(own);
+    m[0] = format.has_min ? halves(own + 32) : _mm256_setzero_ps();
+    if (!format.super) return;
+    const size_t each = format.has_min || format.halved ? 32 : 16;
+    const size_t at = (format.has_min ? 64 : 32) + (size_t)(i % 8) * each;
+    const uint8_t *small = scales + at + part * VEC8;
+    d[1] = d[0], m[1] = m[0];
+    unpack_small(&d[0], &m[0], small, format);
+    if (format.halved) unpack_small(&d[1], &m[1], small + 16, format);
 }
 
 INLINE __m256 add_scaled(__m256 acc, __m256i sum, __m256 d, float scale) {

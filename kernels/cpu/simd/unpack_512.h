@@ -18,9 +18,29 @@ INLINE __m512i with_high(__m512i codes, __m512i high, const int left, const int 
     return _mm512_ternarylogic_epi32(codes, shifted, _mm512_set1_epi8((char)mask), 0xf8);
 }
 
-INLINE void unpack(__m512i *v, const uint8_t *codes, const int bits) {
+/* A table's values plus 128, four times. */
+INLINE __m512i values_of(const enum codes table) {
+    __m128i values = _mm_loadu_si128((const __m128i *)codes_table(table));
+    return _mm512_broadcast_i32x4(_mm_xor_si128(values, _mm_set1_epi8((char)0x80)));
+}
+
+INLINE void unpack_pairs(__m512i *v, const uint8_t *codes, const int bits) {
+    UNROLL_FOR(g, 8) {
+        __m512i shifted = _mm512_srli_epi16(line(codes + g / 4 * 64), (unsigned)(g % 4 * 2));
+        v[g] = _mm512_and_si512(shifted, _mm512_set1_epi8(3));
+        if (bits == 3) v[g] = with_high(v[g], line(codes + 128), 2 - g, 4);
+    }
+}
+
+/* Group g of a block's codes in v[g], bytes without a sign. */
+INLINE void unpack(__m512i *v, const uint8_t *codes, const struct format format) {
+    const int bits = format.bits;
     if (bits == 8) {
         UNROLL_FOR(g, 8) v[g] = line(codes + 64 * g);
+        return;
+    }
+    if (bits < 4) {
+        unpack_pairs(v, codes, bits);
         return;
     }
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -28,6 +48,10 @@ INLINE void unpack(__m512i *v, const uint8_t *codes, const int bits) {
         __m512i both = line(codes + 64 * g);
         v[g] = _mm512_and_si512(both, nibble);
         v[g + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+    }
+    if (format.table != CODES_LINEAR) {
+        const __m512i values = values_of(format.table);
+        UNROLL_FOR(g, 8) v[g] = _mm512_shuffle_epi8(values, v[g]);
     }
     if (bits == 5) {
         __m512i high = line(codes + 256);
@@ -47,24 +71,40 @@ INLINE __m128i load_16_bytes(const uint8_t *p) {
     return _mm_loadu_si128((const __m128i *)p);
 }
 
-/* The scales of block i (two for 6 bits) and its minimum, in float. */
+INLINE __m512 brains(const uint8_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+/* A small scale times *d, and a small minimum times *m. */
+INLINE void unpack_small(__m512 *d, __m512 *m, const uint8_t *small, const struct format format) {
+    if (!format.has_min) {
+        *d = _mm512_mul_ps(*d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(small))));
+        return;
+    }
+    __m512i scale = _mm512_cvtepu8_epi32(load_16_bytes(small)), minus;
+    if (format.halved) {
+        minus = _mm512_srli_epi32(scale, 4);
+        scale = _mm512_and_si512(scale, _mm512_set1_epi32(15));
+    } else {
+        minus = _mm512_cvtepu8_epi32(load_16_bytes(small + 16));
+    }
+    minus = _mm512_sub_epi32(_mm512_setzero_si512(), minus);
+    *d = _mm512_mul_ps(*d, _mm512_cvtepi32_ps(scale));
+    *m = _mm512_mul_ps(*m, _mm512_cvtepi32_ps(minus));
+}
+
+/* The scales of block i and its minima, in float: two of each where it is halved. */
 INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i,
                           const struct format format) {
-    d[0] = halves(scales);
-    if (format.has_min) *m = halves(scales + 32);
+    d[0] = format.brain ? brains(scales) : halves(scales);
+    m[0] = format.has_min ? halves(scales + 32) : _mm512_setzero_ps();
     if (!format.super) return;
-    const uint8_t *small = scales + (format.has_min ? 64 : 32) + i % 8 * 32;
-    if (format.bits == 6) {
-        __m512 whole = d[0];
-        d[0] = _mm512_mul_ps(whole, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(small))));
-        d[1] = _mm512_mul_ps(whole,
-                             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(small + 16))));
-    } else {
-        __m512i min = _mm512_sub_epi32(_mm512_setzero_si512(),
-                                       _mm512_cvtepu8_epi32(load_16_bytes(small + 16)));
-        d[0] = _mm512_mul_ps(d[0], _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(small))));
-        *m = _mm512_mul_ps(*m, _mm512_cvtepi32_ps(min));
-    }
+    const size_t each = format.has_min || format.halved ? 32 : 16;
+    const uint8_t *small = scales + (format.has_min ? 64 : 32) + (size_t)(i % 8) * each;
+    d[1] = d[0], m[1] = m[0];
+    unpack_small(&d[0], &m[0], small, format);
+    if (format.halved) unpack_small(&d[1], &m[1], small + 16, format);
 }
 
 #endif

@@ -34,7 +34,7 @@ static void read_q4_0(struct block *block, const uint8_t *p, int i) {
 
 static void read_q4_1(struct block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = 1};
+    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
     read_nibbles(block->code, p + 4);
 }
 
@@ -47,7 +47,7 @@ static void read_q5_0(struct block *block, const uint8_t *p, int i) {
 
 static void read_q5_1(struct block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = 1};
+    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
     read_nibbles(block->code, p + 8);
     add_fifth_bits(block->code, p + 4);
 }
@@ -70,7 +70,7 @@ static void read_k_scales(struct block *block, const uint8_t *p, int i) {
     uint8_t scale, min;
     block_k_scales(p, i, &scale, &min);
     block->scale[0] = block->scale[1] = scale;
-    block->min = -min;
+    block->min[0] = block->min[1] = -min;
 }
 
 /* 32 bytes of nibbles serve two blocks: the even one has the low nibbles, the odd one the high
@@ -105,6 +105,94 @@ static void read_q6_k(struct block *block, const uint8_t *p, int i) {
         block->code[j] = (nibbles[j] >> i % 4 / 2 * 4 & 15) | (pairs[j] >> i % 4 * 2 & 3) << 4;
 }
 
+/* ---- fewer bits ----------------------------------------------------------------------------- */
+
+/* 32 bytes of pairs serve four blocks: block i % 4 has bits 2 * (i % 4) of each. */
+static void read_pairs(uint8_t *code, const uint8_t *p, int i) {
+    for (int j = 0; j < BLOCK; j++) code[j] = p[i / 4 * 32 + j] >> i % 4 * 2 & 3;
+}
+
+/* 16 bytes of scales, the low nibble, and minima, the high one; 64 of pairs, d, dmin. */
+static void read_q2_k(struct block *block, const uint8_t *p, int i) {
+    *block = (struct block){.d = read_u16(p + 80), .m = read_u16(p + 82)};
+    for (int half = 0; half < 2; half++) {
+        block->scale[half] = p[2 * i + half] & 15;
+        block->min[half] = -(p[2 * i + half] >> 4);
+    }
+    read_pairs(block->code, p + 16, i);
+}
+
+/* 12 bytes hold 16 scales of 6 bits: the low nibbles of the first 8 bytes are those of 0-7, the
+ * high ones those of 8-15; bits 2 * (i / 4) of byte 8 + i % 4 go above them. */
+static int q3_k_scale(const uint8_t *p, int i) {
+    return ((p[i % 8] >> i / 8 * 4 & 15) | (p[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
+}
+
+/* 32 bytes of third bits, bit i for block i; 64 of pairs, 12 of scales, d. */
+static void read_q3_k(struct block *block, const uint8_t *p, int i) {
+    *block = (struct block){.d = read_u16(p + 108), .zero = 4};
+    for (int half = 0; half < 2; half++) block->scale[half] = q3_k_scale(p + 96, 2 * i + half);
+    read_pairs(block->code, p + 32, i);
+    for (int j = 0; j < BLOCK; j++) block->code[j] |= (p[j] >> i & 1) << 2;
+}
+
+/* 48 bytes hold five digits to the base 3 each, 4 more bytes four; they are read by multiplying a
+ * byte, which is the digits' number / 243 (/ 81) * 256 rounded up, and taking what overflows.
+ * Digits n of the first 32 bytes are weights 32 * n and on, those of the next 16 weights
+ * 160 + 16 * n and on, those of the last 240 + 4 * n and on. */
+static void read_tq1_0(struct block *block, const uint8_t *p, int i) {
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+    *block = (struct block){.d = read_u16(p + 52), .scale = {1, 1}, .zero = 1};
+    for (int j = 0; j < BLOCK; j++) {
+        int k = i * BLOCK + j;
+        uint8_t byte = k < 160   ? p[k % 32] * power[k / 32]
+                       : k < 240 ? p[32 + k % 16] * power[(k - 160) / 16]
+                                 : p[48 + k % 4] * power[(k - 240) / 4];
+        block->code[j] = (uint8_t)(byte * 3 >> 8);
+    }
+}
+
+static void read_tq2_0(struct block *block, const uint8_t *p, int i) {
+    *block = (struct block){.d = read_u16(p + 64), .scale = {1, 1}, .zero = 1};
+    read_pairs(block->code, p, i);
+}
+
+/* ---- codes of a table ----------------------------------------------------------------------- */
+
+const int8_t *codes_table(enum codes codes) {
+    static const int8_t tables[][16] = {
+        [CODES_NL4] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+        [CODES_E2M1] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12},
+    };
+    return codes == CODES_LINEAR ? NULL : tables[codes];
+}
+
+static void read_iq4_nl(struct block *block, const uint8_t *p, int i) {
+    (void)i;
+    *block = (struct block){.d = read_u16(p), .scale = {1, 1}, .table = codes_table(CODES_NL4)};
+    read_nibbles(block->code, p + 2);
+}
+
+/* d, two bytes with the high pairs of 8 scales, four with their low nibbles, the codes. */
+static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
+    *block = (struct block){.d = read_u16(p), .table = codes_table(CODES_NL4)};
+    int low = p[4 + i / 2] >> i % 2 * 4 & 15, high = read_u16(p + 2) >> 2 * i & 3;
+    block->scale[0] = block->scale[1] = (low | high << 4) - 32;
+    read_nibbles(block->code, p + 8 + 16 * i);
+}
+
+/* A byte e, then the codes: their scale is 2^(e - 128), half of what the format says, since the
+ * table has twice its values. As bfloat16 it is exact, subnormals included. */
+static void read_mxfp4(struct block *block, const uint8_t *p, int i) {
+    (void)i;
+    uint16_t scale = (uint16_t)(*p < 2 ? 0x20 << *p : (*p - 1) << 7);
+    *block = (struct block){.d = scale, .brain = true, .scale = {1, 1}};
+    block->table = codes_table(CODES_E2M1);
+    read_nibbles(block->code, p + 1);
+}
+
+/* ---- any type ------------------------------------------------------------------------------- */
+
 void block_read(struct block *block, enum dtype type, const void *row, size_t i) {
     const size_t per = (size_t)dtype_block_elements(type) / BLOCK;
     assert(per == 1 || per == 8);
@@ -121,12 +209,29 @@ void block_read(struct block *block, enum dtype type, const void *row, size_t i)
     }
 }
 
+static float brain_to_float(uint16_t brain) {
+    uint32_t bits = (uint32_t)brain << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float block_scale(const struct block *block, int half) {
+    float d = block->brain ? brain_to_float(block->d) : half_to_float(block->d);
+    return d * (float)block->scale[half];
+}
+
+float block_min(const struct block *block, int half) {
+    return half_to_float(block->m) * (float)block->min[half];
+}
+
 void block_floats(const struct block *block, float *out) {
-    float min = half_to_float(block->m) * (float)block->min;
+    const float scale[2] = {block_scale(block, 0), block_scale(block, 1)};
+    const float min[2] = {block_min(block, 0), block_min(block, 1)};
+    bool has_min = block->min[0] || block->min[1];
     for (int i = 0; i < BLOCK; i++) {
-        float scale = half_to_float(block->d) * (float)block->scale[i / 16];
-        float value = scale * (float)(block->code[i] - block->zero);
-        out[i] = block->min ? value + min : value;
+        float value = scale[i / 16] * (float)block_value(block, i);
+        out[i] = has_min ? value + min[i / 16] : value;
     }
 }
 
@@ -138,10 +243,7 @@ void dequantise(enum dtype dtype, const void *data, float *out, size_t n) {
     } else if (dtype == DTYPE_F16) {
         for (size_t i = 0; i < n; i++) out[i] = half_to_float(read_u16(p + 2 * i));
     } else if (dtype == DTYPE_BF16) {
-        for (size_t i = 0; i < n; i++) {
-            uint32_t bits = (uint32_t)read_u16(p + 2 * i) << 16;
-            memcpy(out + i, &bits, sizeof bits);
-        }
+        for (size_t i = 0; i < n; i++) out[i] = brain_to_float(read_u16(p + 2 * i));
     } else {
         struct block block;
         for (size_t i = 0; i < n / BLOCK; i++) {

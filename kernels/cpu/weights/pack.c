@@ -7,8 +7,7 @@
 
 const struct format *format_of(enum dtype type) {
     static const struct format formats[] = {
-#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, ...)                \
-    [DTYPE_##TYPE] = {bits, zero, has_min, super},
+#define ENTRY(TYPE, name, number, elements, bytes, ...) [DTYPE_##TYPE] = FORMAT(__VA_ARGS__),
         WEIGHT_TYPES(ENTRY)
 #undef ENTRY
     };
@@ -24,13 +23,14 @@ static void lines_write(uint8_t *codes, const uint8_t *bytes, int lines, int lan
     for (int j = 0; j < lines; j++) memcpy(codes + j * LINE + lane * 4, bytes + 4 * j, 4);
 }
 
-/* Puts the bits from the fifth on of `groups` groups of four codes side by side, `bits` of each, in
- * the four bytes of a line. */
-static void high_bits_write(uint8_t *line, const uint8_t *code, int groups, int bits, int lane) {
+/* Puts bits `from` and on of `groups` groups of four codes side by side, `bits` of each, in the
+ * four bytes of a line. */
+static void bits_write(uint8_t *line, const uint8_t *code, int groups, int from, int bits,
+                       int lane) {
     uint32_t four, all = 0, mask = bits == 1 ? 0x01010101 : 0x03030303;
     for (int g = 0; g < groups; g++) {
         memcpy(&four, code + 4 * g, 4);
-        all |= (four >> 4 & mask) << g * bits;
+        all |= (four >> from & mask) << g * bits;
     }
     memcpy(line + lane * 4, &all, 4);
 }
@@ -40,18 +40,34 @@ static void codes_write(uint8_t *codes, const uint8_t *code, int bits, int lane)
         lines_write(codes, code, 8, lane);
         return;
     }
+    if (bits < 4) {
+        for (int i = 0; i < 2; i++) bits_write(codes + i * LINE, code + 16 * i, 4, 0, 2, lane);
+        if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);
+        return;
+    }
     uint8_t nibbles[16];
     for (int i = 0; i < 16; i++) nibbles[i] = (uint8_t)((code[i] & 15) | code[i + 16] << 4);
     lines_write(codes, nibbles, 4, lane);
     uint8_t *high = codes + 4 * LINE;
-    if (bits == 5) high_bits_write(high, code, 8, 1, lane);
+    if (bits == 5) bits_write(high, code, 8, 4, 1, lane);
     for (int i = 0; i < 2 && bits == 6; i++)
-        high_bits_write(high + i * LINE, code + 16 * i, 4, 2, lane);
+        bits_write(high + i * LINE, code + 16 * i, 4, 4, 2, lane);
+}
+
+static void pairs_read(const uint8_t *codes, uint8_t *code, bool three) {
+    for (int i = 0; i < BLOCK; i++) {
+        code[i] = codes[i / 16 * LINE + i % 4] >> i / 4 % 4 * 2 & 3;
+        if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;
+    }
 }
 
 static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) {
     if (bits == 8) {
         for (int i = 0; i < BLOCK; i++) code[i] = codes[i / 4 * LINE + lane * 4 + i % 4];
+        return;
+    }
+    if (bits < 4) {
+        pairs_read(codes + lane * 4, code, bits == 3);
         return;
     }
     for (int i = 0; i < 16; i++) {
@@ -66,7 +82,7 @@ static void codes_read(const uint8_t *codes, uint8_t *code, int bits, int lane) 
 }
 
 static size_t code_bytes(int bits) {
-    static const size_t lines[] = {[4] = 4, [5] = 5, [6] = 6, [8] = 8, [16] = 16};
+    static const size_t lines[] = {[2] = 2, [3] = 3, [4] = 4, [5] = 5, [6] = 6, [8] = 8, [16] = 16};
     assert(bits > 0 && bits <= 16 && lines[bits] > 0);
     return lines[bits] * LINE;
 }
@@ -75,15 +91,20 @@ static size_t code_bytes(int bits) {
 
 enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
 
+/* Bytes of a block's small scales: 16 of one kind, and most have 16 of another. */
+static size_t small_bytes(const struct format *format) {
+    return format->has_min || format->halved ? 2 * LANES : LANES;
+}
+
 static size_t scale_bytes(const struct format *format) {
     if (format->bits == 16) return LANES;
     size_t halves = format->has_min ? 2 * HALVES : HALVES;
-    return format->super ? halves + 8 * 2 * LANES : halves;
+    return format->super ? halves + 8 * small_bytes(format) : halves;
 }
 
-/* Where block i of 8 keeps its small scales: 16 bytes of one kind, then 16 of another. */
+/* Where block i of 8 keeps its small scales. */
 static size_t small_offset(const struct format *format, int i) {
-    return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * 2 * LANES;
+    return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * small_bytes(format);
 }
 
 static void scales_write(uint8_t *scales, const struct format *format, const struct block *block,
@@ -92,8 +113,14 @@ static void scales_write(uint8_t *scales, const struct format *format, const str
     if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
     if (!format->super) return;
     uint8_t *small = scales + small_offset(format, i) + lane;
-    small[0] = (uint8_t)block->scale[0];
-    small[LANES] = (uint8_t)(format->has_min ? -block->min : block->scale[1]);
+    bool both = format->halved && format->has_min;
+    small[0] = (uint8_t)(both ? block->scale[0] | -block->min[0] << 4 : block->scale[0]);
+    if (both)
+        small[LANES] = (uint8_t)(block->scale[1] | -block->min[1] << 4);
+    else if (format->has_min)
+        small[LANES] = (uint8_t)-block->min[0];
+    else if (format->halved)
+        small[LANES] = (uint8_t)block->scale[1];
 }
 
 static void scales_read(const uint8_t *scales, const struct format *format, struct block *block,
@@ -102,12 +129,14 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
     block->m = 0;
     if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
     block->scale[0] = block->scale[1] = 1;
-    block->min = format->has_min;
+    block->min[0] = block->min[1] = format->has_min;
     if (!format->super) return;
     const uint8_t *small = scales + small_offset(format, i) + lane;
-    block->scale[0] = format->has_min ? small[0] : (int8_t)small[0];
-    block->scale[1] = format->has_min ? small[0] : (int8_t)small[LANES];
-    if (format->has_min) block->min = -small[LANES];
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *own = small + (format->halved ? half * LANES : 0);
+        block->scale[half] = !format->has_min ? (int8_t)*own : format->halved ? *own & 15 : *own;
+        if (format->has_min) block->min[half] = format->halved ? -(*own >> 4) : -small[LANES];
+    }
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -300,6 +329,8 @@ void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
     codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
     scales_read(matrix_scales(w, panel, i), w->format, block, i, lane);
     block->zero = w->format->zero;
+    block->brain = w->format->brain;
+    block->table = codes_table(w->format->table);
 }
 
 void matrix_row(const struct matrix *w, int row, float *out) {

@@ -196,10 +196,9 @@ bool pack_panel(struct matrix *w, int panel, const uint8_t *rows, size_t row_byt
     switch (w->type) {
 #define ENTRY(TYPE, name, number, elements, bytes, ...)                                            \
     case DTYPE_##TYPE:                                                                             \
-        return format_panel(codes, scales, w, rows, row_bytes, bytes, FORMAT(__VA_ARGS__));
-#define FORMAT(bits, zero, has_min, super, ...) ((struct format){bits, zero, has_min, super})
+        return format_panel(codes, scales, w, rows, row_bytes, bytes,                              \
+                            (struct format)FORMAT(__VA_ARGS__));
         QUANT_TYPES(ENTRY)
-#undef FORMAT
 #undef ENTRY
     default:
         return false;

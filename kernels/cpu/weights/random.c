@@ -16,7 +16,8 @@ static const struct kind {
     int scale_at, min_at;
     double deviation, mean;
 } kinds[] = {
-#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, ...)                \
+#define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, halved, table,      \
+              brain, ...)                                                                          \
     {DTYPE_##TYPE, __VA_ARGS__},
     WEIGHT_TYPES(ENTRY)
 #undef ENTRY
@@ -33,8 +34,10 @@ void random_weights_plan(struct random_weights *out, enum dtype type, int K, uin
                                    .block_bytes = dtype_block_bytes(type),
                                    .scale_at = kind->scale_at,
                                    .min_at = kind->min_at,
+                                   .scale_bytes = 2,
                                    .scale = float_to_half((float)unit),
                                    .min = float_to_half((float)(unit * kind->mean))};
+    if (type == DTYPE_MXFP4) out->scale_bytes = 1, out->scale = (uint16_t)(128 + ilogb(unit));
     bool blocks = dtype_block_elements(type) > 1;
     out->piece_bytes = blocks ? 8 : 8 * dtype_block_bytes(type);
 }
@@ -61,7 +64,7 @@ static void put_float(const struct random_weights *w, uint8_t *out, int j, int8_
 
 static uint8_t block_byte(const struct random_weights *w, uint64_t at, uint8_t random) {
     int in_block = (int)(at % (uint64_t)w->block_bytes);
-    if (w->scale_at >= 0 && in_block - w->scale_at >= 0 && in_block - w->scale_at < 2)
+    if (w->scale_at >= 0 && in_block - w->scale_at >= 0 && in_block - w->scale_at < w->scale_bytes)
         return (uint8_t)(w->scale >> 8 * (in_block - w->scale_at));
     if (w->min_at >= 0 && in_block - w->min_at >= 0 && in_block - w->min_at < 2)
         return (uint8_t)(w->min >> 8 * (in_block - w->min_at));

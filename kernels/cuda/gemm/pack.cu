@@ -39,25 +39,47 @@ __device__ static float source_value(const Packing &p, int tile, int r, int k) {
 
 /* ---- codes ---------------------------------------------------------------------------------- */
 
-/* The code of a weight in a format, of the source of the same type. */
-template <class F> __device__ int source_code(const uint8_t *row, int k);
-template <> __device__ int source_code<FormatFp8>(const uint8_t *row, int k) {
+/* The code of a weight in a format, of the source of the same type, or of one whose codes are those
+ * of the format but for the zero. */
+template <class F> __device__ int source_code(enum dtype type, const uint8_t *row, int k);
+template <> __device__ int source_code<FormatFp8>(enum dtype, const uint8_t *row, int k) {
     return row[k];
 }
-template <> __device__ int source_code<FormatQ8_0>(const uint8_t *row, int k) {
-    return Source<DTYPE_Q8_0>::code(row, k);
+template <> __device__ int source_code<FormatQ8_0>(enum dtype type, const uint8_t *row, int k) {
+    return type == DTYPE_IQ4_NL ? Source<DTYPE_IQ4_NL>::code(row, k)
+                                : Source<DTYPE_Q8_0>::code(row, k);
 }
-template <> __device__ int source_code<FormatQ4_0>(const uint8_t *row, int k) {
+template <> __device__ int source_code<FormatQ4_0>(enum dtype type, const uint8_t *row, int k) {
+    const int moved = Source<DTYPE_Q4_0>::ZERO - Source<DTYPE_TQ2_0>::ZERO;
+    if (type == DTYPE_TQ1_0) return Source<DTYPE_TQ1_0>::code(row, k) + moved;
+    if (type == DTYPE_TQ2_0) return Source<DTYPE_TQ2_0>::code(row, k) + moved;
     return Source<DTYPE_Q4_0>::code(row, k);
 }
-template <> __device__ int source_code<FormatQ4_1>(const uint8_t *row, int k) {
+template <> __device__ int source_code<FormatQ4_1>(enum dtype, const uint8_t *row, int k) {
     return Source<DTYPE_Q4_1>::code(row, k);
 }
-template <> __device__ int source_code<FormatQ4_K>(const uint8_t *row, int k) {
+template <> __device__ int source_code<FormatQ4_K>(enum dtype, const uint8_t *row, int k) {
     return Source<DTYPE_Q4_K>::code(row, k);
 }
-template <> __device__ int source_code<FormatQ6_K>(const uint8_t *row, int k) {
-    return Source<DTYPE_Q6_K>::code(row, k);
+template <> __device__ int source_code<FormatQ6_K>(enum dtype type, const uint8_t *row, int k) {
+    const int moved = Source<DTYPE_Q6_K>::ZERO - Source<DTYPE_Q3_K>::ZERO;
+    return type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::code(row, k) + moved
+                              : Source<DTYPE_Q6_K>::code(row, k);
+}
+
+/* The half of a scale, of formats with nothing else. */
+__device__ static uint32_t half_scale(enum dtype type, const uint8_t *row, int k) {
+    switch (type) {
+    case DTYPE_IQ4_NL: /* as Q4_0 has it */
+    case DTYPE_Q4_0:
+        return Source<DTYPE_Q4_0>::d_bits(row, k);
+    case DTYPE_TQ1_0:
+        return Source<DTYPE_TQ1_0>::d_bits(row, k);
+    case DTYPE_TQ2_0:
+        return Source<DTYPE_TQ2_0>::d_bits(row, k);
+    default:
+        return Source<DTYPE_Q8_0>::d_bits(row, k);
+    }
 }
 
 /* Adds element e of a step to the words of a lane's share of a slab. */
@@ -95,22 +117,26 @@ __device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int s
     if constexpr (F::FOLDS == 1)
         w.scale[side] = __float_as_uint(scale_of_fp8(p, rows.number[side], k));
     else if constexpr (F::FOLDS == 4)
-        put_byte(w.scale, i, Source<DTYPE_Q6_K>::scale_code(row, k));
+        put_byte(w.scale, i,
+                 p.from.type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::scale_code(row, k)
+                                           : Source<DTYPE_Q6_K>::scale_code(row, k));
     else if constexpr (F::SUPER != 0) {
         put_byte(w.scale, i, Source<DTYPE_Q4_K>::scale_code(row, k));
         put_byte(w.scale, 4 + i, Source<DTYPE_Q4_K>::min_code(row, k));
     } else if constexpr (F::MIN) {
         put_half(w.scale, i, Source<DTYPE_Q4_1>::d_bits(row, k));
         put_half(w.scale, 4 + i, Source<DTYPE_Q4_1>::m_bits(row, k));
-    } else if constexpr (F::CODE == 32) {
-        put_half(w.scale, i, Source<DTYPE_Q8_0>::d_bits(row, k));
     } else if constexpr (F::FOLDS != 0) {
-        put_half(w.scale, i, Source<DTYPE_Q4_0>::d_bits(row, k));
+        put_half(w.scale, i, half_scale(p.from.type, row, k));
     }
 }
 
-template <class F> __device__ void put_supers(Slab<F> &w, const uint8_t *row, int side, int k) {
-    if constexpr (F::SUPER == 4) put_half(w.super, side, Source<DTYPE_Q6_K>::d_bits(row, k));
+template <class F>
+__device__ void put_supers(Slab<F> &w, enum dtype type, const uint8_t *row, int side, int k) {
+    if constexpr (F::SUPER == 4)
+        put_half(w.super, side,
+                 type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::d_bits(row, k)
+                                    : Source<DTYPE_Q6_K>::d_bits(row, k));
     if constexpr (F::SUPER == 8) {
         put_half(w.super, side, Source<DTYPE_Q4_K>::d_bits(row, k));
         put_half(w.super, 2 + side, Source<DTYPE_Q4_K>::m_bits(row, k));
@@ -155,7 +181,8 @@ __device__ void collect_codes(Slab<F> &w, const Packing &p, const Rows &rows, in
         for (int e = 0; e < 8; e++) {
             const int k = slab * GEMM_SLAB + column_of<F>(step, t, e);
             const uint8_t *row = rows.row[e / 2 % 2];
-            if (row && k < p.w.K) put_code<F>(w, step, e, (uint32_t)source_code<F>(row, k));
+            if (row && k < p.w.K)
+                put_code<F>(w, step, e, (uint32_t)source_code<F>(p.from.type, row, k));
         }
     for (int side = 0; side < 2; side++) {
         if (!rows.row[side]) continue;
@@ -163,7 +190,7 @@ __device__ void collect_codes(Slab<F> &w, const Packing &p, const Rows &rows, in
             const int k = slab * GEMM_SLAB + fold * (GEMM_SLAB / F::FOLDS);
             if (k < p.w.K) put_scales<F>(w, p, rows, side, k, fold);
         }
-        put_supers<F>(w, rows.row[side], side, slab * GEMM_SLAB);
+        put_supers<F>(w, p.from.type, rows.row[side], side, slab * GEMM_SLAB);
     }
 }
 
@@ -210,17 +237,21 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
     if (source->fp8) return GEMM_FP8;
     switch (source->type) {
     case DTYPE_Q8_0:
+    case DTYPE_IQ4_NL: /* its values are bytes */
         return GEMM_Q8_0;
     case DTYPE_Q4_0:
+    case DTYPE_TQ1_0:
+    case DTYPE_TQ2_0:
         return GEMM_Q4_0;
     case DTYPE_Q4_1:
         return GEMM_Q4_1;
     case DTYPE_Q4_K:
         return GEMM_Q4_K;
     case DTYPE_Q6_K:
+    case DTYPE_Q3_K:
         return GEMM_Q6_K;
     default:
-        return GEMM_16; /* Q5 in all its kinds, too */
+        return GEMM_16; /* Q5 in all its kinds, Q2_K, IQ4_XS and MXFP4, too */
     }
 }
 

@@ -23,7 +23,7 @@ __device__ static uint32_t float_bits(const struct random_weights &w, int code) 
 __device__ static uint32_t block_byte(const struct random_weights &w, uint64_t at, uint32_t byte) {
     const int in_block = (int)(at % (uint64_t)w.block_bytes);
     const int scale = in_block - w.scale_at, min = in_block - w.min_at;
-    if (scale >= 0 && scale < 2) return w.scale >> 8 * scale & 255;
+    if (scale >= 0 && scale < w.scale_bytes) return w.scale >> 8 * scale & 255;
     if (w.min_at >= 0 && min >= 0 && min < 2) return w.min >> 8 * min & 255;
     return byte;
 }
@@ -52,14 +52,15 @@ __global__ void __launch_bounds__(RANDOM_THREADS)
     for (int i = 0; i < WORDS; i++) {
         if (4 * (size_t)i + 4 <= bytes)
             reinterpret_cast<uint32_t *>(out)[i] = piece[i];
-        else if (4 * (size_t)i + 2 <= bytes)
-            reinterpret_cast<uint16_t *>(out)[2 * i] = (uint16_t)piece[i];
+        else
+            for (size_t j = 4 * (size_t)i; j < bytes; j++)
+                out[j] = (uint8_t)(piece[i] >> 8 * (j % 4));
     }
 }
 
 void random_rows(void *data, const struct random_weights *w, size_t from, size_t to,
                  cudaStream_t stream) {
-    assert(from % (size_t)w->piece_bytes == 0 && (to - from) % 2 == 0);
+    assert(from % (size_t)w->piece_bytes == 0);
     const size_t at_once = (size_t)w->piece_bytes * RANDOM_THREADS;
     launch(random_kernel, dim3((unsigned)((to - from + at_once - 1) / at_once)),
            dim3(RANDOM_THREADS), 0, stream, static_cast<uint8_t *>(data), *w, from, to);

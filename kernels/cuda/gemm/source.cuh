@@ -48,6 +48,30 @@ template <> struct Source<DTYPE_Q4_0> : Block32<18, 8, false, 0> {};
 template <> struct Source<DTYPE_Q4_1> : Block32<20, 0, true, 0> {};
 template <> struct Source<DTYPE_Q5_0> : Block32<22, 16, false, 4> {};
 template <> struct Source<DTYPE_Q5_1> : Block32<24, 0, true, 4> {};
+/* The 16 values of IQ4's codes. */
+__device__ inline int value_of_nl4(int code) {
+    constexpr int8_t VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+    return VALUES[code];
+}
+template <> struct Source<DTYPE_IQ4_NL> : Block32<18, 0, false, 0> {
+    __device__ static int code(const uint8_t *row, int k) {
+        return value_of_nl4(Block32::code(row, k));
+    }
+};
+
+/* A power of two, and floats of 4 bits: 2^(byte - 128) times twice their value. */
+template <> struct Source<DTYPE_MXFP4> : Block32<17, 0, false, 0> {
+    __device__ static float scale(const uint8_t *row, int k) {
+        const uint32_t e = *block(row, k);
+        return __uint_as_float(e < 2 ? 0x200000u << e : (e - 1) << 23);
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        const int code = block(row, k)[1 + k % 16] >> k % 32 / 16 * 4 & 15, size = code & 7;
+        const int value = size < 5 ? size : size == 5 ? 6 : size == 6 ? 8 : 12;
+        return code < 8 ? value : -value;
+    }
+};
 template <> struct Source<DTYPE_Q8_0> : Block32<34, 0, false, 0> {
     __device__ static int code(const uint8_t *row, int k) {
         return (int8_t)block(row, k)[2 + k % 32];
@@ -96,30 +120,103 @@ template <int BYTES_, int FIFTH> struct BlockK {
 template <> struct Source<DTYPE_Q4_K> : BlockK<144, 0> {};
 template <> struct Source<DTYPE_Q5_K> : BlockK<176, 32> {};
 
-/* 128 bytes of nibbles, 64 of high pairs, 16 signed scales, d. */
-template <> struct Source<DTYPE_Q6_K> {
-    static constexpr int BYTES = 210, ZERO = 32, COLUMNS = 256;
-    static constexpr bool HAS_MIN = false;
+/* Blocks with a half d at D. */
+template <int BYTES_, int D, int ZERO_, bool MIN> struct Block256 {
+    static constexpr int BYTES = BYTES_, ZERO = ZERO_, COLUMNS = 256;
+    static constexpr bool HAS_MIN = MIN;
     __device__ static const uint8_t *block(const uint8_t *row, int k) {
         return row + (size_t)(k / 256) * BYTES;
     }
     __device__ static uint32_t d_bits(const uint8_t *row, int k) {
-        return u16_at(block(row, k) + 208);
+        return u16_at(block(row, k) + D);
     }
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_of_half(d_bits(row, k));
+    }
+    __device__ static float min(const uint8_t *, int) {
+        return 0.0f;
+    }
+    /* 32 bytes serve four runs of 32 weights, two bits each. */
+    __device__ static int pair_at(const uint8_t *pairs, int k) {
+        return pairs[k % 256 / 128 * 32 + k % 32] >> k % 128 / 32 * 2 & 3;
+    }
+};
+
+/* 128 bytes of nibbles, 64 of high pairs, 16 signed scales, d. */
+template <> struct Source<DTYPE_Q6_K> : Block256<210, 208, 32, false> {
     __device__ static int scale_code(const uint8_t *row, int k) {
         return (int8_t)block(row, k)[192 + k % 256 / 16];
     }
     __device__ static float scale(const uint8_t *row, int k) {
         return float_of_half(d_bits(row, k)) * (float)scale_code(row, k);
     }
-    __device__ static float min(const uint8_t *, int) {
-        return 0.0f;
-    }
     __device__ static int code(const uint8_t *row, int k) {
         const uint8_t *p = block(row, k);
         const int i = k % 256 / 32, part = i / 4;
         const int low = p[part * 64 + i % 2 * 32 + k % 32] >> i % 4 / 2 * 4 & 15;
         return low | (p[128 + part * 32 + k % 32] >> i % 4 * 2 & 3) << 4;
+    }
+};
+
+/* 16 bytes of scales and minima, 64 of pairs, d, dmin. */
+template <> struct Source<DTYPE_Q2_K> : Block256<84, 80, 0, true> {
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_of_half(d_bits(row, k)) * (float)(block(row, k)[k % 256 / 16] & 15);
+    }
+    __device__ static float min(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k);
+        return float_of_half(u16_at(p + 82)) * -(float)(p[k % 256 / 16] >> 4);
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        return pair_at(block(row, k) + 16, k);
+    }
+};
+
+/* 32 bytes of third bits, 64 of pairs, 12 of scales, d. */
+template <> struct Source<DTYPE_Q3_K> : Block256<110, 108, 4, false> {
+    __device__ static int scale_code(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k) + 96;
+        const int i = k % 256 / 16;
+        return ((p[i % 8] >> i / 8 * 4 & 15) | (p[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
+    }
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_of_half(d_bits(row, k)) * (float)scale_code(row, k);
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k);
+        return pair_at(p + 32, k) | (p[k % 32] >> k % 256 / 32 & 1) << 2;
+    }
+};
+
+/* d, high pairs of 8 scales, their low nibbles, the codes. */
+template <> struct Source<DTYPE_IQ4_XS> : Block256<136, 0, 0, false> {
+    __device__ static float scale(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k);
+        const int i = k % 256 / 32, low = p[4 + i / 2] >> i % 2 * 4 & 15;
+        const int high = (int)(u16_at(p + 2) >> 2 * i & 3);
+        return float_of_half(d_bits(row, k)) * (float)((low | high << 4) - 32);
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k) + 8 + k % 256 / 32 * 16;
+        return value_of_nl4(p[k % 16] >> k % 32 / 16 * 4 & 15);
+    }
+};
+
+/* 48 bytes of five digits to the base 3, 4 of four, d. */
+template <> struct Source<DTYPE_TQ1_0> : Block256<54, 52, 1, false> {
+    __device__ static int code(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k);
+        const int i = k % 256;
+        const int at = i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4;
+        const int digit = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;
+        int byte = p[at];
+        for (int j = 0; j < digit; j++) byte = byte * 3 & 255;
+        return byte * 3 >> 8;
+    }
+};
+template <> struct Source<DTYPE_TQ2_0> : Block256<66, 64, 1, false> {
+    __device__ static int code(const uint8_t *row, int k) {
+        return pair_at(block(row, k), k);
     }
 };
 

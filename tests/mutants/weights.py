@@ -1,0 +1,28 @@
+"""Mutants of reading, packing and multiplying quantised weights; tests/mutate.py says what the names mean."""
+W = "kernels/cpu/weights/"
+SUITES = {
+    W: ["kernels_dtype", "kernels_matmul"],
+}
+
+MUTANTS = [
+    # blocks
+    (W + "dequantise.c", "p[i / 4 * 32 + j] >> i % 4 * 2 & 3", "p[i / 4 * 32 + j] >> i % 2 * 2 & 3"),
+    (W + "dequantise.c", "block->scale[half] = p[2 * i + half] & 15;", "block->scale[half] = p[2 * i] & 15;"),
+    (W + "dequantise.c", "block->min[half] = -(p[2 * i + half] >> 4);", "block->min[half] = -(p[2 * i + half] & 15);"),
+    (W + "dequantise.c", "(p[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32", "(p[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 31"),
+    (W + "dequantise.c", "p[8 + i % 4] >> i / 4 * 2", "p[8 + i / 4] >> i % 4 * 2"),
+    (W + "dequantise.c", "block->code[j] |= (p[j] >> i & 1) << 2;", "block->code[j] |= (p[j] >> j % 8 & 1) << 2;"),
+    (W + "dequantise.c", "k < 240 ? p[32 + k % 16]", "k < 240 ? p[32 + k % 8]"),
+    (W + "dequantise.c", "power[(k - 240) / 4]", "power[(k - 240) % 4]"),
+    (W + "dequantise.c", "*p < 2 ? 0x20 << *p", "*p < 1 ? 0x20 << *p"),
+    (W + "dequantise.c", "(*p - 1) << 7", "*p << 7"),
+    (W + "dequantise.c", "high = read_u16(p + 2) >> 2 * i & 3;", "high = read_u16(p + 2) >> i & 3;"),
+    (W + "dequantise.c", "read_nibbles(block->code, p + 8 + 16 * i);", "read_nibbles(block->code, p + 8 + 16 * (i % 4));"),
+    # panels
+    (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
+    (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),
+    (W + "pack.c", "block->scale[1] | -block->min[1] << 4", "block->scale[1] | -block->min[0] << 4"),
+    (W + "pack.c", "return format->has_min || format->halved ? 2 * LANES : LANES;", "return LANES;"),
+    (W + "pack.c", "block->brain = w->format->brain;", ""),
+    (W + "pack.c", "block->table = codes_table(w->format->table);", ""),
+]
