@@ -11,12 +11,30 @@
  * full length, 2 * L * G * D * 4 * context, stay in int64. */
 enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 65536, MAX_CONTEXT = 1 << 28 };
 
-/* How Llama 3.1 and later stretch RoPE to contexts longer than those that they were first trained
- * for: `rope_type` "llama3" of a config.json. A GGUF file has the factors as a tensor instead. */
+/* How RoPE is stretched to contexts longer than those that a model was first trained for: the
+ * `rope_type` of a config.json, the `rope.scaling.type` of a GGUF file. The last two depend on the
+ * length of a context; here on the longest that is served, so that keys in the cache stay right. */
+enum rope_scaling {
+    ROPE_UNSCALED,
+    ROPE_LINEAR,  /* all frequencies / factor */
+    ROPE_LLAMA3,  /* the low ones / factor (Llama 3.1's model card); GGUF has a tensor instead */
+    ROPE_YARN,    /* the low ones / factor, by another rule (Peng et al. 2023) */
+    ROPE_DYNAMIC, /* the base grows with the length beyond the model's own ("NTK") */
+    ROPE_LONG,    /* frequency i / its own factor, of two lists (LongRoPE: Ding et al. 2024) */
+};
+
+enum { MAX_ROPE_FACTORS = 256 };
+
 struct rope_stretch {
-    bool is_set;
-    double factor, low_freq_factor, high_freq_factor;
-    int original_context;
+    enum rope_scaling kind;
+    double factor;
+    int original_context;                     /* tokens; all kinds but ROPE_LINEAR */
+    double low_freq_factor, high_freq_factor; /* ROPE_LLAMA3 */
+    double beta_fast, beta_slow;              /* ROPE_YARN: turns between which it interpolates */
+    bool truncates;                           /* ROPE_YARN: that range begins and ends at pairs */
+    float attention_factor;                   /* of cosines and sines; 0: none */
+    int n_factors; /* ROPE_LONG of a config.json; a GGUF file has them as tensors */
+    float short_factor[MAX_ROPE_FACTORS], long_factor[MAX_ROPE_FACTORS];
 };
 
 /* Rotary positions. */
@@ -28,9 +46,17 @@ struct rope_config {
     struct rope_stretch stretch;
 };
 
+/* How the layers with windows rotate, where the file does not say it of each kind of layer. */
+enum window_rope {
+    WINDOW_ROPE_SAME,     /* as the others */
+    WINDOW_ROPE_UNSCALED, /* with their base, not stretched */
+    WINDOW_ROPE_LOCAL,    /* with a base of their own, not stretched */
+};
+
 /* What may differ from layer to layer. */
 struct layer_config {
     int window;       /* the last positions that a row sees, its own included; 0: all */
+    bool slides;      /* of the kind that has windows, though the context may be shorter */
     bool has_no_rope; /* though others have: queries and keys are not rotated */
 };
 
@@ -40,6 +66,7 @@ struct model_config {
     char quantisation[32];   /* the most frequent weight type, e.g. "q4_1" */
     int V, K, F, L, H, G, D; /* letters of kernels.h; K is the width of the residual stream */
     int context_length;      /* tokens that the model was trained for */
+    int longest_context;     /* tokens that stretched positions may be asked to reach */
     int64_t n_parameters, n_layer_parameters; /* of all tensors; of the layers' matrices */
     int64_t file_bytes;                       /* size of the file, or of random weights */
     /* the tensors that it has: a bit for each enum role (engine/models/families/roles.h) */
@@ -48,13 +75,18 @@ struct model_config {
     float norm_epsilon;
     enum activation activation;
     struct rope_config rope;
-    float embedding_scale; /* of the tokens' rows; 1: none */
-    float attention_scale; /* score = scale * q . k */
-    float attention_cap;   /* of scores; 0: none */
-    float logit_cap;       /* of logits; 0: none */
-    int window;            /* of the layers that have one; 0: none has */
-    bool lists_windows;    /* the file says which layers have it: layer[].window is set */
-    bool lists_ropes;      /* the same of layer[].has_no_rope */
+    enum window_rope window_rotation;
+    struct rope_config window_rope; /* of the layers that slide, unless they rotate as the others */
+    float embedding_scale;          /* of the tokens' rows; 1: none */
+    float residual_scale;           /* of what a branch adds to the stream; 1: none */
+    float logit_scale;              /* of logits; 1: none */
+    float attention_scale;          /* score = scale * q . k */
+    float attention_cap;            /* of scores; 0: none */
+    float logit_cap;                /* of logits; 0: none */
+    int window;                     /* of the layers that have one; 0: none has */
+    int full_every;     /* among layers with windows each such layer has none; 0: all have */
+    bool lists_windows; /* the file says which layers have it: layer[].window is set */
+    bool lists_ropes;   /* the same of layer[].has_no_rope */
     struct layer_config layer[MAX_LAYERS];
 };
 

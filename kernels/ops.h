@@ -32,11 +32,16 @@ struct norm {
     float epsilon;
 };
 
-/* A projection: y = x times w^T + bias. */
+/* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
     struct matrix *w;  /* [N][K] */
     const float *bias; /* [N]; NULL: none */
+    float scale;       /* 0: as it is. Of an MLP only `down` may have one */
 };
+
+static inline float linear_scale(const struct linear *linear) {
+    return linear->scale == 0 ? 1 : linear->scale;
+}
 
 enum activation {
     ACTIVATION_SILU,      /* x / (1 + exp(-x)) */
@@ -64,15 +69,18 @@ struct rope {
     int D_rope;            /* leading numbers of a head that are rotated; even; 0: none */
     const float *inv_freq; /* [D_rope / 2] */
     enum rope_layout layout;
+    float scale; /* of cosines and sines, as YaRN has it (Peng et al. 2023); 0: as they are */
 };
 
 /* What queries and keys go through before attention: an RMSNorm of each head where there are gains
- * (QK norm: Henry et al. 2020), then the rotation. */
+ * (QK norm: Henry et al. 2020), or of all heads of a row together (OLMo 2: Team OLMo 2024), then
+ * the rotation. */
 struct heads {
     int H;                        /* query heads */
     struct rope rope;             /* of queries and keys */
     const float *q_gain, *k_gain; /* [D], both or neither; NULL: no norm */
     float epsilon;                /* of that norm */
+    bool norms_together;          /* the gains are [H][D] and [G][D], and a row has one norm */
 };
 
 /* How scores of a query and a key are weighed. */
@@ -95,7 +103,6 @@ struct embedding {
 /* What ends a pass: y = logits(norm(x)). */
 struct lm_head {
     struct linear linear; /* [V][K] */
-    float scale;          /* of the product and its bias; 1: as it is */
     float cap;            /* then y becomes cap * tanh(y / cap); 0: it stays */
 };
 

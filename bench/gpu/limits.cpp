@@ -31,7 +31,7 @@ static point smallest() {
     return {fields("kernel", "smallest"), 0, 0, 1, []() -> call {
                 auto x = std::make_shared<timed_memory>(256, BF16_SMALL);
                 return [=](int) {
-                    rows_bias(DTYPE_BF16, x->data, (float *)x->data + 32, 1, 8, the_stream());
+                    rows_bias(DTYPE_BF16, x->data, (float *)x->data + 32, 1, 1, 8, the_stream());
                 };
             }};
 }

@@ -64,8 +64,9 @@ static point gate_point(const model &m, int M) {
 static point bias_point(const model &m, int M) {
     return {named("bias", m, M), 2.0 * M * m.K * SIZE, 0, 1, [=]() -> call {
                 memory x = activations(M, m.K), bias = floats((size_t)m.K);
-                return
-                    [=](int) { rows_bias(ACT, x->data, bias->as<float>(), M, m.K, the_stream()); };
+                return [=](int) {
+                    rows_bias(ACT, x->data, bias->as<float>(), 1, M, m.K, the_stream());
+                };
             }};
 }
 
@@ -113,10 +114,11 @@ static point angles_point(const model &m, int M) {
                 memory cosine = floats((size_t)(M * pairs)), sine = floats((size_t)(M * pairs));
                 memory position = numbers(spread(M, m.context)), freq = floats((size_t)pairs);
                 return [=](int) {
-                    struct angle_table table = {nullptr, 0, cosine->as<float>(), sine->as<float>(),
-                                                pairs};
-                    angles_make(&table, position->as<int32_t>(), freq->as<float>(), M, pairs,
-                                the_stream());
+                    struct angle_table table = {};
+                    table.cosine = cosine->as<float>(), table.sine = sine->as<float>();
+                    table.max_pairs = pairs;
+                    const struct rope rope = {m.D, freq->as<float>(), ROPE_HALVES};
+                    angles_make(&table, position->as<int32_t>(), &rope, M, the_stream());
                 };
             }};
 }

@@ -100,38 +100,103 @@ static enum status check_heads(const struct model_config *config, struct reader 
     return STATUS_OK;
 }
 
-/* ---- rotary positions ----------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
-/* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
- * without. */
-static enum status check_scaling(struct reader *r) {
-    const char *text = NULL;
-    size_t length = 0;
-    enum status status =
-        gguf_string_or(r->gguf, key_of(r, "rope.scaling.type"), &text, &length, r->err);
-    if (status != STATUS_OK || !text) return status;
-    if (length == 4 && memcmp(text, "none", 4) == 0) return STATUS_OK;
+/* A number in min..max, and `fallback` where the file has none. */
+static enum status read_number_or(struct reader *r, const char *name, double min, double max,
+                                  double fallback, double *out) {
+    enum status status = gguf_float_or(r->gguf, key_of(r, name), fallback, out, r->err);
+    if (status || (*out >= min && *out <= max)) return status;
     return err_set(r->err, STATUS_BAD_FILE, r->key,
-                   "key %s: scaled rotary positions are not supported, only \"none\" is", r->key);
+                   "key %s: expected a number from %g to %g, found %g", r->key, min, max, *out);
 }
 
+/* ---- rotary positions ----------------------------------------------------------------------- */
+
+enum { MAX_SCALING = 1000000 };
+
+/* What queries and keys are multiplied by: YaRN's own rule, and what the file adds. */
+static enum status read_attention_factor(struct rope_stretch *s, struct reader *r) {
+    double more = 1, usual = 1, own = 0, extrapolation = 1, log_multiplier = 0;
+    enum status status = read_number_or(r, "rope.scaling.attn_factor", 1e-3, MAX_SCALING, 1, &more);
+    if (s->kind == ROPE_YARN && s->factor > 1) usual = 0.1 * log(s->factor) + 1;
+    if (!status)
+        status = read_number_or(r, "rope.scaling.yarn_attn_factor", 0, MAX_SCALING, usual, &own);
+    if (!status)
+        status = read_number_or(r, "rope.scaling.yarn_log_multiplier", 0, 0, 0, &log_multiplier);
+    if (!status)
+        status = read_number_or(r, "rope.scaling.yarn_ext_factor", 1, 1, 1, &extrapolation);
+    s->attention_factor = (float)(own * more);
+    return status;
+}
+
+static enum status read_stretch(struct model_config *config, struct reader *r) {
+    struct rope_stretch *s = &config->rope.stretch;
+    enum status status = read_number_or(r, "rope.scaling.factor", 0, MAX_SCALING, 1, &s->factor);
+    if (s->factor == 0) s->factor = 1;
+    if (!status)
+        status = read_int_or(r, "rope.scaling.original_context_length", 2, MAX_CONTEXT,
+                             config->context_length, &s->original_context);
+    if (!status)
+        status =
+            read_number_or(r, "rope.scaling.yarn_beta_fast", 1e-3, MAX_SCALING, 32, &s->beta_fast);
+    if (!status)
+        status =
+            read_number_or(r, "rope.scaling.yarn_beta_slow", 1e-3, MAX_SCALING, 1, &s->beta_slow);
+    s->truncates = true;
+    return status ? status : read_attention_factor(s, r);
+}
+
+/* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
+ * without. A file that names no type but has a factor means a linear one. */
+static enum status read_scaling(struct model_config *config, struct reader *r) {
+    static const struct {
+        const char *name;
+        enum rope_scaling kind;
+    } names[] = {{"none", ROPE_UNSCALED},
+                 {"linear", ROPE_LINEAR},
+                 {"yarn", ROPE_YARN},
+                 {"longrope", ROPE_LONG}};
+    struct rope_stretch *s = &config->rope.stretch;
+    const char *text = NULL;
+    size_t length = 0, i = 0, n = sizeof names / sizeof *names;
+    enum status status =
+        gguf_string_or(r->gguf, key_of(r, "rope.scaling.type"), &text, &length, r->err);
+    if (status) return status;
+    if (!text) text = names[1].name, length = strlen(text);
+    while (i < n && (strlen(names[i].name) != length || memcmp(text, names[i].name, length))) i++;
+    if (i == n)
+        return err_set(r->err, STATUS_BAD_FILE, r->key,
+                       "key %s: \"%.*s\" is not supported; \"none\", \"linear\", \"yarn\" and "
+                       "\"longrope\" are",
+                       r->key, (int)(length < 32 ? length : 32), text);
+    s->kind = names[i].kind;
+    status = read_stretch(config, r);
+    if (s->kind == ROPE_LINEAR && s->factor == 1) s->kind = ROPE_UNSCALED;
+    return status;
+}
+
+/* What of a head is rotated, and the bases. */
 static enum status read_rope(struct model_config *config, struct reader *r) {
     struct rope_config *rope = &config->rope;
-    double base = 0;
-    enum status status = check_scaling(r);
-    if (status != STATUS_OK || !rope->is_used) return status;
+    bool is_local = config->window_rotation == WINDOW_ROPE_LOCAL;
+    double base = 0, own = 0;
+    enum status status = read_scaling(config, r);
+    if (status || !rope->is_used) return status;
     status = read_int_or(r, "rope.dimension_count", 1, MAX_WIDTH, config->D, &rope->D_rope);
-    if (status != STATUS_OK) return status;
+    if (status) return status;
     if (rope->D_rope > config->D || rope->D_rope % 2 != 0)
         return err_set(r->err, STATUS_BAD_FILE, r->key,
                        "key %s: expected an even number up to the head's size %d, found %d", r->key,
                        config->D, rope->D_rope);
-    status = gguf_float_or(r->gguf, key_of(r, "rope.freq_base"), 10000, &base, r->err);
-    if (status != STATUS_OK) return status;
+    status = read_number_or(r, "rope.freq_base", 1, 1e30, (double)rope->base, &base);
+    if (!status)
+        status = read_number_or(r, "rope.freq_base_swa", 1, 1e30, is_local ? 10000 : base, &own);
     rope->base = (float)base;
-    if (isfinite(rope->base) && base >= 1) return STATUS_OK;
-    return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: expected a number from 1, found %g",
-                   r->key, base);
+    config->window_rope.base = (float)own;
+    if (config->window_rotation != WINDOW_ROPE_SAME && own != base)
+        config->window_rotation = WINDOW_ROPE_LOCAL;
+    return status;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
@@ -163,32 +228,58 @@ static enum status read_vocabulary(struct model_config *config, struct reader *r
                    config->V, (size_t)tokens->count);
 }
 
-/* Numbers that change the forward pass, 0 where the file has none. */
+/* Which layers have windows: an array with a flag for each layer, or a number N, by which each N-th
+ * has none. */
+static enum status read_window_pattern(struct model_config *config, struct reader *r) {
+    const struct gguf_value *flags;
+    key_of(r, "attention.sliding_window_pattern");
+    const struct gguf_value *value = gguf_find(r->gguf, r->key);
+    if (!value || value->type != GGUF_ARRAY)
+        return read_int_or(r, "attention.sliding_window_pattern", 0, MAX_LAYERS, config->full_every,
+                           &config->full_every);
+    enum status status = gguf_array(r->gguf, r->key, GGUF_BOOL, &flags, r->err);
+    if (status) return status;
+    if (flags->count != (uint64_t)config->L)
+        return err_set(r->err, STATUS_BAD_FILE, r->key,
+                       "key %s: expected a flag for each of %d layers, found %zu", r->key,
+                       config->L, (size_t)flags->count);
+    config->lists_windows = true;
+    for (int i = 0; i < config->L; i++) {
+        config->layer[i].slides = ((const uint8_t *)flags->data)[i] != 0;
+        config->layer[i].window = config->layer[i].slides ? config->window : 0;
+    }
+    return STATUS_OK;
+}
+
+/* Numbers that change the forward pass; one that is missing stays as the family has it. */
 static enum status read_options(struct model_config *config, struct reader *r) {
     const struct {
         const char *name;
+        double min;
         float *out;
     } keys[] = {
-        {"attention.scale", &config->attention_scale},
-        {"attn_logit_softcapping", &config->attention_cap},
-        {"final_logit_softcapping", &config->logit_cap},
+        {"attention.scale", 0, &config->attention_scale},
+        {"attn_logit_softcapping", 0, &config->attention_cap},
+        {"final_logit_softcapping", 0, &config->logit_cap},
+        {"embedding_scale", 1e-6, &config->embedding_scale},
+        {"residual_scale", 1e-6, &config->residual_scale},
+        {"logit_scale", 1e-6, &config->logit_scale},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         double value = 0;
-        enum status status = gguf_float_or(r->gguf, key_of(r, keys[i].name), 0, &value, r->err);
+        enum status status =
+            read_number_or(r, keys[i].name, keys[i].min, 1e6, (double)*keys[i].out, &value);
         if (status != STATUS_OK) return status;
         *keys[i].out = (float)value;
-        if (isfinite(*keys[i].out) && value >= 0) continue;
-        return err_set(r->err, STATUS_BAD_FILE, r->key,
-                       "key %s: expected a number from 0, found %g", r->key, value);
     }
     int experts = 0;
     enum status status = read_int_or(r, "expert_count", 0, INT32_MAX, 0, &experts);
     if (status == STATUS_OK && experts > 0)
         return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only 0 is supported, found %d",
                        r->key, experts);
-    if (status != STATUS_OK) return status;
-    return read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
+    if (!status)
+        status = read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
+    return status ? status : read_window_pattern(config, r);
 }
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,

@@ -59,110 +59,6 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
     return status;
 }
 
-/* ---- positions ------------------------------------------------------------------------------ */
-
-static enum status read_stretch(struct rope_stretch *out, const struct json *scaling,
-                                struct err *err) {
-    enum status status = key_number(scaling, "factor", 1, 1e6, &out->factor, err);
-    if (!status)
-        status = key_number(scaling, "low_freq_factor", 1e-3, 1e6, &out->low_freq_factor, err);
-    if (!status)
-        status = key_number(scaling, "high_freq_factor", 1e-3, 1e6, &out->high_freq_factor, err);
-    if (!status)
-        status = key_int(scaling, "original_max_position_embeddings", 1, MAX_CONTEXT,
-                         &out->original_context, err);
-    if (!status && out->high_freq_factor <= out->low_freq_factor)
-        return err_set(err, STATUS_BAD_FILE, "high_freq_factor",
-                       "key high_freq_factor: expected more than low_freq_factor, found %g",
-                       out->high_freq_factor);
-    out->is_set = !status;
-    return status;
-}
-
-/* What transformers up to version 4 writes as rope_theta and rope_scaling, and later ones as
- * rope_parameters: `of_theta` and `scaling` are the same object there. */
-static enum status read_rotation(struct rope_config *rope, int D, const struct json *root,
-                                 const struct json *of_theta, const struct json *scaling,
-                                 struct err *err) {
-    static const char part_key[] = "partial_rotary_factor";
-    const struct json *type = key_value(scaling, "rope_type|type");
-    const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
-    char text[64];
-    double theta = 10000, part = 1;
-    enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
-    if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
-    if (status) return status;
-    rope->base = (float)theta;
-    rope->D_rope = (int)(D * part);
-    if (rope->D_rope < 2 || rope->D_rope % 2 != 0)
-        return err_set(
-            err, STATUS_BAD_FILE, part_key,
-            "key %s: %g of a head of %d are %d numbers; an even count from 2 was expected",
-            part_key, part, D, rope->D_rope);
-    if (!scaling || !type || json_is_text(type, "default")) return STATUS_OK;
-    if (json_is_text(type, "llama3")) return read_stretch(&rope->stretch, scaling, err);
-    return err_set(err, STATUS_BAD_FILE, "rope_scaling",
-                   "key rope_scaling: the type \"%s\" is not supported; \"llama3\" is",
-                   key_shown(type, text));
-}
-
-static bool is_same_rotation(const struct rope_config *a, const struct rope_config *b) {
-    const struct rope_stretch *s = &a->stretch, *t = &b->stretch;
-    bool same = a->D_rope == b->D_rope && a->base == b->base && s->is_set == t->is_set;
-    return same && s->factor == t->factor && s->low_freq_factor == t->low_freq_factor &&
-           s->high_freq_factor == t->high_freq_factor && s->original_context == t->original_context;
-}
-
-/* Rotations by the kind of layer: all must be the same. */
-static enum status read_rotations(struct model_config *c, const struct json *root,
-                                  const struct json *kinds, struct err *err) {
-    const struct rope_config begun = c->rope;
-    json_each(kind, kinds) {
-        struct rope_config rope = begun;
-        enum status status = read_rotation(&rope, c->D, root, kind, kind, err);
-        if (status) return status;
-        if (kind != json_first(kinds) && !is_same_rotation(&rope, &c->rope))
-            return err_set(err, STATUS_BAD_FILE, "rope_parameters",
-                           "key rope_parameters: layers of different kinds rotate differently, "
-                           "which is not supported");
-        c->rope = rope;
-    }
-    return STATUS_OK;
-}
-
-static enum status read_rope(struct model_config *c, const struct json *root, struct err *err) {
-    const struct json *both = key_value(root, "rope_parameters");
-    const struct json *scaling = both ? both : key_value(root, "rope_scaling");
-    if (!c->rope.is_used) return STATUS_OK;
-    if (scaling && !json_is(scaling, JSON_OBJECT))
-        return err_set(err, STATUS_BAD_FILE, both ? "rope_parameters" : "rope_scaling",
-                       "key %s: expected an object, found %s",
-                       both ? "rope_parameters" : "rope_scaling", json_type_name(scaling));
-    if (json_is(json_first(both), JSON_OBJECT)) return read_rotations(c, root, both, err);
-    return read_rotation(&c->rope, c->D, root, both ? both : root, scaling, err);
-}
-
-/* no_rope_layers has a 1 for each layer with rotary positions, and a 0 for those with none. */
-static enum status read_rope_layers(struct model_config *c, const struct json *root,
-                                    struct err *err) {
-    static const char key[] = "no_rope_layers";
-    const struct json *list = key_value(root, key);
-    int i = 0;
-    if (!list) return STATUS_OK;
-    if (!json_is(list, JSON_ARRAY) || list->n_children != c->L)
-        return err_set(err, STATUS_BAD_FILE, key,
-                       "key %s: expected an array of %d numbers, one for each layer", key, c->L);
-    c->lists_ropes = true;
-    json_each(item, list) {
-        bool is_flag = json_is(item, JSON_NUMBER) && (item->number == 0 || item->number == 1);
-        if (!is_flag)
-            return err_set(err, STATUS_BAD_FILE, key, "key %s: expected 0 or 1 for layer %d", key,
-                           i);
-        c->layer[i++].has_no_rope = item->number == 0;
-    }
-    return STATUS_OK;
-}
-
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* Is the file's activation the family's? */
@@ -200,9 +96,11 @@ static enum status refuse_features(const struct json *root, struct err *err) {
     static const struct {
         const char *key;
         bool served;
-    } keys[] = {{"attention_bias", false},      {"mlp_bias", false},
-                {"do_layer_norm_before", true}, {"_remove_final_layer_norm", false},
-                {"enable_bias", true},          {"layer_norm_elementwise_affine", true}};
+    } keys[] = {{"do_layer_norm_before", true},
+                {"_remove_final_layer_norm", false},
+                {"enable_bias", true},
+                {"layer_norm_elementwise_affine", true},
+                {"use_bidirectional_attention", false}};
     char text[64];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
@@ -228,6 +126,9 @@ static enum status read_windows(struct model_config *c, const struct json *root,
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
     if (!status) status = key_int_or(root, "sliding_window", 1, INT32_MAX, 0, &window, err);
+    if (!status)
+        status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
+                            &c->full_every, err);
     if (status) return status;
     c->window = has_window ? window : 0;
     if (!types) return STATUS_OK;
@@ -236,6 +137,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
                        "key layer_types: expected an array of %d kinds, one for each layer", c->L);
     c->lists_windows = true;
     json_each(type, types) {
+        struct layer_config *layer = &c->layer[i];
         bool slides = json_is_text(type, "sliding_attention");
         char text[64];
         if (!slides && !json_is_text(type, "full_attention"))
@@ -248,20 +150,28 @@ static enum status read_windows(struct model_config *c, const struct json *root,
                            "key sliding_window is missing, but layer %d has a window "
                            "(layer_types)",
                            i);
-        c->layer[i++].window = slides ? window : 0;
+        layer->slides = slides;
+        layer->window = slides ? window : 0;
+        i++;
     }
     return STATUS_OK;
 }
 
+/* Scales and caps; one that is missing stays as the family has it. */
 static enum status read_scales(struct model_config *c, const struct json *root, struct err *err) {
     const struct {
         const char *key;
         float *out;
     } keys[] = {{"attn_logit_softcapping", &c->attention_cap},
-                {"final_logit_softcapping", &c->logit_cap}};
+                {"final_logit_softcapping", &c->logit_cap},
+                {"embedding_multiplier", &c->embedding_scale},
+                {"residual_multiplier", &c->residual_scale},
+                {"attention_multiplier", &c->attention_scale},
+                {"logits_scaling|logit_scale", &c->logit_scale}};
     double value = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        enum status status = key_number_or(root, keys[i].key, 1e-3, 1e6, 0, &value, err);
+        enum status status =
+            key_number_or(root, keys[i].key, 1e-6, 1e6, (double)*keys[i].out, &value, err);
         if (status) return status;
         *keys[i].out = (float)value;
     }
@@ -304,8 +214,9 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_windows(config, root, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
-    if (!status) status = read_rope(config, root, err);
-    if (!status) status = read_rope_layers(config, root, err);
+    if (!status) status = hf_rope_read(config, root, err);
+    if (!status) status = key_bool_or(root, "attention_bias", false, &hf->attention_bias, err);
+    if (!status) status = key_bool_or(root, "mlp_bias", false, &hf->mlp_bias, err);
     if (!status)
         status = key_bool_or(of_tie, "tie_word_embeddings", hf->is_tied, &hf->is_tied, err);
     if (!status) status = read_dtype(hf, err);

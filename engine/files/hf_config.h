@@ -15,12 +15,13 @@ enum { MAX_FILE_END_IDS = 8, MIN_STAND_IN_TOKENS = 257 };
 
 struct hf_config {
     struct json *root;
-    const struct json *text; /* the text_config of a model with other parts, otherwise root */
-    char *folder;            /* NULL: config.json was given alone */
-    char *path;              /* of config.json */
-    char name[128];          /* of the folder that the file is in */
-    bool is_tied;            /* the head is the embedding; hf_config_read takes it as the default */
-    const char *activation;  /* a name of the family's own for it, or NULL; set like is_tied */
+    const struct json *text;       /* the text_config of a model with other parts, otherwise root */
+    char *folder;                  /* NULL: config.json was given alone */
+    char *path;                    /* of config.json */
+    char name[128];                /* of the folder that the file is in */
+    bool attention_bias, mlp_bias; /* as config.json has it: what they mean is the family's */
+    bool is_tied;           /* the head is the embedding; hf_config_read takes it as the default */
+    const char *activation; /* a name of the family's own for it, or NULL; set like is_tied */
     enum dtype dtype;
     int V;
     int n_end_ids;
@@ -55,6 +56,10 @@ const char *hf_config_architecture(const struct hf_config *hf, size_t *length);
  * file: a key that is missing or out of range, numbers that do not fit each other, or a feature
  * that the forward pass lacks: answers, or a speed measured, without it would mislead. */
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err);
+
+/* Fills in how positions are rotated, from the config.json's part of the text. The letters and the
+ * context's length are known. */
+enum status hf_rope_read(struct model_config *config, const struct json *root, struct err *err);
 
 /* Fills in the end ids and sampling defaults of a folder's generation_config.json, if there is one.
  * V is known. */

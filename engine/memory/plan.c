@@ -7,7 +7,7 @@
 
 #define MIB ((int64_t)1 << 20)
 #define DEFAULT_MAX_BYTES (512 * MIB) /* of KV memory when no size is given */
-#define DEFAULT_SHARE 4          /* the default takes at most this part of the free memory */
+#define DEFAULT_SHARE 4               /* the default takes at most this part of the free memory */
 #define MAX_SEQS 65536
 #define MAX_ROWS (1 << 20)
 
@@ -104,10 +104,12 @@ static enum status check_settings(const struct engine_config *config, struct err
 static enum status plan_length(struct engine_memory *plan, const struct model_config *info,
                                const struct engine_config *config, struct err *err) {
     plan->max_model_len = config->max_model_len ? config->max_model_len : info->context_length;
-    if (plan->max_model_len >= 1 && plan->max_model_len <= info->context_length) return STATUS_OK;
+    int longest = max_int(info->context_length, info->longest_context);
+    if (plan->max_model_len >= 1 && plan->max_model_len <= longest) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "max-model-len",
-                   "--max-model-len %d is out of range; the model was trained for 1 to %d tokens",
-                   config->max_model_len, info->context_length);
+                   "--max-model-len %d is out of range; the model was %s 1 to %d tokens",
+                   config->max_model_len,
+                   longest > info->context_length ? "stretched to" : "trained for", longest);
 }
 
 /* ---- the KV pool ---------------------------------------------------------------------------- */

@@ -14,8 +14,9 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama, &model_mistral, &model_qwen2,  &model_qwen3, &model_smollm3,
-    &model_phi3,  &model_gemma,   &model_gemma2, &model_gpt2,  &model_opt,
+    &model_llama, &model_mistral, &model_qwen2,  &model_qwen3,  &model_smollm3,
+    &model_phi3,  &model_gemma,   &model_gemma2, &model_gemma3, &model_gpt2,
+    &model_opt,   &model_granite, &model_olmo2,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -60,11 +61,17 @@ static void begin(struct model_config *config, const struct model_family *family
                                     .norm = family->norm,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
-                                    .embedding_scale = 1};
+                                    .full_every = family->full_every,
+                                    .window_rotation = family->window_rotation,
+                                    .embedding_scale = 1,
+                                    .residual_scale = 1,
+                                    .logit_scale = 1};
+    if (!in_gguf) config->attention_scale = family->folder.attention_scale;
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     bool adjacent = in_gguf && family->positions == POSITIONS_ROPE_ADJACENT;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
+    config->rope.base = family->rope_base > 0 ? family->rope_base : 10000;
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -110,6 +117,7 @@ static void count_tensors(struct model_config *config, const struct weights *wei
     int best = -1;
     for (int i = 0; i < weights->n; i++) {
         const struct weight *weight = &weights->tensor[i];
+        if (!weights_name(weights, i)[0]) continue; /* of no use to this model */
         config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
         if (weight->n_dims > 1 && strncmp(weights_name(weights, i), "blk.", 4) == 0)
@@ -138,17 +146,74 @@ static enum status refuse_window(const struct model_config *config,
 static enum status spread_window(struct model_config *config, const struct model_family *family,
                                  struct err *err) {
     enum window_kind kind = family->windows;
-    int every = kind == WINDOWS_EVEN_LAYERS ? 2 : 1;
+    int every = config->full_every;
+    bool has_window = config->window > 0;
     assert(config->L <= MAX_LAYERS && config->window >= 0);
-    if (config->window >= config->context_length) config->window = 0;
+    if (config->window >= config->longest_context) config->window = 0;
     if (config->window > 0 && kind == WINDOWS_LISTED && !config->lists_windows)
         return refuse_window(config, family, config->window, err);
     for (int i = 0; i < config->L; i++) {
-        int *window = &config->layer[i].window;
-        if (!config->lists_windows) *window = i % every == 0 ? config->window : 0;
-        if (*window >= config->context_length) *window = 0;
-        if (*window > 0 && kind == WINDOWS_NONE) return refuse_window(config, family, *window, err);
+        struct layer_config *layer = &config->layer[i];
+        if (!config->lists_windows) {
+            layer->slides = has_window && (every == 0 || (i + 1) % every != 0);
+            layer->window = layer->slides ? config->window : 0;
+        }
+        if (layer->window >= config->longest_context) layer->window = 0;
+        if (layer->window > 0 && kind == WINDOWS_NONE)
+            return refuse_window(config, family, layer->window, err);
     }
+    return STATUS_OK;
+}
+
+/* How the layers that slide rotate: the rest of what the file or the family has said. */
+static void finish_window_rope(struct model_config *config) {
+    struct rope_config *own = &config->window_rope;
+    float base = config->window_rotation == WINDOW_ROPE_LOCAL ? own->base : config->rope.base;
+    if (own->is_used) return; /* the file has said all of it */
+    *own = config->rope;
+    own->base = base;
+    own->stretch = (struct rope_stretch){.kind = ROPE_UNSCALED};
+}
+
+/* Contexts that positions may be stretched to, beyond what the model says of itself. */
+static int longest_context(const struct model_config *config) {
+    const struct rope_stretch *s = &config->rope.stretch;
+    bool grows = s->kind == ROPE_LINEAR || s->kind == ROPE_YARN || s->kind == ROPE_DYNAMIC;
+    double first = s->kind == ROPE_LINEAR ? config->context_length : s->original_context;
+    double longest = grows ? first * s->factor : 0;
+    if (longest <= config->context_length) return config->context_length;
+    return longest > MAX_CONTEXT ? MAX_CONTEXT : (int)longest;
+}
+
+/* Scales of a model that its family does not know. */
+static enum status refuse_scales(const struct model_config *config,
+                                 const struct model_family *family, bool in_gguf, struct err *err) {
+    const struct {
+        const char *of_gguf, *of_folder;
+        float value;
+    } scales[] = {{"embedding_scale", "embedding_multiplier", config->embedding_scale},
+                  {"residual_scale", "residual_multiplier", config->residual_scale},
+                  {"logit_scale", "logits_scaling", config->logit_scale}};
+    char key[64];
+    for (size_t i = 0; i < sizeof scales / sizeof *scales && !family->scales; i++) {
+        if (scales[i].value == 1) continue;
+        snprintf(key, sizeof key, "%s%s%s", in_gguf ? family->gguf : "", in_gguf ? "." : "",
+                 in_gguf ? scales[i].of_gguf : scales[i].of_folder);
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: only 1 is supported in a model of the architecture \"%s\", found "
+                       "%g",
+                       key, family->gguf, (double)scales[i].value);
+    }
+    return STATUS_OK;
+}
+
+/* Adds the biases that a key of config.json turns on, of those that the family may have. */
+static enum status add_biases(struct model_config *config, const struct model_family *family,
+                              const char *key, bool is_on, uint64_t biases, struct err *err) {
+    biases &= family->roles | family->optional;
+    if (is_on && biases == 0)
+        return err_set(err, STATUS_BAD_FILE, key, "key %s: only false is supported", key);
+    if (is_on) config->roles |= biases;
     return STATUS_OK;
 }
 
@@ -156,8 +221,13 @@ static enum status spread_window(struct model_config *config, const struct model
 static enum status read_folder(struct model_config *config, struct hf_config *hf,
                                const struct model_family *family, struct err *err) {
     if (!hf->is_tied) config->roles |= ROLE_BIT(ROLE_OUTPUT);
+    enum status status = add_biases(config, family, "attention_bias", hf->attention_bias,
+                                    ROLES_ATTENTION_BIASES, err);
+    if (!status)
+        status = add_biases(config, family, "mlp_bias", hf->mlp_bias, ROLES_MLP_BIASES, err);
+    if (status) return status;
     if (hf->n_shards == 0) return dummy_weights(&hf->weights, config, hf->dtype, err);
-    return folder_names_read(config, &hf->weights, family, hf->is_tied, err);
+    return folder_names_read(config, &hf->weights, family, hf, err);
 }
 
 static enum status read_config(struct model_config *config, struct model_file *file,
@@ -170,7 +240,10 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->is_tied = family->ties;
     if (hf) hf->activation = family->folder.activation;
     status = model_file_config(config, file, err);
+    if (!status) status = refuse_scales(config, family, !hf, err);
     if (status) return status;
+    finish_window_rope(config);
+    config->longest_context = longest_context(config);
     status = hf ? read_folder(config, hf, family, err)
                 : read_roles(config, &file->gguf->weights, family, err);
     if (!status) status = spread_window(config, family, err);

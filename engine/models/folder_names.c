@@ -26,8 +26,11 @@ struct matching {
     struct model_config *config;
     struct weights *weights;
     const struct model_family *family;
+    uint64_t known; /* roles that the family may have, with this config.json */
     char (*names)[WEIGHT_MAX_RENAMED + 1];
     char prefix[32]; /* before the names of this folder, for messages */
+    bool has_other_parts;
+    int n_other_parts; /* tensors of other parts than the text's decoder */
     struct complaint unknown, missing, shapes;
 };
 
@@ -65,6 +68,16 @@ static const char *without_prefix(const char *name) {
     return name;
 }
 
+/* Does it belong to what sees or hears beside the text's decoder? */
+static bool is_of_other_part(const char *name) {
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "visual.", "audio_tower.",
+                                        "multi_modal_projector."};
+    const char *rest = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strncmp(rest, parts[i], strlen(parts[i])) == 0) return true;
+    return false;
+}
+
 /* The role of a name, and its layer; N_ROLES: none. */
 static enum role find_role(const struct matching *m, const char *name, int *layer) {
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
@@ -80,7 +93,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
         rest = end + 1;
     }
     for (enum role role = 0; role < N_ROLES; role++) {
-        if (!((m->family->roles | m->family->optional) & ROLE_BIT(role))) continue;
+        if (!(m->known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
         const char *wanted = folder_name(m->family, role);
         if (wanted && strcmp(wanted, rest) == 0) return role;
@@ -95,6 +108,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
         struct weight *weight = &m->weights->tensor[i];
         int layer;
         enum role role = find_role(m, weight->name, &layer);
+        if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
+            m->n_other_parts++;
+            continue;
+        }
         if (role == N_ROLES) {
             complain(&m->unknown, weight->name, "");
             continue;
@@ -204,17 +221,29 @@ static enum status judge(struct matching *m, struct err *err) {
 }
 
 enum status folder_names_read(struct model_config *config, struct weights *weights,
-                              const struct model_family *family, bool is_tied, struct err *err) {
-    struct matching m = {.config = config, .weights = weights, .family = family};
+                              const struct model_family *family, const struct hf_config *hf,
+                              struct err *err) {
+    struct matching m = {.config = config,
+                         .weights = weights,
+                         .family = family,
+                         .known = family->roles | family->optional,
+                         .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
+    if (!hf->attention_bias) m.known &= ~(family->optional & ROLES_ATTENTION_BIASES);
+    if (!hf->mlp_bias) m.known &= ~(family->optional & ROLES_MLP_BIASES);
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
-    match_tensors(&m, is_tied);
+    match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);
     if (!status) {
         check_tensors(&m);
         status = judge(&m, err);
     }
+    if (!status && m.n_other_parts > 0)
+        log_line(LOG_INFO,
+                 "of a model with several parts the text's decoder is served; %d tensors of the "
+                 "others are left out",
+                 m.n_other_parts);
     buf_free(&m.unknown.text);
     buf_free(&m.missing.text);
     buf_free(&m.shapes.text);

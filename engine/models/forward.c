@@ -1,10 +1,11 @@
 /* DESIGN: the forward pass, once for all families.
  *
- * A model is pre-norm blocks of attention and an MLP on one residual stream x:
+ * A model is blocks of attention and an MLP on one residual stream x, with norms before a branch,
+ * after it, or both:
  *
  *     x = embedding(token) [+ position]
- *     each layer:  x += [norm] output(attention(q, k, v of norm(x)))
- *                  x += [norm] down(act(gate(norm(x))) * up(norm(x)))
+ *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
+ *                  x += [norm] down(act(gate([norm](x))) * up([norm](x)))
  *     logits = head(norm(x))
  *
  * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
@@ -23,10 +24,21 @@ static struct linear linear_of(const struct tensors *t, enum role w, enum role b
     return (struct linear){t->w[w], t->vec[bias]};
 }
 
+/* The same of a branch's last product. */
+static struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
+                               enum role bias) {
+    return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale};
+}
+
 static struct norm norm_of(const struct model *model, const struct tensors *t, enum role gain,
                            enum role bias) {
     return (struct norm){model->config.norm, t->vec[gain], t->vec[bias],
                          model->config.norm_epsilon};
+}
+
+/* What an op takes of it: NULL where the model has no such norm. */
+static const struct norm *norm_or_none(const struct norm *norm) {
+    return norm->gain ? norm : NULL;
 }
 
 /* Where products go whose sum over the ranks is to be added to rows x: x itself, or the rank's
@@ -55,6 +67,15 @@ static void embed(struct model *model, int M) {
     all_reduce(model, model->act.x, M);
 }
 
+static struct rope rope_of(const struct model *model, int layer) {
+    const struct layer_config *l = &model->part.layer[layer];
+    bool own = l->slides && model->window_inv_freq;
+    const struct rope_config *rope = own ? &model->part.window_rope : &model->part.rope;
+    if (l->has_no_rope) return (struct rope){.layout = rope->layout};
+    return (struct rope){rope->D_rope, own ? model->window_inv_freq : model->inv_freq, rope->layout,
+                         rope->stretch.attention_factor};
+}
+
 /* q, and k and v of all rows into the cache, from norm(x). */
 static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
@@ -65,16 +86,17 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
                                     linear_of(t, ROLE_V, ROLE_V_BIAS)};
-    struct rope rope = {m->rope.D_rope, model->inv_freq, m->rope.layout};
-    if (m->layer[layer].has_no_rope) rope = (struct rope){0, NULL, m->rope.layout};
+    const bool together = t->vec[ROLE_Q_NORM_ALL] != NULL;
     const struct heads heads = {.H = m->H,
-                                .rope = rope,
-                                .q_gain = t->vec[ROLE_Q_NORM],
-                                .k_gain = t->vec[ROLE_K_NORM],
-                                .epsilon = m->norm_epsilon};
+                                .rope = rope_of(model, layer),
+                                .q_gain = t->vec[together ? ROLE_Q_NORM_ALL : ROLE_Q_NORM],
+                                .k_gain = t->vec[together ? ROLE_K_NORM_ALL : ROLE_K_NORM],
+                                .epsilon = m->norm_epsilon,
+                                .norms_together = together};
     assert(!heads.q_gain == !heads.k_gain && (m->rope.D_rope == 0 || model->inv_freq));
     TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_or_none(&norm),
+                            linear, 3, M));
     TIME_OP(b, OP_ROPE_WRITE, compute->rope_write(b, cache, layer, &heads, a->q, a->k, a->v));
 }
 
@@ -107,17 +129,17 @@ static void output_and_mlp(struct model *model, int layer, float *x, const float
     const struct tensors *t = &model->layers[layer];
     assert(M > 0 && t->w[ROLE_O] && t->w[ROLE_UP] && t->w[ROLE_DOWN]);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
-    const struct linear output = linear_of(t, ROLE_O, ROLE_O_BIAS);
+    const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
     end_branch(model, t, ROLE_ATTN_POST_NORM, x, y, M);
 
     const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
     const struct mlp mlp = {.activation = model->config.activation,
-                            .gate = {t->w[ROLE_GATE], NULL},
+                            .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
                             .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
-                            .down = linear_of(t, ROLE_DOWN, ROLE_DOWN_BIAS)};
+                            .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
     y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
-    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, &norm, &mlp, M));
+    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
     end_branch(model, t, ROLE_FFN_POST_NORM, x, y, M);
 }
 
@@ -130,8 +152,8 @@ static void logits(struct model *model, int R) {
     struct backend *b = model->backend;
     struct activations *a = &model->act;
     const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
-    const struct lm_head head = {
-        .linear = {model_head(model), NULL}, .scale = 1, .cap = model->config.logit_cap};
+    const struct model_config *m = &model->config;
+    const struct lm_head head = {{model_head(model), NULL, m->logit_scale}, m->logit_cap};
     TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, a->logit_x, &norm, &head, R));
 }
 

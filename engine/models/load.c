@@ -1,7 +1,6 @@
 /* Loading: each tensor of the model's roles goes from the weights view into the backend's layout,
  * or the rank's part of it does. */
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,43 +178,42 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
 
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
-/* What frequency i of a stretched RoPE is divided by: 1 for wavelengths that fit the first context
- * many times, `factor` for those that are longer than it; between these its inverse is interpolated
- * linearly (Llama 3.1's model card and transformers have it so). */
-static float stretch_divisor(const struct rope_config *rope, int i) {
-    const struct rope_stretch *s = &rope->stretch;
-    double wavelength = 2 * M_PI * pow((double)rope->base, 2.0 * i / rope->D_rope);
-    double turns = s->original_context / wavelength;
-    double part = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
-    part = part < 0 ? 0 : part > 1 ? 1 : part;
-    return (float)(1 / ((1 - part) / s->factor + part));
+/* The tensor that the frequencies are divided by; N_ROLES: none. */
+static enum role factors_role(const struct model_config *m, int length) {
+    if (config_has(m, ROLE_ROPE_FACTORS)) return ROLE_ROPE_FACTORS;
+    if (m->rope.stretch.kind != ROPE_LONG || m->rope.stretch.n_factors > 0) return N_ROLES;
+    return length > m->rope.stretch.original_context ? ROLE_ROPE_LONG : ROLE_ROPE_SHORT;
 }
 
-void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors) {
-    for (int i = 0; i < rope->D_rope / 2; i++) {
-        double power = pow((double)rope->base, 2.0 * i / rope->D_rope);
-        float divisor = rope->stretch.is_set ? stretch_divisor(rope, i) : 1;
-        inv_freq[i] = (float)(1.0 / (power * (double)(factors ? factors[i] : divisor)));
-    }
-}
-
-/* The rotary positions' frequencies, with the file's own factors where it has some. */
-static enum status load_frequencies(const struct loader *l) {
-    const struct rope_config *rope = &l->model->config.rope;
+/* The frequencies of a kind of layer, with the file's own factors where it has some. */
+static enum status load_frequencies(const struct loader *l, const struct rope_config *rope,
+                                    enum role role, int length, float **out) {
     const struct weight *weight = NULL;
     int n = rope->D_rope / 2;
     enum status status = STATUS_OK;
     if (n == 0) return STATUS_OK;
-    if (config_has(&l->model->config, ROLE_ROPE_FACTORS))
-        status = weights_vector(l->weights, role_info(ROLE_ROPE_FACTORS)->gguf, n, &weight, l->err);
+    if (role != N_ROLES)
+        status = weights_vector(l->weights, role_info(role)->gguf, n, &weight, l->err);
     if (status) return status;
     float *factors = mem_alloc((size_t)n * sizeof *factors);
     float *inv_freq = mem_alloc((size_t)n * sizeof *inv_freq);
-    if (weight) dequantise(weight->type, weight->data, factors, (size_t)n);
-    rope_frequencies(inv_freq, rope, weight ? factors : NULL);
-    status = upload(l->model, inv_freq, n, &l->model->inv_freq, l->err);
+    for (int i = 0; i < n; i++) factors[i] = 1; /* a tensor of random weights has no data */
+    if (weight && !l->settings->dummy) dequantise(weight->type, weight->data, factors, (size_t)n);
+    rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
+    status = upload(l->model, inv_freq, n, out, l->err);
     free(inv_freq);
     free(factors);
+    return status;
+}
+
+static enum status load_all_frequencies(const struct loader *l) {
+    struct model *model = l->model;
+    const struct model_config *m = &model->config;
+    int length = l->settings->max_model_len ? l->settings->max_model_len : m->context_length;
+    enum role role = factors_role(m, length);
+    enum status status = load_frequencies(l, &m->rope, role, length, &model->inv_freq);
+    if (!status && m->window_rotation != WINDOW_ROPE_SAME)
+        status = load_frequencies(l, &m->window_rope, N_ROLES, length, &model->window_inv_freq);
     return status;
 }
 
@@ -290,7 +288,7 @@ enum status model_load(struct model *model, const struct weights *weights,
     model->part = shard_config(&model->config, model->shard.ranks);
     model->layers = mem_calloc((size_t)L, sizeof *model->layers);
     enum status status = load_tensors(&l, &model->ends, -1);
-    if (!status) status = load_frequencies(&l);
+    if (!status) status = load_all_frequencies(&l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(&l, &model->layers[i], i);
         if (model->shard.rank == 0 && settings->progress)
@@ -320,7 +318,8 @@ void model_close(struct model *model) {
         free_tensors(model, &model->layers[i]);
     free(model->layers);
     free_tensors(model, &model->ends);
-    size_t n = (size_t)model->config.rope.D_rope / 2;
-    if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, n * sizeof(float));
+    size_t bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);
+    if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, bytes);
+    if (model->window_inv_freq) b->memory->buffer_free(b, model->window_inv_freq, bytes);
     memset(model, 0, sizeof *model);
 }

@@ -20,9 +20,10 @@ enum status model_config_read(struct model_config *config, struct model_file *fi
 /* The windows of the layers, each once, and how many there are: what a backend is opened with. */
 int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]);
 
-/* inv_freq[D_rope / 2] = base^(-2i / D_rope), divided by a file's own factors, or by those of a
- * stretch, where there are some: Llama 3.1's long contexts are made so. */
-void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors);
+/* inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched as `rope` says for contexts of `length`
+ * tokens at most, or divided by a file's own factors[D_rope / 2] unless they are NULL. */
+void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors,
+                      int length);
 
 /* The tensors of one layer, or those that belong to none; NULL: not there, or not of this rank. */
 struct tensors {
@@ -51,6 +52,7 @@ struct model {
     struct tensors ends;    /* embeddings, last norm, head */
     struct tensors *layers; /* [L] */
     float *inv_freq;        /* [D_rope / 2]; NULL: no rotary positions */
+    float *window_inv_freq; /* of the layers that slide; NULL: they rotate as the others */
     struct activations act;
     int64_t weight_bytes;
     size_t unreleased_bytes; /* of the file that were read since its pages were released */

@@ -52,6 +52,11 @@ enum status shard_check(const struct model_config *config, const struct weights 
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
                        "--tensor-parallel-size %d is out of range; 1 to %d is possible", ranks,
                        MAX_RANKS);
+    if (ranks > 1 && config_has(config, ROLE_Q_NORM_ALL))
+        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                       "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
+                       "heads at once, which several ranks cannot do; give 1",
+                       ranks, config->architecture);
     struct widths w = {
         .H = config->H, .G = config->G, .F = config->F, .mixed = config->H * config->D};
     w.o_block = largest_block(weights, ROLE_O, config->L);

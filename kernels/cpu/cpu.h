@@ -155,10 +155,11 @@ int threads_for(int cores, const char *proc, const char *cgroup);
 
 enum { ROPE_TABLES = 4, MAX_THREADS = 1024 };
 
-/* Cosines and sines of a step's rows for one list of frequencies. */
+/* Cosines and sines of a step's rows for one list of frequencies, times its scale. */
 struct rope_table {
     const float *inv_freq; /* NULL: not made in this step */
     int pairs;
+    float scale;
     float *cosine, *sine; /* [max_rows][D/2] */
 };
 

@@ -68,6 +68,16 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
+/* A norm over all heads of a row needs all of it before the first head is rotated. */
+static void norm_together(struct cuda *cuda, const struct heads *heads, float *q, float *k,
+                          const struct kv_cache *cache) {
+    const int M = cuda->step.at.M, D = cache->config.D;
+    const struct norm q_norm = {NORM_RMS, heads->q_gain, NULL, heads->epsilon};
+    const struct norm k_norm = {NORM_RMS, heads->k_gain, NULL, heads->epsilon};
+    rows_norm(cuda->act, q, q, &q_norm, M, heads->H * D, cuda->stream);
+    rows_norm(cuda->act, k, k, &k_norm, M, cache->config.G * D, cuda->stream);
+}
+
 static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
                           const struct heads *heads, float *q, float *k, const float *v) {
     struct cuda *cuda = cuda_of(b);
@@ -76,8 +86,10 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     assert(!heads->q_gain == !heads->k_gain && heads->H == cuda->limits.H);
     assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
     struct rope_args args = {};
-    args.q = {q, heads->H, NULL, heads->q_gain};
-    args.k = {k, cache->config.G, NULL, heads->k_gain};
+    const bool apart = heads->norms_together && heads->q_gain;
+    if (apart) norm_together(cuda, heads, q, k, cache);
+    args.q = {q, heads->H, NULL, apart ? NULL : heads->q_gain};
+    args.k = {k, cache->config.G, NULL, apart ? NULL : heads->k_gain};
     args.v = {(void *)v, cache->config.G, NULL, NULL};
     args.M = cuda->step.at.M;
     args.D = cache->config.D;
@@ -85,8 +97,7 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     args.layout = rope->layout;
     args.epsilon = heads->epsilon;
     if (rope->D_rope > 0) {
-        angles_make(&cuda->angles, cuda->step.at.position, rope->inv_freq, args.M, rope->D_rope / 2,
-                    cuda->stream);
+        angles_make(&cuda->angles, cuda->step.at.position, rope, args.M, cuda->stream);
         args.cosine = cuda->angles.cosine;
         args.sine = cuda->angles.sine;
     }

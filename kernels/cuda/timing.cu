@@ -90,7 +90,7 @@ void measure_limits(struct device_limits *out, cudaStream_t stream) {
         });
         if (copy_s > 0) out->bytes_per_s = 2 * (double)OPERAND_BYTES / copy_s;
         const double product_s = !cublas_open() ? 0 : fastest(&on, stream, [&] {
-            cublas_product(DTYPE_BF16, y, x, w, PRODUCT, PRODUCT, PRODUCT, false, false, stream);
+            cublas_product(DTYPE_BF16, y, x, w, PRODUCT, PRODUCT, PRODUCT, false, false, 1, stream);
         });
         if (product_s > 0) out->flops_per_s = 2.0 * PRODUCT * PRODUCT * PRODUCT / product_s;
     }

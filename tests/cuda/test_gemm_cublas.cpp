@@ -93,7 +93,7 @@ static void check(enum dtype act, int M, int K, bool asked, bool float_out,
     buffer rows(random_vector(&state, (size_t)(N * K)));
     buffer x(packed(act, random_vector(&state, (size_t)(M * K))));
     buffer bias(random_vector(&state, (size_t)N));
-    floats y[2];
+    floats y[2], sum[2];
     for (int turn = 0; turn < 2; turn++) {
         struct gemm_source source = {};
         source.type = DTYPE_F32;
@@ -113,8 +113,14 @@ static void check(enum dtype act, int M, int K, bool asked, bool float_out,
         buffer on_device((size_t)(M * N) * (out == DTYPE_F32 ? 4 : 2));
         gemm(&w, on_device.data, x.data, M, &end, test_stream());
         y[turn] = read_activations(out, on_device);
+        if (float_out) continue; /* a sum is of the activations' type */
+        struct gemm_epilogue more = {bias.as<float>(), on_device.data};
+        more.scale = 0.375f;
+        gemm(&w, on_device.data, x.data, M, &more, test_stream());
+        sum[turn] = read_activations(out, on_device);
     }
     check_close(y[0], y[1], 2 * rounding_of(float_out ? DTYPE_F32 : act), 1, "by cuBLAS");
+    check_close(sum[0], sum[1], 4 * rounding_of(act), 1, "added by cuBLAS");
 }
 
 START_TEST(it_is_used_when_asked_for) {
@@ -122,7 +128,7 @@ START_TEST(it_is_used_when_asked_for) {
         start(false, false);
         check(act, 3, 64, true, false, GEMM_ROWS);
         check(act, 20, 128, true, true, GEMM_ROWS);
-        ck_assert_int_eq(products, act == DTYPE_F32 ? 2 : 1); /* 3 rows are for a kernel of ours */
+        ck_assert_int_eq(products, act == DTYPE_F32 ? 3 : 1); /* 3 rows are for a kernel of ours */
         ck_assert_int_eq(looked_up, 3);                       /* once for each function */
     }
 }
@@ -158,7 +164,7 @@ START_TEST(each_device_has_its_own) {
         ck_assert(cublas_open());
         uint64_t state = 4;
         buffer x(packed(DTYPE_BF16, random_vector(&state, 64))), y(4);
-        cublas_product(DTYPE_BF16, y.data, x.data, x.data, 1, 1, 64, true, false, test_stream());
+        cublas_product(DTYPE_BF16, y.data, x.data, x.data, 1, 1, 64, true, false, 1, test_stream());
         finish();
     }
     ck_assert_int_eq(products, n > 1 ? 2 : 1);

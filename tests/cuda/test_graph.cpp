@@ -239,7 +239,7 @@ struct counted {
     static void queue(void *arg) {
         auto *c = static_cast<counted *>(arg);
         c->calls++;
-        rows_bias(DTYPE_F32, c->x.data, c->one.as<float>(), 1, 1, test_stream());
+        rows_bias(DTYPE_F32, c->x.data, c->one.as<float>(), 1, 1, 1, test_stream());
     }
     int done() {
         return (int)x.read<float>()[0];

@@ -78,8 +78,8 @@ struct weights {
     }
     weights(const weights &) = delete;
     weights &operator=(const weights &) = delete;
-    struct linear linear(bool biased) const {
-        return {w, biased ? bias_on_device.data : nullptr};
+    struct linear linear(bool biased, float scale = 0) const {
+        return {w, biased ? bias_on_device.data : nullptr, scale};
     }
 };
 
@@ -224,6 +224,11 @@ static void check_linear(const opened &on, const norm_choice &c, enum dtype type
         ops->matmul_add(on.b, sum.data, x.data, linear, M);
         check_sums(unpacked(on.act, sum.read()), more, 3 * rounding_of(on.act), what + ", added");
         added.check(sum.read(), what + ", added");
+        const struct linear half = w.linear(true, 0.5f);
+        const array scaled(on, floats((size_t)(M * V), 1), on.act);
+        for (double &value : more.value) value = (value - 1) / 2 + 1;
+        ops->matmul_add(on.b, scaled.data, x.data, &half, M);
+        check_sums(unpacked(on.act, scaled.read()), more, 3 * rounding_of(on.act), what + ", half");
     }
 }
 
@@ -240,7 +245,7 @@ static void check_logits(const opened &on, float scale, float cap) {
     const norm_choice layer = {true, true, true};
     const struct norm norm = in.norm(layer);
     const weights w(on, DTYPE_Q8_0, V, K, 3);
-    const struct lm_head head = {w.linear(true), scale, cap};
+    const struct lm_head head = {w.linear(true, scale), cap};
     same_bytes same;
     for (int M : row_counts) {
         const array x(on, in.rows(M), on.act), y(on, floats((size_t)(M * V)), DTYPE_F32);
@@ -292,7 +297,7 @@ static void check_mlp(const opened &on, const mlp_case &c) {
     const weights gate(on, c.gate_type, F, K, 1), up(on, DTYPE_Q8_0, F, K, 2),
         down(on, DTYPE_Q8_0, K, F, 3);
     struct mlp mlp = {c.activation, gate.linear(c.biased), up.linear(c.biased),
-                      down.linear(c.biased)};
+                      down.linear(c.biased, c.gated ? 0.75f : 0)};
     if (!c.gated) mlp.gate = {};
     same_bytes same;
     for (int M : row_counts) {
@@ -300,7 +305,8 @@ static void check_mlp(const opened &on, const mlp_case &c) {
         on.b->compute->mlp(on.b, sum.data, sum.data, &norm, &mlp, M);
         const floats h = hidden(c, in.normed_rows(kind, M), gate, up, on.act);
         sums want = multiply(h, down, c.biased);
-        for (size_t i = 0; i < want.value.size(); i++) want.value[i] += (double)in.rows(M)[i];
+        for (size_t i = 0; i < want.value.size(); i++)
+            want.value[i] = want.value[i] * (c.gated ? 0.75 : 1) + (double)in.rows(M)[i];
         const std::string what = text("mlp, activation %d, gated %d, biased %d, %d rows, act %d",
                                       c.activation, c.gated, c.biased, M, on.act);
         /* a gate of float16 weights is rounded apart, which moves a sum of `size` more */

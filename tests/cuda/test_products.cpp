@@ -111,7 +111,7 @@ static void check_products(const world &on, int M) {
         delete y[(size_t)i];
     }
     rows_of logits(b, (size_t)(M * outputs[1]) * sizeof(float));
-    const struct lm_head head = {linear[1], 1, 0};
+    const struct lm_head head = {linear[1], 0};
     b->compute->logits(b, logits.data, device_x.data, nullptr, &head, M);
     check(logits.read(DTYPE_F32), x, on.weights[1], M, outputs[1], rounding_of(on.act),
           text("logits of %d rows, activations %s", M, dtype_name(on.act)));

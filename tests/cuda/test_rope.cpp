@@ -105,12 +105,14 @@ static void check_heads(const head_case &c, enum dtype act) {
     for (size_t i = 0; i < frequencies.size(); i++) frequencies[i] = powf(10000, -(float)i / 8);
     buffer inv_freq(frequencies), position(positions), slot(slots);
     buffer cosine((cosines.size() + 1) * 4), sine((sines.size() + 1) * 4);
-    struct angle_table table = {nullptr, 0, cosine.as<float>(), sine.as<float>(), pairs};
-    angles_make(&table, position.as<int32_t>(), inv_freq.as<float>(), M, pairs, test_stream());
+    struct angle_table table = {};
+    table.cosine = cosine.as<float>(), table.sine = sine.as<float>(), table.max_pairs = pairs;
+    const struct rope rope = {c.D_rope, inv_freq.as<float>(), c.layout, c.norm ? 1.375f : 0};
+    angles_make(&table, position.as<int32_t>(), &rope, M, test_stream());
     for (size_t i = 0; i < cosines.size(); i++) {
         float angle = (float)positions[i / (size_t)pairs] * frequencies[i % (size_t)pairs];
-        cosines[i] = (float)cos((double)angle);
-        sines[i] = (float)sin((double)angle);
+        cosines[i] = (float)cos((double)angle) * (c.norm ? 1.375f : 1);
+        sines[i] = (float)sin((double)angle) * (c.norm ? 1.375f : 1);
     }
     floats made = cosine.read<float>();
     made.resize(cosines.size());

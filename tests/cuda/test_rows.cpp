@@ -129,7 +129,7 @@ static void check_bias(enum dtype act, int M, int K) {
     floats b = random_vector(&state, (size_t)K), biased(n);
     for (size_t i = 0; i < n; i++) biased[i] = x[i] + b[i % (size_t)K];
     buffer moved(packed(act, x)), bias(b);
-    rows_bias(act, moved.data, bias.as<float>(), M, K, test_stream());
+    rows_bias(act, moved.data, bias.as<float>(), 1, M, K, test_stream());
     check_close(read_activations(act, moved), rounded(act, biased), 0, 0,
                 text("bias %d x %d", M, K));
 }

@@ -14,13 +14,21 @@
 enum { V = 299, MAX_LENGTH = 96, N_PROMPTS = 2 };
 
 static const char *const models[] = {
-    "families/qwen2.gguf",  "families/qwen3.gguf", "families/gpt2.gguf",    "families/gemma.gguf",
-    "families/gemma2.gguf", "families/phi3.gguf",  "families/smollm3.gguf", "folders/llama",
-    "folders/mistral",      "folders/qwen2",       "folders/qwen3",         "folders/gpt2",
-    "folders/gemma",        "folders/gemma2",      "folders/phi3",          "folders/opt",
-    "folders/smollm3",
+    "families/qwen2.gguf",   "families/qwen3.gguf",
+    "families/gpt2.gguf",    "families/gemma.gguf",
+    "families/gemma2.gguf",  "families/phi3.gguf",
+    "families/smollm3.gguf", "folders/llama",
+    "folders/mistral",       "folders/qwen2",
+    "folders/qwen3",         "folders/gpt2",
+    "folders/gemma",         "folders/gemma2",
+    "folders/phi3",          "folders/opt",
+    "folders/smollm3",       "families/granite.gguf",
+    "folders/granite",       "families/gemma3.gguf",
+    "folders/gemma3",        "families/phi3_long.gguf",
+    "families/olmo2.gguf",   "folders/olmo2",
+    "families/olmo3.gguf",   "folders/olmo3",
 };
-enum { N_MODELS = sizeof models / sizeof *models };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 4 }; /* the last ones */
 
 static const struct {
     enum compute_dtype dtype;
@@ -69,22 +77,26 @@ static void read_golden(const char *model, struct golden golden[N_PROMPTS]) {
     for (int i = 0; i < N_PROMPTS; i++) ck_assert_int_eq(golden[i].n, golden[i].n_prompt + 32);
 }
 
+static struct engine_config settings_of(char file[64], const char *model) {
+    snprintf(file, 64, "tests/vectors/%s", model);
+    return (struct engine_config){.model = file,
+                                  .stand_in_vocabulary = true,
+                                  .threads = 2,
+                                  .max_num_seqs = 64,
+                                  .max_num_batched_tokens = 64,
+                                  .block_size = 16};
+}
+
 static struct engine *open_model(const char *model, const char *path, int ranks,
                                  enum compute_dtype dtype, enum kv_dtype kv_dtype) {
     char file[64];
     struct err err = {0};
     struct engine *engine;
-    snprintf(file, sizeof file, "tests/vectors/%s", model);
-    struct engine_config config = {.model = file,
-                                   .stand_in_vocabulary = true,
-                                   .threads = 2,
-                                   .ranks = ranks,
-                                   .dtype = dtype,
-                                   .kv_dtype = kv_dtype,
-                                   .cpu_path = path,
-                                   .max_num_seqs = 64,
-                                   .max_num_batched_tokens = 64,
-                                   .block_size = 16};
+    struct engine_config config = settings_of(file, model);
+    config.ranks = ranks;
+    config.dtype = dtype;
+    config.kv_dtype = kv_dtype;
+    config.cpu_path = path;
     ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s: %s", file, err.message);
     ck_assert_int_eq(engine_model(engine)->V, V);
     return engine;
@@ -141,6 +153,40 @@ START_TEST(two_ranks_give_the_same_tokens) {
 }
 END_TEST
 
+/* Of a file whose positions are stretched by one list of factors up to a length and by another
+ * beyond it: the length that is served decides, from the first token on. */
+START_TEST(a_short_context_takes_the_short_factors) {
+    struct golden golden[N_PROMPTS];
+    char file[64];
+    struct err err = {0};
+    struct engine *engine;
+    struct engine_config config = settings_of(file, "families/phi3_short.gguf");
+    config.dtype = COMPUTE_FLOAT32;
+    config.max_model_len = 72;
+    read_golden("families/phi3_short.gguf", golden);
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    for (int i = 0; i < N_PROMPTS; i++) {
+        float *logits = all_logits(engine, &golden[i], 64);
+        ck_assert_double_lt(compare(logits, &golden[i], file), 1e-4);
+        free(logits);
+    }
+    engine_close(engine);
+}
+END_TEST
+
+/* A norm over all heads would need the sums of all ranks. */
+START_TEST(norms_of_all_heads_refuse_ranks) {
+    char file[64];
+    struct err err = {0};
+    struct engine *engine;
+    struct engine_config config = settings_of(file, models[_i]);
+    config.ranks = 2;
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "tensor-parallel-size");
+    ck_assert_msg(strstr(err.message, "norms its queries over all heads"), "%s", err.message);
+}
+END_TEST
+
 static void check_equal(const float *parts, const float *whole, int n, const char *what) {
     size_t bytes = (size_t)(n - 1) * V * sizeof *parts;
     ck_assert_msg(memcmp(parts, whole, bytes) == 0, "the bytes differ: %s", what);
@@ -190,7 +236,9 @@ int main(void) {
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_MODELS);
-    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_MODELS);
+    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_MODELS - N_ONE_RANK);
+    tcase_add_test(all, a_short_context_takes_the_short_factors);
+    tcase_add_loop_test(all, norms_of_all_heads_refuse_ranks, N_MODELS - N_ONE_RANK, N_MODELS);
     tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
     suite_add_tcase(suite, all);

@@ -65,8 +65,14 @@ static const struct {
      "\"quantization_config\": {\"quant_method\": "
      "\"gptq\"}, \"vocab_size\"",
      .named = CONFIG, .words = "quantised folders (\"gptq\")"},
+    {"mistral", CONFIG, REPLACE, "\"default\"", "\"ntk\"", .named = CONFIG,
+     .words = "the type \"ntk\" is not supported"},
     {"mistral", CONFIG, REPLACE, "\"default\"", "\"longrope\"", .named = CONFIG,
-     .words = "the type \"longrope\" is not supported"},
+     .words = "key short_factor: expected an array of 8 numbers"},
+    {"mistral", CONFIG, REPLACE, "\"default\"", "\"linear\"", .named = CONFIG,
+     .words = "key factor is missing"},
+    {"olmo3", CONFIG, REPLACE, "\"beta_fast\": 32.0", "\"beta_fast\": 0", .named = CONFIG,
+     .words = "key beta_fast: expected 0.001 to"},
     {"mistral", CONFIG, REPLACE, "\"rope_theta\": 10000.0", "\"rope_theta\": \"1e4\"",
      .named = CONFIG, .words = "key rope_theta: expected a number, found a string"},
     {"llama", CONFIG, REPLACE, "\"rope_scaling\": {", "\"rope_scaling\": [], \"x\": {",
@@ -79,8 +85,8 @@ static const struct {
      .named = CONFIG, .words = "key sliding_window is missing, but layer 0 has a window"},
     {"gemma2", CONFIG, REPLACE,
      "{\n    \"rope_theta\": 10000.0,\n    \"rope_type\": \"default\"\n  }",
-     "{\"full_attention\": {\"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}",
-     .named = CONFIG, .words = "layers of different kinds rotate differently"},
+     "{\"full_attention\": {}, \"sliding_attention\": {\"partial_rotary_factor\": 0.5}}",
+     .named = CONFIG, .words = "layers of different kinds rotate 12 and 6 numbers of a head"},
 
     /* config.json and weights that do not belong together */
     {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3",

@@ -243,7 +243,10 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
     expect_text_refused("general.architecture", "mamba",
                         "\"mamba\" is not supported; these are: llama");
     expect_text_refused("general.architecture", "\033[2J", "the architecture \"\"");
-    expect_text_refused("llama.rope.scaling.type", "yarn", "scaled rotary positions");
+    expect_text_refused("llama.rope.scaling.type", "ntk", "\"ntk\" is not supported; \"none\"");
+    expect_float_refused("llama.rope.scaling.yarn_ext_factor", 0.5f, "from 1 to 1, found 0.5");
+    expect_float_refused("llama.logit_scale", 4, "only 1 is supported in a model");
+    expect_float_refused("llama.residual_scale", 0.5f, "only 1 is supported in a model");
     expect_number_refused("llama.expert_count", 8, "only 0 is supported, found 8");
     struct gguf_writer writer = {0};
     struct model_config info;
@@ -270,7 +273,7 @@ static void expect_tensor_refused(const char *name) {
 
 /* A tensor that no part of the forward pass reads. */
 START_TEST(tensors_that_would_be_left_out_are_refused) {
-    expect_tensor_refused("blk.0.attn_q.bias");
+    expect_tensor_refused("blk.0.ffn_norm.bias");
     expect_tensor_refused("blk.0.attn_q_norm.weight");
     expect_tensor_refused("blk.2.attn_norm.weight"); /* of 2 layers */
     expect_tensor_refused("blk.01.attn_norm.weight");

@@ -34,7 +34,7 @@ START_TEST(shapes_are_read) {
     struct model_config c = read_config(&file, "{" ARCHITECTURE ", " SHAPE "}");
     ck_assert(c.K == 64 && c.F == 96 && c.L == 8 && c.H == 4 && c.G == 2 && c.D == 16);
     ck_assert(c.V == 300 && c.context_length == 128 && file.hf->dtype == DTYPE_BF16);
-    ck_assert(c.rope.base == 10000 && c.norm_epsilon == 1e-5f && !c.rope.stretch.is_set);
+    ck_assert(c.rope.base == 10000 && c.norm_epsilon == 1e-5f && !c.rope.stretch.kind);
     ck_assert(!file.hf->is_tied && weights_lookup(&file.hf->weights, "output.weight"));
     model_file_close(&file);
     c = read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"head_dim\": 32, \"torch_dtype\": "
@@ -42,13 +42,13 @@ START_TEST(shapes_are_read) {
                            "\"rope_scaling\": " LLAMA3 "}");
     ck_assert(c.D == 32 && file.hf->dtype == DTYPE_F32 && c.rope.base == 5e5f);
     ck_assert(file.hf->is_tied && !weights_lookup(&file.hf->weights, "output.weight"));
-    ck_assert(c.rope.stretch.is_set && c.rope.stretch.factor == 8);
+    ck_assert(c.rope.stretch.kind == ROPE_LLAMA3 && c.rope.stretch.factor == 8);
     ck_assert(c.rope.stretch.original_context == 8192);
     model_file_close(&file);
     c = read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"dtype\": \"float16\", "
                            "\"rope_parameters\": {\"rope_theta\": 1e6}, "
                            "\"sliding_window\": null}");
-    ck_assert(file.hf->dtype == DTYPE_F16 && c.rope.base == 1e6f && !c.rope.stretch.is_set);
+    ck_assert(file.hf->dtype == DTYPE_F16 && c.rope.base == 1e6f && !c.rope.stretch.kind);
     model_file_close(&file);
 }
 END_TEST
@@ -133,12 +133,13 @@ START_TEST(what_is_wrong_is_named) {
         {"{" ARCHITECTURE ", \"hidden_size\": 66, " SHAPE "}", "num_attention_heads", "divide"},
         {"{" ARCHITECTURE ", \"num_key_value_heads\": 3, " SHAPE "}", "num_key_value_heads",
          "divide"},
-        {"{" ARCHITECTURE ", " SHAPE ", \"mlp_bias\": true}", "mlp_bias", "only false"},
+        {"{\"architectures\": [\"MistralForCausalLM\"], " SHAPE ", \"mlp_bias\": true}", "mlp_bias",
+         "only false"},
         {"{" ARCHITECTURE ", " SHAPE ", \"hidden_act\": \"gelu\"}", "hidden_act", "\"gelu\""},
         {"{" ARCHITECTURE ", " SHAPE ", \"sliding_window\": 64}", "sliding_window",
          "found one of 64"},
-        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"yarn\"}}", "rope_scaling",
-         "\"yarn\""},
+        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"ntk\"}}", "rope_scaling",
+         "\"ntk\""},
         {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"llama3\"}}", "factor",
          "missing"},
         {"{" ARCHITECTURE ", " SHAPE ", \"torch_dtype\": \"int4\"}", "torch_dtype", "\"int4\""},
@@ -166,9 +167,9 @@ START_TEST(frequencies_are_stretched) {
     struct model_config c =
         read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"head_dim\": 128, \"rope_theta\": 5e5, "
                            "\"rope_scaling\": " LLAMA3 "}");
-    rope_frequencies(stretched, &c.rope, NULL);
-    c.rope.stretch.is_set = false;
-    rope_frequencies(plain, &c.rope, NULL);
+    rope_frequencies(stretched, &c.rope, NULL, 128);
+    c.rope.stretch.kind = ROPE_UNSCALED;
+    rope_frequencies(plain, &c.rope, NULL, 128);
     ck_assert(plain[0] == 1 && plain[32] == (float)(1 / sqrt(5e5)));
     ck_assert(stretched[0] == plain[0] && stretched[28] == plain[28]);
     ck_assert(stretched[36] * 8 == plain[36] && stretched[63] * 8 == plain[63]);

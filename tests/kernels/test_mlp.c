@@ -98,7 +98,7 @@ static void check_matmul(struct backend *b, const struct world *w, const struct 
     b->compute->matmul(b, &y, w->x, &norm, &(struct linear){gate, NULL}, 1, M);
     assert_same_floats(y, right->normed_gate, n, b->path);
     memset(y, 0xff, n * sizeof *y);
-    b->compute->logits(b, y, w->x, &norm, &(struct lm_head){.linear = {gate}, .scale = 1}, M);
+    b->compute->logits(b, y, w->x, &norm, &(struct lm_head){.linear = {gate}}, M);
     assert_same_floats(y, right->normed_gate, n, b->path);
     b->memory->matrix_free(b, gate);
     free(y);

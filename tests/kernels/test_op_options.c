@@ -46,7 +46,7 @@ static struct backend *open_path(int i, int threads, int max_k) {
 
 static struct linear take(struct backend *b, enum dtype type, int N, int K, const void *rows,
                           const float *bias) {
-    struct linear linear = {NULL, bias};
+    struct linear linear = {.bias = bias};
     ck_assert_int_eq(b->memory->matrix_new(b, &linear.w, type, N, K, rows, MATRIX_NATIVE, NULL),
                      STATUS_OK);
     return linear;
@@ -237,9 +237,10 @@ static void product_case_free(struct product_case *c) {
     free(c->rows), free(c->x), free(c->bias), free(c->gain), free(c->norm_bias);
 }
 
-/* norm(x) times the matrix, + bias, and then as logits; x times the matrix + bias. */
+/* norm(x) times the matrix, + bias, and then scaled as logits; x times the matrix, + bias, added as
+ * it is and scaled. */
 struct product_right {
-    float *normed, *logits, *added;
+    float *normed, *logits, *added, *added_scaled;
 };
 static const float SCALE = 0.375f, CAP = 7.5f;
 
@@ -249,12 +250,14 @@ static struct product_right product_right_new(const struct product_case *c) {
     right.normed = multiply(c->type, c->N, c->K, c->rows, normed);
     right.logits = multiply(c->type, c->N, c->K, c->rows, normed);
     right.added = multiply(c->type, c->N, c->K, c->rows, c->x);
+    right.added_scaled = mem_alloc((size_t)(MAX_ROWS * c->N) * sizeof(float));
     add_bias(right.normed, c->bias, c->N);
     add_bias(right.logits, c->bias, c->N);
     add_bias(right.added, c->bias, c->N);
     for (int i = 0; i < MAX_ROWS * c->N; i++) {
         float y = right.logits[i] * SCALE;
         right.logits[i] = CAP * plain_tanh(y / CAP);
+        right.added_scaled[i] = (float)i / 64 + right.added[i] * SCALE;
         right.added[i] = (float)i / 64 + right.added[i];
     }
     free(normed);
@@ -269,12 +272,16 @@ static void check_products(struct backend *b, const struct product_case *c,
     float *y = mem_calloc(n, sizeof *y);
     b->compute->matmul(b, &y, c->x, &c->norm, &linear, 1, M);
     assert_same_floats(y, right->normed, n, name);
-    const struct lm_head head = {.linear = linear, .scale = SCALE, .cap = CAP};
-    b->compute->logits(b, y, c->x, &c->norm, &head, M);
-    assert_same_floats(y, right->logits, n, name);
     for (size_t i = 0; i < n; i++) y[i] = (float)i / 64;
     b->compute->matmul_add(b, y, c->x, &linear, M);
     assert_same_floats(y, right->added, n, name);
+    linear.scale = SCALE;
+    for (size_t i = 0; i < n; i++) y[i] = (float)i / 64;
+    b->compute->matmul_add(b, y, c->x, &linear, M);
+    assert_same_floats(y, right->added_scaled, n, name);
+    const struct lm_head head = {.linear = linear, .cap = CAP};
+    b->compute->logits(b, y, c->x, &c->norm, &head, M);
+    assert_same_floats(y, right->logits, n, name);
     b->memory->matrix_free(b, linear.w);
     free(y);
 }
@@ -288,7 +295,7 @@ START_TEST(products_take_norms_biases_scales_and_caps) {
         check_products(b, &c, &right, row_counts[i % N_ROW_COUNTS]);
         backend_close(b);
     }
-    free(right.normed), free(right.logits), free(right.added);
+    free(right.normed), free(right.logits), free(right.added), free(right.added_scaled);
     product_case_free(&c);
 }
 END_TEST
@@ -363,7 +370,7 @@ static float *mlp_right(const struct mlp_case *c, enum activation activation, bo
     }
     float *y = multiply(c->down_type, c->K, c->F, c->down, gate);
     add_bias(y, c->down_bias, c->K);
-    for (int i = 0; i < MAX_ROWS * c->K; i++) y[i] = c->x[i] + y[i];
+    for (int i = 0; i < MAX_ROWS * c->K; i++) y[i] = c->x[i] + (gated ? y[i] * SCALE : y[i]);
     free(gate), free(up);
     return y;
 }
@@ -374,7 +381,8 @@ static void check_mlp(struct backend *b, const struct mlp_case *c, enum activati
                       take(b, c->type, c->F, c->K, c->up, c->up_bias),
                       take(b, c->down_type, c->K, c->F, c->down, c->down_bias)};
     struct matrix *gate = mlp.gate.w;
-    if (!gated) mlp.gate = (struct linear){NULL, NULL};
+    if (!gated) mlp.gate = (struct linear){0};
+    if (gated) mlp.down.scale = SCALE;
     float *x = mem_alloc((size_t)(M * c->K) * sizeof *x);
     memcpy(x, c->x, (size_t)(M * c->K) * sizeof *x);
     b->compute->mlp(b, x, x, NULL, &mlp, M);
@@ -453,9 +461,12 @@ END_TEST
 struct heads_case {
     int H, G, D, D_rope;
     enum rope_layout layout;
+    bool together;
 };
-static const struct heads_case heads_cases[] = {
-    {6, 2, 64, 64, ROPE_HALVES}, {3, 3, 20, 14, ROPE_ADJACENT}, {4, 1, 33, 0, ROPE_HALVES}};
+static const struct heads_case heads_cases[] = {{6, 2, 64, 64, ROPE_HALVES, false},
+                                                {3, 3, 20, 14, ROPE_ADJACENT, false},
+                                                {4, 1, 33, 0, ROPE_HALVES, false},
+                                                {6, 2, 20, 20, ROPE_HALVES, true}};
 enum { N_HEADS_CASES = sizeof heads_cases / sizeof *heads_cases };
 
 /* Writes rows at positions 0.. into a cache of one layer. */
@@ -482,19 +493,21 @@ START_TEST(heads_are_normed_before_they_rotate) {
     uint64_t state = 71;
     size_t n_q = (size_t)(MAX_ROWS * c->H * c->D), n_k = (size_t)(MAX_ROWS * c->G * c->D);
     float *q = random_floats(&state, n_q), *k = random_floats(&state, n_k);
-    float *q_gain = random_floats(&state, (size_t)c->D);
-    float *k_gain = random_floats(&state, (size_t)c->D), inv_freq[32];
+    int q_width = c->together ? c->H * c->D : c->D, k_width = c->together ? c->G * c->D : c->D;
+    float *q_gain = random_floats(&state, (size_t)q_width);
+    float *k_gain = random_floats(&state, (size_t)k_width), inv_freq[32];
     for (int i = 0; i < 32; i++) inv_freq[i] = powf(10000, -(float)i / 32);
     struct heads heads = {.H = c->H, .rope = {c->D_rope, inv_freq, c->layout}};
     float *right_q = mem_alloc(n_q * sizeof *q), *right_k = mem_alloc(n_k * sizeof *k);
-    for (int i = 0; i < MAX_ROWS * c->H; i++)
-        plain_rmsnorm(right_q + i * c->D, q + i * c->D, q_gain, c->D, 1e-6f);
-    for (int i = 0; i < MAX_ROWS * c->G; i++)
-        plain_rmsnorm(right_k + i * c->D, k + i * c->D, k_gain, c->D, 1e-6f);
+    for (size_t i = 0; i < n_q; i += (size_t)q_width)
+        plain_rmsnorm(right_q + i, q + i, q_gain, q_width, 1e-6f);
+    for (size_t i = 0; i < n_k; i += (size_t)k_width)
+        plain_rmsnorm(right_k + i, k + i, k_gain, k_width, 1e-6f);
     struct backend *plain = open_path(0, 1, 64);
     write_heads(plain, c, &heads, right_q, right_k, k);
     backend_close(plain);
     heads.q_gain = q_gain, heads.k_gain = k_gain, heads.epsilon = 1e-6f;
+    heads.norms_together = c->together;
     float *y_q = mem_alloc(n_q * sizeof *q), *y_k = mem_alloc(n_k * sizeof *k);
     for (int p = 0; p < N_PATHS; p++) {
         struct backend *b = open_path(p, 1 + p % 3, 64);

@@ -18,10 +18,12 @@ import sys
 import gguf
 import torch
 import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 OUT = pathlib.Path(__file__).resolve().parent / "families"
 V, CONTEXT, N_GREEDY = 299, 96, 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
+SHORT_CONTEXT = 72  # of the models whose positions change beyond it; their prompts with what follows are no longer
 MIN_GAP = 0.005  # between the best and the second best logit
 MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
 
@@ -71,9 +73,57 @@ def phi3():
         original_max_position_embeddings=CONTEXT, rope_theta=1e6, **SMALL))
 
 
+def phi3_of(length):
+    """With the factors that a context of so many tokens has; transformers would change them on the way."""
+    factors = {"short_factor": [1 + i / 4 for i in range(4)], "long_factor": [2 + i * i for i in range(4)]}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": SHORT_CONTEXT, **factors}
+    model = transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        num_hidden_layers=2, rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=0, rope_parameters=rope,
+        original_max_position_embeddings=SHORT_CONTEXT, **SMALL))
+    rotary = model.model.rotary_emb
+    rotary.inv_freq.copy_(ROPE_INIT_FUNCTIONS["longrope"](model.config, seq_len=length)[0])
+    rotary.rope_type = "fixed"
+    return model
+
+
+def phi3_long():
+    return phi3_of(CONTEXT)
+
+
+def phi3_short():
+    return phi3_of(SHORT_CONTEXT)
+
+
 def smollm3():
     return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
         num_hidden_layers=4, rms_norm_eps=1e-6, pad_token_id=0, tie_word_embeddings=True, rope_theta=1e6, **SMALL))
+
+
+def granite():
+    return transformers.GraniteForCausalLM(transformers.GraniteConfig(
+        num_hidden_layers=3, rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=True, rope_theta=1e6,
+        embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=0.75, **SMALL))
+
+
+def olmo2():
+    return transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
+        num_hidden_layers=2, rms_norm_eps=1e-6, pad_token_id=0, rope_theta=5e5, **SMALL))
+
+
+def olmo3():
+    rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0,
+                               "original_max_position_embeddings": CONTEXT // 4, "beta_fast": 32.0, "beta_slow": 1.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
+    return transformers.Olmo3ForCausalLM(transformers.Olmo3Config(
+        num_hidden_layers=4, rms_norm_eps=1e-6, pad_token_id=0, sliding_window=12, rope_parameters=rope, **SMALL))
+
+
+def gemma3():
+    rope = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
+        num_hidden_layers=6, head_dim=16, query_pre_attn_scalar=16, sliding_window=12, rms_norm_eps=1e-6,
+        rope_parameters=rope, **SMALL))
 
 
 def randomise(model, seed):
@@ -193,11 +243,15 @@ NAMES = {
     "gemma": LLAMA_LIKE,
     "phi3": LLAMA_LIKE,
     "smollm3": LLAMA_LIKE,
+    "granite": LLAMA_LIKE,
+    "olmo2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
     "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
 }
+NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
+ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3"}  # what GGUF calls a family otherwise
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
 
@@ -222,11 +276,17 @@ def add_tensors(writer, family, model):
         data = p.data
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
-        if family in ("gemma", "gemma2") and data.dim() == 1:
+        if "gemma" in family and data.dim() == 1:
             data = data + 1
-        if family == "smollm3" and ("q_proj" in name or "k_proj" in name):
+        if family in ("smollm3", "granite") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
+
+
+def add_rope_factors(writer, c):
+    for kind in ("long", "short"):
+        values = torch.tensor(c.rope_parameters[kind + "_factor"], dtype=torch.float32)
+        writer.add_tensor(f"rope_factors_{kind}.weight", values.numpy())
 
 
 def add_keys(writer, family, c):
@@ -241,10 +301,34 @@ def add_keys(writer, family, c):
         return
     writer.add_head_count_kv(c.num_key_value_heads)
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
-    if family == "phi3":
-        writer.add_sliding_window(c.sliding_window)
+    if family.startswith("phi3"):
+        writer.add_sliding_window(c.sliding_window or 0)
         writer.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
-    if family not in ("qwen2", "phi3", "smollm3"):
+        writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    if family in ("phi3_long", "phi3_short"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+        writer.add_rope_scaling_orig_ctx_len(SHORT_CONTEXT)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(CONTEXT / SHORT_CONTEXT) / math.log(SHORT_CONTEXT)))
+        return
+    if family == "phi3":
+        return
+    if family == "granite":
+        writer.add_embedding_scale(c.embedding_multiplier)
+        writer.add_residual_scale(c.residual_multiplier)
+        writer.add_attention_scale(c.attention_multiplier)
+        writer.add_logit_scale(c.logits_scaling)
+    if family in ("olmo3", "gemma3"):
+        writer.add_sliding_window(c.sliding_window)
+        full = c.rope_parameters["full_attention"]
+        writer.add_rope_scaling_type(gguf.RopeScalingType(full["rope_type"]))
+        writer.add_rope_scaling_factor(full["factor"])
+    if family == "olmo3":
+        writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
+    if family.startswith("olmo"):
+        writer.add_rope_freq_base(5e5)
+        return
+    if family not in ("qwen2", "smollm3", "granite"):
         writer.add_key_length(c.head_dim)
         writer.add_value_length(c.head_dim)
     if family == "gemma2":
@@ -256,20 +340,24 @@ def add_keys(writer, family, c):
 
 
 def write_gguf(path, family, model):
-    writer = gguf.GGUFWriter(path, family)
+    writer = gguf.GGUFWriter(path, ARCHITECTURES.get(family, family))
     add_keys(writer, family, model.config)
-    if family in ("gemma", "gemma2", "phi3"):
+    if "gemma" in family or family.startswith("phi3"):
         add_sentencepiece(writer)
     else:
         add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
     add_tensors(writer, family, model)
+    if family in ("phi3_long", "phi3_short"):
+        add_rope_factors(writer, model.config)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3}
+FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
+            "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
+            "phi3_long": phi3_long, "phi3_short": phi3_short}
 
 
 def main():

@@ -87,6 +87,31 @@ def smollm3():
         rms_norm_eps=1e-6, no_rope_layers=[1, 0], pad_token_id=0, tie_word_embeddings=True, **SMALL))
 
 
+def granite():
+    return transformers.GraniteForCausalLM(transformers.GraniteConfig(
+        rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=False, attention_bias=True, mlp_bias=True,
+        embedding_multiplier=2.0, residual_multiplier=0.3, attention_multiplier=0.25, logits_scaling=0.5, **SMALL))
+
+
+def olmo3():
+    rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                               "original_max_position_embeddings": CONTEXT // 4, "attention_factor": 1.1386294361119891},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
+    return transformers.Olmo3ForCausalLM(transformers.Olmo3Config(
+        rms_norm_eps=1e-6, pad_token_id=0, sliding_window=12, attention_bias=True, rope_parameters=rope,
+        layer_types=["sliding_attention", "full_attention"], **SMALL))
+
+
+def olmo2():
+    return transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
+        rms_norm_eps=1e-6, pad_token_id=0, rope_theta=5e5, **{**SMALL, "num_attention_heads": 8, "num_key_value_heads": 8}))
+
+
+def gemma3():
+    return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
+        head_dim=16, query_pre_attn_scalar=24, sliding_window=12, rms_norm_eps=1e-6, sliding_window_pattern=2, **SMALL))
+
+
 # ---- what is special about a folder -------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -111,6 +136,34 @@ def several_ends(generation):
 def finish_llama(folder):
     edit_json(folder / "config.json", old_spelling)
     edit_json(folder / "generation_config.json", several_ends)
+
+
+def finish_olmo3(folder):
+    """Olmo 3 was published in the old spelling, which stretches its full layers alone."""
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        full = rope["full_attention"]
+        config["rope_theta"] = full.pop("rope_theta")
+        config["rope_scaling"] = full
+    edit_json(folder / "config.json", edit)
+
+
+def finish_gemma3(folder):
+    """As a model with pictures has it: the text's part in a config of its own, and names with a longer beginning."""
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        text = {**config, "rope_theta": rope["full_attention"]["rope_theta"],
+                "rope_local_base_freq": rope["sliding_attention"]["rope_theta"], "sliding_window_pattern": 2}
+        del text["layer_types"], text["architectures"]
+        config.clear()
+        config.update(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", text_config=text,
+                      vision_config={"hidden_size": 8})
+    edit_json(folder / "config.json", edit)
+    path = folder / "model.safetensors"
+    tensors = {"language_model." + name: data for name, data in safetensors.torch.load_file(path).items()}
+    tensors["vision_tower.vision_model.embeddings.patch_embedding.bias"] = torch.ones(8)
+    tensors["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
 def finish_gemma(folder):
@@ -138,6 +191,10 @@ FOLDERS = {
     "phi3": (phi3, torch.bfloat16, "1GB", None),
     "opt": (opt, torch.bfloat16, "1GB", None),
     "smollm3": (smollm3, torch.bfloat16, "1GB", None),
+    "granite": (granite, torch.bfloat16, "1GB", None),
+    "olmo2": (olmo2, torch.bfloat16, "1GB", None),
+    "olmo3": (olmo3, torch.bfloat16, "1GB", finish_olmo3),
+    "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
 }
 
 

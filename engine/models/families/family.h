@@ -14,9 +14,9 @@ enum position_kind {
 };
 
 enum window_kind {
-    WINDOWS_NONE,        /* a file that has a window is refused */
-    WINDOWS_LISTED,      /* the layers that the file lists; without a list it is refused */
-    WINDOWS_EVEN_LAYERS, /* layers 0, 2, 4, ... see a window, the others all positions */
+    WINDOWS_NONE,    /* a file that has a window is refused */
+    WINDOWS_LISTED,  /* the layers that the file lists; without a list it is refused */
+    WINDOWS_PATTERN, /* all layers but each full_every-th, unless the file lists them */
     WINDOWS_ALL_LAYERS,
 };
 
@@ -34,6 +34,7 @@ struct folder_style {
     bool adds_one;                  /* gains lie there without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before that of position 0 */
     const char *activation; /* what config.json may call the activation besides its usual names */
+    float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
 };
 
 struct model_family {
@@ -47,7 +48,11 @@ struct model_family {
     enum activation activation;
     enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
-    bool ties; /* without "tie_word_embeddings" in a config.json the head is the embedding */
+    int full_every; /* of WINDOWS_PATTERN */
+    enum window_rope window_rotation;
+    float rope_base; /* if a file does not say it; 0: 10000 */
+    bool scales; /* files may scale the embedding, branches or logits, else such a key is refused */
+    bool ties;   /* without "tie_word_embeddings" in a config.json the head is the embedding */
     struct folder_style folder;
     /* Works out what no reader knows, and refuses what the family cannot be: the last step of
      * reading a config. NULL: nothing. */
@@ -62,7 +67,14 @@ struct model_family {
 #define ROLES_GATED_MLP                                                                            \
     (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
 
+/* Biases that a config.json turns on, by "attention_bias" and "mlp_bias". */
+#define ROLES_QKV_BIASES (ROLE_BIT(ROLE_Q_BIAS) | ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS))
+#define ROLES_ATTENTION_BIASES (ROLES_QKV_BIASES | ROLE_BIT(ROLE_O_BIAS))
+#define ROLES_MLP_BIASES                                                                           \
+    (ROLE_BIT(ROLE_GATE_BIAS) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN_BIAS))
+
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
-    model_gemma2, model_mistral, model_opt, model_phi3, model_smollm3;
+    model_gemma2, model_gemma3, model_granite, model_olmo2, model_mistral, model_opt, model_phi3,
+    model_smollm3;
 
 #endif

@@ -1,11 +1,14 @@
 /* Gemma (Gemma Team 2024): llama's blocks with a GELU gate and scaled embeddings. Gemma 2 has a
  * norm after each branch too, windows on every other layer, and soft caps of scores and of logits.
+ * Gemma 3 norms heads of queries and keys in place of the caps, and all layers but each sixth have
+ * windows and rotate by a base of their own.
  * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
 #include <math.h>
 
 #include "engine/models/families/family.h"
 
-enum { LAYERS_OF_27B = 46 };
+/* Layers of the 27B model of each. */
+enum { LAYERS_OF_27B = 46, LAYERS_OF_27B_3 = 62 };
 
 static enum status finish(struct model_config *config, struct err *err) {
     (void)err;
@@ -16,13 +19,15 @@ static enum status finish(struct model_config *config, struct err *err) {
 /* No key says how queries are scaled. It is by the size of a head, but in the 27B model by the
  * width of the stream for each head. */
 static enum status finish_2(struct model_config *config, struct err *err) {
-    if (config->attention_scale == 0 && config->L == LAYERS_OF_27B)
+    int L = config_has(config, ROLE_Q_NORM) ? LAYERS_OF_27B_3 : LAYERS_OF_27B;
+    if (config->attention_scale == 0 && config->L == L)
         config->attention_scale = 1 / sqrtf((float)config->K / (float)config->H);
     return finish(config, err);
 }
 
 static const char *const hf[] = {"GemmaForCausalLM", NULL};
 static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
+static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
 static const struct role_alias alias[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"}, {0}};
 
 /* Its config.json says "gelu" and means the approximation with tanh. */
@@ -46,7 +51,26 @@ const struct model_family model_gemma2 = {
     .norm = NORM_RMS,
     .activation = ACTIVATION_GELU_TANH,
     .positions = POSITIONS_ROPE_HALVES,
-    .windows = WINDOWS_EVEN_LAYERS,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 2,
+    .ties = true,
+    .folder = {.alias = alias, .adds_one = true},
+    .finish = finish_2,
+};
+
+const struct model_family model_gemma3 = {
+    .gguf = "gemma3",
+    .hf = hf_3,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLE_BIT(ROLE_Q_NORM) |
+             ROLE_BIT(ROLE_K_NORM) | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_GELU_TANH,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 6,
+    .window_rotation = WINDOW_ROPE_LOCAL,
+    .rope_base = 1000000,
     .ties = true,
     .folder = {.alias = alias, .adds_one = true},
     .finish = finish_2,

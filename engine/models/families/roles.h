@@ -22,6 +22,8 @@ enum role {
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_ROPE_FACTORS,
+    ROLE_ROPE_LONG, /* factors of contexts longer than the first one, and of others */
+    ROLE_ROPE_SHORT,
     ROLE_ATTN_NORM, /* from here on: of each layer */
     ROLE_ATTN_NORM_BIAS,
     ROLE_Q,
@@ -34,12 +36,15 @@ enum role {
     ROLE_QKV_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
+    ROLE_Q_NORM_ALL, /* of all heads of a row together */
+    ROLE_K_NORM_ALL,
     ROLE_O,
     ROLE_O_BIAS,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
     ROLE_GATE,
+    ROLE_GATE_BIAS,
     ROLE_UP,
     ROLE_UP_BIAS,
     ROLE_GATE_UP, /* gate and up in one tensor, in this order; loaded as two */

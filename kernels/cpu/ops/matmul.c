@@ -34,7 +34,7 @@ struct job {
     bool own;                    /* each thread makes its own instead */
     const struct linear *linear; /* [n] */
     float *const *y;             /* of each matrix: where outputs go */
-    float scale, cap;            /* of logits; else 1 and 0 */
+    float cap;                   /* of logits; else 0 */
     enum activation activation;  /* of an MLP's inner product */
     int n, M, K;
     void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
@@ -74,9 +74,9 @@ static void panel_times_group(const struct job *job, const struct activations *a
         for (int tile = from; tile < end; tile++)
             path->product(w, panel, a, tile, rows_of_tile(job->M, tile),
                           y + (size_t)(tile - from) * LANES * stride, stride);
-    if (!linear->bias && job->scale == 1 && job->cap == 0) return;
     const struct epilogue epilogue = {linear->bias ? linear->bias + (size_t)panel * LANES : NULL,
-                                      job->scale, job->cap};
+                                      linear_scale(linear), job->cap};
+    if (!epilogue.bias && epilogue.scale == 1 && epilogue.cap == 0) return;
     path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(w, panel), &epilogue);
 }
 
@@ -177,14 +177,13 @@ static void run_units(struct job *job) {
 /* Norm, products of n matrices, epilogue, and stores the outputs. */
 static void store_products(struct cpu *cpu, float *const *y, const float *x,
                            const struct norm *norm, const struct linear *linear, int n, int M,
-                           float scale, float cap) {
+                           float cap) {
     struct job job = {.cpu = cpu,
                       .x = x,
                       .norm = norm,
                       .inputs = &cpu->act,
                       .linear = linear,
                       .y = y,
-                      .scale = scale,
                       .cap = cap,
                       .n = n,
                       .M = M,
@@ -199,12 +198,12 @@ static void store_products(struct cpu *cpu, float *const *y, const float *x,
 
 void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                const struct linear *linear, int n, int M) {
-    if (n > 0 && M > 0) store_products(cpu_of(b), y, x, norm, linear, n, M, 1, 0);
+    if (n > 0 && M > 0) store_products(cpu_of(b), y, x, norm, linear, n, M, 0);
 }
 
 void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,
                const struct lm_head *head, int R) {
-    if (R > 0) store_products(cpu_of(b), &y, x, norm, &head->linear, 1, R, head->scale, head->cap);
+    if (R > 0) store_products(cpu_of(b), &y, x, norm, &head->linear, 1, R, head->cap);
 }
 
 static struct job adding_job(struct cpu *cpu, float *const *sum, const struct linear *linear,
@@ -213,7 +212,6 @@ static struct job adding_job(struct cpu *cpu, float *const *sum, const struct li
     return (struct job){.cpu = cpu,
                         .linear = linear,
                         .y = sum,
-                        .scale = 1,
                         .n = 1,
                         .M = M,
                         .K = linear->w->K,
@@ -242,13 +240,13 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
     const struct linear both[] = {mlp->gate, mlp->up};
     const struct matrix *up = mlp->up.w, *down = mlp->down.w;
     assert(!gated || (mlp->gate.w->N == up->N && mlp->gate.w->K == up->K));
+    assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
     assert(up->N == down->K && down->N == up->K && M <= cpu->max_rows && up->K <= cpu->max_k);
     struct job job = {.cpu = cpu,
                       .x = x,
                       .norm = norm,
                       .inputs = &cpu->act,
                       .linear = gated ? both : &mlp->up,
-                      .scale = 1,
                       .activation = mlp->activation,
                       .n = gated ? 2 : 1,
                       .M = M,

@@ -51,21 +51,28 @@ static void angles_piece(void *arg, int i, int thread) {
     for (int m = i * ANGLES_AT_ONCE; m < piece_end(job->cpu, i, ANGLES_AT_ONCE); m++) {
         for (size_t p = 0; p < pairs; p++) {
             float angle = (float)job->cpu->step->position[m] * table->inv_freq[p];
-            table->cosine[(size_t)m * pairs + p] = (float)cos((double)angle);
-            table->sine[(size_t)m * pairs + p] = (float)sin((double)angle);
+            table->cosine[(size_t)m * pairs + p] = (float)cos((double)angle) * table->scale;
+            table->sine[(size_t)m * pairs + p] = (float)sin((double)angle) * table->scale;
         }
     }
 }
 
-/* The step's angles for these frequencies. Tables are replaced in turn when a model has more lists
- * than that. */
-static const struct rope_table *angles(struct cpu *cpu, const float *inv_freq, int pairs) {
-    for (int i = 0; i < ROPE_TABLES; i++)
-        if (cpu->rope[i].inv_freq == inv_freq && cpu->rope[i].pairs == pairs) return &cpu->rope[i];
+/* The step's angles for a rotation. Tables are replaced in turn when a model has more lists of
+ * frequencies than that. */
+static const struct rope_table *angles(struct cpu *cpu, const struct rope *rope) {
+    int pairs = rope->D_rope / 2;
+    float scale = rope->scale == 0 ? 1 : rope->scale;
+    for (int i = 0; i < ROPE_TABLES; i++) {
+        const struct rope_table *made = &cpu->rope[i];
+        if (made->inv_freq == rope->inv_freq && made->pairs == pairs && made->scale == scale)
+            return made;
+    }
     struct rope_table *table = &cpu->rope[cpu->n_rope++ % ROPE_TABLES];
-    assert(inv_freq && pairs > 0 && pairs <= cpu->max_d / 2 && cpu->step->M <= cpu->max_rows);
-    table->inv_freq = inv_freq;
+    assert(rope->inv_freq && pairs > 0 && pairs <= cpu->max_d / 2);
+    assert(cpu->step->M <= cpu->max_rows);
+    table->inv_freq = rope->inv_freq;
     table->pairs = pairs;
+    table->scale = scale;
     struct angles_job job = {cpu, table};
     pool_run(cpu->pool, angles_piece, &job, pieces(cpu, ANGLES_AT_ONCE));
     return table;
@@ -76,9 +83,10 @@ static void norm_and_rotate(const struct heads_job *job, float *x, const float *
                             int m) {
     const struct path *path = job->cpu->path;
     size_t D = (size_t)job->cache->config.D, pairs = (size_t)job->heads->rope.D_rope / 2;
+    size_t together = job->heads->norms_together ? (size_t)heads : 1; /* heads of one norm */
     x += (size_t)m * (size_t)heads * D;
-    for (int h = 0; gain && h < heads; h++)
-        path->rmsnorm(x + (size_t)h * D, x + (size_t)h * D, gain, (int)D, job->heads->epsilon);
+    for (size_t at = 0; gain && at < (size_t)heads * D; at += together * D)
+        path->rmsnorm(x + at, x + at, gain, (int)(together * D), job->heads->epsilon);
     if (!job->angles) return;
     path->rope(x, heads, (int)D, job->heads->rope.D_rope, job->angles->cosine + (size_t)m * pairs,
                job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
@@ -175,6 +183,6 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
     assert(rope->D_rope <= cache->config.D && rope->D_rope % 2 == 0);
     assert(!heads->q_gain == !heads->k_gain);
     struct heads_job job = {cpu, cache, layer, heads, NULL, q, k, v};
-    if (rope->D_rope > 0) job.angles = angles(cpu, rope->inv_freq, rope->D_rope / 2);
+    if (rope->D_rope > 0) job.angles = angles(cpu, rope);
     pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));
 }

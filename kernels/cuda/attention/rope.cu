@@ -19,13 +19,16 @@ enum { ROPE_WARPS = 4, ANGLE_THREADS = 256 };
 
 __global__ void __launch_bounds__(ANGLE_THREADS)
     angles_kernel(float *__restrict__ cosine, float *__restrict__ sine,
-                  const int32_t *__restrict__ position, const float *__restrict__ inv_freq, int M,
-                  int pairs) {
+                  const int32_t *__restrict__ position, const float *__restrict__ inv_freq,
+                  float scale, int M, int pairs) {
     grid_begin();
     const int i = blockIdx.x * ANGLE_THREADS + threadIdx.x;
     if (i >= M * pairs) return;
     const float angle = (float)position[i / pairs] * inv_freq[i % pairs];
-    sincosf(angle, sine + i, cosine + i);
+    float s, c;
+    sincosf(angle, &s, &c);
+    sine[i] = s * scale;
+    cosine[i] = c * scale;
 }
 
 size_t angles_bytes(int max_rows, int pairs) {
@@ -53,15 +56,18 @@ void angles_free(struct angle_table *table) {
     *table = angle_table{};
 }
 
-void angles_make(struct angle_table *table, const int32_t *position, const float *inv_freq, int M,
-                 int pairs, cudaStream_t stream) {
-    if (table->inv_freq == inv_freq && table->pairs == pairs) return;
+void angles_make(struct angle_table *table, const int32_t *position, const struct rope *rope, int M,
+                 cudaStream_t stream) {
+    const int pairs = rope->D_rope / 2;
+    const float scale = rope->scale == 0 ? 1 : rope->scale;
+    if (table->inv_freq == rope->inv_freq && table->pairs == pairs && table->scale == scale) return;
     assert(pairs <= table->max_pairs); /* a head's, which op_kv_new has made room for */
-    table->inv_freq = inv_freq;
+    table->inv_freq = rope->inv_freq;
     table->pairs = pairs;
+    table->scale = scale;
     const int blocks = (M * pairs + ANGLE_THREADS - 1) / ANGLE_THREADS;
     launch(angles_kernel, dim3(blocks), dim3(ANGLE_THREADS), 0, stream, table->cosine, table->sine,
-           position, inv_freq, M, pairs);
+           position, rope->inv_freq, scale, M, pairs);
 }
 
 /* ---- one vector ----------------------------------------------------------------------------- */

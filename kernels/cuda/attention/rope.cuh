@@ -10,6 +10,7 @@
 struct angle_table {
     const float *inv_freq; /* NULL: not made in this step */
     int pairs;
+    float scale;
     float *cosine, *sine; /* [max_rows][pairs] */
     int max_pairs;        /* that there is room for */
 };
@@ -20,9 +21,10 @@ size_t angles_bytes(int max_rows, int pairs);
 enum status angles_alloc(struct angle_table *table, int max_rows, int pairs, cudaStream_t stream,
                          struct err *err);
 void angles_free(struct angle_table *table);
-/* Makes the angles position[M] * inv_freq[pairs], if that was not done. */
-void angles_make(struct angle_table *table, const int32_t *position, const float *inv_freq, int M,
-                 int pairs, cudaStream_t stream);
+/* Makes the cosines and sines of position[M] * inv_freq[pairs], times the rope's scale, if that was
+ * not done. */
+void angles_make(struct angle_table *table, const int32_t *position, const struct rope *rope, int M,
+                 cudaStream_t stream);
 
 /* One group of vectors of a row: queries, keys or values. */
 struct head_group {

@@ -3,20 +3,22 @@
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/runtime/cublas.cuh"
 
-/* cuBLAS adds the residual; the rest of the epilogue is kernels after it. */
+/* cuBLAS adds the residual, to which only what is scaled may come; the rest of the epilogue is
+ * kernels after it. */
 static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
     static const struct gemm_epilogue none = {};
     const struct gemm_weights *w = job->w;
     const struct gemm_epilogue *end = job->epilogue ? job->epilogue : &none;
     const enum dtype out = end->float_out ? DTYPE_F32 : w->act;
     const size_t n = (size_t)M * (size_t)w->N;
-    const bool alone = !end->activate && end->scale == 1 && end->cap == 0;
-    assert(!job->up && (!end->residual || (end->residual == job->y && alone)));
-    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end->float_out, end->residual,
-                   stream);
-    if (end->bias) rows_bias(out, job->y, end->bias, M, w->N, stream);
+    const bool adds = end->residual != NULL;
+    const float early = adds ? end->scale : 1, late = adds ? 1 : end->scale;
+    assert(!job->up);
+    assert(!adds || (end->residual == job->y && !end->activate && end->cap == 0));
+    cublas_product(w->act, job->y, x, w->codes, M, w->N, w->K, end->float_out, adds, early, stream);
+    if (end->bias) rows_bias(out, job->y, end->bias, early, M, w->N, stream);
     if (end->activate) rows_gate(out, end->activation, job->y, job->y, NULL, n, stream);
-    if (end->scale != 1 || end->cap != 0) rows_cap(out, job->y, end->scale, end->cap, n, stream);
+    if (late != 1 || end->cap != 0) rows_cap(out, job->y, late, end->cap, n, stream);
 }
 
 /* The kernel for few rows can read cuBLAS's rows, too. */

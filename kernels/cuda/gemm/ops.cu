@@ -58,6 +58,7 @@ void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
         int count = 0;
         for (; i < n && count < GEMM_MAX_JOBS; i++, count++) {
             ends[count] = {linear[i].bias};
+            ends[count].scale = linear_scale(&linear[i]);
             jobs[count] = {&linear[i].w->packed, y[i], &ends[count]};
         }
         multiply(work, jobs, count, x, norm, M);
@@ -66,7 +67,8 @@ void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
 
 void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
                      const struct linear *linear, int M) {
-    const struct gemm_epilogue end = {linear->bias, sum};
+    struct gemm_epilogue end = {linear->bias, sum};
+    end.scale = linear_scale(linear);
     gemm(&linear->w->packed, sum, x, M, &end, work->stream);
 }
 
@@ -94,6 +96,7 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
               const struct mlp *mlp, int M) {
     assert((size_t)M * (size_t)mlp->up.w->packed.N <= work->numbers);
     assert(mlp->down.w->packed.K == mlp->up.w->packed.N);
+    assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
     if (mlp->gate.w) {
         gated(work, x, norm, mlp, M);
     } else {
@@ -109,7 +112,7 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
                  const struct lm_head *head, int R) {
     struct gemm_epilogue end = {head->linear.bias, nullptr, true};
-    end.scale = head->scale;
+    end.scale = linear_scale(&head->linear);
     end.cap = head->cap;
     const struct gemm_job job = {&head->linear.w->packed, y, &end};
     multiply(work, &job, 1, x, norm, R);

@@ -77,14 +77,15 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
 
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
-    bias_kernel(T *x, const float *__restrict__ bias, int columns, size_t n) {
+    bias_kernel(T *x, const float *__restrict__ bias, float scale, int columns, size_t n) {
     grid_begin();
     const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
     if (at >= n) return;
     const int column = (int)(at % (size_t)columns);
     Vec<T, N> sum = load_vec<N>(x + at);
 #pragma unroll
-    for (int i = 0; i < N; i++) sum.v[i] = from_float<T>(to_float(sum.v[i]) + bias[column + i]);
+    for (int i = 0; i < N; i++)
+        sum.v[i] = from_float<T>(to_float(sum.v[i]) + scale * bias[column + i]);
     store_vec<N>(x + at, sum);
 }
 
@@ -181,7 +182,7 @@ void rows_cap(enum dtype act, void *x, float scale, float cap, size_t n, cudaStr
     });
 }
 
-void rows_bias(enum dtype act, void *x, const float *bias, int M, int columns,
+void rows_bias(enum dtype act, void *x, const float *bias, float scale, int M, int columns,
                cudaStream_t stream) {
     const size_t n = (size_t)M * columns;
     for_activation(act, [&](auto zero) {
@@ -189,7 +190,7 @@ void rows_bias(enum dtype act, void *x, const float *bias, int M, int columns,
         for_width<T>(columns, [&](auto width) {
             constexpr int N = decltype(width)::value;
             launch(bias_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
-                   bias, columns, n);
+                   bias, scale, columns, n);
         });
     });
 }

@@ -19,8 +19,9 @@ void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, in
 void rows_gate(enum dtype act, enum activation activation, void *y, const void *gate,
                const void *up, size_t n, cudaStream_t stream);
 
-/* x[M][N] += bias[N]. */
-void rows_bias(enum dtype act, void *x, const float *bias, int M, int N, cudaStream_t stream);
+/* x[M][N] += scale * bias[N]. */
+void rows_bias(enum dtype act, void *x, const float *bias, float scale, int M, int N,
+               cudaStream_t stream);
 
 /* x[n] = cap * tanh(scale * x[n] / cap), or scale * x[n] if cap is 0. */
 void rows_cap(enum dtype act, void *x, float scale, float cap, size_t n, cudaStream_t stream);

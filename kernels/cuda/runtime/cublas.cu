@@ -77,17 +77,17 @@ static bool did(cublasStatus_t status, const char *what) {
 }
 
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
-                    bool float_out, bool add, cudaStream_t stream) {
+                    bool float_out, bool add, float scale, cudaStream_t stream) {
     if (M == 0 || cuda_failed()) return;
     const cublasHandle_t handle = *own_handle();
     assert(handle);
-    const float one = 1.0f, before = add ? 1.0f : 0.0f;
+    const float before = add ? 1.0f : 0.0f;
     const cudaDataType type = act == DTYPE_F32   ? CUDA_R_32F
                               : act == DTYPE_F16 ? CUDA_R_16F
                                                  : CUDA_R_16BF;
     if (!did(library.set_stream(handle, stream), "choosing cuBLAS's stream")) return;
     /* cuBLAS counts by columns: to it w is [K][N] to be transposed, x is [K][M] and y is [N][M]. */
-    did(library.product(handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &one, w, type, K, x, type, K,
+    did(library.product(handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &scale, w, type, K, x, type, K,
                         &before, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
                         CUBLAS_GEMM_DEFAULT),
         "a product of cuBLAS");
@@ -100,7 +100,7 @@ bool cublas_open() {
 }
 void cublas_find_with(void *(*)(const char *)) {}
 void cublas_product(enum dtype, void *, const void *, const void *, int, int, int, bool, bool,
-                    cudaStream_t) {
+                    float, cudaStream_t) {
     assert(!"cuBLAS is not there");
 }
 

@@ -13,11 +13,11 @@ bool cublas_open();
  * for tests. Open handles are dropped. */
 void cublas_find_with(void *(*find)(const char *name));
 
-/* y[M][N] = x[M][K] times w[N][K]^T, all of `act` and row-major, y float32 with `float_out`; with
- * `add` y grows by it. Summed in float32 in an order that cuBLAS chooses by M, N and K, so a row's
- * bits depend on the batch. cublas_open() must have returned true for this device. A failure is
- * recorded as a kernel's would be (cuda_failed). */
+/* y[M][N] = scale * x[M][K] times w[N][K]^T, all of `act` and row-major, y float32 with
+ * `float_out`; with `add` y grows by it. Summed in float32 in an order that cuBLAS chooses by M, N
+ * and K, so a row's bits depend on the batch. cublas_open() must have returned true for this
+ * device. A failure is recorded as a kernel's would be (cuda_failed). */
 void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M, int N, int K,
-                    bool float_out, bool add, cudaStream_t stream);
+                    bool float_out, bool add, float scale, cudaStream_t stream);
 
 #endif

@@ -5,6 +5,8 @@ DROPS = ["attention/rope.cu"]
 
 MUTANTS = [
     ("attention/rope.cu", "if (i >= M * pairs) return;", "if (i > M * pairs) return;"),
+    ("attention/rope.cu", "cosine[i] = c * scale;", "cosine[i] = c;"),
+    ("attention/rope.cu", "sine[i] = s * scale;", "sine[i] = s;"),
     ("attention/rope.cu", "position[i / pairs] * inv_freq[i % pairs]", "position[i % M] * inv_freq[i % pairs]"),
     ("attention/rope.cu", "const int first = adjacent ? 2 * i : i, second = adjacent ? 2 * i + 1 : i + pairs;",
      "const int first = adjacent ? 2 * i : i, second = adjacent ? 2 * i + 1 : i + 1;"),

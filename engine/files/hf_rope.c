@@ -1,0 +1,259 @@
+/* How a config.json says that positions are rotated. Transformers up to version 4 writes rope_theta
+ * and rope_scaling, later ones write rope_parameters, with an object for each kind of layer where
+ * these differ. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+
+enum { MAX_SCALING = 1000000 };
+
+/* What a stretch is read from. */
+struct reader {
+    const struct json *root, *scaling;
+    int context_length;
+    struct err *err;
+};
+
+/* ---- stretches ------------------------------------------------------------------------------ */
+
+/* The first context: in the stretch, beside it (Phi 3), or the model's own. */
+static enum status read_original_context(struct rope_stretch *s, const struct reader *r) {
+    static const char key[] = "original_max_position_embeddings";
+    const struct json *holder = key_value(r->scaling, key) ? r->scaling : r->root;
+    return key_int_or(holder, key, 2, MAX_CONTEXT, r->context_length, &s->original_context, r->err);
+}
+
+/* Without a factor it is by how much the context has grown. */
+static enum status read_factor_or_growth(struct rope_stretch *s, const struct reader *r) {
+    double growth = (double)r->context_length / s->original_context;
+    return key_number_or(r->scaling, "factor", 1e-3, MAX_SCALING, growth, &s->factor, r->err);
+}
+
+static enum status read_llama3(struct rope_stretch *s, const struct reader *r) {
+    const struct json *scaling = r->scaling;
+    enum status status = key_number(scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
+    if (!status)
+        status =
+            key_number(scaling, "low_freq_factor", 1e-3, MAX_SCALING, &s->low_freq_factor, r->err);
+    if (!status)
+        status = key_number(scaling, "high_freq_factor", 1e-3, MAX_SCALING, &s->high_freq_factor,
+                            r->err);
+    if (!status)
+        status = key_int(scaling, "original_max_position_embeddings", 1, MAX_CONTEXT,
+                         &s->original_context, r->err);
+    if (!status && s->high_freq_factor <= s->low_freq_factor)
+        return err_set(r->err, STATUS_BAD_FILE, "high_freq_factor",
+                       "key high_freq_factor: expected more than low_freq_factor, found %g",
+                       s->high_freq_factor);
+    return status;
+}
+
+static enum status read_linear(struct rope_stretch *s, const struct reader *r) {
+    return key_number(r->scaling, "factor", 1e-3, MAX_SCALING, &s->factor, r->err);
+}
+
+/* It grows from the model's own context on, whatever else the file says. */
+static enum status read_dynamic(struct rope_stretch *s, const struct reader *r) {
+    s->original_context = r->context_length;
+    return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
+}
+
+/* What YaRN multiplies cosines and sines by. */
+static double yarn_attention(double factor, double by) {
+    return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
+}
+
+static enum status read_yarn(struct rope_stretch *s, const struct reader *r) {
+    const struct json *scaling = r->scaling;
+    double mscale = 0, all_dim = 0, attention = 0;
+    enum status status = read_original_context(s, r);
+    if (!status) status = read_factor_or_growth(s, r);
+    if (!status)
+        status = key_number_or(scaling, "beta_fast", 1e-3, MAX_SCALING, 32, &s->beta_fast, r->err);
+    if (!status)
+        status = key_number_or(scaling, "beta_slow", 1e-3, MAX_SCALING, 1, &s->beta_slow, r->err);
+    if (!status) status = key_bool_or(scaling, "truncate", true, &s->truncates, r->err);
+    if (!status) status = key_number_or(scaling, "mscale", 0, MAX_SCALING, 0, &mscale, r->err);
+    if (!status)
+        status = key_number_or(scaling, "mscale_all_dim", 0, MAX_SCALING, 0, &all_dim, r->err);
+    double usual = yarn_attention(s->factor, 1);
+    if (mscale > 0 && all_dim > 0)
+        usual = yarn_attention(s->factor, mscale) / yarn_attention(s->factor, all_dim);
+    if (!status)
+        status = key_number_or(scaling, "attention_factor", 1e-3, MAX_SCALING, usual, &attention,
+                               r->err);
+    s->attention_factor = (float)attention;
+    return status;
+}
+
+static enum status read_factors(float *out, int n, const char *key, const struct reader *r) {
+    const struct json *list = key_value(r->scaling, key);
+    if (!json_is(list, JSON_ARRAY) || list->n_children != n)
+        return err_set(r->err, STATUS_BAD_FILE, key,
+                       "key %s: expected an array of %d numbers, one for each pair that rotates",
+                       key, n);
+    json_each(item, list) {
+        bool fits = json_is(item, JSON_NUMBER) && item->number > 0 && item->number < MAX_SCALING;
+        if (!fits)
+            return err_set(r->err, STATUS_BAD_FILE, key, "key %s: expected positive numbers", key);
+        *out++ = (float)item->number;
+    }
+    return STATUS_OK;
+}
+
+static enum status read_long(struct rope_stretch *s, int pairs, const struct reader *r) {
+    double attention = 0;
+    if (pairs > MAX_ROPE_FACTORS)
+        return err_set(r->err, STATUS_BAD_FILE, "rope_scaling",
+                       "key rope_scaling: \"longrope\" of %d pairs; %d is the most", pairs,
+                       MAX_ROPE_FACTORS);
+    s->n_factors = pairs;
+    enum status status = read_original_context(s, r);
+    if (!status) status = read_factor_or_growth(s, r);
+    if (!status) status = read_factors(s->short_factor, pairs, "short_factor", r);
+    if (!status) status = read_factors(s->long_factor, pairs, "long_factor", r);
+    if (status) return status;
+    double usual = s->factor <= 1 ? 1 : sqrt(1 + log(s->factor) / log(s->original_context));
+    status =
+        key_number_or(r->scaling, "attention_factor", 1e-3, MAX_SCALING, usual, &attention, r->err);
+    s->attention_factor = (float)attention;
+    return status;
+}
+
+static enum status read_stretch(struct rope_config *rope, const struct json *type,
+                                const struct reader *r) {
+    static const struct {
+        const char *name;
+        enum rope_scaling kind;
+    } names[] = {{"default", ROPE_UNSCALED}, {"linear", ROPE_LINEAR},   {"llama3", ROPE_LLAMA3},
+                 {"yarn", ROPE_YARN},        {"dynamic", ROPE_DYNAMIC}, {"longrope", ROPE_LONG},
+                 {"su", ROPE_LONG}};
+    char text[64];
+    struct rope_stretch *s = &rope->stretch;
+    size_t i = 0, n = sizeof names / sizeof *names;
+    while (i < n && !json_is_text(type, names[i].name)) i++;
+    if (i == n)
+        return err_set(r->err, STATUS_BAD_FILE, "rope_scaling",
+                       "key rope_scaling: the type \"%s\" is not supported; \"linear\", "
+                       "\"dynamic\", \"llama3\", \"yarn\" and \"longrope\" are",
+                       key_shown(type, text));
+    s->kind = names[i].kind;
+    switch (s->kind) {
+    case ROPE_UNSCALED:
+        return STATUS_OK;
+    case ROPE_LINEAR:
+        return read_linear(s, r);
+    case ROPE_LLAMA3:
+        return read_llama3(s, r);
+    case ROPE_YARN:
+        return read_yarn(s, r);
+    case ROPE_DYNAMIC:
+        return read_dynamic(s, r);
+    case ROPE_LONG:
+        return read_long(s, rope->D_rope / 2, r);
+    }
+    return STATUS_OK;
+}
+
+/* ---- a rotation ----------------------------------------------------------------------------- */
+
+/* `of_theta` and `scaling` are the same object in the later spelling. */
+static enum status read_rotation(struct rope_config *rope, const struct model_config *c,
+                                 const struct json *root, const struct json *of_theta,
+                                 const struct json *scaling, struct err *err) {
+    static const char part_key[] = "partial_rotary_factor";
+    const struct json *type = key_value(scaling, "rope_type|type");
+    const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
+    const struct reader r = {root, scaling, c->context_length, err};
+    double theta = (double)rope->base, part = 1;
+    enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
+    if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
+    if (status) return status;
+    rope->base = (float)theta;
+    rope->D_rope = (int)(c->D * part);
+    if (rope->D_rope < 2 || rope->D_rope % 2 != 0)
+        return err_set(
+            err, STATUS_BAD_FILE, part_key,
+            "key %s: %g of a head of %d are %d numbers; an even count from 2 was expected",
+            part_key, part, c->D, rope->D_rope);
+    if (scaling && type) status = read_stretch(rope, type, &r);
+    if (!status && rope->stretch.kind == ROPE_DYNAMIC && rope->D_rope == 2)
+        return err_set(err, STATUS_BAD_FILE, "rope_scaling",
+                       "key rope_scaling: \"dynamic\" needs heads of which more than 2 numbers "
+                       "rotate");
+    return status;
+}
+
+static bool is_same_rotation(const struct rope_config *a, const struct rope_config *b) {
+    return a->D_rope == b->D_rope && a->base == b->base &&
+           memcmp(&a->stretch, &b->stretch, sizeof a->stretch) == 0;
+}
+
+/* Rotations by the kind of layer. */
+static enum status read_rotations(struct model_config *c, const struct json *root,
+                                  const struct json *kinds, struct err *err) {
+    const struct json *full = key_value(kinds, "full_attention");
+    const struct json *slides = key_value(kinds, "sliding_attention");
+    struct rope_config own = c->window_rope;
+    own.is_used = true, own.layout = c->rope.layout;
+    if (c->window_rotation != WINDOW_ROPE_LOCAL) own.base = c->rope.base;
+    enum status status = STATUS_OK;
+    if (full) status = read_rotation(&c->rope, c, root, full, full, err);
+    if (!status && slides) status = read_rotation(&own, c, root, slides, slides, err);
+    if (status) return status;
+    if (!full) c->rope = own;
+    if (!slides || is_same_rotation(&c->rope, &own)) {
+        c->window_rotation = WINDOW_ROPE_SAME;
+        return STATUS_OK;
+    }
+    if (own.D_rope != c->rope.D_rope)
+        return err_set(err, STATUS_BAD_FILE, "rope_parameters",
+                       "key rope_parameters: layers of different kinds rotate %d and %d numbers "
+                       "of a head, which is not supported",
+                       c->rope.D_rope, own.D_rope);
+    if (c->window_rotation == WINDOW_ROPE_SAME) c->window_rotation = WINDOW_ROPE_UNSCALED;
+    c->window_rope = own;
+    return STATUS_OK;
+}
+
+/* no_rope_layers has a 1 for each layer with rotary positions, and a 0 for those with none. */
+static enum status read_layers_without(struct model_config *c, const struct json *root,
+                                       struct err *err) {
+    static const char key[] = "no_rope_layers";
+    const struct json *list = key_value(root, key);
+    int i = 0;
+    if (!list) return STATUS_OK;
+    if (!json_is(list, JSON_ARRAY) || list->n_children != c->L)
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: expected an array of %d numbers, one for each layer", key, c->L);
+    c->lists_ropes = true;
+    json_each(item, list) {
+        bool is_flag = json_is(item, JSON_NUMBER) && (item->number == 0 || item->number == 1);
+        if (!is_flag)
+            return err_set(err, STATUS_BAD_FILE, key, "key %s: expected 0 or 1 for layer %d", key,
+                           i);
+        c->layer[i++].has_no_rope = item->number == 0;
+    }
+    return STATUS_OK;
+}
+
+enum status hf_rope_read(struct model_config *c, const struct json *root, struct err *err) {
+    const struct json *both = key_value(root, "rope_parameters");
+    const struct json *scaling = both ? both : key_value(root, "rope_scaling");
+    const char *key = both ? "rope_parameters" : "rope_scaling";
+    double local = c->window_rotation == WINDOW_ROPE_LOCAL ? 10000 : (double)c->rope.base;
+    if (!c->rope.is_used) return STATUS_OK;
+    if (scaling && !json_is(scaling, JSON_OBJECT))
+        return err_set(err, STATUS_BAD_FILE, key, "key %s: expected an object, found %s", key,
+                       json_type_name(scaling));
+    enum status status = key_number_or(root, "rope_local_base_freq", 1, 1e30, local, &local, err);
+    if (status) return status;
+    c->window_rope.base = (float)local;
+    if (json_is(json_first(both), JSON_OBJECT))
+        status = read_rotations(c, root, both, err);
+    else
+        status = read_rotation(&c->rope, c, root, both ? both : root, scaling, err);
+    return status ? status : read_layers_without(c, root, err);
+}

@@ -1,0 +1,26 @@
+/* Granite (IBM 2024): llama's blocks with scales: of the embedding, of scores, of what each branch
+ * adds to the stream, and a divisor of logits. */
+#include "engine/models/families/family.h"
+
+/* The scale of logits is written as its inverse. */
+static enum status finish(struct model_config *config, struct err *err) {
+    (void)err;
+    config->logit_scale = 1 / config->logit_scale;
+    return STATUS_OK;
+}
+
+static const char *const hf[] = {"GraniteForCausalLM", NULL};
+
+const struct model_family model_granite = {
+    .gguf = "granite",
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES |
+                ROLES_MLP_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .scales = true,
+    .folder = {.attention_scale = 1},
+    .finish = finish,
+};

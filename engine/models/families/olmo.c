@@ -1,0 +1,23 @@
+/* OLMo 2 and 3 (Team OLMo 2024, 2025): no norms before the branches but after them, and one of all
+ * heads of queries and of keys together. In OLMo 3 all layers but each fourth have a window, and
+ * only these fourths rotate by stretched positions. A GGUF file calls both olmo2. */
+#include "engine/models/families/family.h"
+
+static const char *const hf[] = {"Olmo2ForCausalLM", "Olmo3ForCausalLM", NULL};
+
+const struct model_family model_olmo2 = {
+    .gguf = "olmo2",
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) |
+             ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL) |
+             ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
+             ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_FFN_POST_NORM),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 4,
+    .window_rotation = WINDOW_ROPE_UNSCALED,
+    .rope_base = 500000,
+};

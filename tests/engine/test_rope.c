@@ -1,0 +1,103 @@
+/* The frequencies of rotary positions against those of transformers, for each way to stretch them:
+ * tests/vectors/rope.txt, made by tests/vectors/make_rope.py. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/models/model.h"
+#include "support/suite_main.h"
+
+enum { MAX_PAIRS = 64, N_CASES = 15 };
+
+/* The config of a text, as a model that is made of it has it. */
+static struct rope_config read_rope(const char *text) {
+    static struct model_config config;
+    struct err err = {0};
+    struct model_file file = {.path = "x/config.json"};
+    ck_assert_int_eq(hf_config_parse(&file.hf, text, strlen(text), &err), STATUS_OK);
+    ck_assert_msg(model_config_read(&config, &file, &err) == STATUS_OK, "%s", err.message);
+    model_file_close(&file);
+    return config.rope;
+}
+
+static void check_frequencies(const struct rope_config *rope, int length, char *words) {
+    float inv_freq[MAX_PAIRS];
+    int n = 0;
+    ck_assert_int_le(rope->D_rope / 2, MAX_PAIRS);
+    rope_frequencies(inv_freq, rope, NULL, length);
+    for (char *word = strtok(words, " \n"); word; word = strtok(NULL, " \n"), n++) {
+        double right = strtod(word, NULL);
+        ck_assert_int_lt(n, rope->D_rope / 2);
+        ck_assert_msg(fabs((double)inv_freq[n] - right) < 1e-6 * right,
+                      "kind %d, length %d, pair %d: %.9g, not %.9g", rope->stretch.kind, length, n,
+                      (double)inv_freq[n], right);
+    }
+    ck_assert_int_eq(n, rope->D_rope / 2);
+}
+
+START_TEST(frequencies_are_those_of_transformers) {
+    static char line[4096];
+    FILE *file = fopen("tests/vectors/rope.txt", "r");
+    struct rope_config rope = {0};
+    int length = 0, n = 0;
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file)) {
+        char *rest = strchr(line, ' ') + 1;
+        float scale = rope.stretch.attention_factor;
+        if (strncmp(line, "config", 6) == 0) {
+            rope = read_rope(rest);
+        } else if (strncmp(line, "length", 6) == 0) {
+            length = atoi(rest);
+        } else if (strncmp(line, "scale", 5) == 0) {
+            ck_assert_double_eq_tol((double)(scale == 0 ? 1 : scale), strtod(rest, NULL), 1e-6);
+        } else if (strncmp(line, "frequencies", 11) == 0) {
+            check_frequencies(&rope, length, rest);
+            n++;
+        }
+    }
+    fclose(file);
+    ck_assert_int_eq(n, N_CASES);
+}
+END_TEST
+
+/* How far a stretch reaches, which --max-model-len may ask for. */
+START_TEST(stretched_contexts_may_be_longer) {
+    static const struct {
+        const char *scaling;
+        int longest;
+    } cases[] = {{"{\"type\": \"linear\", \"factor\": 4}", 512},
+                 {"{\"type\": \"dynamic\", \"factor\": 2.5}", 320},
+                 {"{\"type\": \"yarn\", \"factor\": 4}", 512},
+                 {"{\"type\": \"yarn\", \"factor\": 4, "
+                  "\"original_max_position_embeddings\": 16}",
+                  128}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct model_config config;
+        char text[512];
+        struct err err = {0};
+        struct model_file file = {.path = "x/config.json"};
+        snprintf(text, sizeof text,
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
+                 "\"intermediate_size\": 96, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, "
+                 "\"vocab_size\": 300, \"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 128, "
+                 "\"rope_scaling\": %s}",
+                 cases[i].scaling);
+        ck_assert_int_eq(hf_config_parse(&file.hf, text, strlen(text), &err), STATUS_OK);
+        ck_assert_msg(model_config_read(&config, &file, &err) == STATUS_OK, "%s", err.message);
+        ck_assert_int_eq(config.context_length, 128);
+        ck_assert_int_eq(config.longest_context, cases[i].longest);
+        model_file_close(&file);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine/rope");
+    TCase *all = tcase_create("all");
+    tcase_add_test(all, frequencies_are_those_of_transformers);
+    tcase_add_test(all, stretched_contexts_may_be_longer);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}
