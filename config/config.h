@@ -230,8 +230,22 @@ enum device { DEVICE_CPU, DEVICE_CUDA, DEVICE_AUTO };
  * precision. The 16-bit types are a GPU's activations. */
 enum compute_dtype { COMPUTE_AUTO, COMPUTE_BFLOAT16, COMPUTE_FLOAT16, COMPUTE_FLOAT32 };
 
-/* What float weights are converted to as they are loaded. */
-enum quantization { QUANTIZATION_NONE, QUANTIZATION_FP8 };
+/* What float weights are converted to as they are loaded, or into a file: types of GGUF's blocks;
+ * e4m3 with a scale a row on a GPU. */
+enum quantization {
+    QUANTIZATION_NONE,
+    QUANTIZATION_FP8,
+    QUANTIZATION_Q8_0,
+    QUANTIZATION_Q4_0,
+    QUANTIZATION_Q4_1,
+    QUANTIZATION_Q5_0,
+    QUANTIZATION_Q5_1,
+    QUANTIZATION_Q4_K,
+    QUANTIZATION_Q6_K,
+};
+static inline bool quantization_is_blocks(enum quantization q) {
+    return q != QUANTIZATION_NONE && q != QUANTIZATION_FP8;
+}
 
 /* How keys and values are stored. auto: int16, on a GPU float16, in the oracle mode float32. */
 enum kv_dtype {
@@ -268,8 +282,8 @@ struct named_value {
     int value;
 };
 extern const struct named_value device_names[], compute_dtype_names[], quantization_names[],
-    kv_dtype_names[], load_format_names[], generation_config_names[], log_level_names[],
-    log_format_names[];
+    block_type_names[], kv_dtype_names[], load_format_names[], generation_config_names[],
+    log_level_names[], log_format_names[];
 
 /* The first word for a value, which the list must hold. */
 const char *value_name(const struct named_value *names, int value);
@@ -330,6 +344,7 @@ struct options {
     int max_tokens;           /* run */
     double temperature;       /* run */
     bool tensors;             /* inspect: lists each tensor */
+    enum quantization type;   /* quantize: of the layers' matrices */
     const char *input_file;   /* batch: requests, one a line */
     const char *output_file;  /* batch: their answers */
     const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */

@@ -108,10 +108,10 @@ static enum status add_argument(struct parse *parse, const char *text) {
                            "%s takes no argument, but was given \"%s\"", parse->command->name,
                            text);
         }
-        return err_set(
-            parse->err, STATUS_USAGE, NULL,
-            "%s takes one argument, but was also given \"%s\"; put a text with spaces in quotes",
-            parse->command->name, text);
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "%s takes %s, but was also given \"%s\"; put a text with spaces in quotes",
+                       parse->command->name,
+                       parse->command->max_arguments == 1 ? "one argument" : "two arguments", text);
     }
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) return err_set(parse->err, STATUS_USAGE, NULL, "the argument is too long");
@@ -236,6 +236,9 @@ static enum status check_required(struct parse *parse) {
         return err_set(parse->err, STATUS_USAGE, options->input_file ? "output-file" : "input-file",
                        "batch needs a file of requests and one for their answers: -i FILE -o FILE");
     }
+    if (command->bit == COMMAND_QUANTIZE && options->n_arguments < command->max_arguments)
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "quantize needs two files: penstock quantize IN.gguf OUT.gguf");
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit == COMMAND_VERSION) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",

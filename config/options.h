@@ -33,6 +33,7 @@ enum {
     COMMAND_TOKENIZE = 1 << 4,
     COMMAND_VERSION = 1 << 5,
     COMMAND_BATCH = 1 << 6,
+    COMMAND_QUANTIZE = 1 << 7,
 };
 
 struct command {

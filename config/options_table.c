@@ -38,6 +38,12 @@ const struct command command_table[] = {
      "It shows the model, its tokenizer, the memory that serving it takes with these options, and "
      "the\n"
      "file's keys.\n"},
+    {"quantize", COMMAND_QUANTIZE, "IN OUT", 2, true, "make a smaller GGUF file of a float one",
+     "  penstock quantize model-f16.gguf model-q8_0.gguf\n"
+     "  penstock quantize model-bf16.gguf model-q4_k.gguf --type q4_k\n"
+     "Keys, tokenizer and vectors stay as they are, and so does a matrix that is quantised "
+     "already.\n"
+     "OUT appears when it is whole; a file of that name is not replaced.\n"},
     {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids",
      "  penstock tokenize --model model.gguf \"Water flows\"\n"
      "  penstock tokenize --model model.gguf <text.txt\n"
@@ -59,8 +65,16 @@ const struct named_value compute_dtype_names[] = {{"auto", COMPUTE_AUTO},
                                                   {"float32", COMPUTE_FLOAT32},
                                                   {NULL, 0}};
 
+/* Types that float weights are quantised to. */
+#define BLOCK_TYPES                                                                                \
+    {"q8_0", QUANTIZATION_Q8_0}, {"q4_0", QUANTIZATION_Q4_0}, {"q4_1", QUANTIZATION_Q4_1},         \
+        {"q5_0", QUANTIZATION_Q5_0}, {"q5_1", QUANTIZATION_Q5_1}, {"q4_k", QUANTIZATION_Q4_K}, {   \
+        "q6_k", QUANTIZATION_Q6_K                                                                  \
+    }
+
 const struct named_value quantization_names[] = {
-    {"none", QUANTIZATION_NONE}, {"fp8", QUANTIZATION_FP8}, {NULL, 0}};
+    {"none", QUANTIZATION_NONE}, {"fp8", QUANTIZATION_FP8}, BLOCK_TYPES, {NULL, 0}};
+const struct named_value block_type_names[] = {BLOCK_TYPES, {NULL, 0}};
 
 const struct named_value kv_dtype_names[] = {
     {"auto", KV_DTYPE_AUTO},       {"int16", KV_DTYPE_INT16},     {"q8_0", KV_DTYPE_Q8_0},
@@ -105,14 +119,14 @@ const struct option option_table[] = {
     {"dtype", NULL, OPTION_ENUM, AT(dtype), "auto", 0, 0, compute_dtype_names, ENGINE, "Model",
      "type of a GPU's activations; float32, also on the CPU: full precision, slow"},
     {"quantization", NULL, OPTION_ENUM, AT(quantization), "none", 0, 0, quantization_names, ENGINE,
-     "Model", "fp8: store the layers' float weights as e4m3; on a GPU only"},
+     "Model", "what float weights become as they are loaded; fp8: on a GPU only"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
      "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
 
     {"device", NULL, OPTION_ENUM, AT(device), "auto", 0, 0, device_names, ENGINE, "Machine",
      "auto: a GPU if one can be used, otherwise the CPU"},
-    {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE, "Machine",
-     "compute threads; 0: one for each core that the process may use"},
+    {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE | COMMAND_QUANTIZE,
+     "Machine", "compute threads; 0: one for each core that the process may use"},
     {"tensor-parallel-size", "N", OPTION_INT, AT(tensor_parallel_size), "1", 1, 64, NULL, ENGINE,
      "Machine", "ranks that share the model: GPUs, or groups of threads on the CPU"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
@@ -146,8 +160,7 @@ const struct option option_table[] = {
     {"always-speculate", NULL, OPTION_BOOL, AT(always_speculate), "false", 0, 0, NULL, GENERATE,
      "Scheduling", "verify every guess, whatever it costs; to measure"},
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL, GENERATE,
-     "Scheduling",
-     "2: plan the next step while one runs; 0: 2 on a GPU without guesses, else 1"},
+     "Scheduling", "2: plan the next step while one runs; 0: 2 on a GPU without guesses, else 1"},
     {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
      "Scheduling", "on a GPU: launch kernels one by one, without CUDA graphs"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
@@ -188,6 +201,9 @@ const struct option option_table[] = {
      "limit of generated tokens"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
      "0: always the likeliest token; higher values vary more"},
+
+    {"type", NULL, OPTION_ENUM, AT(type), "q8_0", 0, 0, block_type_names, COMMAND_QUANTIZE,
+     "Quantize", "what float matrices become; below 8 bits embedding and head are q6_k"},
 
     {"tensors", NULL, OPTION_BOOL, AT(tensors), "false", 0, 0, NULL, COMMAND_INSPECT, "Inspect",
      "list each tensor with its type, shape and size"},

@@ -26,7 +26,7 @@ struct engine_config {
     int threads;                    /* of all ranks; 0: as many as suit */
     int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */
     enum compute_dtype dtype;       /* the 16-bit types are CUDA's */
-    enum quantization quantization; /* CUDA: of the layers' float weights */
+    enum quantization quantization; /* of float weights; fp8: of the layers', on CUDA */
     /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
     bool allow_batch_variant_gemm;
     bool dummy;               /* random weights of the file's shapes, the same ones every time */
@@ -70,6 +70,20 @@ void engine_close(struct engine *engine);
 
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
+
+/* Writes the GGUF file `in` to `out` with its float matrices quantised; keys and the order of
+ * tensors are kept. The output has its name only when it is whole. Fails with STATUS_USAGE where
+ * `out` is there already, `in` is a folder or has nothing to quantise; with STATUS_BAD_FILE where a
+ * file cannot be read or written. */
+struct quantise_job {
+    const char *in, *out;
+    enum quantization type;
+    int threads;                                                /* 0: as many as suit */
+    void (*progress)(void *arg, const char *what, double part); /* or NULL */
+    void *progress_arg;
+    int64_t bytes_in, bytes_out; /* of the files; set */
+};
+enum status engine_quantise(struct quantise_job *job, struct err *err);
 
 /* The name of the model at `path`, for people and for the API: the folder's or file's own, without
  * ".gguf"; of the hub's cache that of the repository ("org/name"). Any thread. */

@@ -5,6 +5,7 @@
 #include "engine/memory/device.h"
 #include "engine/memory/memory.h"
 #include "engine/models/model.h"
+#include "engine/quantise/quantise.h"
 
 #define SHOWN_ELEMENTS 4 /* of an array */
 #define SHOWN_BYTES 60   /* of a string */
@@ -274,6 +275,8 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);
+    if (quantization_is_blocks(chosen.quantization))
+        model.file_bytes = quantised_bytes(model_file_weights(file), chosen.quantization);
     status = memory_plan(&memory, &model, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
     return status;

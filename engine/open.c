@@ -11,6 +11,7 @@
 
 #include "engine/internal.h"
 #include "engine/memory/device.h"
+#include "engine/quantise/quantise.h"
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
@@ -26,8 +27,11 @@ static enum status choose_device(struct opening *o, struct err *err) {
 
 static enum status plan_memory(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
+    struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
-    return memory_plan(&engine->memory, &engine->model.config, &o->config, &o->machine, err);
+    if (quantization_is_blocks(o->config.quantization))
+        model.file_bytes = quantised_bytes(model_file_weights(&o->file), o->config.quantization);
+    return memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
 }
 
 /* Afterwards the memory that was taken stands in the place of what the plan estimated. */

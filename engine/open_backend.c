@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "engine/internal.h"
+#include "engine/quantise/quantise.h"
 
 /* Types that only a GPU computes with are refused elsewhere, not passed over; so is a model that
  * cannot be shared by so many ranks. */
@@ -20,6 +21,15 @@ enum status settings_check(struct opening *o, struct err *err) {
     if (fp8 && config->dtype == COMPUTE_FLOAT32)
         return err_set(err, STATUS_USAGE, "quantization",
                        "--quantization fp8 contradicts --dtype float32; give only one of them");
+    if (quantization_is_blocks(config->quantization)) {
+        const struct weights *weights = model_file_weights(&o->file);
+        if (quantised_bytes(weights, config->quantization) ==
+            quantised_bytes(weights, QUANTIZATION_NONE))
+            return err_set(err, STATUS_USAGE, "quantization",
+                           "--quantization %s is of float matrices, and %s has none that would "
+                           "become smaller; leave it out",
+                           value_name(quantization_names, config->quantization), config->model);
+    }
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
 

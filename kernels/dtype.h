@@ -76,6 +76,11 @@ size_t dtype_bytes(enum dtype dtype, size_t n);
  * is here and nowhere else; the layouts follow the GGUF specification. */
 void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 
+/* Turns n floats (a whole number of blocks) into blocks of Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the
+ * bits of ggml's reference, or of Q4_K or Q6_K, by a search of our own. A block that holds an
+ * infinity or a NaN becomes one of NaN. */
+void quantise_blocks(enum dtype type, const float *x, void *out, size_t n);
+
 /* IEEE half precision to float32 and back (round to nearest even), exact on every machine. */
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);

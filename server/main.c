@@ -16,9 +16,9 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"serve", command_serve},     {"run", command_run},         {"batch", command_batch},
-    {"bench", command_bench},     {"inspect", command_inspect}, {"tokenize", command_tokenize},
-    {"version", command_version},
+    {"serve", command_serve},       {"run", command_run},         {"batch", command_batch},
+    {"bench", command_bench},       {"inspect", command_inspect}, {"quantize", command_quantize},
+    {"tokenize", command_tokenize}, {"version", command_version},
 };
 
 static const struct command *find(const char *name) {

@@ -7,6 +7,7 @@
 #include "engine/memory/device.h"
 #include "engine/models/dummy.h"
 #include "engine/models/model.h"
+#include "engine/quantise/quantise.h"
 
 struct loader {
     struct model *model;
@@ -32,6 +33,21 @@ static enum matrix_form form_of(const struct engine_config *settings, enum role 
     return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
 }
 
+/* A matrix of rows of a type, quantised first where the settings ask for it. */
+static enum status make_matrix(const struct loader *l, enum role role, enum dtype type, int N,
+                               int K, const void *rows, struct matrix **out) {
+    struct backend *b = l->model->backend;
+    enum matrix_form form = form_of(l->settings, role);
+    enum dtype to = quantised_type(l->settings->quantization, role_info(role)->gguf, type, K);
+    if (to == type) return b->memory->matrix_new(b, out, type, N, K, rows, form, l->err);
+    size_t bytes = (size_t)N * dtype_bytes(to, (size_t)K);
+    void *made = mem_large(bytes);
+    quantise_rows(b, to, made, type, rows, N, K);
+    enum status status = b->memory->matrix_new(b, out, to, N, K, made, form, l->err);
+    mem_large_free(made, bytes);
+    return status;
+}
+
 /* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
  * frees. Tiles keep both sides in the cache. */
 static void *turned_rows(const struct source *source, size_t bytes) {
@@ -55,7 +71,6 @@ static void *turned_rows(const struct source *source, size_t bytes) {
 static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
                               struct matrix **out) {
     const struct weight *weight = source->weight;
-    struct backend *b = l->model->backend;
     size_t row_bytes = dtype_bytes(weight->type, (size_t)source->K);
     size_t turned_bytes = (size_t)source->N * row_bytes;
     void *made = l->settings->dummy ? dummy_matrix(weight) : NULL;
@@ -66,8 +81,7 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     rows = turned ? turned : rows + (size_t)source->first * row_bytes;
     piece_cut(&piece, l->model->shard, role_info(role)->split, weight->type, source->N, source->K,
               rows);
-    enum status status = b->memory->matrix_new(b, out, weight->type, piece.N, piece.K, piece.rows,
-                                               form_of(l->settings, role), l->err);
+    enum status status = make_matrix(l, role, weight->type, piece.N, piece.K, piece.rows, out);
     piece_free(&piece);
     mem_large_free(made, weight->bytes);
     mem_large_free(turned, turned_bytes);
@@ -80,16 +94,16 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     struct backend *b = l->model->backend;
     enum split split = role_info(role)->split;
     bool is_cut = l->model->shard.ranks > 1 && (split == SPLIT_OUTPUTS || split == SPLIT_INPUTS);
+    bool in_pieces = l->settings->dummy && quantization_is_blocks(l->settings->quantization);
     enum status status;
-    if (is_cut || source->N != weight->dim[1] || weight->is_transposed)
+    if (is_cut || in_pieces || source->N != weight->dim[1] || weight->is_transposed)
         status = load_piece(l, role, source, out);
     else if (l->settings->dummy)
         status =
             b->memory->matrix_random(b, out, weight->type, source->N, source->K,
                                      dummy_seed(weight->name), form_of(l->settings, role), l->err);
     else
-        status = b->memory->matrix_new(b, out, weight->type, source->N, source->K, weight->data,
-                                       form_of(l->settings, role), l->err);
+        status = make_matrix(l, role, weight->type, source->N, source->K, weight->data, out);
     if (!l->settings->dummy) l->model->unreleased_bytes += weight->bytes;
     if (l->model->unreleased_bytes >= RELEASE_BYTES) {
         l->model->unreleased_bytes = 0;

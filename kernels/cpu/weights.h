@@ -99,6 +99,10 @@ struct matrix {
     struct slab *slab; /* whose memory it is */
 };
 
+/* quantise_blocks() of one block of 256. */
+void quantise_q4_k(uint8_t *p, const float *x);
+void quantise_q6_k(uint8_t *p, const float *x);
+
 /* The op, of any backend whose matrix_new takes host memory. */
 enum status matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                           uint64_t seed, enum matrix_form form, struct err *err);

@@ -18,6 +18,7 @@ int command_batch(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_inspect(const struct options *options);
+int command_quantize(const struct options *options);
 int command_tokenize(const struct options *options);
 int command_version(const struct options *options);
 

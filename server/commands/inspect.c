@@ -1,7 +1,8 @@
-/* The short commands: inspect, tokenize, version. */
+/* The short commands: inspect, quantize, tokenize, version. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/app.h"
 #include "server/commands/commands.h"
@@ -11,6 +12,26 @@ int command_inspect(const struct options *options) {
     struct err err;
     if (model_path_check(options)) return 1;
     return engine_inspect(&config, options->tensors, stdout, &err) ? print_error(&err) : 0;
+}
+
+int command_quantize(const struct options *options) {
+    struct err err;
+    struct progress progress;
+    struct quantise_job job = {.in = options->arguments[0],
+                               .out = options->arguments[1],
+                               .type = options->type,
+                               .threads = options->threads,
+                               .progress = progress_step,
+                               .progress_arg = &progress};
+    if (model_path_check(options)) return 1;
+    uint64_t began = now_ns();
+    progress_begin(&progress, terminal_has_codes(STDERR_FILENO));
+    enum status status = engine_quantise(&job, &err);
+    progress_end(&progress);
+    if (status) return print_error(&err);
+    printf("%s: %.1f MB, from %.1f MB in %.1f s\n", job.out, (double)job.bytes_out * 1e-6,
+           (double)job.bytes_in * 1e-6, (double)(now_ns() - began) * 1e-9);
+    return 0;
 }
 
 int command_version(const struct options *options) {

@@ -2,6 +2,8 @@
 W = "kernels/cpu/weights/"
 SUITES = {
     W: ["kernels_dtype", "kernels_matmul"],
+    W + "quantise.c": ["kernels_quantise"],
+    W + "quantise_k.c": ["kernels_quantise"],
 }
 
 MUTANTS = [
@@ -18,6 +20,20 @@ MUTANTS = [
     (W + "dequantise.c", "(*p - 1) << 7", "*p << 7"),
     (W + "dequantise.c", "high = read_u16(p + 2) >> 2 * i & 3;", "high = read_u16(p + 2) >> i & 3;"),
     (W + "dequantise.c", "read_nibbles(block->code, p + 8 + 16 * i);", "read_nibbles(block->code, p + 8 + 16 * (i % 4));"),
+    # from floats to blocks
+    (W + "quantise.c", "if (fabsf(x[i]) > fabsf(max)) max = x[i];", "if (fabsf(x[i]) >= fabsf(max)) max = x[i];"),
+    (W + "quantise.c", "largest(x) / (float)-zero", "largest(x) / (float)zero"),
+    (W + "quantise.c", "(float)zero + 0.5f, 2 * zero - 1);", "(float)zero + 0.5f, 2 * zero);"),
+    (W + "quantise.c", "inverse_of(d), 0.5f, top);", "inverse_of(d), 0.0f, top);"),
+    (W + "quantise.c", "roundf(x[i] * inverse)", "rintf(x[i] * inverse)"),
+    (W + "quantise.c", "if (!(fabsf(x[i]) <= FLT_MAX)) return true;", "if (fabsf(x[i]) > FLT_MAX) return true;"),
+    (W + "quantise.c", "(type == DTYPE_Q6_K ? 208 : 0)", "0"),
+    (W + "quantise_k.c", "p[i - 4] |= (uint8_t)(scale >> 4 << 6);", ""),
+    (W + "quantise_k.c", "p[i] |= (uint8_t)(min >> 4 << 6);", ""),
+    (W + "quantise_k.c", "+ dmin * (float)min) * inverse", ") * inverse"),
+    (W + "quantise_k.c", "if (error < best_error) best", "if (error > best_error) best"),
+    (W + "quantise_k.c", "put_half(p + 208, max / -128)", "put_half(p + 208, max / 64)"),
+    (W + "quantise_k.c", "(uint8_t)(code >> 4 << block % 4 * 2)", "(uint8_t)(code >> 4 << block % 2 * 2)"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),

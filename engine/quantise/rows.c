@@ -1,0 +1,85 @@
+/* Which tensors are quantised, to what, and the work on their rows. */
+#include "engine/quantise/quantise.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool is_float(enum dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+static enum dtype dtype_of(enum quantization wanted) {
+    static const enum dtype types[] = {
+        [QUANTIZATION_Q8_0] = DTYPE_Q8_0, [QUANTIZATION_Q4_0] = DTYPE_Q4_0,
+        [QUANTIZATION_Q4_1] = DTYPE_Q4_1, [QUANTIZATION_Q5_0] = DTYPE_Q5_0,
+        [QUANTIZATION_Q5_1] = DTYPE_Q5_1, [QUANTIZATION_Q4_K] = DTYPE_Q4_K,
+        [QUANTIZATION_Q6_K] = DTYPE_Q6_K,
+    };
+    assert(quantization_is_blocks(wanted));
+    return types[wanted];
+}
+
+enum dtype quantised_type(enum quantization wanted, const char *name, enum dtype type, int64_t K) {
+    static const char *const kept[] = {"position_embd.", "token_types.", "ffn_gate_inp.", "rope_"};
+    if (!quantization_is_blocks(wanted) || !is_float(type) || K % 32 != 0) return type;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strstr(name, kept[i])) return type;
+    enum dtype to = dtype_of(wanted);
+    bool is_end = strncmp(name, "token_embd.", 11) == 0 || strncmp(name, "output.", 7) == 0;
+    if (is_end && to != DTYPE_Q8_0) to = DTYPE_Q6_K;
+    if (to == DTYPE_Q4_K && K % 256 != 0) to = DTYPE_Q5_0;
+    if (to == DTYPE_Q6_K && K % 256 != 0) to = DTYPE_Q8_0;
+    return to;
+}
+
+int64_t quantised_bytes(const struct weights *weights, enum quantization wanted) {
+    int64_t bytes = 0;
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight *weight = &weights->tensor[i];
+        enum dtype type = weight->type;
+        if (weight->n_dims > 1) {
+            int64_t K = weight->is_transposed ? weight->dim[1] : weight->dim[0];
+            type = quantised_type(wanted, weights_name(weights, i), type, K);
+        }
+        bytes += (int64_t)dtype_bytes(type, (size_t)weight->n_elements);
+    }
+    return bytes;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+enum { PIECE = 1024 }; /* numbers that a thread has as floats at a time: whole blocks */
+
+struct rows_job {
+    enum dtype to, from;
+    const uint8_t *rows;
+    uint8_t *out;
+    int64_t n_rows, rows_at_once;
+    size_t K;
+};
+
+static void quantise_row(const struct rows_job *job, int64_t row) {
+    const uint8_t *from = job->rows + (size_t)row * dtype_bytes(job->from, job->K);
+    uint8_t *to = job->out + (size_t)row * dtype_bytes(job->to, job->K);
+    float values[PIECE];
+    for (size_t k = 0; k < job->K; k += PIECE) {
+        size_t n = job->K - k < PIECE ? job->K - k : PIECE;
+        dequantise(job->from, from + dtype_bytes(job->from, k), values, n);
+        quantise_blocks(job->to, values, to + dtype_bytes(job->to, k), n);
+    }
+}
+
+static void quantise_some(void *arg, int i) {
+    const struct rows_job *job = arg;
+    int64_t first = i * job->rows_at_once, end = first + job->rows_at_once;
+    for (int64_t row = first; row < end && row < job->n_rows; row++) quantise_row(job, row);
+}
+
+void quantise_rows(struct backend *b, enum dtype to, void *out, enum dtype from, const void *rows,
+                   int64_t n_rows, int K) {
+    assert(K % dtype_block_elements((int)to) == 0 && is_float(from) && n_rows > 0);
+    struct rows_job job = {to, from, rows, out, n_rows, 1, (size_t)K};
+    job.rows_at_once = (65536 + K - 1) / K;
+    int64_t pieces = (n_rows + job.rows_at_once - 1) / job.rows_at_once;
+    b->device->parallel(b, quantise_some, &job, (int)pieces);
+}

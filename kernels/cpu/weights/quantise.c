@@ -1,0 +1,128 @@
+/* From floats to blocks. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded as their reference does it, to
+ * the bit: the scale is computed in float32, and codes from it before it becomes a half. K types
+ * are quantise_k.c's. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+static void put_half(uint8_t *p, float value) {
+    uint16_t half = float_to_half(value);
+    memcpy(p, &half, sizeof half);
+}
+
+/* The number of the largest magnitude, the first of several. */
+static float largest(const float *x) {
+    float max = 0;
+    for (int i = 0; i < BLOCK; i++)
+        if (fabsf(x[i]) > fabsf(max)) max = x[i];
+    return max;
+}
+
+/* 1 / d, and 0 where that is no number: then every code is that of 0. */
+static float inverse_of(float d) {
+    float inverse = d == 0 ? 0 : 1 / d;
+    return fabsf(inverse) <= FLT_MAX ? inverse : 0;
+}
+
+/* The codes 0..top of (x - min) / d, rounded to the nearest by adding `half`, which holds the zero
+ * point too. */
+static void codes_of(uint8_t *code, const float *x, float min, float inverse, float half, int top) {
+    for (int i = 0; i < BLOCK; i++) {
+        int rounded = (int)((x[i] - min) * inverse + half);
+        code[i] = (uint8_t)(rounded < 0 ? 0 : rounded > top ? top : rounded);
+    }
+}
+
+static void put_nibbles(uint8_t *p, const uint8_t *code) {
+    for (int i = 0; i < 16; i++) p[i] = (uint8_t)((code[i] & 15) | code[i + 16] << 4);
+}
+
+static void put_fifth_bits(uint8_t *p, const uint8_t *code) {
+    memset(p, 0, 4);
+    for (int i = 0; i < BLOCK; i++) p[i / 8] |= (uint8_t)(code[i] >> 4 << i % 8);
+}
+
+/* Codes about a zero in the middle: the scale makes the largest magnitude the lowest code. */
+static void quantise_middle(uint8_t *p, const float *x, int bits) {
+    uint8_t code[BLOCK];
+    int zero = 1 << (bits - 1);
+    float d = largest(x) / (float)-zero;
+    put_half(p, d);
+    codes_of(code, x, 0, inverse_of(d), (float)zero + 0.5f, 2 * zero - 1);
+    if (bits == 5) put_fifth_bits(p + 2, code);
+    put_nibbles(p + (bits == 5 ? 6 : 2), code);
+}
+
+/* Codes from the smallest number to the largest. */
+static void quantise_range(uint8_t *p, const float *x, int bits) {
+    uint8_t code[BLOCK];
+    float min = x[0], max = x[0];
+    int top = (1 << bits) - 1;
+    for (int i = 1; i < BLOCK; i++) min = x[i] < min ? x[i] : min, max = x[i] > max ? x[i] : max;
+    float d = (max - min) / (float)top;
+    put_half(p, d);
+    put_half(p + 2, min);
+    codes_of(code, x, min, inverse_of(d), 0.5f, top);
+    if (bits == 5) put_fifth_bits(p + 4, code);
+    put_nibbles(p + (bits == 5 ? 8 : 4), code);
+}
+
+static void quantise_bytes(uint8_t *p, const float *x) {
+    float d = fabsf(largest(x)) / 127, inverse = inverse_of(d);
+    put_half(p, d);
+    for (int i = 0; i < BLOCK; i++) p[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+}
+
+/* An infinity or a NaN among n numbers. */
+static bool is_broken(const float *x, int n) {
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= FLT_MAX)) return true;
+    return false;
+}
+
+/* What products with a block of broken numbers must be: NaN, and not something plausible. */
+static void write_nan(enum dtype type, uint8_t *p, size_t bytes) {
+    static const uint16_t nan = 0x7e00;
+    memset(p, 0, bytes);
+    memcpy(p + (type == DTYPE_Q6_K ? 208 : 0), &nan, sizeof nan);
+}
+
+static void quantise_block(enum dtype type, uint8_t *p, const float *x) {
+    switch (type) {
+    case DTYPE_Q8_0:
+        quantise_bytes(p, x);
+        return;
+    case DTYPE_Q4_0:
+        quantise_middle(p, x, 4);
+        return;
+    case DTYPE_Q5_0:
+        quantise_middle(p, x, 5);
+        return;
+    case DTYPE_Q4_1:
+        quantise_range(p, x, 4);
+        return;
+    case DTYPE_Q5_1:
+        quantise_range(p, x, 5);
+        return;
+    case DTYPE_Q4_K:
+        quantise_q4_k(p, x);
+        return;
+    default:
+        assert(type == DTYPE_Q6_K);
+        quantise_q6_k(p, x);
+    }
+}
+
+void quantise_blocks(enum dtype type, const float *x, void *out, size_t n) {
+    size_t each = (size_t)dtype_block_elements((int)type), bytes = dtype_bytes(type, each);
+    assert(each > 1 && n % each == 0);
+    uint8_t *p = out;
+    for (size_t i = 0; i < n; i += each, x += each, p += bytes) {
+        if (is_broken(x, (int)each))
+            write_nan(type, p, bytes);
+        else
+            quantise_block(type, p, x);
+    }
+}

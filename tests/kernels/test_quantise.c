@@ -1,0 +1,119 @@
+/* Quantising: the bits of ggml's reference (tests/vectors/make_quantise.py), and for Q4_K and Q6_K,
+ * whose rounding is our own, errors that are as small as their bits allow. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/kernel_data.h"
+#include "support/suite_main.h"
+
+/* One type of the file of vectors; false at its end. */
+static bool check_vector(FILE *file, const float *weights, size_t n) {
+    int32_t head[2];
+    if (fread(head, sizeof head, 1, file) != 1) return false;
+    enum dtype type = (enum dtype)head[0];
+    size_t bytes = (size_t)head[1], block = (size_t)dtype_block_bytes(head[0]);
+    ck_assert_uint_eq(dtype_bytes(type, n), bytes);
+    uint8_t *right = mem_alloc(bytes), *got = mem_alloc(bytes);
+    ck_assert_uint_eq(fread(right, 1, bytes, file), bytes);
+    quantise_blocks(type, weights, got, n);
+    for (size_t i = 0; i < bytes; i++)
+        ck_assert_msg(got[i] == right[i], "%s: byte %zu of block %zu is %d, not %d",
+                      dtype_name(head[0]), i % block, i / block, got[i], right[i]);
+    free(right), free(got);
+    return true;
+}
+
+START_TEST(blocks_are_those_of_the_reference) {
+    FILE *file = fopen("tests/vectors/quantise.bin", "rb");
+    int32_t n;
+    int types = 0;
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fread(&n, sizeof n, 1, file), 1);
+    float *weights = mem_alloc((size_t)n * sizeof *weights);
+    ck_assert_uint_eq(fread(weights, sizeof *weights, (size_t)n, file), (size_t)n);
+    while (check_vector(file, weights, (size_t)n)) types++;
+    ck_assert_int_eq(types, 5);
+    free(weights);
+    fclose(file);
+}
+END_TEST
+
+/* The root of the mean squared error of n weights in a type, relative to their own. */
+static double error_of(enum dtype type, const float *weights, size_t n) {
+    uint8_t *blocks = mem_alloc(dtype_bytes(type, n));
+    float *got = mem_alloc(n * sizeof *got);
+    double error = 0, square = 0;
+    quantise_blocks(type, weights, blocks, n);
+    dequantise(type, blocks, got, n);
+    for (size_t i = 0; i < n; i++) {
+        error += pow((double)got[i] - (double)weights[i], 2);
+        square += pow((double)weights[i], 2);
+    }
+    free(blocks), free(got);
+    return sqrt(error / square);
+}
+
+/* One weight in 500 is 20 times as large as others, and its block's errors with it. */
+START_TEST(errors_of_k_types_are_small) {
+    enum { N = 256 * 64 };
+    static const float sizes[] = {1e-3f, 1, 30};
+    uint64_t state = 5;
+    for (int i = 0; i < 3; i++) {
+        float *weights = random_floats(&state, N);
+        for (int k = 0; k < N; k++) weights[k] *= sizes[i];
+        double four = error_of(DTYPE_Q4_K, weights, N), six = error_of(DTYPE_Q6_K, weights, N);
+        double plain = error_of(DTYPE_Q4_1, weights, N);
+        ck_assert_msg(four < 0.095 && four < 0.93 * plain, "q4_k: %g, q4_1 %g", four, plain);
+        ck_assert_msg(six < 0.03, "q6_k: %g", six);
+        free(weights);
+    }
+}
+END_TEST
+
+/* Weights that a type holds exactly stay what they are. */
+START_TEST(what_fits_is_exact) {
+    float weights[256];
+    for (int k = 0; k < 256; k++) weights[k] = (float)(k % 16) * 0.5f - 2.0f * (float)(k / 32 % 2);
+    ck_assert(error_of(DTYPE_Q4_K, weights, 256) < 2e-3);
+    for (int k = 0; k < 256; k++) weights[k] = (float)(k % 64 - 32) * 0.25f;
+    ck_assert(error_of(DTYPE_Q6_K, weights, 256) < 2e-2);
+    memset(weights, 0, sizeof weights);
+    weights[255] = 1;
+    ck_assert(error_of(DTYPE_Q4_K, weights, 256) < 1e-2);
+    ck_assert(error_of(DTYPE_Q6_K, weights, 256) < 1e-2);
+}
+END_TEST
+
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
+                                   DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q6_K};
+
+START_TEST(zeros_are_zeros_and_broken_weights_stay_broken) {
+    static const float broken[] = {NAN, INFINITY, -INFINITY};
+    enum { N = 512 };
+    uint8_t blocks[N * 2];
+    for (int b = 0; b < 3; b++) {
+        float weights[N] = {0}, got[N];
+        weights[300] = broken[b];
+        quantise_blocks(types[_i], weights, blocks, N);
+        dequantise(types[_i], blocks, got, N);
+        int n = dtype_block_elements((int)types[_i]);
+        for (int i = 0; i < N; i++)
+            ck_assert_msg(i / n == 300 / n ? isnan(got[i]) : got[i] == 0, "%s: weight %d is %g",
+                          dtype_name((int)types[_i]), i, (double)got[i]);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kernels_quantise");
+    TCase *core = tcase_create("blocks");
+    tcase_add_test(core, blocks_are_those_of_the_reference);
+    tcase_add_test(core, errors_of_k_types_are_small);
+    tcase_add_test(core, what_fits_is_exact);
+    tcase_add_loop_test(core, zeros_are_zeros_and_broken_weights_stay_broken, 0, 7);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
