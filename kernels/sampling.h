@@ -41,6 +41,10 @@ struct sampling {
     float temperature;                         /* 0: greedy */
     float top_p, min_p;                        /* 1 and 0: off */
     int top_k;                                 /* 0: off */
+    float top_n_sigma;                         /* standard deviations of the logits; 0: off */
+    float epsilon_cutoff, eta_cutoff;          /* probabilities; 0: off */
+    float typical_p;                           /* 0 and 1: off */
+    float xtc_probability, xtc_threshold;      /* probability 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
     uint64_t seed;
@@ -57,6 +61,12 @@ struct sampling {
 
 static inline bool sampling_has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
+}
+
+/* Are there rules that need sums over the whole row to say what they keep (step 5)? */
+static inline bool sampling_has_cuts(const struct sampling *s) {
+    return s->top_n_sigma > 0 || s->epsilon_cutoff > 0 || s->eta_cutoff > 0 ||
+           (s->typical_p > 0 && s->typical_p < 1) || s->xtc_probability > 0;
 }
 
 /* Does a device that samples keep something of a sequence from one token to the next: its counts,
@@ -142,6 +152,12 @@ static inline uint64_t weight_share(float weight) {
     memcpy(&bits, &rounded, sizeof bits);
     return bits - SHARE_ROUND_BITS;
 }
+
+/* What the standard deviation of a row is made of: how far a logit is below the largest, at most
+ * SIGMA_REACH, and its square, as integer numbers of units. Sums of 2^19 are below 2^64. */
+#define SIGMA_REACH 256.0f
+#define SIGMA_UNITS 0x1p36
+#define SIGMA_SQUARE_UNITS 0x1p28
 
 /* How many maxima a row of n has: 16 a block. */
 static inline size_t logit_maxima(int n) {

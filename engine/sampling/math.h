@@ -42,9 +42,13 @@ static inline void philox4x32_10(uint32_t c[4], uint32_t key0, uint32_t key1) {
     }
 }
 
+/* What a random number is for: each purpose has numbers of its own. */
+enum { FOR_DRAW, FOR_XTC };
+
 /* A number in [0, 1) with 53 random bits for one position of one choice under a seed. */
-static inline double philox_uniform(uint64_t seed, uint32_t position, uint32_t choice) {
-    uint32_t c[4] = {position, choice, 0, 0};
+static inline double philox_uniform(uint64_t seed, uint32_t position, uint32_t choice,
+                                    uint32_t purpose) {
+    uint32_t c[4] = {position, choice, purpose, 0};
     philox4x32_10(c, (uint32_t)seed, (uint32_t)(seed >> 32));
     uint64_t bits = ((uint64_t)c[0] << 32 | c[1]) >> 11;
     return (double)bits * 0x1p-53;

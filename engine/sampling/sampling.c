@@ -10,10 +10,18 @@
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output
  *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
- *   5. otherwise e = exp((l - max) / temperature), and of the candidates are kept
+ *   5. otherwise e = exp((l - max) / temperature), p = e / (the sum of all e), and of the
+ *      candidates are kept, one at least by each rule
+ *        top_n_sigma: those with l >= max - n * (the standard deviation of the finite logits)
  *        min_p: those with e >= min_p (the best one has e = 1)
+ *        epsilon_cutoff: those with p >= epsilon
+ *        eta_cutoff: those with p >= min(eta, sqrt(eta) * exp(-entropy of p))
+ *        typical_p: of what is left, those whose -log p is nearest to the entropy, until their sum
+ *          reaches typical_p of it; all that are as near as the last
  *        top_k: the k largest, ties to the lower id
  *        top_p: in descending order the shortest run whose sum reaches top_p of what is left
+ *        xtc: with xtc_probability, of those with at least xtc_threshold of what is left only the
+ *          last in that order, and all behind it
  *   6. one uniform number u from Philox, keyed by the seed, at counter (position, choice), picks
  *      from the running sum: the first id, in their order or (after 5's cuts) in that of falling e,
  *      at which the sum is above u times that of all that are left
@@ -41,6 +49,7 @@
 #include "engine/sampling/sampling.h"
 
 #include "engine/sampling/candidates.h"
+#include "engine/sampling/cuts.h"
 #include "engine/sampling/math.h"
 
 /* In units of the temperature. An e whose exponent is less than another's by 6e-7 or more is the
@@ -312,9 +321,9 @@ static int32_t pick_from_all(const struct sampler *sampler, uint64_t wanted) {
     }
 }
 
-/* No logit below this has a weight that is above 0 and at least min_p. */
-static float least_logit(const struct sampling *s, const struct row *row) {
-    double exponent = s->min_p > 0 ? log_positive((double)s->min_p) : LEAST_EXPONENT;
+/* No logit below this has a weight that is above 0 and at least min_weight. */
+static float least_logit(const struct sampling *s, const struct row *row, float min_weight) {
+    double exponent = min_weight > 0 ? log_positive((double)min_weight) : LEAST_EXPONENT;
     if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;
     double least = (double)row->max + (double)s->temperature * (exponent - SLACK);
     return least < -(double)FLT_MAX ? -INFINITY : (float)least;
@@ -327,15 +336,18 @@ static float least_of_best(const struct sampler *sampler, const struct sampling 
     return least < -(double)FLT_MAX ? -INFINITY : (float)least;
 }
 
-/* Makes candidates, in ids' order, of those whose logits reach the bound; returns how many. */
+/* Makes candidates, in ids' order, of those whose logits reach the bound and that the cuts keep;
+ * returns how many. */
 static int weigh(struct sampler *sampler, const struct sampling *s, const struct row *row,
-                 float bound) {
+                 const struct cuts *cuts, float bound) {
     int collected = collect(sampler, row, bound, sampler->V), n = 0;
-    float *value = sampler->value;
-    sampler->ops->weights(value, value, collected, row->max, 1.0f / s->temperature);
-    for (int i = 0; i < collected; i++)
-        if (value[i] > 0 && value[i] >= s->min_p)
+    float *value = sampler->value, inverse = 1.0f / s->temperature;
+    sampler->ops->weights(value, value, collected, row->max, inverse);
+    for (int i = 0; i < collected; i++) {
+        float logit = row->logits[sampler->id[i]];
+        if (cuts_keep(cuts, logit, (logit - row->max) * inverse, value[i]))
             sampler->candidates.best[n++] = (struct candidate){value[i], sampler->id[i]};
+    }
     return n;
 }
 
@@ -353,19 +365,37 @@ static int32_t pick_from_run(const struct candidate *best, uint64_t wanted) {
     }
 }
 
-/* With top_k or min_p: all that count are collected. */
+/* Exclude top choices: how many of the heaviest, whose shares sum to `sum`, are not to be drawn. */
+static int count_excluded(const struct sampling *s, const struct candidate *best, int n,
+                          uint64_t sum, int position, int choice) {
+    int above = 0;
+    if (!(philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_XTC) <
+          (double)s->xtc_probability))
+        return 0;
+    float bound = (float)((double)s->xtc_threshold * ((double)sum * SHARE_UNIT));
+    while (above < n && best[above].weight >= bound) above++;
+    return above > 1 ? above - 1 : 0;
+}
+
+/* With other rules than top_p: all that count are collected. What typical_p drops are the heaviest,
+ * so the k heaviest of the row are not those that it leaves. */
 static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
-                              const struct row *row, double u) {
+                              const struct row *row, const struct cuts *cuts, int position,
+                              int choice) {
     int most = s->top_k > 0 && s->top_k < sampler->V ? s->top_k : sampler->V;
-    float bound = least_logit(s, row);
-    if (most < sampler->V) bound = fmaxf(bound, least_of_best(sampler, s, row, most));
-    int n = weigh(sampler, s, row, bound), k = most < n ? most : n;
+    float bound = fmaxf(least_logit(s, row, cuts->min_weight), cuts->least);
+    if (most < sampler->V && cuts->reach == INFINITY)
+        bound = fmaxf(bound, least_of_best(sampler, s, row, most));
+    int n = weigh(sampler, s, row, cuts, bound), k = most < n ? most : n, skipped = 0;
     uint64_t total = 0, sum;
     candidates_sort(&sampler->candidates, n);
     const struct candidate *best = sampler->candidates.best;
     for (int i = 0; i < k; i++) total += weight_share(best[i].weight);
-    run_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
-    return pick_from_run(best, sum_drawn(u, sum));
+    int kept = run_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
+    if (s->xtc_probability > 0) skipped = count_excluded(s, best, kept, sum, position, choice);
+    for (int i = 0; i < skipped; i++) sum -= weight_share(best[i].weight);
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
+    return pick_from_run(best + skipped, sum_drawn(u, sum));
 }
 
 /* How many of the n heaviest collected ones no other can come before: those that are heavier than
@@ -384,11 +414,12 @@ static int count_certain(const struct sampler *sampler, const struct sampling *s
  * order is certain reaches it. */
 static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
                                  const struct row *row, uint64_t total, double u) {
+    const struct cuts none = {-INFINITY, 0, 0, INFINITY};
     uint64_t wanted = sum_kept(s->top_p, total), sum;
-    float least = least_logit(s, row);
+    float least = least_logit(s, row, 0);
     for (int k = 64;; k = k < sampler->V / 8 ? 8 * k : sampler->V + 1) {
         float bound = fmaxf(least, least_of_best(sampler, s, row, k));
-        int n = weigh(sampler, s, row, bound);
+        int n = weigh(sampler, s, row, &none, bound);
         candidates_sort(&sampler->candidates, n);
         bool all = bound <= least;
         int certain = all ? n : count_certain(sampler, s, row, bound, n);
@@ -401,8 +432,12 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
 static int32_t draw(struct sampler *sampler, const struct sampling *s, const struct row *row,
                     int position, int choice) {
     if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);
-    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
-    if (s->top_k > 0 || s->min_p > 0) return pick_from_best(sampler, s, row, u);
+    if (s->top_k > 0 || s->min_p > 0 || sampling_has_cuts(s)) {
+        struct cuts cuts = cuts_of(s, sampler->ops, row->logits, sampler->V, row->max,
+                                   sampler->weight, sampler->value);
+        return pick_from_best(sampler, s, row, &cuts, position, choice);
+    }
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
     uint64_t total = row->total; /* its weights are still in the sampler if this is set */
     if (total == 0 || s->temperature != 1)
         total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,

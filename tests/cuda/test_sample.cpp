@@ -125,6 +125,19 @@ static void draw_history(uint64_t *state, setting *t, int V) {
         t->history.push_back(random_below(state, spread));
 }
 
+/* Often one of them alone, sometimes several. */
+static void draw_cuts(uint64_t *state, struct sampling *s) {
+    int only = random_below(state, 12);
+    bool all = only == 5;
+    if (all || only == 0) s->top_n_sigma = one_of(state, {0, 0.1f, 1, 2.5f, 30, 1e30f});
+    if (all || only == 1) s->epsilon_cutoff = one_of(state, {0, 1e-6f, 3e-4f, 0.05f, 0.99f});
+    if (all || only == 2) s->eta_cutoff = one_of(state, {0, 1e-6f, 3e-4f, 0.05f, 0.99f});
+    if (all || only == 3) s->typical_p = one_of(state, {1e-6f, 0.1f, 0.5f, 0.9f, 0.9999999f, 1});
+    if (!all && only != 4) return;
+    s->xtc_probability = one_of(state, {0.5f, 1, 1});
+    s->xtc_threshold = one_of(state, {0, 1e-4f, 0.02f, 0.1f, 0.4f, 1});
+}
+
 static setting draw_setting(uint64_t *state, int V, int slot) {
     setting t{};
     struct sampling *s = &t.sampling;
@@ -143,6 +156,7 @@ static setting draw_setting(uint64_t *state, int V, int slot) {
     draw_history(state, &t, V);
     if (random_below(state, 2)) draw_changes(state, &t, V);
     if (slot >= 0 && random_below(state, 3) == 0) draw_forbidden(state, &t, V);
+    draw_cuts(state, s);
     if (random_below(state, 3)) return t;
     t.mask.resize((size_t)(V + 31) / 32);
     draw_allowed(state, t.mask.data(), V, (int)one_of(state, {0, 2, 50, 99}));
@@ -274,11 +288,13 @@ static std::string describe_row(const batch &b, int r, const char *when) {
     const setting &t = b.settings[(size_t)r];
     const struct sampling &s = t.sampling;
     return text("V %d, row %d, kind %d, %s: t %g top_p %g min_p %g top_k %d bias %zu banned %zu "
-                "penalties %g %g %g best %d",
+                "penalties %g %g %g best %d sigma %g epsilon %g eta %g typical %g xtc %g",
                 b.V, r, b.kinds[(size_t)r], when, (double)s.temperature, (double)s.top_p,
                 (double)s.min_p, s.top_k, t.bias.size(), t.banned.size(),
                 (double)s.repetition_penalty, (double)s.frequency_penalty,
-                (double)s.presence_penalty, s.n_logprobs);
+                (double)s.presence_penalty, s.n_logprobs, (double)s.top_n_sigma,
+                (double)s.epsilon_cutoff, (double)s.eta_cutoff, (double)s.typical_p,
+                (double)s.xtc_threshold);
 }
 
 static void check_best(const sample_result &got, const sampled &want, const std::string &what) {
@@ -328,7 +344,7 @@ static void compare(batch *b) {
     check_results(*b, d, want, "at first");
     for (size_t r = 0; r < want.size(); r++) {
         setting *t = &b->settings[r];
-        if (want[r].id < 0) continue;
+        if (t->slot < 0 || want[r].id < 0) continue; /* nobody counts its tokens, or it has none */
         t->history.push_back(want[r].id);
         t->n_output++;
     }

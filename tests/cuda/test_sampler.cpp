@@ -53,6 +53,9 @@ static sequence new_sequence(uint64_t *state, int V) {
     s->temperature = one_of(state, {0, 0.5f, 1, 1.5f});
     s->top_p = one_of(state, {1, 1, 0.4f, 0.95f});
     s->min_p = one_of(state, {0, 0, 0.05f});
+    s->typical_p = one_of(state, {0, 0, 0, 0.4f});
+    s->xtc_probability = one_of(state, {0, 0, 0, 0.5f});
+    s->xtc_threshold = 0.05f;
     s->top_k = (int)one_of(state, {0, 0, 3, 40});
     s->seed = random_u32(state);
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);

@@ -110,6 +110,19 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     s->repetition_penalty = ONE_OF(state, 1, 1, 1.2f, 0.8f);
 }
 
+/* Often one of them alone, sometimes several. */
+static void draw_cuts(uint64_t *state, struct sampling *s) {
+    int only = random_below(state, 12);
+    bool all = only == 5;
+    if (all || only == 0) s->top_n_sigma = ONE_OF(state, 0, 0.1f, 1, 2.5f, 30, 1e30f);
+    if (all || only == 1) s->epsilon_cutoff = ONE_OF(state, 0, 1e-6f, 3e-4f, 0.05f, 0.5f, 0.99f);
+    if (all || only == 2) s->eta_cutoff = ONE_OF(state, 0, 1e-6f, 3e-4f, 0.05f, 0.5f, 0.99f);
+    if (all || only == 3) s->typical_p = ONE_OF(state, 1e-6f, 0.1f, 0.5f, 0.9f, 0.9999999f, 1);
+    if (!all && only != 4) return;
+    s->xtc_probability = ONE_OF(state, 0.5f, 1, 1);
+    s->xtc_threshold = ONE_OF(state, 0, 1e-4f, 0.02f, 0.1f, 0.4f, 1);
+}
+
 static void draw_setting(uint64_t *state, struct setting *t, int V) {
     struct sampling *s = &t->sampling;
     *t = (struct setting){.position = random_below(state, 1000), .choice = random_below(state, 3)};
@@ -122,6 +135,7 @@ static void draw_setting(uint64_t *state, struct setting *t, int V) {
     s->seed = random_u32(state);
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
     draw_changes(state, t, V, random_below(state, 2));
+    draw_cuts(state, s);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------ */
@@ -170,10 +184,14 @@ static void compare_sample(struct bench *b, const struct setting *t, const char 
                                   .mask = t->masked ? t->mask : NULL};
     reference_sample(b->reference, &sample, b->right_row, &right);
     for (int i = 0; paths[i]; i++) {
-        char what[200];
+        char what[300];
         const struct sampling *s = &t->sampling;
-        snprintf(what, sizeof what, "%s, V %d, round %d: t %g top_p %g min_p %g top_k %d", paths[i],
-                 b->V, round, (double)s->temperature, (double)s->top_p, (double)s->min_p, s->top_k);
+        snprintf(what, sizeof what,
+                 "%s, V %d, round %d: t %g top_p %g min_p %g top_k %d sigma %g epsilon %g eta %g "
+                 "typical %g xtc %g",
+                 paths[i], b->V, round, (double)s->temperature, (double)s->top_p, (double)s->min_p,
+                 s->top_k, (double)s->top_n_sigma, (double)s->epsilon_cutoff, (double)s->eta_cutoff,
+                 (double)s->typical_p, (double)s->xtc_threshold);
         memcpy(b->own_row, b->row, bytes);
         sampler_sample(b->sampler[i], &sample, b->own_row, &own);
         check_same(&own, &right, tops, what);

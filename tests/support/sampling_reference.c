@@ -19,6 +19,7 @@ struct candidate {
 struct reference {
     int V;
     float *weight;               /* [V] e of every id */
+    float *distance;             /* [V] from the mean exponent */
     float *raw;                  /* [V] the untouched logits, while they are changed */
     struct candidate *candidate; /* [V] */
 };
@@ -27,6 +28,7 @@ struct reference *reference_new(int V) {
     struct reference *sampler = mem_calloc(1, sizeof *sampler);
     sampler->V = V;
     sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
+    sampler->distance = mem_calloc((size_t)V, sizeof *sampler->distance);
     sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
     sampler->candidate = mem_calloc((size_t)V, sizeof *sampler->candidate);
     return sampler;
@@ -35,6 +37,7 @@ struct reference *reference_new(int V) {
 void reference_free(struct reference *sampler) {
     if (!sampler) return;
     free(sampler->weight);
+    free(sampler->distance);
     free(sampler->raw);
     free(sampler->candidate);
     free(sampler);
@@ -188,6 +191,108 @@ static void change_logits(const struct sample *sample, float *logits, int V) {
         apply_penalties(s, logits, sample->history, sample->n_prompt, sample->n_output);
 }
 
+/* ---- rules that need the whole row ---------------------------------------------------------- */
+
+/* Of a row's finite logits; those far below the largest count as 256 below it. */
+static double deviation(const float *logits, int V, float max) {
+    unsigned __int128 sum = 0, squares = 0;
+    double n = 0;
+    for (int i = 0; i < V; i++) {
+        if (!(logits[i] > -INFINITY)) continue;
+        double below = (double)(max - logits[i]);
+        if (!(below < 256)) below = 256;
+        sum += (uint64_t)rint(ldexp(below, 36));
+        squares += (uint64_t)rint(ldexp(below * below, 28));
+        n++;
+    }
+    double mean = ldexp((double)(uint64_t)sum, -36) / n;
+    double variance = ldexp((double)(uint64_t)squares, -28) / n - mean * mean;
+    return variance > 0 ? sqrt(variance) : 0;
+}
+
+/* The shares of all weights, and of each weight times how far its logit is below the largest. */
+static void sum_up(const struct reference *r, const float *logits, float max, float inverse,
+                   uint64_t *total, uint64_t *energy) {
+    *total = *energy = 0;
+    for (int i = 0; i < r->V; i++) {
+        if (!(r->weight[i] > 0)) continue;
+        *total += share_of(r->weight[i]);
+        *energy += share_of(r->weight[i] * -((logits[i] - max) * inverse));
+    }
+}
+
+/* Sets weights below the least to 0. */
+static void drop_below(struct reference *r, float least) {
+    for (int i = 0; i < r->V; i++)
+        if (!(r->weight[i] >= least)) r->weight[i] = 0;
+}
+
+static float smaller(double a, double b) {
+    return (float)(a < b ? a : b);
+}
+
+/* The least weights that epsilon_cutoff and eta_cutoff keep, the larger of both. */
+static float cutoff(const struct reference *r, const struct sampling *s, const float *logits,
+                    float max, float inverse) {
+    uint64_t total, energy;
+    sum_up(r, logits, max, inverse, &total, &energy);
+    double whole = (double)total * 0x1p-44, epsilon = (double)s->epsilon_cutoff * whole;
+    if (s->eta_cutoff <= 0) return smaller(epsilon, 1);
+    double entropy = log_positive(whole) + (double)energy / (double)total;
+    float power = plain_weight(entropy > 0 ? -(float)entropy : 0);
+    double eta = sqrt((double)s->eta_cutoff) * (double)power;
+    if (eta > (double)s->eta_cutoff) eta = (double)s->eta_cutoff;
+    eta *= whole;
+    return smaller(eta > epsilon ? eta : epsilon, 1);
+}
+
+static int by_distance(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Drops those that are further from the mean than typical_p reaches. */
+static void keep_typical(struct reference *r, float part, const float *logits, float max,
+                         float inverse) {
+    uint64_t total, energy, sum = 0, wanted;
+    sum_up(r, logits, max, inverse, &total, &energy);
+    float center = (float)-((double)energy / (double)total);
+    float *sorted = mem_calloc((size_t)r->V, sizeof *sorted), reach = 0;
+    int n = 0;
+    for (int i = 0; i < r->V; i++) {
+        r->distance[i] = fabsf((logits[i] - max) * inverse - center);
+        if (r->weight[i] > 0) sorted[n++] = r->distance[i];
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, by_distance);
+    wanted = (uint64_t)ceil((double)part * (double)total);
+    if (wanted > total) wanted = total;
+    for (int k = 0; k < n && (k == 0 || sum < wanted);) {
+        reach = sorted[k];
+        for (int i = 0; i < r->V; i++) /* all that are as near */
+            if (r->weight[i] > 0 && r->distance[i] == reach) sum += share_of(r->weight[i]);
+        while (k < n && sorted[k] == reach) k++;
+    }
+    free(sorted);
+    for (int i = 0; i < r->V; i++)
+        if (!(r->distance[i] <= reach)) r->weight[i] = 0;
+}
+
+/* Step 5 up to typical_p: sets the weights of what is dropped to 0. */
+static void cut(struct reference *r, const struct sampling *s, const float *logits, float max,
+                float inverse) {
+    float least = s->min_p;
+    if (s->epsilon_cutoff > 0 || s->eta_cutoff > 0)
+        least = fmaxf(least, cutoff(r, s, logits, max, inverse));
+    drop_below(r, least);
+    if (s->top_n_sigma > 0) {
+        double sigma = deviation(logits, r->V, max);
+        for (int i = 0; i < r->V; i++)
+            if (!(logits[i] >= (float)((double)max - (double)s->top_n_sigma * sigma)))
+                r->weight[i] = 0;
+    }
+    if (s->typical_p > 0 && s->typical_p < 1) keep_typical(r, s->typical_p, logits, max, inverse);
+}
+
 /* ---- the draw ------------------------------------------------------------------------------- */
 
 /* The first id, in their order, at which the sum is above u * total. */
@@ -224,10 +329,10 @@ static struct candidate heap_pop(struct candidate *heap, int *n) {
     return top;
 }
 
-static int collect(struct candidate *candidate, const float *weight, int V, float least) {
+static int collect(struct candidate *candidate, const float *weight, int V) {
     int n = 0;
     for (int32_t id = 0; id < V; id++) {
-        if (weight[id] >= least && weight[id] > 0) {
+        if (weight[id] > 0) {
             candidate[n++] = (struct candidate){weight[id], id};
         }
     }
@@ -242,9 +347,19 @@ static uint64_t pop_heaviest(struct candidate *heap, int n, int k) {
     return sum;
 }
 
-static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double u) {
+/* How many of the kept ones xtc takes away: all but the last that reach the threshold. */
+static int count_excluded(const struct sampling *s, const struct candidate *heap, int n, int kept,
+                          uint64_t sum, double chance) {
+    int above = 0;
+    float bound = (float)((double)s->xtc_threshold * ((double)sum * 0x1p-44));
+    while (above < kept && heap[n - 1 - above].weight >= bound) above++;
+    return chance < (double)s->xtc_probability && above > 1 ? above - 1 : 0;
+}
+
+static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double u,
+                              double chance) {
     struct candidate *heap = sampler->candidate;
-    int n = collect(heap, sampler->weight, sampler->V, s->min_p);
+    int n = collect(heap, sampler->weight, sampler->V);
     int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0;
     uint64_t total = pop_heaviest(heap, n, k), sum = 0, target, running = 0;
     uint64_t wanted = (uint64_t)ceil((double)s->top_p * (double)total);
@@ -252,8 +367,10 @@ static int32_t pick_from_best(struct reference *sampler, const struct sampling *
         sum += share_of(heap[n - 1 - kept].weight);
         kept++;
     }
+    int excluded = count_excluded(s, heap, n, kept, sum, chance);
+    for (int i = 0; i < excluded; i++) sum -= share_of(heap[n - 1 - i].weight);
     target = (uint64_t)(u * (double)sum);
-    for (int i = n - 1;; i--) {
+    for (int i = n - 1 - excluded;; i--) {
         running += share_of(heap[i].weight);
         if (running > target) return heap[i].id;
     }
@@ -264,11 +381,13 @@ static int32_t draw(struct reference *sampler, const struct sampling *s, const f
     float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
     if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
     uint64_t total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
-    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice);
-    if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0) {
+    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
+    if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0 && !sampling_has_cuts(s)) {
         return pick_from_all(sampler->weight, sampler->V, total, u);
     }
-    return pick_from_best(sampler, s, u);
+    cut(sampler, s, logits, max, inverse);
+    double chance = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_XTC);
+    return pick_from_best(sampler, s, u, chance);
 }
 
 void reference_sample(struct reference *sampler, const struct sample *sample, float *logits,

@@ -2,6 +2,7 @@
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include "kernels/cuda/runtime/ptx.cuh"
+#include "kernels/cuda/sampling/cuts.cuh"
 #include "kernels/cuda/sampling/select.cuh"
 
 /* ---- rankings ------------------------------------------------------------------------------- */
@@ -13,19 +14,6 @@ struct by_logit {
     }
     __device__ __forceinline__ uint64 share(unsigned) const {
         return 0;
-    }
-};
-
-/* Ranks by the weight, exp((logit - max) / temperature). Close logits may have equal or swapped
- * weights: the order is that of the weights. */
-struct by_weight {
-    float max, inverse, min_p;
-    __device__ __forceinline__ unsigned rank(float logit) const {
-        const float weight = weight_of((logit - max) * inverse);
-        return weight > 0.0f && weight >= min_p ? rank_of_weight(weight) : NO_RANK;
-    }
-    __device__ __forceinline__ uint64 share(unsigned rank) const {
-        return share_of(weight_of_rank(rank));
     }
 };
 
@@ -197,7 +185,8 @@ __device__ __forceinline__ void for_words_due(const struct sample_words &words, 
 /* The share that the row's random number selects: sums are integers, so passing u of the total
  * means to reach the next integer. It is at most the total, as u < 1. */
 __device__ __forceinline__ uint64 share_passed(const struct sample_row &t, uint64 total) {
-    const double u = philox_uniform(t.sampling.seed, (uint32_t)t.position, (uint32_t)t.choice);
+    const double u =
+        philox_uniform(t.sampling.seed, (uint32_t)t.position, (uint32_t)t.choice, FOR_DRAW);
     return (uint64)(u * (double)total) + 1;
 }
 
@@ -253,18 +242,38 @@ draw_from_all(const workspace<THREADS> &w, const struct logit_row &row,
     return from;
 }
 
+/* Exclude top choices: the share of the heaviest that are not to be drawn. Those are all but the
+ * last of the kept ones that reach the threshold, a part of what the kept ones amount to. */
+template <int THREADS, int N>
+__device__ uint64 share_excluded(selection<THREADS, N, by_weight> &s, const struct sample_row &t,
+                                 const struct amount &kept) {
+    const struct sampling &how = t.sampling;
+    const double chance =
+        philox_uniform(how.seed, (uint32_t)t.position, (uint32_t)t.choice, FOR_XTC);
+    if (!(chance < (double)how.xtc_probability)) return 0;
+    const float bound = (float)((double)how.xtc_threshold * ((double)kept.sum * SHARE_UNIT));
+    unsigned own = 0;
+    for_keys(s, false, [&](uint64 key) { own += weight_of_rank(rank_of_key(key)) >= bound; });
+    unsigned above = (unsigned)block_total<THREADS>(s.w, own);
+    if (above > kept.count) above = kept.count;
+    return above > 1 ? select_key(s, false, above - 1).upto.sum : 0;
+}
+
 template <int THREADS, int N>
 __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct logit_row &row,
                                     const struct sample_row &t, const struct best &best) {
     const struct sampling &how = t.sampling;
     const float inverse = 1.0f / how.temperature; /* also for temperature 0, if it is not finite */
     if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
-    const struct by_weight ranking = {best.logit, inverse, fminf(how.min_p, 1.0f)};
-    if (how.top_k <= 0 && how.top_p >= 1.0f && how.min_p <= 0.0f)
+    const bool is_cut = has_cuts(how);
+    struct by_weight ranking = {best.logit, inverse, fminf(how.min_p, 1.0f)};
+    if (how.top_k <= 0 && how.top_p >= 1.0f && how.min_p <= 0.0f && !is_cut)
         return draw_from_all<THREADS, N>(w, row, ranking, t);
+    if (is_cut) ranking = cut<THREADS, N>(w, row, how, best.logit);
     selection<THREADS, N, by_weight> s = {w, row, ranking, false, {0, 0}};
     const struct amount all = list_best(s, floor_of<THREADS>(w, ranking, best), [](float) {});
     struct found last = {0, all};
+    uint64 excluded = 0;
     enum { TOP_K, TOP_P, CHOICE, END };
 #pragma unroll 1 /* one loop, so that there is one copy of the selection */
     for (int stage = TOP_K; stage < END; stage++) {
@@ -273,7 +282,8 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
         if (stage == TOP_K && (how.top_k <= 0 || (unsigned)how.top_k >= all.count)) continue;
         if (stage == TOP_P && !(how.top_p < 1.0f)) continue;
         if (stage == TOP_P) wanted = share_wanted(how.top_p, total);
-        if (stage == CHOICE) wanted = share_passed(t, total);
+        if (stage == CHOICE && how.xtc_probability > 0) excluded = share_excluded(s, t, last.upto);
+        if (stage == CHOICE) wanted = excluded + share_passed(t, total - excluded);
         last = select_key(s, stage != TOP_K, wanted);
     }
     return id_of_key(last.key);

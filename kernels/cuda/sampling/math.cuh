@@ -49,10 +49,13 @@ __device__ __forceinline__ double log_positive(double x) {
     return (double)e * 0.69314718055994531 + 2 * s * sum;
 }
 
+/* What a random number is for, as engine/sampling/math.h numbers it. */
+enum { FOR_DRAW, FOR_XTC };
+
 /* A number in [0, 1) with 53 random bits: Philox 4x32-10 (Salmon et al. 2011). */
-__device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t position,
-                                                 uint32_t choice) {
-    uint32_t c[4] = {position, choice, 0, 0};
+__device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t position, uint32_t choice,
+                                                 uint32_t purpose) {
+    uint32_t c[4] = {position, choice, purpose, 0};
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {

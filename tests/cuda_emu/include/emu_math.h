@@ -54,6 +54,9 @@ inline float __saturatef(float x) {
 inline int __float2int_rn(float x) {
     return (int)rintf(x);
 }
+inline unsigned long long __double2ull_rn(double x) {
+    return (unsigned long long)rint(x);
+}
 inline unsigned long long __float2ull_rn(float x) {
     return (unsigned long long)rintf(x);
 }

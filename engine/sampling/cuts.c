@@ -1,0 +1,138 @@
+/* The numbers that these rules need of a row are sums over all of it. Each part of a sum is rounded
+ * to an integer number of units, as shares are (kernels/sampling.h), so that a sum is exact and a
+ * GPU's is the same in whatever order it adds; the few operations on sums are those of doubles. */
+#include "engine/sampling/cuts.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "engine/sampling/math.h"
+
+/* ---- top_n_sigma (Tang et al. 2024) --------------------------------------------------------- */
+
+/* The standard deviation of the finite logits. A logit that is further than SIGMA_REACH below the
+ * largest counts as that far, so that sums of 2^19 of them fit in 64 bits. */
+static double deviation(const float *logits, int V, float max) {
+    uint64_t n = 0, sum = 0, squares = 0;
+    for (int i = 0; i < V; i++) {
+        if (!(logits[i] > -INFINITY)) continue;
+        float below = max - logits[i];
+        double d = (double)(below < SIGMA_REACH ? below : SIGMA_REACH);
+        n++;
+        sum += (uint64_t)rint(d * SIGMA_UNITS);
+        squares += (uint64_t)rint(d * d * SIGMA_SQUARE_UNITS);
+    }
+    assert(n > 0);
+    double mean = (double)sum / SIGMA_UNITS / (double)n;
+    double variance = (double)squares / SIGMA_SQUARE_UNITS / (double)n - mean * mean;
+    return variance > 0 ? sqrt(variance) : 0;
+}
+
+/* ---- epsilon and eta (Hewitt et al. 2022) --------------------------------------------------- */
+
+/* Of a set of ids: the sum of their shares, and that of weight times -exponent in the same unit. */
+struct mass {
+    uint64_t total, energy;
+};
+
+/* The mean exponent. The entropy is the logarithm of the total less this. */
+static double mean_exponent(const struct mass *mass) {
+    return -((double)mass->energy / (double)mass->total);
+}
+
+/* The smallest probability that eta keeps: min(eta, sqrt(eta) exp(-entropy)). */
+static double eta_floor(const struct logit_ops *ops, float eta, const struct mass *mass) {
+    double entropy = log_positive((double)mass->total * SHARE_UNIT) - mean_exponent(mass);
+    float negative = (float)-entropy, power;
+    if (negative > 0) negative = 0; /* by rounding */
+    ops->weights(&power, &negative, 1, 0, 1);
+    double floor = sqrt((double)eta) * (double)power;
+    return floor < (double)eta ? floor : (double)eta;
+}
+
+/* The weight of an id with this probability; the heaviest is never below it. */
+static float weight_at(double probability, const struct mass *mass) {
+    double weight = probability * ((double)mass->total * SHARE_UNIT);
+    return weight < 1 ? (float)weight : 1;
+}
+
+/* ---- typical (Meister et al. 2022) ---------------------------------------------------------- */
+
+/* The smallest distance within which the shares of the ids that have weights reach `wanted`, which
+ * all of them reach: distances are positive, so their bits are in their order, and each round finds
+ * the next 11 bits. */
+static float reach_of(const float *weight, const float *distance, int V, uint64_t wanted) {
+    enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+    uint32_t known = 0;
+    for (int shift = 22; shift >= 0; shift -= DIGIT_BITS) {
+        uint64_t sum[DIGITS] = {0};
+        for (int i = 0; i < V; i++) {
+            uint32_t bits;
+            memcpy(&bits, &distance[i], sizeof bits);
+            bool begins_so = (uint64_t)bits >> (shift + DIGIT_BITS) == known;
+            if (begins_so) sum[bits >> shift & (DIGITS - 1)] += weight_share(weight[i]);
+        }
+        uint32_t digit = 0;
+        for (; sum[digit] < wanted; digit++) {
+            wanted -= sum[digit];
+            assert(digit + 1 < DIGITS);
+        }
+        known = known << DIGIT_BITS | digit;
+    }
+    float reach;
+    memcpy(&reach, &known, sizeof reach);
+    return reach;
+}
+
+static uint64_t share_reaching(float part, uint64_t total) {
+    uint64_t wanted = (uint64_t)ceil((double)part * (double)total);
+    return wanted == 0 ? 1 : wanted < total ? wanted : total;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+/* The mass of the ids that the cuts keep. The weights of others become 0. */
+static struct mass mass_kept(const struct cuts *cuts, const float *logits, int V, float max,
+                             float inverse, float *weight) {
+    struct mass mass = {0, 0};
+    for (int i = 0; i < V; i++) {
+        float exponent = (logits[i] - max) * inverse;
+        if (!cuts_keep(cuts, logits[i], exponent, weight[i])) {
+            weight[i] = 0;
+            continue;
+        }
+        mass.total += weight_share(weight[i]);
+        mass.energy += weight_share(weight[i] * -exponent);
+    }
+    assert(mass.total > 0);
+    return mass;
+}
+
+static void keep_typical(struct cuts *cuts, float part, const float *logits, int V, float max,
+                         float inverse, float *weight, float *distance) {
+    struct mass kept = mass_kept(cuts, logits, V, max, inverse, weight);
+    cuts->center = (float)mean_exponent(&kept);
+    for (int i = 0; i < V; i++) distance[i] = fabsf((logits[i] - max) * inverse - cuts->center);
+    cuts->reach = reach_of(weight, distance, V, share_reaching(part, kept.total));
+}
+
+struct cuts cuts_of(const struct sampling *s, const struct logit_ops *ops, const float *logits,
+                    int V, float max, float *weight, float *distance) {
+    struct cuts cuts = {-INFINITY, s->min_p, 0, INFINITY};
+    bool is_typical = s->typical_p > 0 && s->typical_p < 1;
+    assert(V > 0 && isfinite(max) && s->temperature > 0);
+    if (s->top_n_sigma > 0)
+        cuts.least = (float)((double)max - (double)s->top_n_sigma * deviation(logits, V, max));
+    if (!is_typical && s->epsilon_cutoff <= 0 && s->eta_cutoff <= 0) return cuts;
+    float inverse = 1.0f / s->temperature;
+    ops->weights(weight, logits, V, max, inverse);
+    if (s->epsilon_cutoff > 0 || s->eta_cutoff > 0) {
+        struct cuts none = {-INFINITY, 0, 0, INFINITY};
+        struct mass all = mass_kept(&none, logits, V, max, inverse, weight);
+        float epsilon = weight_at((double)s->epsilon_cutoff, &all);
+        float eta = s->eta_cutoff > 0 ? weight_at(eta_floor(ops, s->eta_cutoff, &all), &all) : 0;
+        cuts.min_weight = fmaxf(cuts.min_weight, fmaxf(epsilon, eta));
+    }
+    if (is_typical) keep_typical(&cuts, s->typical_p, logits, V, max, inverse, weight, distance);
+    return cuts;
+}
