@@ -109,6 +109,12 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
         {"top_p", FIELD_REAL, IN_SAMPLING(top_p), 1, 0, 1, true},                                  \
         {"top_k", FIELD_INT, IN_SAMPLING(top_k), 0, -1, INT32_MAX},                                \
         {"min_p", FIELD_REAL, IN_SAMPLING(min_p), 0, 0, 1},                                        \
+        {"top_n_sigma", FIELD_REAL, IN_SAMPLING(top_n_sigma), 0, -1, 1e6},                         \
+        {"typical_p", FIELD_REAL, IN_SAMPLING(typical_p), 1, 0, 1, true},                          \
+        {"epsilon_cutoff", FIELD_REAL, IN_SAMPLING(epsilon_cutoff), 0, 0, 1},                      \
+        {"eta_cutoff", FIELD_REAL, IN_SAMPLING(eta_cutoff), 0, 0, 1},                              \
+        {"xtc_probability", FIELD_REAL, IN_SAMPLING(xtc_probability), 0, 0, 1},                    \
+        {"xtc_threshold", FIELD_REAL, IN_SAMPLING(xtc_threshold), 0.1, 0, 1},                      \
         {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
         {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
         {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true},      \

@@ -90,17 +90,14 @@ static const struct unserved unserved[] = {
     {"tool_choice", C, "\"none\"", "use /v1/chat/completions"},
     {"tools", C, "[]", "use /v1/chat/completions"},
     {"top_logprobs", C, "0", "use 'logprobs'"},
-    {"top_n_sigma", C | H, "-1 0", NULL},
     {"trace_decode_token_ids", C | H, "[]", NULL},
     {"truncation_side", C | H, NULL, NULL},
-    {"typical_p", C | H, "1", NULL},
     {"use_beam_search", C | H, "false", NULL},
     {"verbosity", H, "\"medium\"", NULL},
     {"vllm_xargs", C | H, "{}", NULL},
     {"watermarking", C | H, "false", NULL},
     {"web_search_options", H, NULL, NULL},
     {"with_pieces", T, "false", "use 'return_token_strs'"},
-    {"xtc_probability", C | H, "0", NULL},
 };
 
 #define N_UNSERVED ((int)(sizeof unserved / sizeof *unserved))

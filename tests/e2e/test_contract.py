@@ -313,9 +313,12 @@ def test_penalties_and_filters_change_or_keep_the_answer(server):
     plain = server.complete(STORY, max_tokens=48)["choices"][0]["text"]
     for fields in ({"repetition_penalty": 1.5}, {"frequency_penalty": 2}, {"presence_penalty": 2}):
         assert server.complete(STORY, max_tokens=48, **fields)["choices"][0]["text"] != plain
-    for fields in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}):  # each leaves only the best token
+    only_the_best = ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}, {"epsilon_cutoff": 1}, {"top_n_sigma": 1e-6})
+    for fields in only_the_best:
         hot = server.complete(STORY, max_tokens=48, temperature=1.5, seed=3, **fields)
         assert hot["choices"][0]["text"] == plain
+    for fields in ({"typical_p": 0.05}, {"xtc_probability": 1, "xtc_threshold": 0.01}):  # each drops the likeliest tokens
+        assert server.complete(STORY, max_tokens=48, temperature=0.2, seed=3, **fields)["choices"][0]["text"] != plain
 
 
 def test_only_allowed_tokens_are_chosen(server):

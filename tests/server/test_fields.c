@@ -80,6 +80,10 @@ static const struct known known[] = {
     {"store", IGNORED, IGNORED, "true", NULL},
     /* ---- vLLM --------------------------------------------------------------------------- */
     {"min_p", SERVED, SERVED, "0.5", "0"},
+    {"top_n_sigma", SERVED, SERVED, "1.5", "-1"},
+    {"typical_p", SERVED, SERVED, "0.5", "1.0"},
+    {"xtc_probability", SERVED, SERVED, "0.5", "0"},
+    {"xtc_threshold", SERVED, SERVED, "0.2", "0.1"},
     {"top_k", SERVED, SERVED, "5", "-1"},
     {"repetition_penalty", SERVED, SERVED, "1.5", "1.0"},
     {"stop_token_ids", SERVED, SERVED, "[3]", "[]"},
@@ -169,9 +173,6 @@ static const struct known known[] = {
     {"samplers", REFUSED, REFUSED, "[\"top_k\"]", "\"\""},
     {"t_max_predict_ms", REFUSED, REFUSED, "100", "0"},
     {"thinking_budget_tokens", REFUSED, REFUSED, "5", "-1"},
-    {"top_n_sigma", REFUSED, REFUSED, "1.5", "-1"},
-    {"typical_p", REFUSED, REFUSED, "0.5", "1.0"},
-    {"xtc_probability", REFUSED, REFUSED, "0.5", "0"},
     /* settings of samplers and budgets that are refused */
     {"adaptive_decay", IGNORED, IGNORED, "0.5", NULL},
     {"dry_allowed_length", IGNORED, IGNORED, "2", NULL},
@@ -185,7 +186,6 @@ static const struct known known[] = {
     {"reasoning_budget_end_tags", IGNORED, IGNORED, "[\"</think>\"]", NULL},
     {"reasoning_budget_message", IGNORED, IGNORED, "\"stop\"", NULL},
     {"reasoning_budget_start_tag", IGNORED, IGNORED, "\"<think>\"", NULL},
-    {"xtc_threshold", IGNORED, IGNORED, "0.1", NULL},
     /* what its cache and its slots do, and how it reports */
     {"backend_sampling", IGNORED, IGNORED, "true", NULL},
     {"cache_prompt", IGNORED, IGNORED, "false", NULL},
@@ -285,7 +285,7 @@ static const struct pair pairs[] = {
      NULL, NULL},
     {"\"grammar\":\"x\",\"grammar\":null", NULL, NULL}, /* the last of two counts */
     {"\"grammar\":null,\"grammar\":\"x\"", "grammar", "leave it out or give \"\"."},
-    {"\"xtc_probability\":1,\"lora\":[\"a\"]", "lora", "leave it out or give []."},
+    {"\"mirostat\":2,\"lora\":[\"a\"]", "lora", "leave it out or give []."},
     {"\"min_keep\":2", "min_keep", "leave it out or give 0."}, /* the first of its neutral ones */
     {"\"min_keep\":1", NULL, NULL},
     {"\"n_probs\":-0.0", NULL, NULL},

@@ -104,6 +104,12 @@ static const struct refused refused[] = {
     {C "\"top_p\":1.1}", "top_p", "but it is 1.1"},
     {C "\"top_k\":-2}", "top_k", "at least -1, but it is -2"},
     {C "\"min_p\":1.5}", "min_p", "at least 0 and at most 1"},
+    {C "\"typical_p\":0}", "typical_p", "greater than 0 and at most 1, but it is 0"},
+    {C "\"top_n_sigma\":-2}", "top_n_sigma", "at least -1"},
+    {C "\"epsilon_cutoff\":1.1}", "epsilon_cutoff", "at most 1, but it is 1.1"},
+    {C "\"eta_cutoff\":-1}", "eta_cutoff", "at least 0"},
+    {C "\"xtc_probability\":2}", "xtc_probability", "at most 1"},
+    {C "\"xtc_threshold\":\"x\"}", "xtc_threshold", "must be a number"},
     {C "\"presence_penalty\":3}", "presence_penalty", "at least -2 and at most 2"},
     {C "\"frequency_penalty\":-3}", "frequency_penalty", "at least -2 and at most 2"},
     {C "\"repetition_penalty\":0}", "repetition_penalty", "greater than 0"},
@@ -339,6 +345,7 @@ START_TEST(completion_defaults) {
     ck_assert(r->sampling.temperature == 1 && r->sampling.top_p == 1 && r->sampling.top_k == 0);
     ck_assert(r->sampling.min_p == 0 && r->sampling.repetition_penalty == 1);
     ck_assert(r->sampling.presence_penalty == 0 && r->sampling.frequency_penalty == 0);
+    ck_assert(!sampling_has_cuts(&r->sampling) && r->sampling.xtc_threshold == 0.1f);
     ck_assert_int_eq(r->sampling.n_logprobs, -1);
     ck_assert_int_eq(r->sampling.n_bias, 0);
     ck_assert(!r->sampling.allowed && r->sampling.n_bad_words == 0 && r->n_bad_words == 0);

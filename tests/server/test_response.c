@@ -283,7 +283,9 @@ END_TEST
     ",\"features\":null,\"sampling_params\":{" params                                              \
     "},\"model\":\"m\",\"stream\":false,\"priority\":0}"
 #define REALS                                                                                      \
-    "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,\"presence_penalty\":0,"           \
+    "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,"                                  \
+    "\"top_n_sigma\":0,\"typical_p\":0,\"epsilon_cutoff\":0,\"eta_cutoff\":0,"                     \
+    "\"xtc_probability\":0,\"xtc_threshold\":0,\"presence_penalty\":0,"                            \
     "\"frequency_penalty\":0,\"repetition_penalty\":1,\"prompt_logprobs\":null"
 #define FLAGS                                                                                      \
     "\"min_tokens\":0,\"ignore_eos\":false,\"include_stop_str_in_output\":false,"                  \
