@@ -128,6 +128,13 @@ static void print_model(FILE *out, const struct model_config *info) {
             "  vocabulary %d, context %d tokens\n",
             info->name, info->architecture, info->quantisation, info->n_parameters, info->L,
             info->K, info->F, info->H, info->G, info->D, info->V, info->context_length);
+    const struct expert_config *e = &info->experts;
+    if (e->is_used)
+        fprintf(out,
+                "  %d experts, of which a token goes through %d%s%s; a step of one token reads "
+                "%.1f MiB of the layers\n",
+                e->E, e->n_used, e->F_shared ? " and a shared one" : "",
+                e->normalises ? ", of normalised weights" : "", mib(info->layer_bytes));
     if (info->rope.is_used)
         fprintf(out, "  rotary positions, base %g over %d dimensions; ", (double)info->rope.base,
                 info->rope.D_rope);

@@ -53,6 +53,14 @@ enum window_rope {
     WINDOW_ROPE_LOCAL,    /* with a base of their own, not stretched */
 };
 
+/* Experts in the place of an MLP. */
+struct expert_config {
+    bool is_used;    /* false: the model has none, and E is 0 */
+    int E, n_used;   /* experts of a layer, and how many of them a token goes through */
+    int F, F_shared; /* widths of an expert, of the shared one; 0: there is none */
+    bool normalises; /* the weights of a token's experts add up to 1 */
+};
+
 /* What may differ from layer to layer. */
 struct layer_config {
     int window;       /* the last positions that a row sees, its own included; 0: all */
@@ -61,19 +69,25 @@ struct layer_config {
 };
 
 struct model_config {
-    char name[128];          /* general.name, or the name of the file or folder */
-    char architecture[32];   /* as GGUF spells it: "llama" */
-    char quantisation[32];   /* the most frequent weight type, e.g. "q4_1" */
-    int V, K, F, L, H, G, D; /* letters of kernels.h; K is the width of the residual stream */
-    int context_length;      /* tokens that the model was trained for */
-    int longest_context;     /* tokens that stretched positions may be asked to reach */
-    int64_t n_parameters, n_layer_parameters; /* of all tensors; of the layers' matrices */
-    int64_t file_bytes;                       /* size of the file, or of random weights */
+    char name[128];        /* general.name, or the name of the file or folder */
+    char architecture[32]; /* as GGUF spells it: "llama" */
+    char quantisation[32]; /* the most frequent weight type, e.g. "q4_1" */
+    /* letters of kernels.h; K is the width of the residual stream. Where all layers have experts, F
+     * is the width of one of them. */
+    int V, K, F, L, H, G, D;
+    int context_length;   /* tokens that the model was trained for */
+    int longest_context;  /* tokens that stretched positions may be asked to reach */
+    int64_t n_parameters; /* of all tensors */
+    /* of the layers' matrices, those that a token is multiplied with: of experts the part that it
+     * goes through; and their bytes as the file has them */
+    int64_t n_layer_parameters, layer_bytes;
+    int64_t file_bytes; /* size of the file, or of random weights */
     /* the tensors that it has: a bit for each enum role (engine/models/families/roles.h) */
     uint64_t roles;
     enum norm_kind norm;
     float norm_epsilon;
     enum activation activation;
+    struct expert_config experts;
     struct rope_config rope;
     enum window_rope window_rotation;
     struct rope_config window_rope; /* of the layers that slide, unless they rotate as the others */

@@ -57,7 +57,14 @@ struct range_ops {
     void (*pop)(void);
 };
 
-enum { MAX_WINDOWS = 4 };   /* different windows of one model */
+enum { MAX_WINDOWS = 4 }; /* different windows of one model */
+
+/* The largest experts that a backend is to compute, as it has them; E 0: none. */
+struct expert_shape {
+    int E, n_used;
+    int K, F; /* F: of an expert or of the shared one, whichever is wider */
+};
+enum { MAX_EXPERTS = 1024, MAX_USED_EXPERTS = 64 };
 enum { MAX_IN_FLIGHT = 2 }; /* steps that were submitted and not yet waited for */
 
 /* The head of every backend; a backend's own struct begins with it. */
@@ -84,9 +91,10 @@ struct backend_config {
     int threads; /* 0: as many as the process's affinity mask and cgroup quota allow */
     /* NULL: the best of this machine, or what PENSTOCK_CPU says; or a name to force */
     const char *path;
-    int max_rows;           /* the largest M of any call: scratch is planned for it */
-    int max_k;              /* the largest K of any matrix */
-    enum dtype activations; /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
+    int max_rows;                /* the largest M of any call: scratch is planned for it */
+    int max_k;                   /* the largest K of any matrix */
+    enum dtype activations;      /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
+    struct expert_shape experts; /* scratch is planned for them */
     /* CUDA: what the memory for steps and the plan of attention are made for */
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */

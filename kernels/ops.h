@@ -58,6 +58,23 @@ struct mlp {
     struct linear down; /* [K][F] */
 };
 
+/* A mixture of experts (Shazeer et al. 2017): E MLPs, of which each row goes through n_used. The
+ * router's logits are in float32. A row's experts are those of the largest logits, of equal ones
+ * the lower number; their weights are the softmax of the logits over all experts, or with
+ * `normalises` over those of the row. */
+struct experts {
+    int E, n_used;
+    bool normalises;
+    struct linear router; /* [E][K], a MATRIX_FLOAT32 */
+    struct mlp mlp;       /* of all experts, one after the other: [E * F][K], and down [E * K][F] */
+    struct mlp shared;    /* which all rows go through, of a width of its own; up.w NULL: none */
+    struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the shared one's weight is the sigmoid
+                                  of its product; w NULL: the weight is 1 */
+};
+
+/* F and K of experts are multiples of this: so each one's rows are whole panels or tiles. */
+enum { EXPERT_QUANTUM = 16 };
+
 /* How the two numbers of a pair that RoPE rotates are laid out in a head. */
 enum rope_layout {
     ROPE_ADJACENT, /* (0,1), (2,3), ..: GGUF's llama files, whose query and key rows are permuted */
@@ -130,6 +147,10 @@ struct compute_ops {
     /* sum[M][K] += mlp(norm(x[M][K])). sum may be x. */
     void (*mlp)(struct backend *b, float *sum, const float *x, const struct norm *norm,
                 const struct mlp *mlp, int M);
+    /* sum[M][K] += weight * mlp(h) over the experts of each row, and over the shared one, where h =
+     * norm(x[M][K]). sum may be x. The backend was opened with the experts' shape. */
+    void (*experts)(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                    const struct experts *experts, int M);
     /* x[M][K] += norm(y[M][K]); y is zero afterwards. For norms after a branch. */
     void (*norm_add)(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
     /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +

@@ -13,6 +13,7 @@ const char *op_name(enum op op) {
         [OP_ATTENTION] = "attention",
         [OP_ROPE_WRITE] = "rope and kv write",
         [OP_MLP] = "mlp",
+        [OP_EXPERTS] = "experts",
         [OP_MATMUL_ADD] = "attention output",
         [OP_NORM_ADD] = "norm after a branch",
         [OP_GATHER] = "gather",

@@ -11,6 +11,7 @@ enum op {
     OP_ATTENTION,
     OP_MATMUL_ADD,
     OP_MLP,
+    OP_EXPERTS,
     OP_NORM_ADD,
     OP_ALL_REDUCE,
     OP_GATHER,

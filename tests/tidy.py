@@ -26,7 +26,7 @@ DOORS = {
     "kernels/cuda": ["step.cuh"],
     "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh"],
     "kernels/cuda/rows": ["rows.cuh", "math.cuh"],
-    "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh"],
+    "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh", "experts.cuh"],
     "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "rope.cuh", "workspace.cuh"],
     "kernels/cuda/sampling": ["sampling.cuh"],
     "engine/text": ["text.h"],

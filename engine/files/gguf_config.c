@@ -272,14 +272,47 @@ static enum status read_options(struct model_config *config, struct reader *r) {
         if (status != STATUS_OK) return status;
         *keys[i].out = (float)value;
     }
-    int experts = 0;
-    enum status status = read_int_or(r, "expert_count", 0, INT32_MAX, 0, &experts);
-    if (status == STATUS_OK && experts > 0)
-        return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only 0 is supported, found %d",
-                       r->key, experts);
-    if (!status)
-        status = read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
+    enum status status =
+        read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
     return status ? status : read_window_pattern(config, r);
+}
+
+/* A number of the experts that the forward pass knows only one value of. */
+static enum status check_expert_number(struct reader *r, const char *name, double served) {
+    double value = served;
+    enum status status = gguf_float_or(r->gguf, key_of(r, name), served, &value, r->err);
+    if (status || value == served) return status;
+    return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only %g is supported, found %g",
+                   r->key, served, value);
+}
+
+static enum status refuse_expert_features(struct reader *r, bool has_experts) {
+    enum { SOFTMAX = 1 };
+    if (!has_experts) return check_expert_number(r, "expert_count", 0);
+    enum status status = check_expert_number(r, "expert_gating_func", SOFTMAX);
+    if (!status) status = check_expert_number(r, "expert_weights_scale", 1);
+    if (!status) status = check_expert_number(r, "leading_dense_block_count", 0);
+    if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
+    return status ? status : check_expert_number(r, "expert_group_count", 1);
+}
+
+static enum status read_experts(struct model_config *config, struct reader *r) {
+    struct expert_config *e = &config->experts;
+    int64_t n = 0;
+    enum status status = refuse_expert_features(r, e->is_used);
+    if (status || !e->is_used) return status;
+    status = gguf_int(r->gguf, key_of(r, "expert_count"), 1, MAX_EXPERTS, &n, r->err);
+    e->E = (int)n;
+    int most = e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS;
+    if (!status) status = gguf_int(r->gguf, key_of(r, "expert_used_count"), 1, most, &n, r->err);
+    e->n_used = (int)n;
+    if (!status)
+        status = read_int_or(r, "expert_feed_forward_length", 1, MAX_WIDTH, config->F, &e->F);
+    if (!status)
+        status = read_int_or(r, "expert_shared_feed_forward_length", 0, MAX_WIDTH, 0, &e->F_shared);
+    if (status) return status;
+    return gguf_bool_or(r->gguf, key_of(r, "expert_weights_norm"), e->normalises, &e->normalises,
+                        r->err);
 }
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
@@ -294,5 +327,6 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
     if (status == STATUS_OK) status = read_epsilon(config, &r);
     if (status == STATUS_OK) status = read_vocabulary(config, &r);
     if (status == STATUS_OK) status = read_options(config, &r);
+    if (status == STATUS_OK) status = read_experts(config, &r);
     return status;
 }

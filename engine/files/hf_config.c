@@ -119,13 +119,41 @@ static enum status refuse_features(const struct json *root, struct err *err) {
         key_shown(key_value(quantised, "quant_method"), text));
 }
 
+/* All layers must have experts. */
+static enum status refuse_dense_layers(const struct json *root, struct err *err) {
+    const struct json *dense = key_value(root, "mlp_only_layers");
+    int step;
+    enum status status = key_int_or(root, "decoder_sparse_step", 1, 1, 1, &step, err);
+    if (status || !dense || (json_is(dense, JSON_ARRAY) && dense->n_children == 0)) return status;
+    return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
+                   "key mlp_only_layers: layers without experts are not supported beside layers "
+                   "that have them; an empty array was expected");
+}
+
+static enum status read_experts(struct model_config *c, const struct json *root, struct err *err) {
+    struct expert_config *e = &c->experts;
+    if (!e->is_used) return STATUS_OK;
+    enum status status = refuse_dense_layers(root, err);
+    if (!status)
+        status = key_int(root, "num_local_experts|num_experts", 1, MAX_EXPERTS, &e->E, err);
+    if (!status)
+        status = key_int(root, "num_experts_per_tok", 1,
+                         e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
+    if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
+    if (!status)
+        status =
+            key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
+    if (status) return status;
+    return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
+}
+
 /* The window counts unless the file turns it off; layer_types says which layers have it. */
 static enum status read_windows(struct model_config *c, const struct json *root, struct err *err) {
     const struct json *types = key_value(root, "layer_types");
     bool has_window;
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
-    if (!status) status = key_int_or(root, "sliding_window", 1, INT32_MAX, 0, &window, err);
+    if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, 0, &window, err);
     if (!status)
         status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
                             &c->full_every, err);
@@ -208,6 +236,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
     enum status status = read_shape(config, root, min_V, err);
+    if (!status) status = read_experts(config, root, err);
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, err);
     if (!status && root != hf->root) status = refuse_features(root, err);

@@ -207,14 +207,16 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32: on every rank the residual stream, its normed copy and a block's
- * output; shared out, q and the attention's output; k and v; gate and up; and the logits of the
- * rows that want them. */
+ * output; shared out, q and the attention's output; k and v; gate and up; the inputs and hidden
+ * numbers of a row's experts; and the logits of the rows that want them. */
 static int64_t scratch_bytes(const struct model_config *info, const struct engine_config *config) {
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
     int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
     int64_t ranks = config->ranks > 1 ? config->ranks : 1;
-    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F;
+    int64_t used = info->experts.is_used ? info->experts.n_used : 0;
+    int64_t experts = used * ((int64_t)info->K + info->F) + info->experts.E;
+    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F + experts;
     return (M * row + R * info->V) * (int64_t)sizeof(float);
 }
 

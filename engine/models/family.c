@@ -14,11 +14,20 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama, &model_mistral, &model_qwen2,  &model_qwen3,  &model_smollm3,
-    &model_phi3,  &model_gemma,   &model_gemma2, &model_gemma3, &model_gpt2,
-    &model_opt,   &model_granite, &model_olmo2,
+    &model_llama, &model_mistral, &model_qwen2,    &model_qwen3,    &model_smollm3, &model_phi3,
+    &model_gemma, &model_gemma2,  &model_gemma3,   &model_gpt2,     &model_opt,     &model_granite,
+    &model_olmo2, &model_mixtral, &model_qwen2moe, &model_qwen3moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
+
+/* How many experts a GGUF file has; 0: none. A wrong number is found by who reads them all. */
+static bool has_experts(const struct gguf *gguf, const char *name) {
+    char key[MAX_ARCHITECTURE + 16];
+    struct err ignored;
+    int64_t n = 0;
+    snprintf(key, sizeof key, "%s.expert_count", name);
+    return gguf_int_or(gguf, key, 0, INT32_MAX, 0, &n, &ignored) == STATUS_OK && n > 0;
+}
 
 static bool is_called(const struct model_family *family, bool in_gguf, const char *name) {
     if (in_gguf) return !family->only_folders && strcmp(family->gguf, name) == 0;
@@ -48,10 +57,14 @@ static enum status find_family(const struct model_family **out, const struct mod
     bool in_gguf = file->gguf != NULL;
     enum status status = model_file_architecture(name, file, err);
     if (status) return status;
-    for (int i = 0; i < N_FAMILIES; i++) {
-        *out = families[i];
-        if (is_called(families[i], in_gguf, name)) return STATUS_OK;
+    *out = NULL;
+    bool experts = in_gguf && has_experts(file->gguf, name);
+    for (int i = 0; i < N_FAMILIES;
+         i++) { /* the name may be that of two, one of them with experts */
+        if (!is_called(families[i], in_gguf, name)) continue;
+        if (!*out || family_has_experts(families[i]) == experts) *out = families[i];
     }
+    if (*out) return STATUS_OK;
     return refuse_architecture(in_gguf, name, err);
 }
 
@@ -68,6 +81,9 @@ static void begin(struct model_config *config, const struct model_family *family
                                     .logit_scale = 1};
     if (!in_gguf) config->attention_scale = family->folder.attention_scale;
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
+    config->experts.is_used = family_has_experts(family);
+    config->experts.normalises =
+        in_gguf ? family->weights.normalised_in_gguf : family->weights.normalised_in_folders;
     bool adjacent = in_gguf && family->positions == POSITIONS_ROPE_ADJACENT;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
@@ -109,6 +125,17 @@ static enum status read_roles(struct model_config *config, const struct weights 
     return STATUS_OK;
 }
 
+/* Of a layer's experts a token goes through a part. */
+static void count_layer_weight(struct model_config *config, const char *name,
+                               const struct weight *weight) {
+    const struct expert_config *experts = &config->experts;
+    bool is_part = experts->is_used && strstr(name, "_exps.");
+    double part = is_part ? (double)experts->n_used / experts->E : 1;
+    if (strncmp(name, "blk.", 4) != 0) return;
+    config->n_layer_parameters += (int64_t)((double)weight->n_elements * part + 0.5);
+    config->layer_bytes += (int64_t)((double)weight->bytes * part + 0.5);
+}
+
 /* Most of a model's elements are of one type, which people call it by; vectors stay in float32 in
  * any case. The data of all tensors lies apart in files, so the sum of their elements is far from
  * int64's end. */
@@ -120,8 +147,7 @@ static void count_tensors(struct model_config *config, const struct weights *wei
         if (!weights_name(weights, i)[0]) continue; /* of no use to this model */
         config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
-        if (weight->n_dims > 1 && strncmp(weights_name(weights, i), "blk.", 4) == 0)
-            config->n_layer_parameters += weight->n_elements;
+        if (weight->n_dims > 1) count_layer_weight(config, weights_name(weights, i), weight);
         if (weight->n_dims > 1) of_type[weight->type] += weight->n_elements;
     }
     for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
@@ -217,6 +243,25 @@ static enum status add_biases(struct model_config *config, const struct model_fa
     return STATUS_OK;
 }
 
+/* Experts whose rows are whole panels and tiles, alone and beside one another. */
+static enum status check_experts(struct model_config *config, struct err *err) {
+    struct expert_config *experts = &config->experts;
+    bool has_shared = config->roles & ROLE_BIT(ROLE_SHARED_UP);
+    if (!experts->is_used) return STATUS_OK;
+    if (!has_shared) experts->F_shared = 0;
+    if (has_shared && experts->F_shared == 0) experts->F_shared = config->F;
+    config->F = experts->F;
+    assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
+    if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
+        experts->F_shared % EXPERT_QUANTUM == 0 &&
+        (int64_t)experts->E * (experts->F > config->K ? experts->F : config->K) <= INT32_MAX)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "experts",
+                   "%d experts of %d in a model %d wide are not supported, with a shared one of %d:"
+                   " widths must be multiples of %d, and all experts less than %d wide",
+                   experts->E, experts->F, config->K, experts->F_shared, EXPERT_QUANTUM, INT32_MAX);
+}
+
 /* The tensors of a folder; or those that such a model has, with random numbers. */
 static enum status read_folder(struct model_config *config, struct hf_config *hf,
                                const struct model_family *family, struct err *err) {
@@ -241,6 +286,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->activation = family->folder.activation;
     status = model_file_config(config, file, err);
     if (!status) status = refuse_scales(config, family, !hf, err);
+    if (!status) status = check_experts(config, err);
     if (status) return status;
     finish_window_rope(config);
     config->longest_context = longest_context(config);

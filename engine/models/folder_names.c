@@ -78,8 +78,24 @@ static bool is_of_other_part(const char *name) {
     return false;
 }
 
-/* The role of a name, and its layer; N_ROLES: none. */
-static enum role find_role(const struct matching *m, const char *name, int *layer) {
+/* Is it the name that is wanted? A * in that stands for an expert's number, which goes to *expert;
+ * else that is -1. */
+static bool is_wanted(const char *wanted, const char *name, int n_experts, int *expert) {
+    const char *star = strchr(wanted, '*');
+    size_t before = star ? (size_t)(star - wanted) : 0;
+    char *end;
+    *expert = -1;
+    if (!star) return strcmp(wanted, name) == 0;
+    if (strncmp(name, wanted, before) != 0 || name[before] < '0' || name[before] > '9')
+        return false;
+    long number = strtol(name + before, &end, 10);
+    if (number >= n_experts || strcmp(end, star + 1) != 0) return false;
+    *expert = (int)number;
+    return true;
+}
+
+/* The role of a name, its layer, and its expert where it is one's own; N_ROLES: none. */
+static enum role find_role(const struct matching *m, const char *name, int *layer, int *expert) {
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
     bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
     char *end = NULL;
@@ -96,7 +112,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
         if (!(m->known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
         const char *wanted = folder_name(m->family, role);
-        if (wanted && strcmp(wanted, rest) == 0) return role;
+        if (wanted && is_wanted(wanted, rest, m->config->experts.E, expert)) return role;
     }
     return N_ROLES;
 }
@@ -106,8 +122,8 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
 static void match_tensors(struct matching *m, bool is_tied) {
     for (int i = 0; i < m->weights->n; i++) {
         struct weight *weight = &m->weights->tensor[i];
-        int layer;
-        enum role role = find_role(m, weight->name, &layer);
+        int layer, expert;
+        enum role role = find_role(m, weight->name, &layer, &expert);
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
             continue;
@@ -117,7 +133,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
             continue;
         }
         if (role == ROLE_OUTPUT && is_tied) continue;
-        role_name(m->names[i], role, layer);
+        if (expert < 0)
+            role_name(m->names[i], role, layer);
+        else
+            role_expert_name(m->names[i], role, layer, expert);
         m->config->roles |= ROLE_BIT(role);
         size_t length = (size_t)(without_prefix(weight->name) - weight->name);
         if (role == ROLE_OUTPUT) continue;
@@ -171,30 +190,44 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
 }
 
-static void note_missing(struct matching *m, enum role role, int layer) {
+static void note_missing(struct matching *m, enum role role, int layer, int expert) {
     char name[WEIGHT_MAX_NAME + 1];
     const char *of_role = folder_name(m->family, role);
     const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
     if (!of_role) of_role = role_info(role)->gguf;
+    const char *star = strchr(of_role, '*');
     if (layer < 0)
         snprintf(name, sizeof name, "%s%s", prefix, of_role);
+    else if (star)
+        snprintf(name, sizeof name, "%s%s%d.%.*s%d%s", prefix, layers_of(m->family), layer,
+                 (int)(star - of_role), of_role, expert, star + 1);
     else
         snprintf(name, sizeof name, "%s%s%d.%s", prefix, layers_of(m->family), layer, of_role);
     complain(&m->missing, name, "");
 }
 
-/* Is each tensor there that the model has, in its shape? */
+/* Is a role's tensor there, in its shape? `expert` below 0: it is no expert's. */
+static void check_tensor(struct matching *m, enum role role, int layer, int expert) {
+    char name[ROLE_NAME_BYTES];
+    if (expert < 0)
+        role_name(name, role, layer);
+    else
+        role_expert_name(name, role, layer, expert);
+    int number = name_index_find(&m->weights->index, name, strlen(name));
+    if (number < 0)
+        note_missing(m, role, layer, expert);
+    else
+        check_shape(m, &m->weights->tensor[number], role);
+}
+
+/* Is each tensor there that the model has? */
 static void check_tensors(struct matching *m) {
     for (int layer = -1; layer < m->config->L; layer++) /* -1: what belongs to none */
         for (enum role role = 0; role < N_ROLES; role++) {
-            char name[ROLE_NAME_BYTES];
+            int experts = role_info(role)->of_experts ? m->config->experts.E : 0;
             if (!config_has(m->config, role) || role_is_of_layer(role) != (layer >= 0)) continue;
-            role_name(name, role, layer);
-            int number = name_index_find(&m->weights->index, name, strlen(name));
-            if (number < 0)
-                note_missing(m, role, layer);
-            else
-                check_shape(m, &m->weights->tensor[number], role);
+            if (experts == 0) check_tensor(m, role, layer, -1);
+            for (int e = 0; e < experts; e++) check_tensor(m, role, layer, e);
         }
 }
 

@@ -5,7 +5,7 @@
  *
  *     x = embedding(token) [+ position]
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
- *                  x += [norm] down(act(gate([norm](x))) * up([norm](x)))
+ *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
  *     logits = head(norm(x))
  *
  * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
@@ -28,6 +28,26 @@ static struct linear linear_of(const struct tensors *t, enum role w, enum role b
 static struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
                                enum role bias) {
     return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale};
+}
+
+/* The experts of a layer, and the shared one where there is one. */
+static struct experts experts_of(const struct model *model, const struct tensors *t) {
+    const struct expert_config *c = &model->config.experts;
+    enum activation activation = model->config.activation;
+    float scale = model->config.residual_scale;
+    return (struct experts){.E = c->E,
+                            .n_used = c->n_used,
+                            .normalises = c->normalises,
+                            .router = {t->w[ROLE_ROUTER], NULL},
+                            .mlp = {activation,
+                                    {t->w[ROLE_EXPERTS_GATE], NULL},
+                                    {t->w[ROLE_EXPERTS_UP], NULL},
+                                    {t->w[ROLE_EXPERTS_DOWN], NULL, scale}},
+                            .shared = {activation,
+                                       {t->w[ROLE_SHARED_GATE], NULL},
+                                       {t->w[ROLE_SHARED_UP], NULL},
+                                       {t->w[ROLE_SHARED_DOWN], NULL, scale}},
+                            .shared_gate = {t->w[ROLE_SHARED_ROUTER], NULL}};
 }
 
 static struct norm norm_of(const struct model *model, const struct tensors *t, enum role gain,
@@ -127,7 +147,7 @@ static void end_branch(struct model *model, const struct tensors *t, enum role p
 static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    assert(M > 0 && t->w[ROLE_O] && t->w[ROLE_UP] && t->w[ROLE_DOWN]);
+    assert(M > 0 && t->w[ROLE_O]);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
     const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
@@ -139,7 +159,11 @@ static void output_and_mlp(struct model *model, int layer, float *x, const float
                             .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
                             .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
     y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
-    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
+    const struct experts experts = experts_of(model, t);
+    if (experts.router.w)
+        TIME_OP(b, OP_EXPERTS, compute->experts(b, sum_of(model, y), x, &norm, &experts, M));
+    else
+        TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
     end_branch(model, t, ROLE_FFN_POST_NORM, x, y, M);
 }
 

@@ -29,7 +29,7 @@ enum { RELEASE_BYTES = 16 << 20 };
 /* fp8 is for the layers: an error of the head goes straight into the logits. */
 static enum matrix_form form_of(const struct engine_config *settings, enum role role) {
     bool fp8 = settings->quantization == QUANTIZATION_FP8;
-    if (settings->dtype == COMPUTE_FLOAT32) return MATRIX_FLOAT32;
+    if (settings->dtype == COMPUTE_FLOAT32 || role_info(role)->is_float32) return MATRIX_FLOAT32;
     return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
 }
 
@@ -179,13 +179,76 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
+/* Puts the matrices of all experts, which are tensors of their own in `weights`, one after the
+ * other: mem_large of all->bytes at all->data, which the caller frees. */
+static enum status gather_experts(const struct loader *l, enum role role, int layer,
+                                  struct weight *all) {
+    const struct role_info *info = role_info(role);
+    const struct model_config *m = &l->model->config;
+    enum status status = STATUS_OK;
+    char *to = NULL;
+    all->data = NULL;
+    for (int e = 0; e < m->experts.E && !status; e++) {
+        const struct weight *weight;
+        char name[ROLE_NAME_BYTES];
+        role_expert_name(name, role, layer, e);
+        status = weights_matrix(l->weights, name, role_extent(m, info->N), role_extent(m, info->K),
+                                &weight, l->err);
+        if (status) break;
+        if (e == 0) {
+            *all = *weight;
+            all->bytes = (size_t)m->experts.E * weight->bytes;
+            all->n_elements = m->experts.E * weight->n_elements;
+            all->data = to = mem_large(all->bytes);
+        }
+        if (weight->type != all->type)
+            status =
+                err_set(l->err, STATUS_BAD_FILE, weight->name,
+                        "tensor %s: expected type %s as of the first expert, found %s",
+                        weight->name, dtype_name((int)all->type), dtype_name((int)weight->type));
+        else
+            memcpy(to + (size_t)e * weight->bytes, weight->data, weight->bytes);
+    }
+    return status;
+}
+
+/* The matrices of a layer's experts become one: in the file they are one tensor of 3 dimensions, or
+ * a tensor for each expert. */
+static enum status load_experts(const struct loader *l, struct tensors *out, enum role role,
+                                int layer) {
+    const struct role_info *info = role_info(role);
+    const struct model_config *m = &l->model->config;
+    int N = role_extent(m, info->N), K = role_extent(m, info->K), E = m->experts.E;
+    char name[ROLE_NAME_BYTES];
+    struct weight all;
+    const struct weight *weight;
+    role_name(name, role, layer);
+    bool is_whole = weights_lookup(l->weights, name) != NULL;
+    enum status status = is_whole ? weights_find(l->weights, name, 3, (int64_t[]){K, N, E},
+                                                 WEIGHT_ANY_TYPE, &weight, l->err)
+                                  : gather_experts(l, role, layer, &all);
+    if (is_whole && !status) all = *weight;
+    if (!status) {
+        all.n_dims = 2;
+        all.dim[1] = (int64_t)E * N;
+        all.dim[2] = 1;
+        const struct source source = {.weight = &all, .N = E * N, .K = K};
+        status = load_rows(l, out, role, &source);
+    }
+    if (!is_whole) mem_large_free((void *)all.data, all.bytes);
+    return status;
+}
+
 /* All roles of a layer, or with a layer below 0 those of none. */
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
     enum status status = STATUS_OK;
     for (enum role role = 0; role < N_ROLES && !status; role++) {
         if (!config_has(&l->model->config, role) || role_is_of_layer(role) != (layer >= 0))
             continue;
-        if (role_info(role)->split != SPLIT_HOST) status = load_role(l, out, role, layer);
+        if (role_info(role)->of_experts)
+            status = load_experts(l, out, role, layer);
+        else if (role_info(role)->split != SPLIT_HOST)
+            status = load_role(l, out, role, layer);
     }
     return status;
 }

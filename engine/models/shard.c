@@ -57,6 +57,11 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
                        "heads at once, which several ranks cannot do; give 1",
                        ranks, config->architecture);
+    if (ranks > 1 && config->experts.is_used)
+        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                       "--tensor-parallel-size %d: a model with experts cannot be shared by ranks; "
+                       "leave the option out",
+                       ranks);
     struct widths w = {
         .H = config->H, .G = config->G, .F = config->F, .mixed = config->H * config->D};
     w.o_block = largest_block(weights, ROLE_O, config->L);

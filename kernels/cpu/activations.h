@@ -34,10 +34,16 @@ static inline int32_t *activation_minus_sum(const struct activations *a, int til
     return a->minus_sum + 3 * activation_at(a, tile, i, 0) + row;
 }
 
+/* Bytes of inputs of so many rows, a multiple of LANES, of K, a multiple of BLOCK; and their layout
+ * at `memory`, of 64-byte lines. */
+size_t inputs_bytes(size_t rows, size_t K);
+void inputs_lay_out(struct activations *a, void *memory, size_t rows, size_t K);
 void cpu_plan_inputs(struct cpu *cpu);
 void cpu_free_inputs(struct cpu *cpu);
 /* `a` is to be M rows of K inputs, in the forms that n matrices ask for. */
 void inputs_begin(struct activations *a, int M, int K, const struct linear *linear, int n);
+/* Makes row `number` of `a` from x[K]. */
+void inputs_make_row(const struct cpu *cpu, struct activations *a, int number, const float *x);
 /* Makes the inputs of one tile out of rows [M][K], through the norm unless it is NULL; `row` is
  * scratch. */
 void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, const float *x,

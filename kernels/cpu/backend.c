@@ -122,6 +122,7 @@ static void op_close(struct backend *b) {
     pool_free(cpu->pool);
     cpu_free_heads(cpu);
     cpu_free_inputs(cpu);
+    mixture_free(cpu->mixture);
     free(cpu);
 }
 
@@ -131,6 +132,7 @@ static const struct compute_ops compute_ops = {
     .matmul = op_matmul,
     .matmul_add = op_matmul_add,
     .mlp = op_mlp,
+    .experts = op_experts,
     .norm_add = op_norm_add,
     .all_reduce = op_all_reduce,
     .logits = op_logits,
@@ -194,6 +196,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .in_flight = 1,
                                  .row_quantum = 16};
     cpu_plan_inputs(cpu);
+    cpu->mixture = mixture_new(&config->experts, cpu->max_rows);
     *out = &cpu->head;
     return STATUS_OK;
 }

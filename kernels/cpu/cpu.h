@@ -8,6 +8,7 @@
  *
  *   order.h     the written order's constants    activations.h the inputs of products
  *   weights.h   blocks and panels of weights     kv.h          the key-value cache
+ *   mixture.h   rows by expert
  *
  *   weights/    types, reading GGUF blocks, packing weights into panels
  *   ops/        what the op table calls: splits the work over the compute threads
@@ -24,6 +25,7 @@
 
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/kv.h"
+#include "kernels/cpu/mixture.h"
 #include "kernels/cpu/weights.h"
 #include "kernels/kernels.h"
 
@@ -109,6 +111,8 @@ static inline void path_norm(const struct path *path, float *y, const float *x,
 
 /* The plain path's functions, and those of one number that all paths compute. */
 float plain_exp(float x);
+/* The sum of LANES partial sums, halves onto halves; they are changed. */
+float tree_sum(float *s);
 float plain_tanh(float x);
 float plain_activation(float x, enum activation activation);
 void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon);
@@ -183,6 +187,7 @@ struct cpu {
     const struct step *step;        /* since step_begin */
     struct slab *slabs;             /* memory of the matrices, the newest first */
     struct activations act, hidden; /* inputs of a product; of an MLP's second one */
+    struct mixture *mixture;        /* NULL: no experts */
     struct thread_scratch *threads; /* [n_threads] */
     uint64_t n_products;            /* so far */
     /* planned when the cache is made, for the largest D seen */
@@ -204,6 +209,14 @@ static inline struct cpu *cpu_of(struct backend *b) {
 void cpu_plan_heads(struct cpu *cpu, int D);
 void cpu_free_heads(struct cpu *cpu);
 
+/* A panel of `linear` times tiles from..end-1 of `a`, + its bias, times its scale. y[r * stride +
+ * lane] begins with the first row of these tiles. */
+void panel_times_tiles(const struct cpu *cpu, const struct linear *linear, int panel,
+                       const struct activations *a, int from, int end, float *y, size_t stride);
+/* Of so many units of work, each of so many multiply-adds, how many make a piece: enough pieces for
+ * every thread, and none that takes long; all when that is little. */
+int piece_units(const struct cpu *cpu, int64_t products, int units);
+
 /* The ops, by file. */
 void op_embed(struct backend *b, float *y, const struct embedding *embedding);
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
@@ -217,6 +230,8 @@ void op_matmul_add(struct backend *b, float *sum, const float *x, const struct l
                    int M);
 void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
             const struct mlp *mlp, int M);
+void op_experts(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                const struct experts *experts, int M);
 void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
 void op_all_reduce(struct backend *b, float *x, float *part, int M, int K);
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,

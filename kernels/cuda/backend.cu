@@ -78,6 +78,7 @@ static void op_close(struct backend *b) {
         if (event) cuda_check(cudaEventDestroy(event), "freeing an event");
     angles_free(&cuda->angles);
     gemm_workspace_close(&cuda->gemm);
+    expert_workspace_close(&cuda->experts);
     all_reduce_close(&cuda->all_reduce);
     if (cuda->stream) cuda_check(cudaStreamDestroy(cuda->stream), "closing a stream");
     backend_close(cuda->host);
@@ -182,6 +183,9 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     if (!status)
         status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
                                      cuda->stream, err);
+    if (!status)
+        status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
+                                       config->max_rows, err);
     if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
     if (status) {
         op_close(&cuda->head);

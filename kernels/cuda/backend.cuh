@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/attention/workspace.cuh"
+#include "kernels/cuda/gemm/experts.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/runtime/nccl.cuh"
@@ -26,6 +27,7 @@ struct cuda {
     struct angle_table angles;
     struct timers timers;
     struct gemm_workspace gemm;
+    struct expert_workspace experts;
     struct all_reduce all_reduce;
     char architecture[16]; /* "sm_90" */
 };

@@ -132,6 +132,12 @@ static void op_mlp(struct backend *b, float *sum, const float *x, const struct n
     gemm_mlp(&cuda_of(b)->gemm, sum, x, norm, mlp, M);
 }
 
+static void op_experts(struct backend *b, float *sum, const float *x, const struct norm *norm,
+                       const struct experts *experts, int M) {
+    struct cuda *cuda = cuda_of(b);
+    gemm_experts(&cuda->gemm, &cuda->experts, sum, x, norm, experts, M);
+}
+
 static void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm, int M,
                         int K) {
     assert(norm->gain && M >= 0 && M <= cuda_of(b)->limits.max_rows);
@@ -155,6 +161,7 @@ const struct compute_ops cuda_compute_ops = {
     .matmul = op_matmul,
     .matmul_add = op_matmul_add,
     .mlp = op_mlp,
+    .experts = op_experts,
     .norm_add = op_norm_add,
     .all_reduce = op_all_reduce,
     .logits = op_logits,

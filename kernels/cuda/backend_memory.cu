@@ -71,18 +71,24 @@ static void op_await(struct backend *b, int mark) {
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
+/* What rows that are multiplied with a matrix are of: float32 where it is kept so beside 16-bit
+ * activations, as a router is. */
+static enum dtype act_of(const struct cuda *cuda, enum matrix_form form) {
+    return form == MATRIX_FLOAT32 ? DTYPE_F32 : cuda->act;
+}
+
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_alloc(out, &cuda->staging, cuda->act, cuda->allow_batch_variant_gemm, type, N, K,
-                        rows, form, err);
+    return matrix_alloc(out, &cuda->staging, act_of(cuda, form), cuda->allow_batch_variant_gemm,
+                        type, N, K, rows, form, err);
 }
 
 static enum status op_matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N,
                                     int K, uint64_t seed, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_alloc_random(out, &cuda->staging, cuda->act, cuda->allow_batch_variant_gemm, type,
-                               N, K, seed, form, err);
+    return matrix_alloc_random(out, &cuda->staging, act_of(cuda, form),
+                               cuda->allow_batch_variant_gemm, type, N, K, seed, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {

@@ -126,6 +126,27 @@ def gemma3():
         rope_parameters=rope, **SMALL))
 
 
+def experts(n, used):
+    return {"num_local_experts": n, "num_experts": n, "num_experts_per_tok": used, "tie_word_embeddings": False}
+
+
+def mixtral():
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(
+        rms_norm_eps=1e-5, sliding_window=None, num_hidden_layers=2, **{**SMALL, "intermediate_size": 48}, **experts(5, 2)))
+
+
+def qwen2moe():
+    return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=16, shared_expert_intermediate_size=48, norm_topk_prob=False, rope_theta=1e6,
+        num_hidden_layers=2, **SMALL, **experts(6, 3)))
+
+
+def qwen3moe():
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=16, norm_topk_prob=True, rope_theta=1e6,
+        num_hidden_layers=2, **SMALL, **experts(18, 4)))
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
     1; biases up to 0.5."""
@@ -133,7 +154,9 @@ def randomise(model, seed):
     adds_one = "gemma" in model.config.model_type
     for name, p in sorted(model.named_parameters()):
         u = torch.rand(p.shape, generator=draw) * 2 - 1
-        if p.dim() == 2:
+        if p.dim() == 3:  # experts, each [out][in]
+            p.data = u * math.sqrt(3 / p.shape[2]) * 1.5
+        elif p.dim() == 2:
             # GPT-2 keeps its matrices as [in][out]; a last axis of K is the inputs elsewhere
             inputs = p.shape[0] if ".c_" in name else p.shape[1]
             # a large embedding that is scaled and tied to the head would only repeat the last token
@@ -148,11 +171,15 @@ def randomise(model, seed):
 # ---- golden vectors -----------------------------------------------------------------------------------------
 
 def greedy(model, prompt):
-    """Tokens with their logprobs; None as soon as one is nearly tied."""
+    """Tokens with their logprobs; None as soon as one is nearly tied, or a choice of experts is."""
     ids, tokens = list(prompt), []
+    routed = {"output_router_logits": True} if hasattr(model.config, "num_experts_per_tok") else {}
     with torch.no_grad():
         for _ in range(N_GREEDY):
-            row = model(torch.tensor([ids]), use_cache=False).logits[0, -1].double()
+            out = model(torch.tensor([ids]), use_cache=False, **routed)
+            row = out.logits[0, -1].double()
+            if routed and experts_tied(out.router_logits, model.config.num_experts_per_tok):
+                return None
             best = torch.topk(row, 2)
             if best.values[0] - best.values[1] < MIN_GAP:
                 return None
@@ -160,6 +187,12 @@ def greedy(model, prompt):
             tokens.append((token, torch.log_softmax(row, 0)[token].item()))
             ids.append(token)
     return tokens
+
+
+def experts_tied(router_logits, used):
+    """Whether some row's last chosen expert and its first left out are nearly tied."""
+    best = torch.cat(router_logits).float().topk(used + 1).values
+    return (best[:, used - 1] - best[:, used]).min() < 1e-4
 
 
 def golden(make):
@@ -237,6 +270,8 @@ LLAMA_LIKE = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
+MOE = {**LLAMA_LIKE, "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+       **{f"mlp.shared_expert.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 NAMES = {
     "qwen2": LLAMA_LIKE,
     "qwen3": LLAMA_LIKE,
@@ -245,13 +280,17 @@ NAMES = {
     "smollm3": LLAMA_LIKE,
     "granite": LLAMA_LIKE,
     "olmo2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+    "mixtral": MOE,
+    "qwen2moe": MOE,
+    "qwen3moe": MOE,
     "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
 }
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
-ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3"}  # what GGUF calls a family otherwise
+ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
+EXPERTS = ("mixtral", "qwen2moe", "qwen3moe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
 
@@ -271,14 +310,25 @@ def adjacent(data, c):
     return data.reshape(heads, 2, D // 2, data.shape[1]).swapaxes(1, 2).reshape(data.shape)
 
 
+def add_experts(writer, name, data):
+    """transformers keeps gate and up of all experts in one tensor; GGUF has one of each kind."""
+    parts = name.split(".")
+    kinds = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[parts[-1]]
+    for kind, part in zip(kinds, data.chunk(len(kinds), dim=1)):
+        writer.add_tensor(f"blk.{parts[2]}.ffn_{kind}_exps.weight", part.contiguous().numpy())
+
+
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is no parameter of its own
         data = p.data
+        if ".experts." in name:
+            add_experts(writer, name, data)
+            continue
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
         if "gemma" in family and data.dim() == 1:
             data = data + 1
-        if family in ("smollm3", "granite") and ("q_proj" in name or "k_proj" in name):
+        if family in ("smollm3", "granite", "mixtral") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
 
@@ -328,7 +378,17 @@ def add_keys(writer, family, c):
     if family.startswith("olmo"):
         writer.add_rope_freq_base(5e5)
         return
-    if family not in ("qwen2", "smollm3", "granite"):
+    if family in EXPERTS:
+        writer.add_expert_count(c.num_local_experts if family != "qwen2moe" else c.num_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+    if family in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    if family == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
+    if family == "mixtral":
+        writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+        return
+    if family not in ("qwen2", "qwen2moe", "smollm3", "granite"):
         writer.add_key_length(c.head_dim)
         writer.add_value_length(c.head_dim)
     if family == "gemma2":
@@ -357,7 +417,8 @@ def write_gguf(path, family, model):
 
 FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
-            "phi3_long": phi3_long, "phi3_short": phi3_short}
+            "phi3_long": phi3_long, "phi3_short": phi3_short,
+            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe}
 
 
 def main():

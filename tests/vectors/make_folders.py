@@ -112,6 +112,23 @@ def gemma3():
         head_dim=16, query_pre_attn_scalar=24, sliding_window=12, rms_norm_eps=1e-6, sliding_window_pattern=2, **SMALL))
 
 
+def mixtral():
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(
+        rms_norm_eps=1e-5, sliding_window=12, **{**SMALL, "intermediate_size": 48}, **make_families.experts(4, 2)))
+
+
+def qwen2moe():
+    return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=16, shared_expert_intermediate_size=48, norm_topk_prob=True, **SMALL,
+        **make_families.experts(4, 2)))
+
+
+def qwen3moe():
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=False, **SMALL,
+        **make_families.experts(6, 3)))
+
+
 # ---- what is special about a folder -------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -195,6 +212,9 @@ FOLDERS = {
     "olmo2": (olmo2, torch.bfloat16, "1GB", None),
     "olmo3": (olmo3, torch.bfloat16, "1GB", finish_olmo3),
     "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
+    "mixtral": (mixtral, torch.bfloat16, "1GB", None),
+    "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
+    "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
 }
 
 

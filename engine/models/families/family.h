@@ -52,7 +52,11 @@ struct model_family {
     enum window_rope window_rotation;
     float rope_base; /* if a file does not say it; 0: 10000 */
     bool scales; /* files may scale the embedding, branches or logits, else such a key is refused */
-    bool ties;   /* without "tie_word_embeddings" in a config.json the head is the embedding */
+    /* do the weights of a token's experts add up to 1, where a file does not say it? */
+    struct {
+        bool normalised_in_gguf, normalised_in_folders;
+    } weights;
+    bool ties; /* without "tie_word_embeddings" in a config.json the head is the embedding */
     struct folder_style folder;
     /* Works out what no reader knows, and refuses what the family cannot be: the last step of
      * reading a config. NULL: nothing. */
@@ -73,8 +77,13 @@ struct model_family {
 #define ROLES_MLP_BIASES                                                                           \
     (ROLE_BIT(ROLE_GATE_BIAS) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN_BIAS))
 
+static inline bool family_has_experts(const struct model_family *family) {
+    return family->roles & ROLE_BIT(ROLE_ROUTER);
+}
+
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_granite, model_olmo2, model_mistral, model_opt, model_phi3,
     model_smollm3;
+extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe; /* experts.c */
 
 #endif

@@ -57,6 +57,22 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_DOWN_BIAS] = {"ffn_down.bias", "mlp.down_proj.bias", BIAS(K, FIRST)},
     [ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", "post_feedforward_layernorm.weight",
                             VECTOR(K, NONE)},
+    [ROLE_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", MATRIX(E, K, NONE),
+                     .is_float32 = true},
+    [ROLE_EXPERTS_GATE] = {"ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight",
+                           MATRIX(F_EXPERT, K, NONE), .of_experts = true},
+    [ROLE_EXPERTS_UP] = {"ffn_up_exps.weight", "mlp.experts.*.up_proj.weight",
+                         MATRIX(F_EXPERT, K, NONE), .of_experts = true},
+    [ROLE_EXPERTS_DOWN] = {"ffn_down_exps.weight", "mlp.experts.*.down_proj.weight",
+                           MATRIX(K, F_EXPERT, NONE), .of_experts = true},
+    [ROLE_SHARED_GATE] = {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight",
+                          MATRIX(F_SHARED, K, NONE)},
+    [ROLE_SHARED_UP] = {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight",
+                        MATRIX(F_SHARED, K, NONE)},
+    [ROLE_SHARED_DOWN] = {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight",
+                          MATRIX(K, F_SHARED, NONE)},
+    [ROLE_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight",
+                            MATRIX(ONE, K, NONE), .is_float32 = true},
 };
 _Static_assert(N_ROLES <= 64, "a set of roles is a uint64_t");
 
@@ -69,6 +85,13 @@ void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer) {
     int n = role_is_of_layer(role)
                 ? snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s", layer, role_info(role)->gguf)
                 : snprintf(out, ROLE_NAME_BYTES, "%s", role_info(role)->gguf);
+    assert(n < ROLE_NAME_BYTES);
+    (void)n;
+}
+
+void role_expert_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int expert) {
+    assert(role_info(role)->of_experts && expert >= 0);
+    int n = snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, role_info(role)->gguf, expert);
     assert(n < ROLE_NAME_BYTES);
     (void)n;
 }
@@ -97,6 +120,14 @@ int role_extent(const struct model_config *config, enum extent extent) {
         return config->context_length;
     case EXTENT_ROPE:
         return config->rope.D_rope / 2;
+    case EXTENT_ONE:
+        return 1;
+    case EXTENT_E:
+        return config->experts.E;
+    case EXTENT_F_EXPERT:
+        return config->experts.F;
+    case EXTENT_F_SHARED:
+        return config->experts.F_shared;
     }
     return 0;
 }

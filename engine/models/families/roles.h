@@ -6,6 +6,7 @@
  * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
  *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width
  *   o, down             columns of inputs: those that belong to these heads, to this width
+ *   experts             not yet: such a model has one rank (shard.c)
  *   biases of o, down   on rank 0 alone, as they may be added only once
  *   norms               on every rank
  *   embeddings, head    on rank 0 alone
@@ -51,6 +52,14 @@ enum role {
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
     ROLE_FFN_POST_NORM,
+    ROLE_ROUTER, /* of experts: see struct experts of kernels/ops.h */
+    ROLE_EXPERTS_GATE,
+    ROLE_EXPERTS_UP,
+    ROLE_EXPERTS_DOWN,
+    ROLE_SHARED_GATE, /* of the shared expert's MLP */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,
+    ROLE_SHARED_ROUTER, /* of the shared expert's weight */
     N_ROLES,
 };
 
@@ -70,6 +79,10 @@ enum extent {
     EXTENT_D,
     EXTENT_CONTEXT,
     EXTENT_ROPE, /* D_rope / 2 */
+    EXTENT_ONE,
+    EXTENT_E, /* experts */
+    EXTENT_F_EXPERT,
+    EXTENT_F_SHARED,
 };
 
 /* How ranks share a tensor. */
@@ -92,6 +105,10 @@ struct role_info {
     bool is_bias;               /* dummy weights have biases of 0, and gains of 1 */
     int n_parts;                /* of a tensor that is loaded as several: */
     enum role parts[MAX_PARTS]; /* its rows in order */
+    bool of_experts; /* the N rows of each of E experts, one after the other: in a GGUF file and in
+                        some folders one tensor of 3 dimensions, in others a tensor for each, whose
+                        number stands at the * of `folder` */
+    bool is_float32; /* the backend keeps it in float32, whatever it keeps others in */
 };
 
 const struct role_info *role_info(enum role role);
@@ -103,6 +120,9 @@ static inline bool role_is_of_layer(enum role role) {
 /* The tensor's whole name; `layer` is ignored for a role that is not of a layer. */
 enum { ROLE_NAME_BYTES = 64 };
 void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer);
+
+/* The name that one expert's part of a role has where it is a tensor of its own. */
+void role_expert_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int expert);
 
 /* A length in a model, or in a rank's part of it. */
 int role_extent(const struct model_config *config, enum extent extent);

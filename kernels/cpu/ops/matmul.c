@@ -62,22 +62,33 @@ static int panel_outputs(const struct matrix *w, int panel) {
     return left < LANES ? left : LANES;
 }
 
+void panel_times_tiles(const struct cpu *cpu, const struct linear *linear, int panel,
+                       const struct activations *a, int from, int end, float *y, size_t stride) {
+    const struct path *path = cpu->path;
+    const struct matrix *w = linear->w;
+    assert(panel >= 0 && panel < w->n_panels && a->K == w->K && from < end);
+    if (!path->group || !path->group(w, panel, a, from, end, y, stride))
+        for (int tile = from; tile < end; tile++)
+            path->product(w, panel, a, tile, rows_of_tile(a->M, tile),
+                          y + (size_t)(tile - from) * LANES * stride, stride);
+    const struct epilogue epilogue = {linear->bias ? linear->bias + (size_t)panel * LANES : NULL,
+                                      linear_scale(linear), 0};
+    if (!epilogue.bias && epilogue.scale == 1) return;
+    int rows = (end - from - 1) * LANES + rows_of_tile(a->M, end - 1);
+    path->epilogue(y, stride, rows, panel_outputs(w, panel), &epilogue);
+}
+
 /* y[r * stride + lane] for the rows of a group; y begins at its first row. */
 static void panel_times_group(const struct job *job, const struct activations *a,
                               const struct linear *linear, int panel, int group, float *y,
                               size_t stride) {
-    const struct path *path = job->cpu->path;
-    const struct matrix *w = linear->w;
-    assert(panel >= 0 && panel < w->n_panels && a->M == job->M && a->K == w->K);
-    int from = group * TILE_GROUP, end = group_end(job->M, group);
-    if (!path->group || !path->group(w, panel, a, from, end, y, stride))
-        for (int tile = from; tile < end; tile++)
-            path->product(w, panel, a, tile, rows_of_tile(job->M, tile),
-                          y + (size_t)(tile - from) * LANES * stride, stride);
-    const struct epilogue epilogue = {linear->bias ? linear->bias + (size_t)panel * LANES : NULL,
-                                      linear_scale(linear), job->cap};
-    if (!epilogue.bias && epilogue.scale == 1 && epilogue.cap == 0) return;
-    path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(w, panel), &epilogue);
+    assert(a->M == job->M);
+    panel_times_tiles(job->cpu, linear, panel, a, group * TILE_GROUP, group_end(job->M, group), y,
+                      stride);
+    if (job->cap == 0) return;
+    const struct epilogue epilogue = {NULL, 1, job->cap};
+    job->cpu->path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(linear->w, panel),
+                             &epilogue);
 }
 
 static float *output_at(const struct job *job, int i, int panel, int group) {
@@ -142,16 +153,13 @@ static void job_piece(void *arg, int i, int thread) {
     for (int unit = from; unit < to; unit++) job->unit(job, a, unit, group, scratch);
 }
 
-/* Units of one piece: enough pieces for every thread, and none that takes long; all when that is
- * little. */
-static int choose_piece(const struct job *job) {
-    int64_t rows = job->M < TILE_GROUP * LANES ? job->M : TILE_GROUP * LANES;
-    int64_t products = rows * LANES * job->unit_panels * job->K; /* of a unit */
-    if (products * job->units < TINY_PRODUCTS) return job->units;
+int piece_units(const struct cpu *cpu, int64_t products, int units) {
+    assert(products > 0 && units > 0);
+    if (products * units < TINY_PRODUCTS) return units;
     int64_t by_time = PIECE_PRODUCTS / products;
-    int64_t by_threads = job->units / (PIECES_A_THREAD * job->cpu->head.n_threads);
-    int64_t units = by_time < by_threads ? by_time : by_threads;
-    return units < 1 ? 1 : (int)units;
+    int64_t by_threads = units / (PIECES_A_THREAD * cpu->head.n_threads);
+    int64_t few = by_time < by_threads ? by_time : by_threads;
+    return few < 1 ? 1 : (int)few;
 }
 
 static void make_inputs(struct job *job) {
@@ -165,7 +173,8 @@ static void make_inputs(struct job *job) {
 
 static void run_units(struct job *job) {
     assert(job->units > 0 && job->unit_panels > 0);
-    job->piece_units = choose_piece(job);
+    int64_t rows = job->M < TILE_GROUP * LANES ? job->M : TILE_GROUP * LANES;
+    job->piece_units = piece_units(job->cpu, rows * LANES * job->unit_panels * job->K, job->units);
     assert(job->piece_units > 0 && job->piece_units <= job->units);
     job->pieces = (job->units + job->piece_units - 1) / job->piece_units;
     int groups = (tiles_of(job->M) + TILE_GROUP - 1) / TILE_GROUP;

@@ -12,13 +12,12 @@ enum {
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Bytes of inputs of so many rows. */
-static size_t inputs_bytes(size_t rows, size_t K) {
+size_t inputs_bytes(size_t rows, size_t K) {
     size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
     return n * (sizeof(float) + sizeof(int16_t) + 1) + blocks * (6 * sizeof(float));
 }
 
-static void inputs_lay_out(struct activations *a, void *memory, size_t rows, size_t K) {
+void inputs_lay_out(struct activations *a, void *memory, size_t rows, size_t K) {
     assert(rows % LANES == 0 && K % BLOCK == 0 && (uintptr_t)memory % LINE == 0);
     size_t n = rows * K + SLACK * BLOCK, blocks = n / BLOCK;
     a->x = memory;
@@ -74,6 +73,17 @@ void inputs_begin(struct activations *a, int M, int K, const struct linear *line
     }
 }
 
+void inputs_make_row(const struct cpu *cpu, struct activations *a, int number, const float *x) {
+    assert(number >= 0 && number < a->M);
+    if (a->quantised) cpu->path->quantise(a, number, x);
+    if (a->halves) cpu->path->quantise_half(a, number, x);
+    if (!a->floats) return;
+    /* a tile's rows stand side by side: [K][width] */
+    size_t K = (size_t)a->K, width = (size_t)a->width;
+    float *to = a->x + (size_t)(number / LANES) * K * width + number % LANES;
+    for (size_t k = 0; k < K; k++) to[k * width] = x[k];
+}
+
 void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, const float *x,
                       const struct norm *norm, float *row) {
     assert(tile >= 0 && tile < tiles_of(a->M));
@@ -81,11 +91,6 @@ void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, co
         int number = tile * LANES + r;
         const float *from = x + (size_t)number * (size_t)a->K;
         if (norm) path_norm(cpu->path, row, from, norm, a->K), from = row;
-        if (a->quantised) cpu->path->quantise(a, number, from);
-        if (a->halves) cpu->path->quantise_half(a, number, from);
-        if (!a->floats) continue;
-        size_t width = (size_t)a->width; /* the tile's rows stand side by side: [K][width] */
-        float *to = a->x + (size_t)tile * (size_t)a->K * width + r;
-        for (size_t k = 0; k < (size_t)a->K; k++) to[k * width] = from[k];
+        inputs_make_row(cpu, a, number, from);
     }
 }

@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu.h"
 
 /* The fixed tree over 16 partial sums: halves are added until one is left. */
-static float tree_sum(float *s) {
+float tree_sum(float *s) {
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++) s[i] = s[i] + s[i + width];
     return s[0];

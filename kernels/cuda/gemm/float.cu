@@ -1,7 +1,7 @@
 /* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
  * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
  * share what they read through shared memory. */
-#include "kernels/cuda/gemm/mainloop.cuh"
+#include "kernels/cuda/gemm/grouped.cuh"
 
 constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
 constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;
@@ -17,18 +17,29 @@ __device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const fl
     }
 }
 
-__global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) {
+/* With GROUPED, a block's rows are those of one expert, and blockIdx.x is their number. */
+template <bool GROUPED>
+__global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p, struct grouping g) {
     __shared__ float xs[FLOAT_DEEP][FLOAT_ROWS + 1];
     __shared__ float ws[FLOAT_DEEP][FLOAT_OUTPUTS + 1];
     __shared__ float sums[FLOAT_ROWS][FLOAT_OUTPUTS];
     grid_begin();
     const int n = threadIdx.x % FLOAT_OUTPUTS, m = threadIdx.x / FLOAT_OUTPUTS * FLOAT_EACH;
-    const int first_m = (int)blockIdx.x * FLOAT_ROWS, first_n = (int)blockIdx.y * FLOAT_OUTPUTS;
+    const int first_m = GROUPED ? 0 : (int)blockIdx.x * FLOAT_ROWS;
+    const int first_n = (int)blockIdx.y * FLOAT_OUTPUTS;
+    const float *weights = reinterpret_cast<const float *>(p.w.codes);
+    int outputs = p.w.tiles * GEMM_TILE;
+    if constexpr (GROUPED) {
+        const struct expert_rows of = g.rows[blockIdx.x];
+        if (of.rows == 0) return;
+        p = part_of(p, of, g.N);
+        weights += (size_t)of.expert * g.N * p.w.K;
+        outputs = g.N;
+    }
     float acc[FLOAT_EACH] = {};
     for (int k = 0; k < p.w.K; k += FLOAT_DEEP) {
         fill<FLOAT_ROWS>(xs, p.x, first_m, p.M, k, p.w.K);
-        fill<FLOAT_OUTPUTS>(ws, reinterpret_cast<const float *>(p.w.codes), first_n,
-                            p.w.tiles * GEMM_TILE, k, p.w.K);
+        fill<FLOAT_OUTPUTS>(ws, weights, first_n, outputs, k, p.w.K);
         __syncthreads();
         const int deep = min(FLOAT_DEEP, p.w.K - k);
         for (int i = 0; i < deep; i++) /* the padding is skipped: infinity times 0 is not 0 */
@@ -48,8 +59,17 @@ __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p) 
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
     const Product<float> p = product_of<float>(job, x, M);
     const unsigned outputs = (unsigned)(p.w.tiles * GEMM_TILE);
-    launch(float_kernel,
+    launch(float_kernel<false>,
            dim3((unsigned)((M + FLOAT_ROWS - 1) / FLOAT_ROWS),
                 (outputs + FLOAT_OUTPUTS - 1) / FLOAT_OUTPUTS),
-           dim3(FLOAT_THREADS), 0, stream, p);
+           dim3(FLOAT_THREADS), 0, stream, p, grouping());
+}
+
+void grouped_float(const struct gemm_job *job, const void *x, const struct grouping *g,
+                   cudaStream_t stream) {
+    static_assert(FLOAT_ROWS == GROUPED_ROWS, "a block takes an entry of the list");
+    const Product<float> p = product_of<float>(job, x, GROUPED_ROWS);
+    launch(float_kernel<true>,
+           dim3((unsigned)g->n, (unsigned)(g->N + FLOAT_OUTPUTS - 1) / FLOAT_OUTPUTS),
+           dim3(FLOAT_THREADS), 0, stream, p, *g);
 }

@@ -109,6 +109,14 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
     gemm_matmul_add(work, sum, work->gate, &mlp->down, M);
 }
 
+void gemm_mlp_alone(struct gemm_workspace *work, void *y, const struct mlp *mlp, int M) {
+    assert(mlp->gate.w && (size_t)M * (size_t)mlp->up.w->packed.N <= work->numbers);
+    gated(work, (const float *)work->normed, NULL, mlp, M);
+    struct gemm_epilogue end = {mlp->down.bias};
+    end.scale = linear_scale(&mlp->down);
+    gemm(&mlp->down.w->packed, y, work->gate, M, &end, work->stream);
+}
+
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
                  const struct lm_head *head, int R) {
     struct gemm_epilogue end = {head->linear.bias, nullptr, true};

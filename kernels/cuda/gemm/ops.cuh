@@ -26,6 +26,8 @@ void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
                      const struct linear *linear, int M);
 void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const struct norm *norm,
               const struct mlp *mlp, int M);
+/* y[M][K] = mlp(the normed rows of the workspace), of the activations' type. */
+void gemm_mlp_alone(struct gemm_workspace *work, void *y, const struct mlp *mlp, int M);
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
                  const struct lm_head *head, int R);
 

@@ -1,0 +1,60 @@
+/* Families whose MLP is a mixture of experts (struct experts of kernels/ops.h): Mixtral (Jiang et
+ * al. 2024), which is Mistral with experts and whose GGUF files say that they are llama's; and the
+ * MoE kinds of Qwen2 and Qwen3. Qwen2's have a shared expert, which a gate weighs. */
+#include "engine/models/families/family.h"
+
+#define ROLES_EXPERTS                                                                              \
+    (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_EXPERTS_GATE) |               \
+     ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN))
+#define ROLES_SHARED                                                                               \
+    (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN) |          \
+     ROLE_BIT(ROLE_SHARED_ROUTER))
+
+static const char *const mixtral_hf[] = {"MixtralForCausalLM", NULL};
+static const char *const qwen2_hf[] = {"Qwen2MoeForCausalLM", NULL};
+static const char *const qwen3_hf[] = {"Qwen3MoeForCausalLM", NULL};
+
+static const struct role_alias mixtral_alias[] = {
+    {ROLE_ROUTER, "block_sparse_moe.gate.weight"},
+    {ROLE_EXPERTS_GATE, "block_sparse_moe.experts.*.w1.weight"},
+    {ROLE_EXPERTS_UP, "block_sparse_moe.experts.*.w3.weight"},
+    {ROLE_EXPERTS_DOWN, "block_sparse_moe.experts.*.w2.weight"},
+    {0}};
+
+const struct model_family model_mixtral = {
+    .gguf = "llama",
+    .hf = mixtral_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .windows = WINDOWS_ALL_LAYERS,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .folder = {.alias = mixtral_alias},
+};
+
+const struct model_family model_qwen2moe = {
+    .gguf = "qwen2moe",
+    .hf = qwen2_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLES_SHARED | ROLE_BIT(ROLE_Q_BIAS) |
+             ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
+};
+
+const struct model_family model_qwen3moe = {
+    .gguf = "qwen3moe",
+    .hf = qwen3_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_Q_NORM) |
+             ROLE_BIT(ROLE_K_NORM),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
+    .weights = {.normalised_in_gguf = true},
+};

@@ -1,0 +1,176 @@
+#include "kernels/cuda/gemm/route.cuh"
+
+#include "kernels/cuda/runtime/ptx.cuh"
+
+enum { ELEMENT_THREADS = 256, NONE = 1 << 30 };
+
+template <class T>
+__global__ void __launch_bounds__(ELEMENT_THREADS) widen_kernel(float *y, const T *x, size_t n) {
+    grid_begin();
+    const size_t at = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (at < n) y[at] = to_float(x[at]);
+}
+
+void route_widen(enum dtype act, float *y, const void *x, size_t n, cudaStream_t stream) {
+    const dim3 grid((unsigned)((n + ELEMENT_THREADS - 1) / ELEMENT_THREADS));
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        launch(widen_kernel<T>, grid, dim3(ELEMENT_THREADS), 0, stream, y, (const T *)x, n);
+    });
+}
+
+/* ---- a row's experts: a warp a row ---------------------------------------------------------- */
+
+/* A logit and its expert. NaNs are taken only if nothing else is left. */
+struct candidate {
+    float logit;
+    int expert; /* NONE: none */
+};
+__device__ __forceinline__ bool is_before(const struct candidate &a, const struct candidate &b) {
+    if (a.expert == NONE || b.expert == NONE) return a.expert < b.expert;
+    if (a.logit != a.logit || b.logit != b.logit) return a.logit == a.logit;
+    return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
+}
+
+/* The best of what a lane has left of the row: its experts lane, lane + 32, .., less those of
+ * `taken`. */
+__device__ __forceinline__ struct candidate best_left(const float *logits, int E, unsigned taken,
+                                                      int lane) {
+    struct candidate best = {0.0f, NONE};
+    for (int i = 0; lane + i * WARP < E; i++) {
+        const struct candidate next = {logits[lane + i * WARP], lane + i * WARP};
+        if (!(taken >> i & 1) && is_before(next, best)) best = next;
+    }
+    return best;
+}
+
+__device__ __forceinline__ struct candidate warp_best(struct candidate best) {
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+        const struct candidate other = {__shfl_xor_sync(FULL_MASK, best.logit, apart),
+                                        __shfl_xor_sync(FULL_MASK, best.expert, apart)};
+        if (is_before(other, best)) best = other;
+    }
+    return {__shfl_sync(FULL_MASK, best.logit, 0), __shfl_sync(FULL_MASK, best.expert, 0)};
+}
+
+__global__ void __launch_bounds__(WARP)
+    route_kernel(int32_t *expert, float *weight, const float *logits, int E, int n_used,
+                 bool normalises) {
+    __shared__ int chosen[MAX_USED_EXPERTS], rising[MAX_USED_EXPERTS];
+    grid_begin();
+    const int lane = threadIdx.x;
+    const float *row = logits + (size_t)blockIdx.x * E;
+    const size_t at = (size_t)blockIdx.x * n_used;
+    unsigned taken = 0;
+    float max = 0.0f, sum = 0.0f;
+    for (int i = 0; i < n_used; i++) {
+        const struct candidate best = warp_best(best_left(row, E, taken, lane));
+        if (best.expert % WARP == lane) taken |= 1u << best.expert / WARP;
+        if (i == 0) max = best.logit;
+        if (lane == 0) chosen[i] = best.expert;
+    }
+    __syncwarp();
+    for (int i = lane; i < n_used; i += WARP) { /* by rising number */
+        int before = 0;
+        for (int j = 0; j < n_used; j++) before += chosen[j] < chosen[i];
+        rising[before] = chosen[i];
+    }
+    __syncwarp();
+    if (normalises) {
+        for (int i = 0; i < n_used; i++) sum = sum + expf(row[rising[i]] - max);
+    } else {
+        for (int e = lane; e < E; e += WARP) sum = sum + expf(row[e] - max);
+        sum = warp_sum(sum);
+    }
+    for (int i = lane; i < n_used; i += WARP) {
+        expert[at + i] = rising[i];
+        weight[at + i] = expf(row[rising[i]] - max) / sum;
+    }
+}
+
+/* ---- an expert's rows: a warp an expert ----------------------------------------------------- */
+
+/* Slots go to the experts in the order of their numbers, and of one expert in the order of the
+ * rows. */
+__global__ void __launch_bounds__(WARP) group_kernel(struct routing r, int slots, int n_used) {
+    grid_begin();
+    const int e = (int)blockIdx.x, lane = threadIdx.x;
+    int next = 0;
+    for (int i = lane; i < slots; i += WARP) next += r.expert[i] < e;
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2)
+        next += __shfl_xor_sync(FULL_MASK, next, apart);
+    if (lane == 0) r.first[e] = next;
+    for (int from = 0; from < slots; from += WARP) {
+        const int i = from + lane;
+        const bool is_mine = i < slots && r.expert[i] == e;
+        const unsigned mine = __ballot_sync(FULL_MASK, is_mine);
+        if (is_mine) {
+            const int slot = next + __popc(mine & ((1u << lane) - 1));
+            r.row_of[slot] = i / n_used;
+            r.slot_of[i] = slot;
+        }
+        next += __popc(mine);
+    }
+    if (lane == 0 && e == (int)gridDim.x - 1) r.first[e + 1] = next;
+}
+
+/* Cuts each expert's slots into blocks; the last warp fills up the list. */
+__global__ void __launch_bounds__(WARP) blocks_kernel(struct routing r, int E, int n) {
+    grid_begin();
+    const int e = (int)blockIdx.x, lane = threadIdx.x;
+    int before = 0;
+    for (int i = lane; i < e; i += WARP)
+        before += (r.first[i + 1] - r.first[i] + GROUPED_ROWS - 1) / GROUPED_ROWS;
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2)
+        before += __shfl_xor_sync(FULL_MASK, before, apart);
+    if (e == E) {
+        for (int i = before + lane; i < n; i += WARP) r.rows[i] = {0, 0, 0};
+        return;
+    }
+    const int first = r.first[e], end = r.first[e + 1];
+    for (int i = lane; first + i * GROUPED_ROWS < end; i += WARP) {
+        const int from = first + i * GROUPED_ROWS;
+        r.rows[before + i] = {e, from, min(GROUPED_ROWS, end - from)};
+    }
+}
+
+void route_rows(const struct routing *routing, const float *logits, int M,
+                const struct experts *experts, cudaStream_t stream) {
+    const int E = experts->E, n_used = experts->n_used;
+    assert(E <= MAX_EXPERTS && MAX_EXPERTS <= WARP * WARP && n_used <= MAX_USED_EXPERTS);
+    launch(route_kernel, dim3(M), dim3(WARP), 0, stream, routing->expert, routing->weight, logits,
+           E, n_used, experts->normalises);
+    launch(group_kernel, dim3(E), dim3(WARP), 0, stream, *routing, M * n_used, n_used);
+    launch(blocks_kernel, dim3(E + 1), dim3(WARP), 0, stream, *routing, E,
+           routing_blocks(M, n_used, E));
+}
+
+/* ---- the sum: a block a row ----------------------------------------------------------------- */
+
+template <class T>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    sum_kernel(T *sum, const T *y, struct routing r, int n_used, const T *shared, const float *gate,
+               int K) {
+    grid_begin();
+    const size_t row = blockIdx.x, at = row * n_used;
+    const float shared_weight = gate ? 1.0f / (1.0f + expf(-gate[row])) : 1.0f;
+    for (int k = threadIdx.x; k < K; k += ELEMENT_THREADS) {
+        float value = to_float(sum[row * K + k]);
+        for (int i = 0; i < n_used; i++)
+            value = value + r.weight[at + i] * to_float(y[(size_t)r.slot_of[at + i] * K + k]);
+        if (shared) value = value + shared_weight * to_float(shared[row * K + k]);
+        sum[row * K + k] = from_float<T>(value);
+    }
+}
+
+void route_sum(enum dtype act, void *sum, const void *y, const struct routing *routing, int n_used,
+               const void *shared, const float *gate, int M, int K, cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        launch(sum_kernel<T>, dim3(M), dim3(ELEMENT_THREADS), 0, stream, (T *)sum, (const T *)y,
+               *routing, n_used, (const T *)shared, gate, K);
+    });
+}

@@ -1,0 +1,270 @@
+/* The op over experts against its steps in plain C, each expert as a matrix of its own and each row
+ * alone: the same bytes on every path, for every form of weights, number of rows and threads. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "support/kernel_data.h"
+#include "support/suite_main.h"
+
+enum { MAX_ROWS = 300, E = 6, N_USED = 3 };
+static const int row_counts[] = {1, 2, 5, 17, 40, 300};
+enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
+
+/* ---- choosing ------------------------------------------------------------------------------- */
+
+START_TEST(the_largest_are_chosen_by_rising_number) {
+    static const float logits[E] = {0.5f, -1, 3, 2, 3.5f, -2};
+    int32_t expert[N_USED];
+    float weight[N_USED];
+    route_row(logits, E, N_USED, true, expert, weight);
+    static const int32_t want[N_USED] = {2, 3, 4};
+    ck_assert_mem_eq(expert, want, sizeof want);
+    double sum = exp(3 - 3.5) + exp(2 - 3.5) + 1;
+    for (int i = 0; i < N_USED; i++)
+        ck_assert_double_eq_tol((double)weight[i], exp((double)logits[expert[i]] - 3.5) / sum,
+                                1e-6);
+}
+END_TEST
+
+START_TEST(of_equals_the_lower_number_is_chosen) {
+    static const float logits[E] = {1, 2, 2, 1, 2, 2};
+    int32_t expert[N_USED];
+    float weight[N_USED];
+    route_row(logits, E, N_USED, true, expert, weight);
+    static const int32_t want[N_USED] = {1, 2, 4};
+    ck_assert_mem_eq(expert, want, sizeof want);
+    route_row(logits, E, 1, true, expert, weight);
+    ck_assert_int_eq(expert[0], 1);
+    ck_assert(weight[0] == 1);
+}
+END_TEST
+
+START_TEST(weights_are_of_all_experts_unless_normalised) {
+    float logits[40], weight[2];
+    int32_t expert[2];
+    double sum = 0;
+    for (int e = 0; e < 40; e++) logits[e] = sinf((float)e), sum += exp((double)logits[e]);
+    route_row(logits, 40, 2, false, expert, weight);
+    for (int i = 0; i < 2; i++)
+        ck_assert_double_eq_tol((double)weight[i], exp((double)logits[expert[i]]) / sum, 1e-6);
+    route_row(logits, 40, 2, true, expert, weight);
+    ck_assert_double_eq_tol((double)weight[0] + (double)weight[1], 1, 1e-6);
+}
+END_TEST
+
+/* Nothing that a broken model gives may leave a row with fewer experts, or with one twice. */
+START_TEST(nans_leave_a_choice) {
+    float logits[E], weight[N_USED];
+    int32_t expert[N_USED];
+    for (int bits = 0; bits < 1 << E; bits++) {
+        for (int e = 0; e < E; e++) logits[e] = bits >> e & 1 ? NAN : (float)((e * 5) % E);
+        route_row(logits, E, N_USED, false, expert, weight);
+        for (int i = 0; i < N_USED; i++) ck_assert(expert[i] >= 0 && expert[i] < E);
+        for (int i = 1; i < N_USED; i++) ck_assert(expert[i] > expert[i - 1]);
+    }
+}
+END_TEST
+
+/* ---- the op --------------------------------------------------------------------------------- */
+
+/* Weights as a file has them. The shared expert is F_shared wide; 0: there is none. */
+struct world {
+    int K, F, F_shared;
+    bool normalises;
+    enum dtype type, down_type;
+    void *gate, *up, *down, *shared_gate, *shared_up, *shared_down;
+    float *router, *weigher, *x, *gain;
+};
+
+static struct world make_world(int K, int F, int F_shared, enum dtype type, enum dtype down_type) {
+    uint64_t state = 77 + (uint64_t)type * 64 + (uint64_t)down_type;
+    size_t all = (size_t)E * (size_t)F * (size_t)K,
+           shared = (size_t)(F_shared ? F_shared : 1) * (size_t)K;
+    struct world w = {.K = K, .F = F, .F_shared = F_shared, .type = type, .down_type = down_type};
+    w.normalises = F_shared == 0;
+    w.gate = random_weights(&state, type, all);
+    w.up = random_weights(&state, type, all);
+    w.down = random_weights(&state, down_type, all);
+    w.shared_gate = random_weights(&state, DTYPE_F32, shared);
+    w.shared_up = random_weights(&state, DTYPE_F32, shared);
+    w.shared_down = random_weights(&state, DTYPE_F32, shared);
+    w.router = random_floats(&state, (size_t)E * (size_t)K);
+    w.weigher = random_floats(&state, (size_t)K);
+    w.x = random_floats(&state, (size_t)MAX_ROWS * (size_t)K);
+    w.gain = random_floats(&state, (size_t)K);
+    /* two experts that are always tied: every row takes both, or neither, or the lower one */
+    memcpy(w.router + 4 * K, w.router + K, (size_t)K * sizeof(float));
+    return w;
+}
+
+static void free_world(struct world *w) {
+    free(w->gate), free(w->up), free(w->down), free(w->router), free(w->weigher);
+    free(w->shared_gate), free(w->shared_up), free(w->shared_down), free(w->x), free(w->gain);
+}
+
+static struct backend *open_for(const struct world *w, const char *path, int threads, int M) {
+    struct backend *b;
+    int F = w->F > w->F_shared ? w->F : w->F_shared;
+    struct backend_config config = {.threads = threads,
+                                    .path = path,
+                                    .max_rows = M,
+                                    .max_k = w->K > F ? w->K : F,
+                                    .experts = {E, N_USED, w->K, F}};
+    ck_assert_int_eq(backend_cpu_open(&b, &config, NULL), STATUS_OK);
+    return b;
+}
+
+static struct linear take(struct backend *b, enum dtype type, int N, int K, const void *rows) {
+    struct linear linear = {0};
+    enum matrix_form form = type == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_NATIVE;
+    ck_assert_int_eq(b->memory->matrix_new(b, &linear.w, type, N, K, rows, form, NULL), STATUS_OK);
+    return linear;
+}
+
+static struct experts take_experts(struct backend *b, const struct world *w) {
+    struct experts x = {.E = E, .n_used = N_USED, .normalises = w->normalises};
+    int K = w->K, F = w->F;
+    x.router = take(b, DTYPE_F32, E, K, w->router);
+    x.mlp =
+        (struct mlp){ACTIVATION_SILU, take(b, w->type, E * F, K, w->gate),
+                     take(b, w->type, E * F, K, w->up), take(b, w->down_type, E * K, F, w->down)};
+    if (w->F_shared == 0) return x;
+    x.shared_gate = take(b, DTYPE_F32, 1, K, w->weigher);
+    x.shared = (struct mlp){ACTIVATION_SILU, take(b, DTYPE_F32, w->F_shared, K, w->shared_gate),
+                            take(b, DTYPE_F32, w->F_shared, K, w->shared_up),
+                            take(b, DTYPE_F32, K, w->F_shared, w->shared_down)};
+    return x;
+}
+
+static void free_experts(struct backend *b, struct experts *x) {
+    struct matrix *all[] = {x->router.w,      x->mlp.gate.w,    x->mlp.up.w,    x->mlp.down.w,
+                            x->shared_gate.w, x->shared.gate.w, x->shared.up.w, x->shared.down.w};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]) b->memory->matrix_free(b, all[i]);
+}
+
+/* sum[K] += weight * down(silu(gate(h)) * up(h)), of one row and one expert's matrices. */
+static void add_mlp(struct backend *b, const struct mlp *mlp, float *sum, const float *h,
+                    float weight, int K, int F) {
+    float *gate = mem_alloc((size_t)F * sizeof *gate), *up = mem_alloc((size_t)F * sizeof *up);
+    float *y = mem_alloc((size_t)K * sizeof *y);
+    const struct linear both[] = {mlp->gate, mlp->up};
+    b->compute->matmul(b, (float *const[]){gate, up}, h, NULL, both, 2, 1);
+    for (int f = 0; f < F; f++) gate[f] = gate[f] / (1.0f + plain_exp(-gate[f])) * up[f];
+    b->compute->matmul(b, &y, gate, NULL, &mlp->down, 1, 1);
+    for (int k = 0; k < K; k++) sum[k] = sum[k] + weight * y[k];
+    free(gate), free(up), free(y);
+}
+
+static struct mlp expert_alone(struct backend *b, const struct world *w, int e) {
+    size_t N = (size_t)w->F, K = (size_t)w->K;
+    const char *gate = w->gate, *up = w->up, *down = w->down;
+    size_t in = dtype_bytes(w->type, N * K) * (size_t)e,
+           out = dtype_bytes(w->down_type, N * K) * (size_t)e;
+    return (struct mlp){ACTIVATION_SILU, take(b, w->type, w->F, w->K, gate + in),
+                        take(b, w->type, w->F, w->K, up + in),
+                        take(b, w->down_type, w->K, w->F, down + out)};
+}
+
+/* What the op is to add to x[MAX_ROWS][K]: goes through the experts one after the other. */
+static float *make_right(const struct world *w) {
+    struct backend *b = open_for(w, "plain", 1, MAX_ROWS);
+    size_t K = (size_t)w->K;
+    struct experts whole = take_experts(b, w);
+    float *sum = mem_alloc(MAX_ROWS * K * sizeof *sum), *h = mem_alloc(MAX_ROWS * K * sizeof *h);
+    float logits[MAX_ROWS * E], shared[MAX_ROWS], weight[MAX_ROWS][N_USED];
+    int32_t expert[MAX_ROWS][N_USED];
+    memcpy(sum, w->x, MAX_ROWS * K * sizeof *sum);
+    for (int m = 0; m < MAX_ROWS; m++)
+        plain_rmsnorm(h + (size_t)m * K, w->x + (size_t)m * K, w->gain, w->K, 1e-5f);
+    b->compute->matmul(b, (float *const[]){logits}, h, NULL, &whole.router, 1, MAX_ROWS);
+    for (int m = 0; m < MAX_ROWS; m++)
+        route_row(logits + m * E, E, N_USED, w->normalises, expert[m], weight[m]);
+    for (int e = 0; e < E; e++) {
+        struct mlp mlp = expert_alone(b, w, e);
+        for (int m = 0; m < MAX_ROWS; m++)
+            for (int i = 0; i < N_USED; i++)
+                if (expert[m][i] == e)
+                    add_mlp(b, &mlp, sum + (size_t)m * K, h + (size_t)m * K, weight[m][i], w->K,
+                            w->F);
+        free_experts(b, &(struct experts){.mlp = mlp});
+    }
+    if (w->F_shared)
+        b->compute->matmul(b, (float *const[]){shared}, h, NULL, &whole.shared_gate, 1, MAX_ROWS);
+    for (int m = 0; w->F_shared && m < MAX_ROWS; m++)
+        add_mlp(b, &whole.shared, sum + (size_t)m * K, h + (size_t)m * K,
+                1.0f / (1.0f + plain_exp(-shared[m])), w->K, w->F_shared);
+    free_experts(b, &whole);
+    backend_close(b);
+    free(h);
+    return sum;
+}
+
+/* Twice: what the first left in the scratch must not be taken for the second's. */
+static void check_rows(struct backend *b, const struct world *w, const float *right, int M) {
+    const struct norm norm = {.gain = w->gain, .epsilon = 1e-5f};
+    size_t n = (size_t)M * (size_t)w->K;
+    struct experts experts = take_experts(b, w);
+    float *x = mem_alloc(n * sizeof *x);
+    for (int i = 0; i < 2; i++) {
+        memcpy(x, w->x, n * sizeof *x);
+        b->compute->experts(b, x, x, &norm, &experts, M);
+        assert_same_floats(x, right, n, b->path);
+        b->compute->experts(b, x, x, &norm, &experts, (M + 1) / 2);
+    }
+    free_experts(b, &experts);
+    free(x);
+}
+
+static void check_world(struct world w) {
+    float *right = make_right(&w);
+    for (const char *const *path = backend_cpu_paths(); *path; path++)
+        for (int i = 0; i < N_ROW_COUNTS; i++) {
+            int M = row_counts[i], threads = 1 + (i + (int)(path - backend_cpu_paths())) % 4;
+            struct backend *b = open_for(&w, *path, threads, M);
+            check_rows(b, &w, right, M);
+            backend_close(b);
+        }
+    free(right);
+    free_world(&w);
+}
+
+START_TEST(the_op_is_its_steps) {
+    static const struct {
+        enum dtype type, down;
+    } types[] = {{DTYPE_Q4_1, DTYPE_Q6_K}, {DTYPE_Q4_K, DTYPE_Q8_0}, {DTYPE_BF16, DTYPE_F16},
+                 {DTYPE_F32, DTYPE_F32},   {DTYPE_Q8_0, DTYPE_Q5_1}, {DTYPE_Q6_K, DTYPE_BF16}};
+    check_world(make_world(256, 256, 0, types[_i].type, types[_i].down));
+}
+END_TEST
+
+START_TEST(a_shared_expert_comes_last) {
+    check_world(make_world(64, 32, 96, DTYPE_Q8_0, DTYPE_Q4_0));
+    check_world(make_world(64, 96, 32, DTYPE_BF16, DTYPE_BF16));
+}
+END_TEST
+
+/* Hidden blocks of 32 that are half empty. */
+START_TEST(widths_of_sixteen_fit) {
+    check_world(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32));
+    check_world(make_world(80, 48, 16, DTYPE_F16, DTYPE_BF16));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kernels_experts");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, the_largest_are_chosen_by_rising_number);
+    tcase_add_test(core, of_equals_the_lower_number_is_chosen);
+    tcase_add_test(core, weights_are_of_all_experts_unless_normalised);
+    tcase_add_test(core, nans_leave_a_choice);
+    tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
+    tcase_add_test(core, a_shared_expert_comes_last);
+    tcase_add_test(core, widths_of_sixteen_fit);
+    tcase_set_timeout(core, 300);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
