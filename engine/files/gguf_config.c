@@ -278,11 +278,11 @@ static enum status read_options(struct model_config *config, struct reader *r) {
 }
 
 /* A number of the experts that the forward pass knows only one value of. */
-static enum status check_expert_number(struct reader *r, const char *name, double served) {
-    double value = served;
-    enum status status = gguf_float_or(r->gguf, key_of(r, name), served, &value, r->err);
+static enum status check_expert_number(struct reader *r, const char *name, int served) {
+    int value = served;
+    enum status status = read_int_or(r, name, 0, INT32_MAX, served, &value);
     if (status || value == served) return status;
-    return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only %g is supported, found %g",
+    return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only %d is supported, found %d",
                    r->key, served, value);
 }
 
@@ -290,7 +290,8 @@ static enum status refuse_expert_features(struct reader *r, bool has_experts) {
     enum { SOFTMAX = 1 };
     if (!has_experts) return check_expert_number(r, "expert_count", 0);
     enum status status = check_expert_number(r, "expert_gating_func", SOFTMAX);
-    if (!status) status = check_expert_number(r, "expert_weights_scale", 1);
+    double scale;
+    if (!status) status = read_number_or(r, "expert_weights_scale", 1, 1, 1, &scale);
     if (!status) status = check_expert_number(r, "leading_dense_block_count", 0);
     if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
     return status ? status : check_expert_number(r, "expert_group_count", 1);

@@ -39,7 +39,9 @@ static bool is_called(const struct model_family *family, bool in_gguf, const cha
 static enum status refuse_architecture(bool in_gguf, const char *name, struct err *err) {
     struct buf served = {0};
     for (int i = 0; i < N_FAMILIES; i++) {
-        const char *const of_gguf[] = {families[i]->only_folders ? NULL : families[i]->gguf, NULL};
+        bool again = families[i] == &model_mixtral; /* the name is llama's */
+        const char *const of_gguf[] = {
+            families[i]->only_folders || again ? NULL : families[i]->gguf, NULL};
         for (const char *const *each = in_gguf ? of_gguf : families[i]->hf; *each; each++)
             buf_printf(&served, "%s%s", served.length ? ", " : "", *each);
     }

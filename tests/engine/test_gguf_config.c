@@ -247,7 +247,6 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
     expect_float_refused("llama.rope.scaling.yarn_ext_factor", 0.5f, "from 1 to 1, found 0.5");
     expect_float_refused("llama.logit_scale", 4, "only 1 is supported in a model");
     expect_float_refused("llama.residual_scale", 0.5f, "only 1 is supported in a model");
-    expect_number_refused("llama.expert_count", 8, "only 0 is supported, found 8");
     struct gguf_writer writer = {0};
     struct model_config info;
     write_without(&writer, "");
@@ -258,6 +257,42 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
     gguf_writer_string(&writer, "llama.rope.scaling.type", "none");
     gguf_writer_u32(&writer, "llama.expert_count", 0);
     read_written(&writer, &info);
+}
+END_TEST
+
+/* Mixtral's keys but for the value of one number. */
+static void expect_expert_refused(const char *key, uint32_t value, const char *message) {
+    static const struct number_key keys[] = {{"llama.expert_count", 8},
+                                             {"llama.expert_used_count", 2}};
+    struct gguf_writer writer = {0};
+    write_without(&writer, key);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i].key) != 0) gguf_writer_u32(&writer, keys[i].key, keys[i].value);
+    gguf_writer_u32(&writer, key, value);
+    expect_refused(&writer, key, message);
+}
+
+START_TEST(experts_that_are_not_served_are_refused) {
+    expect_expert_refused("llama.expert_count", 1025, "1025");
+    expect_expert_refused("llama.expert_used_count", 0, "0");
+    expect_expert_refused("llama.expert_used_count", 9, "9");
+    expect_expert_refused("llama.expert_gating_func", 2, "only 1 is supported, found 2");
+    expect_expert_refused("llama.leading_dense_block_count", 1, "only 0 is supported, found 1");
+    expect_expert_refused("llama.expert_group_count", 4, "only 1 is supported, found 4");
+    struct gguf_writer writer = {0};
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "llama.expert_count", 8);
+    gguf_writer_u32(&writer, "llama.expert_used_count", 2);
+    gguf_writer_f32(&writer, "llama.expert_weights_scale", 2.5f);
+    expect_refused(&writer, "llama.expert_weights_scale", "found 2.5");
+    write_without(&writer, "");
+    gguf_writer_u32(&writer, "llama.expert_count", 8);
+    expect_refused(&writer, "llama.expert_used_count", "llama.expert_used_count");
+    write_without(&writer, "llama.feed_forward_length");
+    gguf_writer_u32(&writer, "llama.expert_count", 8);
+    gguf_writer_u32(&writer, "llama.expert_used_count", 2);
+    gguf_writer_u32(&writer, "llama.feed_forward_length", 72);
+    expect_refused(&writer, "experts", "widths must be multiples of 16");
 }
 END_TEST
 
@@ -491,6 +526,7 @@ int main(void) {
         letters_that_do_not_fit_are_refused,
         odd_floats_are_refused,
         what_would_give_wrong_answers_is_refused,
+        experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
         names_are_fit_to_show,
         the_real_vocabulary_is_read,
