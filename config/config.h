@@ -294,7 +294,9 @@ const char *value_name(const struct named_value *names, int value);
  * and the file the default. Strings belong to the struct and live until options_free. */
 struct options {
     const char *model;
-    const char *chat_template; /* path; NULL: the model's own */
+    const char *chat_template;    /* path; NULL: the model's own */
+    const char *tool_call_parser; /* auto, none, or a format of server/message */
+    const char *reasoning_parser; /* likewise */
     const char *host;
     int port;
     const char *served_model_name; /* with commas between several; NULL: the model file's own */
@@ -345,6 +347,7 @@ struct options {
     double temperature;       /* run */
     bool tensors;             /* inspect: lists each tensor */
     enum quantization type;   /* quantize: of the layers' matrices */
+    bool deltas;              /* parse: a line for what each byte brings */
     const char *input_file;   /* batch: requests, one a line */
     const char *output_file;  /* batch: their answers */
     const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */

@@ -34,6 +34,7 @@ enum {
     COMMAND_VERSION = 1 << 5,
     COMMAND_BATCH = 1 << 6,
     COMMAND_QUANTIZE = 1 << 7,
+    COMMAND_PARSE = 1 << 8,
 };
 
 struct command {

@@ -50,6 +50,11 @@ const struct command command_table[] = {
      "Each line is a token: its id, and how the model's vocabulary spells it. Special tokens that "
      "the\n"
      "text names are recognised, and those that the model puts around a prompt are added.\n"},
+    {"parse", COMMAND_PARSE, "", 0, false, "show which message an answer's text is",
+     "  penstock parse --tool-call-parser hermes <answer.txt\n"
+     "  penstock parse --tool-call-parser hermes --reasoning-parser qwen3 --deltas <answer.txt\n"
+     "It reads standard input and prints the message as JSON: content, reasoning and calls of "
+     "tools.\n"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
@@ -109,6 +114,12 @@ const struct option option_table[] = {
      "Model", "serve requests whatever model they name"},
     {"chat-template", "FILE", OPTION_TEXT, AT(chat_template), NULL, 0, 0, NULL, GENERATE, "Model",
      "Jinja file that replaces the model's chat template"},
+    {"tool-call-parser", "NAME", OPTION_TEXT, AT(tool_call_parser), "auto", 0, 0, NULL,
+     SERVE | BATCH | COMMAND_PARSE, "Model",
+     "how the model writes calls of tools; auto: as its template shows"},
+    {"reasoning-parser", "NAME", OPTION_TEXT, AT(reasoning_parser), "auto", 0, 0, NULL,
+     SERVE | BATCH | COMMAND_PARSE, "Model",
+     "how it marks thoughts; auto: as its template shows; none: not at all"},
     {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(generation_config), "auto", 0, 0,
@@ -207,6 +218,9 @@ const struct option option_table[] = {
 
     {"tensors", NULL, OPTION_BOOL, AT(tensors), "false", 0, 0, NULL, COMMAND_INSPECT, "Inspect",
      "list each tensor with its type, shape and size"},
+
+    {"deltas", NULL, OPTION_BOOL, AT(deltas), "false", 0, 0, NULL, COMMAND_PARSE, "Parse",
+     "print what each byte of the text adds to the message, a line each"},
 
     {"input-file", "FILE", OPTION_TEXT, AT(input_file), NULL, 0, 0, NULL, BATCH, "Batch",
      "-i: requests, one a line, in the form of OpenAI's batches"},

@@ -42,6 +42,43 @@ void app_set_name(struct app *app) {
     }
 }
 
+static bool is_word_for_formats(const char *name) {
+    return strcmp(name, "auto") == 0 || strcmp(name, "none") == 0;
+}
+
+enum status app_check_parsers(const struct options *options, struct err *err) {
+    const char *tool = options->tool_call_parser, *reasoning = options->reasoning_parser;
+    struct buf names = {0};
+    enum status status = STATUS_OK;
+    if (!is_word_for_formats(tool) && !tool_format_find(tool)) {
+        tool_format_names(&names);
+        status = err_set(err, STATUS_USAGE, "tool-call-parser",
+                         "--tool-call-parser must be auto, none or one of %s, but it is %.40s",
+                         names.data, tool);
+    } else if (!is_word_for_formats(reasoning) && !reasoning_format_find(reasoning)) {
+        reasoning_format_names(&names);
+        status = err_set(err, STATUS_USAGE, "reasoning-parser",
+                         "--reasoning-parser must be auto, none or one of %s, but it is %.40s",
+                         names.data, reasoning);
+    }
+    buf_free(&names);
+    return status;
+}
+
+/* How the model writes calls and thoughts: as the options say, or as its template shows. */
+static void set_formats(struct app *app) {
+    const struct chat_template *chat = engine_chat_template(app->engine, true);
+    const char *tool = app->options->tool_call_parser, *reasoning = app->options->reasoning_parser;
+    size_t length = 0;
+    const char *source = chat ? chat_template_source(chat, &length) : "";
+    app->limits.tool_format = tool_format_find(tool);
+    app->limits.reasoning_format = reasoning_format_find(reasoning);
+    if (strcmp(tool, "auto") == 0)
+        app->limits.tool_format = tool_format_of_template(source, length);
+    if (strcmp(reasoning, "auto") == 0)
+        app->limits.reasoning_format = reasoning_format_of_template(source, length);
+}
+
 /* The model and the options bound what one request may ask for. */
 void app_set_limits(struct app *app) {
     const struct options *options = app->options;
@@ -62,6 +99,7 @@ void app_set_limits(struct app *app) {
                         ? engine_sampling_defaults(app->engine)
                         : NULL,
     };
+    set_formats(app);
 }
 
 /* ---- parts ---------------------------------------------------------------------------------- */

@@ -74,6 +74,10 @@ void app_set_name(struct app *app);
 /* Fills the limits of a request, from the options, the name and the opened engine. */
 void app_set_limits(struct app *app);
 
+/* Are --tool-call-parser and --reasoning-parser auto, none or names that are known? Fails with
+ * STATUS_USAGE. */
+enum status app_check_parsers(const struct options *options, struct err *err);
+
 /* Opens scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
  * uv_run of its loop then serves until lifecycle.c stops it. The engine stays the caller's. Call
  * app_close afterwards, even if this fails. */

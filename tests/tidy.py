@@ -44,6 +44,7 @@ DOORS = {
     "scheduler/draft": ["draft.h"],
     "scheduler": ["scheduler.h"],
     "server/json": ["json.h"],
+    "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
     "server/generation": ["job.h", "prompt.h"],
@@ -56,7 +57,7 @@ CPU = {"config", "kernels", "kernels/cpu"}
 CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine"}
 SCHEDULER = ENGINE | {"scheduler"}
-SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/openai"}
+SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/message", "server/openai"}
 MAY_INCLUDE = {
     "config": set(),
     "kernels": {"config"},
@@ -86,8 +87,9 @@ MAY_INCLUDE = {
     "scheduler/draft": {"config"},
     "scheduler": SCHEDULER | {"scheduler/kv", "scheduler/draft"},
     "server/json": {"config"},
+    "server/message": {"config"},
     "server/http": {"config"},
-    "server/openai": SCHEDULER | {"server/json"},
+    "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/generation": SERVER,
     "server/endpoints": SERVER | {"server/generation"},
     "server": SERVER | {"server/generation", "server/commands"},
@@ -97,7 +99,8 @@ MAY_INCLUDE = {
 # The headers in which each prototype must have a comment: those that other folders or the program's main file read.
 COMMENTED_HEADERS = {
     "config/config.h", "config/json.h", "config/list.h", "kernels/kernels.h", "engine/text/text.h", "engine/engine.h", "scheduler/scheduler.h",
-    "server/http/http.h", "server/json/json.h", "server/openai/openai.h",
+    "server/http/http.h", "server/json/json.h", "server/message/message.h",
+    "server/openai/openai.h",
 }
 # Which folders may include which library.
 LIBRARIES = {

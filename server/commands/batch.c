@@ -355,7 +355,8 @@ static int open_all(struct batch *batch) {
     const struct options *options = batch->app.options;
     struct err err;
     errno = 0;
-    if (open_input(batch, &err) || batch_output_open(&batch->output, options->output_file, &err)) {
+    if (app_check_parsers(options, &err) || open_input(batch, &err) ||
+        batch_output_open(&batch->output, options->output_file, &err)) {
         return print_error(&err);
     }
     int code = open_engine(&batch->app.engine, options);

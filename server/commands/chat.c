@@ -88,7 +88,7 @@ static enum status encode_messages(const struct chat *chat, int32_t **ids, int *
     write_messages(chat, &text);
     enum status status = json_parse(&json, "The conversation", text.data, text.length, err);
     prompt.messages = json;
-    if (!status) status = prompt_encode(chat->session->engine, &prompt, false, ids, n, err);
+    if (!status) status = prompt_encode(chat->session->engine, &prompt, false, NULL, ids, n, err);
     json_free(json);
     buf_free(&text);
     return status;

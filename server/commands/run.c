@@ -14,7 +14,8 @@ static int complete(struct session *session, const char *prompt, size_t length) 
     struct err err;
     int32_t *ids;
     int n;
-    if (prompt_encode(session->engine, &asked, true, &ids, &n, &err)) return print_error(&err);
+    if (prompt_encode(session->engine, &asked, true, NULL, &ids, &n, &err))
+        return print_error(&err);
     if (n == 0) {
         free(ids);
         print_failure("the prompt is empty; give a text, or pipe one in");

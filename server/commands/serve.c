@@ -149,6 +149,7 @@ int command_serve(const struct options *options) {
     app->started_s = (int64_t)time(NULL);
     enum status status = auth_load(app, &err);
     if (!status) status = proxies_load(app, &err);
+    if (!status) status = app_check_parsers(options, &err);
     if (!status) status = http_check_address(options->host, options->port, &err);
     int code = status ? print_error(&err) : model_path_check(options);
     if (code == 0) {

@@ -22,7 +22,7 @@ static void tokenize(struct async_request *async) {
                            &request->err)) {
         return;
     }
-    if (!prompt_encode(app->engine, &asked->prompt, asked->add_special_tokens, &ids, &n,
+    if (!prompt_encode(app->engine, &asked->prompt, asked->add_special_tokens, NULL, &ids, &n,
                        &request->err)) {
         api_write_tokens(&request->body, engine_tokenizer(app->engine), ids, n,
                          app->limits.max_model_len, asked->return_token_strs);

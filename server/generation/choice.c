@@ -5,19 +5,32 @@
 
 #include "server/generation/job.h"
 
-void choice_init(struct choice *choice, const struct generation_job *job) {
+/* Ids of calls differ between requests and choices, and are the same for the same request_id. */
+static uint64_t id_seed(const struct generation_job *job, int index) {
+    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
+    for (const char *c = job->id; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
+    return hash + (uint64_t)index * 0x9E3779B97F4A7C15u;
+}
+
+void choice_init(struct choice *choice, const struct generation_job *job, int index) {
+    struct message_settings format = job->format;
     *choice = (struct choice){.stop_id = -1};
     choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
     choice->detokenizer.skip_special = job->request->skip_special_tokens;
     /* after a prompt, a first space is a space */
     choice->detokenizer.started = choice->detokenizer.is_past_start = true;
     stop_matcher_init(&choice->stops, job->request);
+    if (!format.tools && !format.reasoning) return;
+    format.id_seed = id_seed(job, index);
+    choice->parser = message_parser_new(&format);
 }
 
 void choice_free(struct choice *choice) {
     stop_matcher_free(&choice->stops);
     buf_free(&choice->decoded);
     buf_free(&choice->text);
+    message_parser_free(choice->parser);
+    message_free(&choice->message);
     free(choice->logprobs);
     free(choice->ids);
 }
@@ -65,8 +78,39 @@ static bool is_end_id(const struct generation_job *job, int32_t id) {
     return false;
 }
 
+/* A special token that marks a call or a thought is part of the text in which these are found. */
+static bool is_skipped(const struct choice *choice, const struct generation_job *job, int32_t id) {
+    const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
+    if (!job->request->skip_special_tokens || !choice->parser) {
+        return job->request->skip_special_tokens;
+    }
+    const char *name = tokenizer_token_name(tokenizer, id);
+    return !tokenizer_is_special(tokenizer, id) ||
+           !message_has_marker(job->format.tools, job->format.reasoning, name, strlen(name));
+}
+
+/* Reads the text that has come as parts of a message. */
+static void read_text(struct choice *choice) {
+    bool was_reasoning = message_parser_is_reasoning(choice->parser);
+    message_parser_add(choice->parser, choice->text.data, choice->text.length, &choice->message);
+    buf_clear(&choice->text);
+    choice->n_reasoning += was_reasoning || message_parser_is_reasoning(choice->parser);
+}
+
+/* Is the one call that the answer may have whole? */
+static bool has_last_call(const struct choice *choice, const struct api_request *request) {
+    return choice->parser && !request->parallel_tool_calls &&
+           message_parser_calls(choice->parser) > 0 && message_parser_is_idle(choice->parser);
+}
+
 static void finish(struct choice *choice, const char *reason) {
     assert(!choice->done && !choice->finish_reason);
+    if (choice->parser) {
+        message_parser_add(choice->parser, choice->text.data, choice->text.length,
+                           &choice->message);
+        buf_clear(&choice->text);
+        message_parser_finish(choice->parser, &choice->message);
+    }
     choice->done = true;
     choice->finish_reason = reason;
 }
@@ -87,6 +131,7 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
         add_logprob(choice, &event->sampled, choice->offset, true);
     }
     buf_clear(text);
+    choice->detokenizer.skip_special = is_skipped(choice, run->job, id);
     if (!is_stop || request->include_stop_str_in_output) {
         detokenizer_add(&choice->detokenizer, id, text);
     }
@@ -96,6 +141,11 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     if (stop_matcher_add(&choice->stops, text->data ? text->data : "", text->length,
                          &choice->text)) {
         choice->stop_string = choice->stops.text[choice->stops.matched];
+        finish(choice, "stop");
+        return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
+    }
+    if (choice->parser) read_text(choice);
+    if (has_last_call(choice, request)) {
         finish(choice, "stop");
         return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
     }
@@ -125,18 +175,21 @@ bool choice_drop(struct choice *choice) {
 }
 
 bool choice_has_news(const struct choice *choice) {
-    return choice->done || choice->text.length > 0;
+    return choice->done || choice->text.length > 0 || !message_is_empty(&choice->message);
 }
 
 void choice_describe(const struct choice *choice, const struct prompt_run *run, int index,
                      bool with_prompt_ids, struct api_choice *out) {
     const struct api_request *request = run->job->request;
     assert(!choice->done || choice->finish_reason); /* a dropped choice is not written */
+    bool stopped = choice->finish_reason && strcmp(choice->finish_reason, "stop") == 0;
+    bool called = choice->parser && message_parser_calls(choice->parser) > 0;
     *out = (struct api_choice){
         .index = index,
         .text = choice->text.data ? choice->text.data : "",
         .length = choice->text.length,
-        .finish_reason = choice->finish_reason,
+        .message = choice->parser ? &choice->message : NULL,
+        .finish_reason = stopped && called ? "tool_calls" : choice->finish_reason,
         .stop_string = choice->stop_string,
         .stop_id = choice->stop_id,
         .n_logprobs = choice->n_logprobs,
@@ -158,6 +211,7 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
 
 void choice_clear(struct choice *choice) {
     buf_clear(&choice->text);
+    message_clear(&choice->message);
     choice->n_logprobs = 0;
     choice->n_ids = 0;
 }

@@ -46,6 +46,7 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
                           const struct event *event) {
     struct generation *g = &run->generation;
     int i = event->choice;
+    int n_reasoning = run->choices[i].n_reasoning;
     enum choice_change change = choice_add(&run->choices[i], run, event);
     if (change == CHOICE_UNCHANGED) return;
     if (event->n_cached > run->n_cached) {
@@ -53,6 +54,7 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
         run->n_cached = event->n_cached;
     }
     job->completion_tokens += event->kind == EVENT_TOKEN;
+    job->reasoning_tokens += run->choices[i].n_reasoning - n_reasoning;
     if (change == CHOICE_STOPPED) {
         atomic_fetch_or(&g->cancelled_choices[i / 64], (uint64_t)1 << (i % 64));
         scheduler_cancel(job->app->scheduler, g);
@@ -116,6 +118,7 @@ void job_clear(struct generation_job *job) {
         buf_free(&run->text);
     }
     free(job->prompts);
+    tool_set_free(job->tools);
     api_request_free(job->request);
 }
 
@@ -127,7 +130,13 @@ struct api_answer job_answer(const struct generation_job *job) {
 }
 
 struct api_usage job_usage(const struct generation_job *job) {
-    return (struct api_usage){job->prompt_tokens, job->completion_tokens, job->cached_tokens};
+    return (struct api_usage){
+        .prompt_tokens = job->prompt_tokens,
+        .completion_tokens = job->completion_tokens,
+        .cached_tokens = job->cached_tokens,
+        .has_reasoning = job->format.reasoning != NULL,
+        .reasoning_tokens = job->reasoning_tokens,
+    };
 }
 
 void job_write_response(struct generation_job *job, struct buf *out) {

@@ -21,6 +21,10 @@ struct choice {
     struct stop_matcher stops;
     struct buf decoded; /* scratch: text of one token before stop strings */
     struct buf text;
+    /* of answers in which calls or thoughts are looked for; NULL: the text is the answer */
+    struct message_parser *parser;
+    struct message message; /* in place of text: what was read and not yet written */
+    int n_reasoning;        /* tokens of thoughts */
     struct api_logprob *logprobs;
     int n_logprobs, logprob_capacity;
     int32_t *ids;
@@ -72,8 +76,10 @@ struct generation_job {
     struct prompt_run *prompts;
     int n_open;    /* choices that are not done */
     int n_running; /* generations that the scheduler has */
-    int prompt_tokens, completion_tokens, cached_tokens;
-    char id[64]; /* the request's, for the log: outlives `request` */
+    int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
+    struct tool_set *tools;         /* that answers may call; NULL: none */
+    struct message_settings format; /* of its answers; without formats they are text */
+    char id[64];                    /* the request's, for the log: outlives `request` */
 };
 
 /* ---- choice.c ------------------------------------------------------------------------------- */
@@ -86,7 +92,8 @@ enum choice_change {
     CHOICE_STOPPED, /* it is done by a stop string, and the scheduler still runs it */
 };
 
-void choice_init(struct choice *choice, const struct generation_job *job);
+/* `index` tells it from the request's other choices. */
+void choice_init(struct choice *choice, const struct generation_job *job, int index);
 void choice_free(struct choice *choice);
 
 /* Adds a token's event, or an end: text, logprobs, stop strings, finish. */

@@ -122,7 +122,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     assert(!run->job);
     run->job = job;
     enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
-                                       &run->ids, &run->n_ids, err);
+                                       &job->format, &run->ids, &run->n_ids, err);
     if (status) return status;
     bool truncated = truncate_prompt(job, run, asked);
     if (check_prompt_logprobs(job, run, err)) return err->status;
@@ -135,8 +135,20 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
         return api_context_exceeded(err, param, context, false, run->n_ids);
     }
     run->choices = mem_calloc((size_t)request->n, sizeof *run->choices);
-    for (int i = 0; i < request->n; i++) choice_init(&run->choices[i], job);
+    for (int i = 0; i < request->n; i++) choice_init(&run->choices[i], job, i);
     return STATUS_OK;
+}
+
+/* How the answers of a chat are to be read; of other requests they are text. */
+static void set_format(struct generation_job *job) {
+    const struct api_request *request = job->request;
+    const struct api_limits *limits = &job->app->limits;
+    if (!request->prompts[0].messages) return;
+    if (!request->keeps_thoughts) job->format.reasoning = limits->reasoning_format;
+    if (request->tool_choice == TOOL_CHOICE_NONE) return;
+    job->tools = tool_set_new(request->prompts[0].tools, request->only_tool);
+    job->format.tools = limits->tool_format;
+    job->format.known = job->tools;
 }
 
 void job_prepare(struct generation_job *job, struct json *body) {
@@ -145,6 +157,7 @@ void job_prepare(struct generation_job *job, struct json *body) {
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     if (job_forbid(job, &job->err)) return;
+    set_format(job);
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
     for (int i = 0; i < job->n_prompts; i++) {

@@ -42,8 +42,21 @@ static void add_special_ids(const struct tokenizer *tokenizer, int32_t **ids, in
     *n += n_before + n_after;
 }
 
+/* An answer may begin inside of a block of thoughts that the template, or the message that is
+ * continued, has begun. */
+static void see_prompt(struct message_settings *format, const struct api_prompt *prompt,
+                       const struct buf *text) {
+    const struct json *last = json_first(prompt->messages);
+    while (last && last->next) last = last->next;
+    const struct json *content = json_member(last, "content");
+    bool continues = prompt->continue_final_message && json_is(content, JSON_STRING);
+    message_settings_see_prompt(format, text->data ? text->data : "", text->length,
+                                continues ? content->string : NULL);
+}
+
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
-                                   bool add_special, int32_t **ids, int *n, struct err *err) {
+                                   bool add_special, struct message_settings *format, int32_t **ids,
+                                   int *n, struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
     const struct chat_template *chat = engine_chat_template(engine, prompt->tools != NULL);
     if (!chat) {
@@ -57,6 +70,7 @@ static enum status encode_messages(const struct engine *engine, const struct api
     enum status status = check_shown(chat, prompt->messages, err);
     if (status) return status;
     status = chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
+    if (!status && format) see_prompt(format, prompt, &text);
     if (!status) {
         *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",
                                      text.length, pieces, n_pieces, limit, ids);
@@ -75,9 +89,10 @@ static enum status encode_messages(const struct engine *engine, const struct api
 }
 
 enum status prompt_encode(const struct engine *engine, const struct api_prompt *prompt,
-                          bool add_special, int32_t **ids, int *n, struct err *err) {
+                          bool add_special, struct message_settings *format, int32_t **ids, int *n,
+                          struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
-    if (prompt->messages) return encode_messages(engine, prompt, add_special, ids, n, err);
+    if (prompt->messages) return encode_messages(engine, prompt, add_special, format, ids, n, err);
     if (!prompt->ids) {
         *n = tokenizer_encode(engine_tokenizer(engine), prompt->text, prompt->length,
                               SPECIAL_PARSED, add_special, limit, ids);

@@ -27,26 +27,13 @@ static enum status check_functions(struct parse *parse, const char *name,
     return value->child ? not_served(parse, name, " or give an empty array") : STATUS_OK;
 }
 
-/* With "none" the answer is text, and the template gets the tools: as in vLLM, and as the model saw
- * them when it called one earlier in the conversation. */
-static enum status finish_tools(struct parse *parse, struct api_prompt *prompt) {
-    const struct json *tools = field_given(parse, "tools");
-    if (!tools || !tools->child) return STATUS_OK;
-    if (!json_is_text(field_given(parse, "tool_choice"), "none")) {
-        return not_served(parse, "tools",
-                          ", or give 'tool_choice': \"none\" for an answer in text");
-    }
-    prompt->tools = tools;
-    return check_tools(parse, "tools", tools);
-}
-
-static enum status check_tool_choice(struct parse *parse, const char *name,
-                                     const struct json *value) {
+static enum status check_function_call(struct parse *parse, const char *name,
+                                       const struct json *value) {
     if (!json_is(value, JSON_OBJECT) && !json_is(value, JSON_STRING)) {
         return field_wrong_type(parse, name, "a string or an object", value);
     }
     if (json_is_text(value, "none")) return STATUS_OK;
-    return not_served(parse, name, " or give \"none\"");
+    return not_served(parse, name, " or give \"none\"; use 'tools' and 'tool_choice'");
 }
 
 #define IN_DRAFT(member) offsetof(struct draft, member)
@@ -71,9 +58,10 @@ static const struct field fields[] = {
     {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
     {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
     {"tool_choice", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
+    {"parallel_tool_calls", FIELD_BOOL, IN(parallel_tool_calls), 1},
+    {"reasoning_format", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_format},
     {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_functions},
-    {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
-    {"parallel_tool_calls", FIELD_BOOL, FIELD_NOT_STORED},
+    {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_function_call},
 };
 
 static enum status finish_request(struct parse *parse) {
@@ -156,6 +144,80 @@ static void write_choice_tail(struct buf *out, const struct api_answer *answer,
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+/* A call of a tool, or what a stream adds to one. */
+static void write_call(struct buf *out, const struct message_call *call, bool is_delta) {
+    buf_puts(out, "{");
+    if (is_delta) buf_printf(out, "\"index\":%d,", call->index);
+    if (call->begins) {
+        buf_puts(out, "\"id\":");
+        json_write_string(out, call->id, strlen(call->id));
+        buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+        json_write_string(out, call->name, strlen(call->name));
+        buf_puts(out, ",");
+    } else {
+        buf_puts(out, "\"function\":{");
+    }
+    buf_puts(out, "\"arguments\":");
+    json_write_string(out, call->arguments.data, call->arguments.length);
+    buf_puts(out, "}}");
+}
+
+static void write_calls(struct buf *out, const struct message *message, bool is_delta) {
+    buf_puts(out, "\"tool_calls\":[");
+    for (int i = 0; i < message->n_calls; i++) {
+        if (i > 0) buf_puts(out, ",");
+        write_call(out, &message->calls[i], is_delta);
+    }
+    buf_puts(out, "]");
+}
+
+/* By both names that clients know: OpenAI's own field has none. */
+static void write_reasoning(struct buf *out, const struct buf *reasoning) {
+    buf_puts(out, "\"reasoning\":");
+    json_write_string(out, reasoning->data, reasoning->length);
+    buf_puts(out, ",\"reasoning_content\":");
+    json_write_string(out, reasoning->data, reasoning->length);
+}
+
+/* The content is null only beside calls or thoughts. */
+static void write_message(struct buf *out, const struct api_choice *choice) {
+    const struct message *message = choice->message;
+    buf_puts(out, "{\"role\":\"assistant\",\"content\":");
+    if (!message)
+        json_write_string(out, choice->text, choice->length);
+    else if (message->content.length == 0 && !message_is_empty(message))
+        buf_puts(out, "null");
+    else
+        json_write_string(out, message->content.data, message->content.length);
+    buf_puts(out, ",\"refusal\":null");
+    if (message && message->reasoning.length > 0) {
+        buf_puts(out, ",");
+        write_reasoning(out, &message->reasoning);
+    }
+    if (message && message->n_calls > 0) {
+        buf_puts(out, ",");
+        write_calls(out, message, false);
+    }
+    buf_puts(out, "}");
+}
+
+/* What a chunk adds to the message, without its braces. */
+static void write_delta(struct buf *out, const struct message *message) {
+    const char *comma = "";
+    if (message->reasoning.length > 0) {
+        write_reasoning(out, &message->reasoning);
+        comma = ",";
+    }
+    if (message->content.length > 0) {
+        buf_printf(out, "%s\"content\":", comma);
+        json_write_string(out, message->content.data, message->content.length);
+        comma = ",";
+    }
+    if (message->n_calls == 0) return;
+    buf_puts(out, comma);
+    write_calls(out, message, true);
+}
+
 static void write_response(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage) {
     write_envelope(out, answer, "chat.completion");
@@ -163,9 +225,8 @@ static void write_response(struct buf *out, const struct api_answer *answer,
     for (int i = 0; i < n; i++) {
         buf_puts(out, i > 0 ? ",{\"index\":" : "{\"index\":");
         json_write_int(out, choices[i].index);
-        buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
-        json_write_string(out, choices[i].text, choices[i].length);
-        buf_puts(out, ",\"refusal\":null}");
+        buf_puts(out, ",\"message\":");
+        write_message(out, &choices[i]);
         write_choice_tail(out, answer, &choices[i]);
     }
     buf_puts(out, "],\"usage\":");
@@ -194,7 +255,9 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
         buf_puts(out, "{\"index\":");
         json_write_int(out, choice->index);
         buf_puts(out, ",\"delta\":{");
-        if (choice->length > 0) {
+        if (choice->message) {
+            write_delta(out, choice->message);
+        } else if (choice->length > 0) {
             buf_puts(out, "\"content\":");
             json_write_string(out, choice->text, choice->length);
         }

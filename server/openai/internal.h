@@ -55,7 +55,7 @@ enum status check_prompt(struct parse *parse, const char *name, const struct jso
 /* Checks add_generation_prompt against continue_final_message, on which its default depends. */
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt);
 
-/* ---- messages and tools (request_messages.c) ------------------------------------------------ */
+/* ---- messages (request_messages.c) ---------------------------------------------------------- */
 
 /* Checks an array of messages and brings them into the form that templates expect, in place: a
  * content is a string, the arguments of a tool call are an object. */
@@ -64,8 +64,22 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
 /* Checks the variables of a template, which may hold any JSON but no NUL. */
 enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value);
 
+/* Refuses a value that holds a NUL anywhere, which would end a template's text. */
+enum status refuse_nul(struct parse *parse, const char *path, const struct json *value);
+
+/* ---- tools (request_tools.c) ---------------------------------------------------------------- */
+
 /* Checks an array of tools, which a template gets as they are. */
 enum status check_tools(struct parse *parse, const char *name, const struct json *value);
+
+enum status check_tool_choice(struct parse *parse, const char *name, const struct json *value);
+
+/* llama-server's field: "none" leaves thoughts in the content. */
+enum status check_reasoning_format(struct parse *parse, const char *name, const struct json *value);
+
+/* Checks tools and choice of a chat against each other and against what the model can write, and
+ * gives the tools to the request and its prompt. */
+enum status finish_tools(struct parse *parse, struct api_prompt *prompt);
 
 /* ---- sampling (request_sampling.c) ---------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #define PENSTOCK_SERVER_OPENAI_H
 
 #include "scheduler/scheduler.h"
+#include "server/message/message.h"
 
 struct api;
 struct json;
@@ -43,6 +44,9 @@ struct api_limits {
     int max_prompts;       /* prompts in one request */
     uint64_t default_seed; /* for requests without one */
     bool has_chat_template;
+    /* how the model writes calls and thoughts; NULL: it does not, or in no way that is known */
+    const struct tool_format *tool_format;
+    const struct reasoning_format *reasoning_format;
     /* for fields that a request leaves out; NULL: the API's own defaults */
     const struct sampling_defaults *sampling;
 };
@@ -63,6 +67,12 @@ struct api_request {
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
+    /* Calls are looked for in the answer if the tool_choice is not none, thoughts if the model has
+     * a format for them; each answer has one call at most unless there may be parallel ones. */
+    enum tool_choice tool_choice;
+    const char *only_tool; /* the one that may be called; NULL: all */
+    bool parallel_tool_calls;
+    bool keeps_thoughts;     /* in the content */
     bool add_special_tokens; /* to texts, and to messages on top of what the template writes */
     bool has_seed;
     struct sampling sampling; /* seed set; banned and bad words empty */
@@ -164,8 +174,9 @@ struct api_choice {
     int index;
     const char *text; /* all, or what a chunk adds */
     size_t length;
-    const char *finish_reason; /* "stop", "length", "abort"; NULL while it goes on */
-    const char *stop_string;   /* stop_reason: the string that was met, or NULL */
+    const struct message *message; /* in place of text; NULL: the text is the content */
+    const char *finish_reason;     /* "stop", "length", "abort"; NULL while it goes on */
+    const char *stop_string;       /* stop_reason: the string that was met, or NULL */
     int32_t stop_id; /* stop_reason: the id, when stop_string is NULL and it is >= 0. The model's
                         own end id counts as null */
     int n_logprobs;
@@ -181,6 +192,8 @@ struct api_choice {
 
 struct api_usage {
     int prompt_tokens, completion_tokens, cached_tokens;
+    bool has_reasoning;   /* thoughts are split off, and their tokens counted */
+    int reasoning_tokens; /* of the completion's, those of thoughts with their markers */
 };
 
 /* What the answers of one request share. */

@@ -1,4 +1,4 @@
-/* The messages of a chat and its tools, as a chat template gets them. What a template would not see
+/* The messages of a chat, as a chat template gets them. What a template would not see
  * is refused: a conversation must not lose a part without a word. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +177,7 @@ static bool holds_nul(const struct json *value) {
     return false;
 }
 
-static enum status refuse_nul(struct parse *parse, const char *path, const struct json *value) {
+enum status refuse_nul(struct parse *parse, const char *path, const struct json *value) {
     if (!holds_nul(value)) return STATUS_OK;
     return err_set(parse->err, STATUS_INVALID_REQUEST, path,
                    "'%s' must not hold the character \\u0000.", path);
@@ -220,25 +220,4 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
 
 enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value) {
     return refuse_nul(parse, name, value);
-}
-
-/* ---- tools ---------------------------------------------------------------------------------- */
-
-enum status check_tools(struct parse *parse, const char *name, const struct json *value) {
-    char path[64];
-    int i = 0;
-    json_each(tool, value) {
-        const struct json *function = json_member(tool, "function");
-        const struct json *called = json_member(function, "name");
-        snprintf(path, sizeof path, "%s[%d]", name, i++);
-        if (!json_is_text(json_member(tool, "type"), "function")) {
-            return field_wrong(parse, path, "must be an object with \"type\": \"function\"");
-        }
-        if (!json_is(called, JSON_STRING) || !called->string[0]) {
-            return field_wrong(parse, path, "must have a 'function' with a string 'name'");
-        }
-        enum status status = refuse_nul(parse, path, tool);
-        if (status != STATUS_OK) return status;
-    }
-    return STATUS_OK;
 }

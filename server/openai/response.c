@@ -112,6 +112,10 @@ void write_usage(struct buf *out, const struct api_usage *usage) {
     json_write_int(out, (int64_t)usage->prompt_tokens + usage->completion_tokens);
     buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     json_write_int(out, usage->cached_tokens);
+    if (usage->has_reasoning) {
+        buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":");
+        json_write_int(out, usage->reasoning_tokens);
+    }
     buf_puts(out, "}}");
 }
 

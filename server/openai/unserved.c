@@ -73,7 +73,7 @@ static const struct unserved unserved[] = {
     {"reasoning_control", C | H, "false", NULL},
     {"reasoning_effort", C | H, NULL,
      "a template that knows it takes it in 'chat_template_kwargs'"},
-    {"reasoning_format", C | H, "\"none\" \"auto\"", NULL},
+    {"reasoning_format", C, "\"none\" \"auto\"", NULL},
     {"repeat_penalty", C | H, "1", "use 'repetition_penalty', which counts all tokens"},
     {"repetition_detection", C | H, "{}", NULL},
     {"response_fields", C | H, "[]", NULL},

@@ -11,12 +11,12 @@
 #include "server/openai/internal.h"
 #include "support/suite_main.h"
 
-static const struct api_limits limits = {.model = "m",
-                                         .V = 1000,
-                                         .max_model_len = 64,
-                                         .max_choices = 16,
-                                         .max_prompts = 8,
-                                         .has_chat_template = true};
+static struct api_limits limits = {.model = "m",
+                                   .V = 1000,
+                                   .max_model_len = 64,
+                                   .max_choices = 16,
+                                   .max_prompts = 8,
+                                   .has_chat_template = true};
 
 /* What becomes of a field in the bodies of one API. */
 enum class {
@@ -65,8 +65,9 @@ static const struct known known[] = {
     {"modalities", NONE, REFUSED, "[\"audio\"]", "[]"},
     {"moderation", NONE, REFUSED, "{\"model\":\"omni\"}", NULL},
     {"response_format", REFUSED, REFUSED, "{\"type\":\"json_object\"}", "{\"type\":\"text\"}"},
-    {"tool_choice", REFUSED, REFUSED, "\"auto\"", "\"none\""},
-    {"tools", REFUSED, REFUSED, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "[]"},
+    {"tool_choice", REFUSED, REFUSED, "\"required\"", "\"none\""},
+    {"tool_choice", NONE, SERVED, "\"auto\"", "\"none\""},
+    {"tools", REFUSED, SERVED, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "[]"},
     {"verbosity", NONE, REFUSED, "\"low\"", "\"medium\""},
     {"web_search_options", NONE, REFUSED, "{}", NULL},
     {"metadata", IGNORED, IGNORED, "{\"a\":\"b\"}", NULL},
@@ -166,7 +167,7 @@ static const struct known known[] = {
     {"preserved_tokens", REFUSED, REFUSED, "[\"a\"]", "[]"},
     {"reasoning_budget_tokens", REFUSED, REFUSED, "5", "-1"},
     {"reasoning_control", REFUSED, REFUSED, "true", "false"},
-    {"reasoning_format", REFUSED, REFUSED, "\"deepseek\"", "\"auto\""},
+    {"reasoning_format", REFUSED, SERVED, "\"deepseek\"", "\"auto\""},
     {"repeat_penalty", REFUSED, REFUSED, "1.1", "1.0"},
     {"response_fields", REFUSED, REFUSED, "[\"content\"]", "[]"},
     {"return_tokens", REFUSED, REFUSED, "true", "false"},
@@ -393,6 +394,7 @@ START_TEST(tokenize_refuses_what_it_does_not_serve) {
 END_TEST
 
 int main(void) {
+    limits.tool_format = tool_format_find("hermes");
     Suite *suite = suite_create("server_fields");
     TCase *lists = tcase_create("lists"), *others = tcase_create("others");
     tcase_add_loop_test(lists, each_field_has_its_class, 0, N_KNOWN);

@@ -65,7 +65,7 @@ static enum status encode(const char *messages, bool add_special, struct err *er
     struct api_prompt prompt = {.text = "", .messages = json};
     free(ids);
     ids = NULL;
-    enum status status = prompt_encode(NULL, &prompt, add_special, &ids, &n_ids, err);
+    enum status status = prompt_encode(NULL, &prompt, add_special, NULL, &ids, &n_ids, err);
     json_free(json);
     if (status != STATUS_OK) ids = NULL;
     return status;
@@ -93,7 +93,7 @@ START_TEST(special_tokens_are_those_of_a_text) {
     struct api_prompt text = {.text = "Hello", .length = 5};
     int32_t *own = NULL;
     int n_own = 0;
-    ck_assert_int_eq(prompt_encode(NULL, &text, true, &own, &n_own, &err), STATUS_OK);
+    ck_assert_int_eq(prompt_encode(NULL, &text, true, NULL, &own, &n_own, &err), STATUS_OK);
     ck_assert_int_eq(encode("[{\"content\":\"Hello\"}]", true, &err), STATUS_OK);
     ck_assert_int_eq(n_ids, n_own);
     ck_assert_mem_eq(ids, own, (size_t)n_own * sizeof *own);
@@ -106,7 +106,7 @@ START_TEST(what_is_far_too_long_names_the_field) {
     struct buf text = {0};
     for (int i = 0; i < 5 * CONTEXT; i++) buf_puts(&text, "\xC3\xB6");
     struct api_prompt prompt = {.text = text.data, .length = text.length};
-    ck_assert_int_eq(prompt_encode(NULL, &prompt, true, &ids, &n_ids, &err),
+    ck_assert_int_eq(prompt_encode(NULL, &prompt, true, NULL, &ids, &n_ids, &err),
                      STATUS_INVALID_REQUEST);
     ck_assert_ptr_null(ids);
     ck_assert_str_eq(err.param, "prompt");

@@ -41,6 +41,7 @@ struct refused {
 #define C &api_completions, "{\"prompt\":\"x\","
 #define H &api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
 #define ASSISTANT &api_chat, "{\"messages\":[{\"role\":\"assistant\","
+#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 #define CALL ASSISTANT "\"tool_calls\":[{"
 static const struct refused refused[] = {
     {&api_completions, "", "", "no value at line 1, column 1"},
@@ -187,17 +188,18 @@ static const struct refused refused[] = {
     {H "\"top_logprobs\":2}", "top_logprobs", "only for requests with 'logprobs': true"},
     {H "\"logprobs\":false,\"top_logprobs\":2}", "top_logprobs", "only for requests"},
     {H "\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "at most 20"},
-    {H "\"tools\":[{\"type\":\"function\"}]}", "tools", "is not served by this version"},
+    {H "\"tools\":[{\"type\":\"function\"}]}", "tools[0]", "a 'function' with a string 'name'"},
     {H "\"tools\":{}}", "tools", "must be an array"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tools",
-     "or give 'tool_choice': \"none\""},
+     "give 'tool_choice' \"none\", or start the server with --tool-call-parser and one of openai,"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":null}",
-     "tools", "is not served by this version"},
+     "tools", "shows no known form of calls"},
+    {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f g\"}}]}",
+     "tools[0].function.name", "must be 1 to 128 characters of A-Z a-z 0-9 _ . -"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},1],\"tool_choice\":"
        "\"none\"}",
      "tools[1]", "must be an object with \"type\": \"function\""},
-    {H "\"tools\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"}",
-     "tools[0]", "must be an object with \"type\": \"function\""},
+    {H "\"tools\":[{\"type\":\"custom\"}]}", "tools[0]", "an object with \"type\": \"function\""},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}],\"tool_choice\":\"none\"}",
      "tools[0]", "a 'function' with a string 'name'"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\\u0000\"}}],\"tool_choice\":"
@@ -234,7 +236,8 @@ static const struct refused refused[] = {
      "messages[0].function_call", "not served"},
     {ASSISTANT "\"content\":null,\"refusal\":\"No.\"}]}", "messages[0].refusal", "or give null"},
     {ASSISTANT "\"content\":\"x\",\"audio\":{\"id\":\"a\"}}]}", "messages[0].audio", "not served"},
-    {H "\"tool_choice\":\"auto\"}", "tool_choice", "is not served by this version"},
+    {H "\"reasoning_format\":\"deepseek-legacy\"}", "reasoning_format", "must be \"auto\""},
+    {H "\"tool_choice\":\"required\"}", "tool_choice", "or give \"auto\" or \"none\""},
     {H "\"tool_choice\":{}}", "tool_choice", "is not served by this version"},
     {H "\"functions\":[{}]}", "functions", "is not served by this version"},
     {H "\"parallel_tool_calls\":1}", "parallel_tool_calls", "must be true or false"},
@@ -510,11 +513,38 @@ START_TEST(tools_are_for_the_template) {
     function = json_member(call->next->next, "function");
     ck_assert_int_eq(json_member(json_member(function, "arguments"), "b")->integer, 1);
     ck_assert_ptr_null(json_member(last, "tool_calls"));
-    ck_assert_int_eq(r->prompts[0].tools->n_children, 1);
     api_request_free(r);
-    r = parsed(&api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[]}");
-    ck_assert_ptr_null(r->prompts[0].tools);
-    api_request_free(r);
+}
+END_TEST
+
+/* The template sees tools that the answer may call. */
+START_TEST(tools_are_seen_unless_the_choice_is_none) {
+    static const struct {
+        const char *fields;
+        bool seen, parallel;
+    } rows[] = {{"\"tools\":[" TOOL "]", true, true},
+                {"\"tools\":[" TOOL "],\"tool_choice\":null", true, true},
+                {"\"tools\":[" TOOL "],\"tool_choice\":\"auto\",\"parallel_tool_calls\":false",
+                 true, false},
+                {"\"tools\":[" TOOL "],\"tool_choice\":\"none\"", false, true},
+                {"\"tool_choice\":\"auto\",\"tools\":[]", false, true},
+                {"\"tool_choice\":\"none\"", false, true}};
+    struct api_limits with_format = limits;
+    with_format.tool_format = tool_format_find("hermes");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf body = {0};
+        struct api_request *r;
+        struct err err = {0};
+        buf_printf(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                   rows[i].fields);
+        ck_assert_int_eq(request_read(&r, &api_chat, body.data, body.length, &with_format, &err),
+                         STATUS_OK);
+        ck_assert_int_eq(r->prompts[0].tools != NULL, rows[i].seen);
+        ck_assert_int_eq(r->tool_choice, rows[i].seen ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE);
+        ck_assert_int_eq(r->parallel_tool_calls, rows[i].parallel);
+        api_request_free(r);
+        buf_free(&body);
+    }
 }
 END_TEST
 
@@ -752,6 +782,7 @@ int main(void) {
     tcase_add_test(good, all_completion_fields);
     tcase_add_test(good, all_chat_fields);
     tcase_add_test(good, tools_are_for_the_template);
+    tcase_add_test(good, tools_are_seen_unless_the_choice_is_none);
     tcase_add_test(good, arguments_are_bounded);
     tcase_add_test(good, limits_are_allowed);
     tcase_add_test(good, stops_have_a_longest_length);

@@ -19,8 +19,9 @@
 #define JOB_CONTEXT 64 /* tokens */
 
 static struct tokenizer *vocabulary;
-static int n_submitted, n_cancels; /* calls */
-static int refused_submit = -1;    /* number of the submit that fails, from 0 */
+static struct chat_template *template; /* of chats; NULL: none is served */
+static int n_submitted, n_cancels;     /* calls */
+static int refused_submit = -1;        /* number of the submit that fails, from 0 */
 
 const struct tokenizer *engine_tokenizer(const struct engine *engine) {
     (void)engine;
@@ -43,7 +44,7 @@ const struct engine_memory *engine_memory(const struct engine *engine) {
 const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools) {
     (void)engine;
     (void)with_tools;
-    return NULL;
+    return template;
 }
 
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
@@ -65,8 +66,9 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 static struct app app;
 static struct generation_job job;
 
-/* Makes the job of a completion's body. */
-static void job_make(const struct job_listener *listener, const char *body) {
+/* Makes the job of a completion's body, or of a chat's whose answers have these formats. */
+static void job_make_as(const struct api *api, const struct job_listener *listener,
+                        const char *tools, const char *reasoning, const char *body) {
     struct json *json;
     if (!vocabulary) vocabulary = fixture_tokenizer("gpt-2");
     n_submitted = n_cancels = 0;
@@ -77,10 +79,17 @@ static void job_make(const struct job_listener *listener, const char *body) {
                                      .V = tokenizer_size(vocabulary),
                                      .max_model_len = JOB_CONTEXT,
                                      .max_choices = 8,
-                                     .max_prompts = 8};
-    job = (struct generation_job){.app = &app, .api = &api_completions, .listener = listener};
+                                     .max_prompts = 8,
+                                     .has_chat_template = template != NULL,
+                                     .tool_format = tool_format_find(tools),
+                                     .reasoning_format = reasoning_format_find(reasoning)};
+    job = (struct generation_job){.app = &app, .api = api, .listener = listener};
     ck_assert_int_eq(json_parse(&json, "The body", body, strlen(body), &job.err), STATUS_OK);
     job_prepare(&job, json);
+}
+
+static inline void job_make(const struct job_listener *listener, const char *body) {
+    job_make_as(&api_completions, listener, "none", "none", body);
 }
 
 static int32_t token_of(char c) {
@@ -98,7 +107,7 @@ static struct event token_event(int p, int c, int32_t id, enum finish finish) {
                           .sampled = {.id = id}};
 }
 
-static struct event end_event(int p, int c, enum finish finish) {
+static inline struct event end_event(int p, int c, enum finish finish) {
     struct event event = token_event(p, c, 0, finish);
     event.kind = EVENT_END;
     return event;

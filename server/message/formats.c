@@ -1,0 +1,188 @@
+/* The formats that are known: a row for each family of models. The names are those of vLLM's
+ * parsers, and the first is the one that is shown. The rows of templates are asked in their order,
+ * so that a marker which others have too comes later. */
+#include <string.h>
+
+#include "server/message/internal.h"
+
+#define CALLS_BEGIN                                                                                \
+    "<\xEF\xBD\x9Ctool\xE2\x96\x81"                                                                \
+    "calls\xE2\x96\x81"                                                                            \
+    "begin\xEF\xBD\x9C>"
+#define CALLS_END                                                                                  \
+    "<\xEF\xBD\x9Ctool\xE2\x96\x81"                                                                \
+    "calls\xE2\x96\x81"                                                                            \
+    "end\xEF\xBD\x9C>"
+#define CALL_BEGIN                                                                                 \
+    "<\xEF\xBD\x9Ctool\xE2\x96\x81"                                                                \
+    "call\xE2\x96\x81"                                                                             \
+    "begin\xEF\xBD\x9C>"
+#define CALL_END                                                                                   \
+    "<\xEF\xBD\x9Ctool\xE2\x96\x81"                                                                \
+    "call\xE2\x96\x81"                                                                             \
+    "end\xEF\xBD\x9C>"
+#define SEP "<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>"
+
+static const struct tool_format tool_formats[] = {
+    {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
+    {"deepseek_v3",
+     {"```json", NULL}, /* V3 and R1 */
+     .forms = {{CALLS_BEGIN, CALL_BEGIN "function" SEP "%n\n```json\n%a\n```" CALL_END, "\n",
+                CALLS_END}}},
+    {"deepseek_v31",
+     {CALLS_BEGIN, NULL},
+     .forms = {{CALLS_BEGIN, CALL_BEGIN "%n" SEP "%a" CALL_END, "\n", CALLS_END}}},
+    {"mistral_v11",
+     {"[ARGS]", NULL},
+     ID_NINE,
+     .forms = {{.call = "[TOOL_CALLS]%n[ARGS]%a"},
+               {.call = "[TOOL_CALLS]%n%a"},
+               {"[TOOL_CALLS] [", "%j", ", ", "]", .arguments_key = "arguments"}}},
+    {"mistral",
+     {"[TOOL_CALLS]", NULL},
+     ID_NINE,
+     .forms = {{"[TOOL_CALLS] [", "%j", ", ", "]", .arguments_key = "arguments"},
+               {.call = "[TOOL_CALLS]%n[ARGS]%a"},
+               {.call = "[TOOL_CALLS]%n%a"}}},
+    {"qwen3_coder qwen3_xml",
+     {"<function=", NULL},
+     .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>"},
+               {.call = "<function=%n>\n%x/function>"}}},
+    {"olmo3",
+     {"<function_calls>", NULL},
+     .forms = {{"<function_calls>\n", "%n(%p)", "\n", "\n</function_calls>"}}},
+    {"phi4_mini_json",
+     {"functools[", "<|tool|>"},
+     .forms = {{"functools[", "%j", ", ", "]", .arguments_key = "arguments"},
+               {"<|tool_call|>[", "%j", ", ", "]<|/tool_call|>", .arguments_key = "arguments"}}},
+    {"granite",
+     {"<|tool_call|>", NULL},
+     .forms = {{"<|tool_call|>[", "%j", ", ", "]", .arguments_key = "arguments"},
+               {"<tool_call>[", "%j", ", ", "]", .arguments_key = "arguments"}}},
+    {"granite-20b-fc",
+     {"<function_call>", NULL},
+     .forms = {{.call = "<function_call> %j", .arguments_key = "arguments"}}},
+    {"jamba",
+     {"<tool_calls>", NULL},
+     .forms = {{"<tool_calls>[\n", "%j", ",\n", "\n]</tool_calls>", .arguments_key = "arguments"}}},
+    {"hermes", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4 */
+     {"<tool_call>", NULL},
+     .forms = {{.call = "<tool_call>\n%j\n</tool_call>", .arguments_key = "arguments"}}},
+    {"pythonic llama4_pythonic",
+     {"func_name1(params_name1=", NULL},
+     .forms = {{"[", "%n(%p)", ", ", "]", .at_start = true},
+               {"<|python_start|>[", "%n(%p)", ", ", "]<|python_end|>", .at_start = true},
+               {"<|python_tag|>[", "%n(%p)", ", ", "]", .at_start = true}}},
+    {"llama3_json llama4_json",
+     {"<|python_tag|>", "dictionary of argument name"},
+     .forms = {{.call = "%j", .between = "; ", .arguments_key = "parameters", .at_start = true},
+               {"<|python_tag|>", "%j", "; ", .arguments_key = "parameters", .at_start = true}}},
+};
+
+static const struct reasoning_format reasoning_formats[] = {
+    {"openai_gptoss", "<|channel|>analysis", .is_harmony = true},
+    {"seed_oss", "<seed:think>", "<seed:think>", "</seed:think>"},
+    {"mistral", "[THINK]", "[THINK]", "[/THINK]"},
+    {"granite",
+     "Here is my thought process:", "Here is my thought process:", "Here is my response:"},
+    {"qwen3 deepseek_r1 deepseek_v3 glm45 olmo3 holo2", "<think>", "<think>", "</think>"},
+};
+
+#define N_TOOL_FORMATS (sizeof tool_formats / sizeof *tool_formats)
+#define N_REASONING_FORMATS (sizeof reasoning_formats / sizeof *reasoning_formats)
+
+/* ---- by name -------------------------------------------------------------------------------- */
+
+static bool has_word(const char *words, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = words; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        if (n == length && memcmp(at, word, n) == 0) return true;
+        at += n;
+    }
+    return false;
+}
+
+const struct tool_format *tool_format_find(const char *name) {
+    for (size_t i = 0; i < N_TOOL_FORMATS; i++)
+        if (has_word(tool_formats[i].names, name)) return &tool_formats[i];
+    return NULL;
+}
+
+const struct reasoning_format *reasoning_format_find(const char *name) {
+    for (size_t i = 0; i < N_REASONING_FORMATS; i++)
+        if (has_word(reasoning_formats[i].names, name)) return &reasoning_formats[i];
+    return NULL;
+}
+
+static void add_names(struct buf *out, const char *names) {
+    for (const char *at = names; *at; at++) {
+        if (at == names && out->length > 0) buf_puts(out, ", ");
+        if (*at == ' ')
+            buf_puts(out, ", ");
+        else
+            buf_add(out, at, 1);
+    }
+}
+
+void tool_format_names(struct buf *out) {
+    for (size_t i = 0; i < N_TOOL_FORMATS; i++) add_names(out, tool_formats[i].names);
+}
+
+void reasoning_format_names(struct buf *out) {
+    for (size_t i = 0; i < N_REASONING_FORMATS; i++) add_names(out, reasoning_formats[i].names);
+}
+
+/* ---- by template ---------------------------------------------------------------------------- */
+
+static bool holds(const char *source, size_t length, const char *needle) {
+    return needle && memmem(source, length, needle, strlen(needle));
+}
+
+/* DeepSeek's V3 and V3.1 differ only in what stands around the arguments. A template with
+ * <arg_key> writes a format that is not known, with the markers of another one. */
+const struct tool_format *tool_format_of_template(const char *source, size_t length) {
+    if (holds(source, length, "<arg_key>")) return NULL;
+    for (size_t i = 0; i < N_TOOL_FORMATS; i++) {
+        const struct tool_format *format = &tool_formats[i];
+        const char *open = format->forms[0].open;
+        bool found =
+            holds(source, length, format->needle[0]) || holds(source, length, format->needle[1]);
+        bool is_v3 = open && strcmp(open, CALLS_BEGIN) == 0;
+        if (found && (!is_v3 || holds(source, length, CALLS_BEGIN))) return format;
+    }
+    return NULL;
+}
+
+const struct reasoning_format *reasoning_format_of_template(const char *source, size_t length) {
+    for (size_t i = 0; i < N_REASONING_FORMATS; i++)
+        if (holds(source, length, reasoning_formats[i].needle)) return &reasoning_formats[i];
+    return NULL;
+}
+
+/* ---- markers -------------------------------------------------------------------------------- */
+
+static bool form_holds(const struct tool_form *form, const char *text, size_t length) {
+    const char *const parts[] = {form->open, form->call, form->between, form->close};
+    for (int i = 0; i < 4; i++)
+        if (parts[i] && memmem(parts[i], strlen(parts[i]), text, length)) return true;
+    return false;
+}
+
+static bool is_of_harmony(const char *text, size_t length) {
+    static const char markers[] =
+        "<|start|><|channel|><|constrain|><|message|><|end|><|call|><|return|>";
+    return memmem(markers, strlen(markers), text, length);
+}
+
+bool message_has_marker(const struct tool_format *tools, const struct reasoning_format *reasoning,
+                        const char *text, size_t length) {
+    bool is_harmony = (tools && tools->is_harmony) || (reasoning && reasoning->is_harmony);
+    if (length == 0) return false;
+    if (is_harmony && is_of_harmony(text, length)) return true;
+    for (int i = 0; tools && i < MAX_FORMS; i++)
+        if (form_holds(&tools->forms[i], text, length)) return true;
+    if (!reasoning || reasoning->is_harmony) return false;
+    return memmem(reasoning->begin, strlen(reasoning->begin), text, length) ||
+           memmem(reasoning->end, strlen(reasoning->end), text, length);
+}

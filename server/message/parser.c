@@ -1,0 +1,360 @@
+/* DESIGN: an answer's text, read as it comes, in linear time.
+ *
+ *   START ──begin marker──> REASONING ──end marker──> TEXT <──> CALLS
+ *     └───────────── anything else ───────────────────┘
+ *
+ * Bytes that may yet turn out to be something else stay in `input`. Where that fails, reading goes
+ * back to `start`, the first of them, and goes on in another way: with the family's next form of a
+ * call, or with what may follow a call, or as content. So the result depends on the bytes alone and
+ * not on where they were cut. What goes back is short: markers and a name; a call that breaks later
+ * becomes content as a whole, and its inside is not read again.
+ *
+ * Content loses nothing but the white space around calls and behind thoughts.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/message/internal.h"
+
+/* What breaks within so many bytes is read again from its second byte on: another call may begin in
+ * it. Longer than every marker and name. */
+#define MAX_READ_AGAIN 256
+
+static bool is_harmony(const struct message_settings *settings) {
+    return (settings->tools && settings->tools->is_harmony) ||
+           (settings->reasoning && settings->reasoning->is_harmony);
+}
+
+struct message_parser *message_parser_new(const struct message_settings *settings) {
+    struct message_parser *parser = mem_calloc(1, sizeof *parser);
+    parser->settings = *settings;
+    parser->mode = !settings->reasoning || settings->starts_behind ? MODE_TEXT : MODE_START;
+    if (settings->reasoning && settings->starts_inside) parser->mode = MODE_REASONING;
+    if (is_harmony(settings)) parser->mode = MODE_HEADER;
+    parser->drops_space = settings->starts_inside && !settings->continues;
+    return parser;
+}
+
+void message_parser_free(struct message_parser *parser) {
+    if (!parser) return;
+    pattern_free(&parser->reader);
+    buf_free(&parser->input);
+    buf_free(&parser->space);
+    free(parser);
+}
+
+int message_parser_calls(const struct message_parser *parser) {
+    return parser->n_calls;
+}
+
+bool message_parser_is_idle(const struct message_parser *parser) {
+    return !parser->is_announced;
+}
+
+bool message_parser_is_reasoning(const struct message_parser *parser) {
+    bool is_part = parser->mode == MODE_BODY && parser->body == BODY_REASONING;
+    return parser->mode == MODE_REASONING || is_part;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* White space waits for what follows it. */
+static void add_text(struct message_parser *parser, struct buf *out, char c) {
+    if (is_space(c)) {
+        if (!parser->drops_space) buf_add(&parser->space, &c, 1);
+        return;
+    }
+    buf_add(out, parser->space.data, parser->space.length);
+    buf_clear(&parser->space);
+    buf_add(out, &c, 1);
+    parser->drops_space = false;
+}
+
+void parser_add_content(struct message_parser *parser, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        add_text(parser, &parser->out->content, text[i]);
+        if (is_space(text[i])) continue;
+        parser->has_content = true;
+        parser->is_behind_call = false;
+    }
+}
+
+void parser_add_reasoning(struct message_parser *parser, char c) {
+    add_text(parser, &parser->out->reasoning, c);
+}
+
+void parser_drop_space(struct message_parser *parser) {
+    buf_clear(&parser->space);
+    parser->drops_space = !parser->has_content;
+}
+
+/* ---- thoughts ------------------------------------------------------------------------------- */
+
+/* Goes back to where the marker that is none began. */
+static void unmatch(struct message_parser *parser) {
+    parser->at = parser->start;
+    parser->matched = 0;
+}
+
+static void step_start(struct message_parser *parser, char c) {
+    const char *begin = parser->settings.reasoning->begin;
+    parser->at++;
+    if (parser->matched == 0 && is_space(c)) return;
+    if (c != begin[parser->matched]) {
+        unmatch(parser);
+        parser->mode = MODE_TEXT;
+    } else if (!begin[++parser->matched]) {
+        parser->matched = 0;
+        parser->start = parser->at;
+        parser->drops_space = true;
+        parser->mode = MODE_REASONING;
+    }
+}
+
+static void step_reasoning(struct message_parser *parser, char c) {
+    const char *end = parser->settings.reasoning->end;
+    parser->at++;
+    if (c == end[parser->matched]) {
+        if (end[++parser->matched]) return;
+        parser->matched = 0;
+        parser->mode = MODE_TEXT;
+        parser_drop_space(parser);
+    } else if (parser->matched > 0) {
+        parser->matched = 0;
+        parser->at = parser->start + 1;
+        parser_add_reasoning(parser, parser->input.data[parser->start]);
+    } else {
+        parser_add_reasoning(parser, c);
+    }
+    parser->start = parser->at;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static const struct tool_form *form_of(const struct message_parser *parser) {
+    return &parser->settings.tools->forms[parser->form];
+}
+
+static void begin_part(struct message_parser *parser, enum part part) {
+    const struct tool_form *form = form_of(parser);
+    parser->part = part;
+    if (part == PART_OPEN)
+        pattern_begin(&parser->reader, form->open, NULL);
+    else if (part == PART_CLOSE)
+        pattern_begin(&parser->reader, form->close, NULL);
+    else if (part == PART_NEXT)
+        pattern_begin(&parser->reader, form->between, form->call);
+    else
+        pattern_begin(&parser->reader, form->call, NULL);
+}
+
+/* Finds a form from `first` on that may begin with the byte at `at`. */
+static bool begin_run(struct message_parser *parser, int first) {
+    const struct tool_format *tools = parser->settings.tools;
+    char c = parser->input.data[parser->at];
+    for (int i = first; i < MAX_FORMS && tools->forms[i].call; i++) {
+        const struct tool_form *form = &tools->forms[i];
+        bool misplaced = form->at_start && (parser->has_content || parser->n_calls > 0);
+        if (misplaced || !form_may_begin(form, c)) continue;
+        parser->form = i;
+        parser->mode = MODE_CALLS;
+        begin_part(parser, form->open ? PART_OPEN : PART_CALL);
+        return true;
+    }
+    return false;
+}
+
+static void step_text(struct message_parser *parser, char c) {
+    assert(parser->at == parser->start);
+    if (parser->settings.tools && begin_run(parser, 0)) return;
+    parser_add_content(parser, &c, 1);
+    parser->start = ++parser->at;
+}
+
+void parser_give_call(struct message_parser *parser) {
+    struct pattern_reader *reader = &parser->reader;
+    assert(reader->knows_name);
+    if (parser->is_announced && reader->arguments.length == 0) return;
+    struct message_call *call =
+        message_call_at(parser->out, parser->is_announced ? parser->n_calls - 1 : parser->n_calls);
+    if (!parser->is_announced) {
+        parser->n_calls++;
+        parser->is_announced = call->begins = true;
+        memcpy(call->name, reader->name.text, sizeof call->name);
+        write_call_id(call->id, parser->settings.tools->ids, parser->settings.id_seed, call->index);
+        parser_drop_space(parser);
+    }
+    parser->is_behind_call = true;
+    buf_add(&call->arguments, reader->arguments.data, reader->arguments.length);
+    buf_clear(&reader->arguments);
+}
+
+void parser_end_call(struct message_parser *parser) {
+    if (!parser->reader.has_arguments) buf_puts(&parser->reader.arguments, "{}");
+    parser_give_call(parser);
+    parser->is_announced = false;
+}
+
+/* A part of the run was read: what comes next? */
+static void end_part(struct message_parser *parser) {
+    const struct tool_form *form = form_of(parser);
+    enum part part = parser->part;
+    if (part == PART_OPEN) {
+        begin_part(parser, PART_CALL);
+        return;
+    }
+    if (part != PART_CLOSE) parser_end_call(parser);
+    parser->start = parser->at;
+    if (part != PART_CLOSE && form->close)
+        begin_part(parser, PART_CLOSE);
+    else if (part != PART_CLOSE && form->between)
+        begin_part(parser, PART_NEXT);
+    else
+        parser->mode = MODE_TEXT;
+}
+
+/* The bytes from `start` on are no call. */
+static void give_up(struct message_parser *parser) {
+    size_t length = parser->at - parser->start;
+    if (length <= MAX_READ_AGAIN) length = 1;
+    parser->mode = MODE_TEXT;
+    parser_add_content(parser, parser->input.data + parser->start, length);
+    parser->start += length;
+    parser->at = parser->start;
+}
+
+/* The byte at `at` cannot follow in this part. */
+static void break_part(struct message_parser *parser) {
+    int form = parser->form;
+    enum part part = parser->part;
+    size_t broken = parser->at;
+    parser->at = parser->start;
+    if (parser->is_announced) {
+        parser->is_announced = false; /* it cannot be taken back: what was given of it stays */
+        parser->mode = MODE_TEXT;
+    } else if (part == PART_CLOSE && form_of(parser)->between) {
+        begin_part(parser, PART_NEXT);
+    } else if (part == PART_CLOSE || part == PART_NEXT) {
+        parser->mode = MODE_TEXT; /* the calls before it are whole */
+    } else if (!begin_run(parser, form + 1)) {
+        parser->at = broken;
+        give_up(parser);
+    }
+}
+
+static void step_calls(struct message_parser *parser, char c) {
+    struct pattern_reader *reader = &parser->reader;
+    bool was_whole = reader->is_whole;
+    switch (pattern_add(reader, c, parser->settings.known)) {
+    case READ_BROKEN:
+        break_part(parser);
+        return;
+    case READ_MORE:
+        parser->at++;
+        break;
+    case READ_DONE:
+        parser->at++;
+        end_part(parser);
+        return;
+    case READ_BEFORE:
+        end_part(parser);
+        return;
+    }
+    if (!parser->settings.stream_calls || was_whole) return;
+    if (!reader->knows_name || !reader->has_arguments) return;
+    parser_give_call(parser);
+    parser->start = parser->at;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static void read_input(struct message_parser *parser) {
+    while (parser->at < parser->input.length) {
+        char c = parser->input.data[parser->at];
+        if (parser->mode == MODE_START)
+            step_start(parser, c);
+        else if (parser->mode == MODE_REASONING)
+            step_reasoning(parser, c);
+        else if (parser->mode == MODE_TEXT)
+            step_text(parser, c);
+        else if (parser->mode == MODE_CALLS)
+            step_calls(parser, c);
+        else
+            harmony_step(parser, c);
+    }
+}
+
+/* Forgets what is decided, once it is as long as what is not: each byte is moved once. */
+static void forget(struct message_parser *parser) {
+    size_t rest = parser->input.length - parser->start;
+    assert(parser->start <= parser->at && parser->at == parser->input.length);
+    if (parser->start < rest || parser->start == 0) return;
+    memmove(parser->input.data, parser->input.data + parser->start, rest);
+    parser->input.length = rest;
+    parser->at -= parser->start;
+    parser->start = 0;
+}
+
+void message_parser_add(struct message_parser *parser, const char *text, size_t length,
+                        struct message *out) {
+    parser->out = out;
+    buf_add(&parser->input, text, length);
+    read_input(parser);
+    forget(parser);
+    parser->out = NULL;
+}
+
+/* The text ends inside of a run. A call of which only markers are missing is whole; the beginning
+ * of what closes a run is no content. */
+static void finish_calls(struct message_parser *parser) {
+    bool is_call = parser->part == PART_CALL || parser->part == PART_NEXT;
+    bool is_whole = is_call && parser->reader.is_whole;
+    if (is_whole) parser_end_call(parser);
+    if (is_whole || parser->is_announced || parser->part == PART_CLOSE ||
+        parser->start == parser->at) {
+        parser->is_announced = false;
+        parser->start = parser->at;
+        parser->mode = MODE_TEXT;
+        return;
+    }
+    give_up(parser);
+    read_input(parser);
+}
+
+void message_parser_finish(struct message_parser *parser, struct message *out) {
+    parser->out = out;
+    if (parser->mode == MODE_START) {
+        unmatch(parser);
+        parser->mode = MODE_TEXT;
+        read_input(parser);
+    }
+    if (parser->mode == MODE_REASONING) {
+        for (size_t i = parser->start; i < parser->at; i++)
+            parser_add_reasoning(parser, parser->input.data[i]);
+        buf_clear(&parser->space);
+    }
+    while (parser->mode == MODE_CALLS) finish_calls(parser);
+    if (parser->mode == MODE_HEADER || parser->mode == MODE_BODY) harmony_finish(parser);
+    if (!parser->is_behind_call) buf_add(&out->content, parser->space.data, parser->space.length);
+    buf_clear(&parser->space);
+    parser->out = NULL;
+}
+
+void message_settings_see_prompt(struct message_settings *settings, const char *prompt,
+                                 size_t length, const char *last) {
+    const struct reasoning_format *reasoning = settings->reasoning;
+    if (!reasoning || reasoning->is_harmony) return;
+    const char *begin = reasoning->begin, *end = reasoning->end;
+    size_t n_begin = strlen(begin), n_end = strlen(end);
+    if (last) { /* the answer goes on with this: does a block stand open in it? */
+        const char *block = strstr(last, begin);
+        settings->starts_behind = settings->continues = true;
+        if (block && !strstr(block, end)) settings->starts_inside = true;
+        return;
+    }
+    while (length > 0 && is_space(prompt[length - 1])) length--;
+    settings->starts_inside =
+        length >= n_begin && memcmp(prompt + length - n_begin, begin, n_begin) == 0;
+    settings->starts_behind = length >= n_end && memcmp(prompt + length - n_end, end, n_end) == 0;
+}

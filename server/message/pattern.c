@@ -1,0 +1,126 @@
+/* One part of a run of calls, read by its pattern (struct tool_form). */
+#include <assert.h>
+#include <string.h>
+
+#include "server/message/internal.h"
+
+/* Is only white space left of the pattern, which any white space or none stands for? */
+static bool is_at_end(const struct pattern_reader *reader) {
+    return reader->pattern[strspn(reader->pattern, " \n")] == 0;
+}
+
+static bool enter_next(struct pattern_reader *reader) {
+    if (!reader->next) return false;
+    reader->pattern = reader->next;
+    reader->next = NULL;
+    reader->inside = false;
+    return true;
+}
+
+void pattern_begin(struct pattern_reader *reader, const char *pattern, const char *next) {
+    struct buf arguments = reader->arguments, value = reader->xml.value;
+    *reader = (struct pattern_reader){.pattern = pattern, .next = next};
+    reader->arguments = arguments;
+    reader->xml.value = value;
+    buf_clear(&reader->arguments);
+    if (is_at_end(reader)) enter_next(reader);
+}
+
+void pattern_free(struct pattern_reader *reader) {
+    buf_free(&reader->arguments);
+    buf_free(&reader->xml.value);
+}
+
+bool form_may_begin(const struct tool_form *form, char c) {
+    const char *first = form->open ? form->open : form->call;
+    return c == (first[0] == '%' ? '{' : first[0]);
+}
+
+/* ---- placeholders --------------------------------------------------------------------------- */
+
+/* Calls of tools that the request does not have are content. */
+static bool knows(struct pattern_reader *reader, const struct tool_set *known) {
+    reader->knows_name = reader->name.length > 0 && tool_set_has(known, reader->name.text);
+    return reader->knows_name;
+}
+
+static enum reading add_to_name(struct pattern_reader *reader, char c,
+                                const struct tool_set *known) {
+    if (reader->name.length == 0 && is_space(c)) return READ_MORE;
+    if (is_name_byte(c)) return name_add(&reader->name, c) ? READ_MORE : READ_BROKEN;
+    return knows(reader, known) ? READ_BEFORE : READ_BROKEN;
+}
+
+/* The arguments alone: an object. */
+static enum reading add_to_arguments(struct pattern_reader *reader, char c) {
+    bool begun = reader->arguments.length > 0 || reader->has_arguments;
+    if (!begun && is_space(c)) return READ_MORE;
+    if (!begun && c != '{') return READ_BROKEN;
+    enum reading reading = json_scan_add(&reader->json, c);
+    reader->has_arguments = true;
+    if (reading != READ_BROKEN) buf_add(&reader->arguments, &c, 1);
+    return reading;
+}
+
+static enum reading add_to_object(struct pattern_reader *reader, char c,
+                                  const struct tool_set *known) {
+    struct call_object *object = &reader->object;
+    enum reading reading = call_object_add(object, c, &reader->name, &reader->arguments);
+    bool has_name = object->has_name;
+    if (has_name && !reader->knows_name && !knows(reader, known)) return READ_BROKEN;
+    reader->has_arguments |= reader->arguments.length > 0;
+    return reading;
+}
+
+static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
+                                       const struct tool_set *known) {
+    switch (reader->pattern[1]) {
+    case 'n':
+        return add_to_name(reader, c, known);
+    case 'a':
+        return add_to_arguments(reader, c);
+    case 'j':
+        return add_to_object(reader, c, known);
+    case 'x':
+        reader->has_arguments = true;
+        return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
+    default:
+        assert(reader->pattern[1] == 'p');
+        reader->has_arguments = true;
+        return python_arguments_add(&reader->python, c, &reader->arguments);
+    }
+}
+
+/* ---- patterns ------------------------------------------------------------------------------- */
+
+/* Goes behind a placeholder or a byte of a marker; false: the pattern has ended. */
+static bool advance(struct pattern_reader *reader, int n) {
+    if (n == 2 && reader->pattern[1] != 'n') reader->is_whole = true;
+    reader->pattern += n;
+    reader->inside = n == 1;
+    return !is_at_end(reader) || enter_next(reader);
+}
+
+static enum reading add_to_marker(struct pattern_reader *reader, char c) {
+    const char *at = reader->pattern + strspn(reader->pattern, " \n");
+    bool may_be_space = at > reader->pattern || !reader->inside;
+    if (*at == c) {
+        reader->pattern = at;
+        return advance(reader, 1) ? READ_MORE : READ_DONE;
+    }
+    return may_be_space && is_space(c) ? READ_MORE : READ_BROKEN;
+}
+
+enum reading pattern_add(struct pattern_reader *reader, char c, const struct tool_set *known) {
+    for (;;) {
+        const char *at = reader->pattern + strspn(reader->pattern, " \n");
+        assert(*at);
+        if (*at != '%') return add_to_marker(reader, c);
+        reader->pattern = at;
+        reader->inside = true;
+        enum reading reading = add_to_placeholder(reader, c, known);
+        if (reading == READ_MORE || reading == READ_BROKEN) return reading;
+        bool more = advance(reader, 2);
+        if (reading == READ_DONE || !more) return more ? READ_MORE : reading;
+    }
+}

@@ -1,0 +1,71 @@
+/* Any bytes as an answer, read by every family's format and each way of marking thoughts. The first
+ * byte chooses both, and how the text is cut. However it is cut, the message is the same; no byte
+ * that is no white space or marker is lost where nothing was found; whole calls have objects. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/message/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *const tool_names[] = {
+    "hermes",         "llama3_json", "pythonic",     "mistral", "mistral_v11",
+    "qwen3_coder",    "deepseek_v3", "deepseek_v31", "granite", "granite-20b-fc",
+    "phi4_mini_json", "olmo3",       "jamba",        "openai",  "none",
+};
+static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",
+                                              "openai_gptoss"};
+
+static void read_in_steps(const struct message_settings *settings, const char *text, size_t length,
+                          size_t step, struct message *out) {
+    struct message_parser *parser = message_parser_new(settings);
+    for (size_t at = 0; at < length; at += step)
+        message_parser_add(parser, text + at, at + step < length ? step : length - at, out);
+    message_parser_finish(parser, out);
+    assert(message_parser_calls(parser) == out->n_calls && message_parser_is_idle(parser));
+    message_parser_free(parser);
+}
+
+static bool is_same(const struct buf *a, const struct buf *b) {
+    return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
+}
+
+/* Texts are UTF-8 where the answer is; what it lacks becomes U+FFFD where JSON is written. */
+static void check_arguments(const struct message_call *call) {
+    struct json *json;
+    struct err err = {0};
+    const struct buf *text = &call->arguments;
+    if (utf8_valid_prefix(text->data, text->length) < text->length) return;
+    if (json_parse(&json, "It", text->data, text->length, &err)) {
+        assert(strstr(err.message, "too large") || strstr(err.message, "deep") ||
+               strstr(err.message, "long") || strstr(err.message, "u0000"));
+        return;
+    }
+    assert(json_is(json, JSON_OBJECT));
+    json_free(json);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct message whole = {0}, cut = {0};
+    if (size == 0) return 0;
+    const char *text = (const char *)data + 1;
+    struct message_settings settings = {
+        .tools = tool_format_find(tool_names[data[0] % 15]),
+        .reasoning = reasoning_format_find(reasoning_names[data[0] / 15 % 5]),
+        .stream_calls = data[0] & 0x80,
+    };
+    read_in_steps(&settings, text, size - 1, size, &whole);
+    read_in_steps(&settings, text, size - 1, 1 + data[0] % 5, &cut);
+    assert(is_same(&whole.content, &cut.content) && is_same(&whole.reasoning, &cut.reasoning));
+    assert(whole.n_calls == cut.n_calls);
+    for (int i = 0; i < whole.n_calls; i++) {
+        assert(strcmp(whole.calls[i].name, cut.calls[i].name) == 0);
+        assert(is_same(&whole.calls[i].arguments, &cut.calls[i].arguments));
+        if (!settings.stream_calls) check_arguments(&whole.calls[i]);
+    }
+    if (!settings.tools && !settings.reasoning) assert(whole.content.length == size - 1);
+    message_free(&whole);
+    message_free(&cut);
+    return 0;
+}

@@ -1,0 +1,59 @@
+"""Mutants of answers as messages: calls of tools and thoughts; tests/mutate.py says what the names mean."""
+M, G = "server/message/", "server/generation/"
+SUITES = {
+    M: ["server_message"],
+    G + "choice.c": ["server_choice_message", "server_choice"],
+    "server/openai/request_tools.c": ["server_request", "server_fields"],
+}
+
+MUTANTS = [
+    # JSON byte by byte
+    (M + "json_scan.c", "if (in_object(scan) != object) return READ_BROKEN;", ""),
+    (M + "json_scan.c", "return scan->depth == 0 ? READ_DONE : READ_MORE;", "return scan->depth <= 1 ? READ_DONE : READ_MORE;"),
+    (M + "json_scan.c", "return c == '.' ? POINT : e ? EXPONENT : VALUE;", "return is_digit(c) ? DIGITS : c == '.' ? POINT : e ? EXPONENT : VALUE;"),
+    (M + "json_scan.c", "if (!c || !strchr(\"\\\"\\\\/bfnrtu\", c)) return READ_BROKEN;", ""),
+    (M + "json_scan.c", "if (++scan->count == 4)", "if (++scan->count == 3)"),
+    # one object with name and arguments
+    (M + "call_object.c", "bool right = c == '\"' && !object->has_name;", "bool right = c == '\"';"),
+    (M + "call_object.c", "if (c == 'n') object->member = OTHER_MEMBER;", ""),
+    (M + "call_object.c", "return repeated || wrong ? READ_BROKEN : READ_MORE;", "return wrong ? READ_BROKEN : READ_MORE;"),
+    (M + "call_object.c", "bool wrong = c == '\\\\' ||", "bool wrong ="),
+    # Python
+    (M + "python.c", "if (python->has_item) buf_puts(out, \", \");", ""),
+    (M + "python.c", "if (python->is_key && !quoted) return READ_BROKEN;", ""),
+    (M + "python.c", "python->key_ended = true;\n", ""),
+    (M + "python.c", "if (is_digit(c)) return READ_BROKEN;", ""),
+    (M + "python.c", "python->count = c == 'x' ? 2 : c == 'u' ? 4 : 8;", "python->count = c == 'x' ? 2 : 4;"),
+    # XML
+    (M + "xml.c", "if (xml->state == FIRST && c == '\\n') {", "if (false) {"),
+    (M + "xml.c", "bool right = xml->types >> json->type & 1;", "bool right = true;"),
+    (M + "xml.c", "for (int i = 0; i < xml->matched; i++) add_to_value(xml, END[i], out);", ""),
+    (M + "tools.c", "return 1 << JSON_STRING;", "return ALL_TYPES;"),
+    (M + "tools.c", "return !tools || find(tools, name) != NULL;", "return true;"),
+    # patterns
+    (M + "pattern.c", "return may_be_space && is_space(c) ? READ_MORE : READ_BROKEN;", "return is_space(c) ? READ_MORE : READ_BROKEN;",
+     "white space inside of a marker is taken too: the texts of no test have any there"),
+    (M + "pattern.c", "if (reading != READ_BROKEN) buf_add(&reader->arguments, &c, 1);", "buf_add(&reader->arguments, &c, 1);"),
+    # the parser: a delta that is taken back, bytes that are lost, a run that ends early
+    (M + "parser.c", "if (length <= MAX_READ_AGAIN) length = 1;", ""),
+    (M + "parser.c", "    bool was_whole = reader->is_whole;\n", "    bool was_whole = false;\n"),
+    (M + "parser.c", "parser->drops_space = !parser->has_content;", "parser->drops_space = true;"),
+    (M + "parser.c", "    } else if (!begin_run(parser, form + 1)) {", "    } else {"),
+    (M + "parser.c", "if (!parser->reader.has_arguments) buf_puts(&parser->reader.arguments, \"{}\");", ""),
+    (M + "parser.c", "bool misplaced = form->at_start && (parser->has_content || parser->n_calls > 0);", "bool misplaced = false;"),
+    (M + "parser.c", "if (is_whole) parser_end_call(parser);", ""),
+    (M + "parser.c", "if (!parser->is_behind_call)", "if (true)"),
+    (M + "parser.c", "settings->starts_behind = settings->continues = true;", "settings->continues = true;"),
+    # harmony
+    (M + "harmony.c", "if (parser->body == BODY_REASONING) parser_drop_space(parser);", ""),
+    (M + "harmony.c", "if (name.length == 0 || !tool_set_has(parser->settings.known, name.text)) return false;", ""),
+    # choices
+    (G + "choice.c", "if (choice->parser) read_text(choice);", ""),
+    (G + "choice.c", "return hash + (uint64_t)index * 0x9E3779B97F4A7C15u;", "return hash;"),
+    (G + "choice.c", "return choice->parser && !request->parallel_tool_calls &&", "return choice->parser &&"),
+    (G + "choice.c", ".finish_reason = stopped && called ? \"tool_calls\" : choice->finish_reason,", ".finish_reason = choice->finish_reason,"),
+    (G + "choice.c", "choice->n_reasoning += was_reasoning ||", "choice->n_reasoning += "),
+    # requests
+    ("server/openai/request_tools.c", "if (status != STATUS_OK || none) return status;", "if (status != STATUS_OK) return status;"),
+    ("server/openai/request_tools.c", "if (tool_name_is_right(name->string, name->length)) return STATUS_OK;", "return STATUS_OK;"),
+]

@@ -1,0 +1,207 @@
+/* Answers that are messages: calls and thoughts in what a choice gives, whole and as a stream. */
+#include "support/job_fixture.h"
+#include "support/suite_main.h"
+
+#define USER "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+#define TOOLS                                                                                      \
+    USER ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"request_id\":\"r\""
+#define A_CALL "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call>"
+
+static const struct job_listener silent = {NULL};
+static struct choice *choice;
+
+static void set_up(void) {
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+                                 "{{ begin }}{% if tools %}T{% endif %}";
+    struct err err;
+    ck_assert_int_eq(chat_template_new(&template, source, strlen(source), &err), STATUS_OK);
+}
+
+static void tear_down(void) {
+    chat_template_free(template);
+}
+
+static void make(const char *tools, const char *reasoning, const char *body) {
+    job_make_as(&api_chat, &silent, tools, reasoning, body);
+    ck_assert_msg(!job.err.status, "%s", job.err.message);
+    choice = &job.prompts[0].choices[0];
+}
+
+static void add(int32_t id, enum finish finish, enum choice_change change) {
+    struct event event = token_event(0, 0, id, finish);
+    ck_assert_int_eq(choice_add(choice, &job.prompts[0], &event), change);
+}
+
+/* Adds a token for each character, then the end. */
+static void say(const char *text) {
+    for (; *text; text++) add(token_of(*text), FINISH_NONE, CHOICE_GROWN);
+}
+
+/* Ends the job and looks for each part, in order, in its whole answer. */
+static void expect_answer(const char *const *parts) {
+    struct buf out = {0};
+    job.n_open = job.n_running = 0;
+    job_write_response(&job, &out);
+    const char *at = out.data;
+    for (; *parts; parts++) {
+        const char *found = strstr(at, *parts);
+        ck_assert_msg(found, "%s is not in %s", *parts, at);
+        at = found + strlen(*parts);
+    }
+    buf_free(&out);
+    job_clear(&job);
+}
+
+START_TEST(an_answer_has_calls) {
+    make("hermes", "none", TOOLS "}");
+    ck_assert_int_eq(job.prompts[0].ids[job.prompts[0].n_ids - 1], token_of('T'));
+    say(A_CALL A_CALL);
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){
+        "\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"tool_calls\":["
+        "{\"id\":\"call_",
+        "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"n\\\":1}\"}},"
+        "{\"id\":\"call_",
+        "}]}", "\"finish_reason\":\"tool_calls\",\"stop_reason\":null", NULL});
+}
+END_TEST
+
+START_TEST(an_answer_without_calls_is_text) {
+    make("hermes", "none", TOOLS "}");
+    say("Hi<tool_");
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"Hi<tool_\",\"refusal\":null}",
+                                   "\"finish_reason\":\"stop\"", NULL});
+    make("hermes", "none", TOOLS "}");
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"\",\"refusal\":null}", NULL});
+}
+END_TEST
+
+START_TEST(without_tools_calls_are_text) {
+    static const char *const bodies[] = {USER "}", TOOLS ",\"tool_choice\":\"none\"}"};
+    for (int i = 0; i < 2; i++) {
+        make("hermes", "none", bodies[i]);
+        ck_assert_int_eq(job.prompts[0].ids[job.prompts[0].n_ids - 1], token_of('x'));
+        say(A_CALL);
+        add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+        expect_answer(
+            (const char *[]){"\"content\":\"<tool_call>{", "\"finish_reason\":\"stop\"", NULL});
+    }
+}
+END_TEST
+
+/* What cuts an answer inside of a call leaves its text as content. */
+START_TEST(a_cut_call_is_content) {
+    make("hermes", "none", TOOLS ",\"max_tokens\":20}");
+    say("<tool_call>{\"name\":");
+    add(token_of('"'), FINISH_LENGTH, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"<tool_call>{\\\"name\\\":\\\"\"",
+                                   "\"finish_reason\":\"length\"", NULL});
+    make("hermes", "none", TOOLS ",\"stop\":\"arg\"}");
+    say("<tool_call>{\"name\":\"f\",\"ar");
+    add(token_of('g'), FINISH_NONE, CHOICE_STOPPED);
+    expect_answer((const char *[]){"\"content\":\"<tool_call>{\\\"name\\\":\\\"f\\\",\\\"\"",
+                                   "\"finish_reason\":\"stop\",\"stop_reason\":\"arg\"", NULL});
+}
+END_TEST
+
+START_TEST(one_call_ends_an_answer_that_may_have_one) {
+    const char *call = A_CALL;
+    make("hermes", "none", TOOLS ",\"parallel_tool_calls\":false}");
+    for (; call[1]; call++) add(token_of(*call), FINISH_NONE, CHOICE_GROWN);
+    add(token_of(*call), FINISH_NONE, CHOICE_STOPPED);
+    expect_answer((const char *[]){"\"tool_calls\":[{", "\"finish_reason\":\"tool_calls\"", NULL});
+}
+END_TEST
+
+START_TEST(thoughts_are_counted) {
+    make("none", "qwen3", USER "}");
+    job.n_open = 1;
+    for (const char *c = "<think>ab</think>c"; *c; c++) {
+        struct event event = token_event(0, 0, token_of(*c), FINISH_NONE);
+        job.n_running = 1;
+        job_event(&event);
+    }
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){
+        "\"content\":\"c\",\"refusal\":null,\"reasoning\":\"ab\",\"reasoning_content\":\"ab\"}",
+        "\"completion_tokens\":18", "\"completion_tokens_details\":{\"reasoning_tokens\":11}",
+        NULL});
+}
+END_TEST
+
+START_TEST(thoughts_may_stay_in_the_content) {
+    make("none", "qwen3", USER ",\"reasoning_format\":\"none\"}");
+    say("<think>ab</think>");
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"<think>ab</think>\",\"refusal\":null}", NULL});
+}
+END_TEST
+
+/* A prompt that ends inside of a block of thoughts. */
+START_TEST(an_answer_may_begin_with_thoughts) {
+    make("none", "qwen3", USER ",\"chat_template_kwargs\":{\"begin\":\"<think>\\n\"}}");
+    say("ab</think>");
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":null,\"refusal\":null,\"reasoning\":\"ab\"", NULL});
+}
+END_TEST
+
+/* The deltas of a stream, in the form in which a client gets them. */
+START_TEST(a_stream_gives_name_then_arguments) {
+    make("hermes", "qwen3", TOOLS ",\"stream\":true}");
+    struct api_answer answer = job_answer(&job);
+    struct buf out = {0};
+    for (const char *c = "<think>a</think>b" A_CALL; *c; c++) {
+        struct api_choice described;
+        add(token_of(*c), FINISH_NONE, CHOICE_GROWN);
+        if (!choice_has_news(choice)) continue;
+        choice_describe(choice, &job.prompts[0], 0, false, &described);
+        api_chat.write_chunk(&out, &answer, &described, NULL);
+        choice_clear(choice);
+    }
+    ck_assert_ptr_nonnull(strstr(out.data, "\"delta\":{\"reasoning\":\"a\",\"reasoning_content\":"
+                                           "\"a\"}"));
+    ck_assert_ptr_nonnull(strstr(out.data, "\"delta\":{\"content\":\"b\"}"));
+    const char *call = strstr(out.data, "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_");
+    ck_assert_ptr_nonnull(call);
+    ck_assert_ptr_nonnull(strstr(call, "\"type\":\"function\",\"function\":{\"name\":\"f\","
+                                       "\"arguments\":\"{\\\"n\\\":1}\"}}]}"));
+    buf_free(&out);
+    job_clear(&job);
+}
+END_TEST
+
+/* Ids of calls follow from the request's id and the choice. */
+START_TEST(choices_have_ids_of_their_own) {
+    char id[32];
+    make("hermes", "none", TOOLS ",\"n\":2}");
+    for (int i = 0; i < 2; i++) {
+        choice = &job.prompts[0].choices[i];
+        say(A_CALL);
+        ck_assert_int_eq(choice->message.n_calls, 1);
+        if (i == 1) ck_assert_str_ne(choice->message.calls[0].id, id);
+        memcpy(id, choice->message.calls[0].id, sizeof id);
+    }
+    job_clear(&job);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server_choice_message");
+    TCase *answers = tcase_create("answers");
+    tcase_add_checked_fixture(answers, set_up, tear_down);
+    tcase_add_test(answers, an_answer_has_calls);
+    tcase_add_test(answers, an_answer_without_calls_is_text);
+    tcase_add_test(answers, without_tools_calls_are_text);
+    tcase_add_test(answers, a_cut_call_is_content);
+    tcase_add_test(answers, one_call_ends_an_answer_that_may_have_one);
+    tcase_add_test(answers, thoughts_are_counted);
+    tcase_add_test(answers, thoughts_may_stay_in_the_content);
+    tcase_add_test(answers, an_answer_may_begin_with_thoughts);
+    tcase_add_test(answers, a_stream_gives_name_then_arguments);
+    tcase_add_test(answers, choices_have_ids_of_their_own);
+    suite_add_tcase(suite, answers);
+    return suite_main(suite);
+}

@@ -1,0 +1,510 @@
+/* Answers as messages: each family's calls and thoughts are found, wherever the text is cut, and
+ * what only looks like them stays content. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/message/internal.h"
+#include "support/suite_main.h"
+
+/* ---- the tools that all answers may call ---------------------------------------------------- */
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"l\":{\"type\":"
+    "\"array\"},\"o\":{\"type\":\"object\"},\"b\":{\"type\":\"boolean\"},\"m\":{\"type\":"
+    "[\"string\",\"null\"]},\"e\":{\"enum\":[\"x\",3]},\"a\":{\"anyOf\":[{\"type\":\"number\"},"
+    "{\"const\":\"k\"}]},\"u\":{}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time-2.x\"}}]";
+
+static struct json *tools;
+static struct tool_set *known;
+
+static void set_up(void) {
+    struct err err;
+    ck_assert_int_eq(json_parse(&tools, "It", tools_text, strlen(tools_text), &err), STATUS_OK);
+    known = tool_set_new(tools, NULL);
+}
+
+static void tear_down(void) {
+    tool_set_free(known);
+    json_free(tools);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* A message as one line: R{thoughts} C{content} name(arguments) ... */
+static void show(const struct message *message, struct buf *out) {
+    buf_clear(out);
+    buf_puts(out, "");
+    if (message->reasoning.length > 0) buf_printf(out, "R{%s}", message->reasoning.data);
+    if (message->content.length > 0) buf_printf(out, "C{%s}", message->content.data);
+    for (int i = 0; i < message->n_calls; i++) {
+        const struct message_call *call = &message->calls[i];
+        ck_assert_int_eq(call->index, i);
+        ck_assert(call->begins && call->id[0]);
+        buf_printf(out, "%s(%s)", call->name, call->arguments.data ? call->arguments.data : "");
+    }
+}
+
+/* Adds what a stream has brought to what it brought before, as a client does. */
+static void join(struct message *sum, const struct message *delta) {
+    buf_add(&sum->reasoning, delta->reasoning.data, delta->reasoning.length);
+    buf_add(&sum->content, delta->content.data, delta->content.length);
+    for (int i = 0; i < delta->n_calls; i++) {
+        const struct message_call *from = &delta->calls[i];
+        ck_assert_int_eq(from->begins, from->index == sum->n_calls);
+        struct message_call *to = message_call_at(sum, from->index);
+        if (from->begins) {
+            to->begins = true;
+            memcpy(to->id, from->id, sizeof to->id);
+            memcpy(to->name, from->name, sizeof to->name);
+        } else {
+            ck_assert(from->arguments.length > 0); /* an empty delta is none */
+        }
+        buf_add(&to->arguments, from->arguments.data, from->arguments.length);
+    }
+}
+
+/* Reads a text in parts that end after `first` bytes and then every `step`. */
+static void read_in_parts(const struct message_settings *settings, const char *text, size_t first,
+                          size_t step, struct buf *out) {
+    struct message_parser *parser = message_parser_new(settings);
+    struct message sum = {0}, delta = {0};
+    size_t length = strlen(text);
+    for (size_t at = 0, n = first; at < length; at += n, n = step) {
+        if (n > length - at) n = length - at;
+        message_parser_add(parser, text + at, n, &delta);
+        join(&sum, &delta);
+        message_clear(&delta);
+    }
+    message_parser_finish(parser, &delta);
+    join(&sum, &delta);
+    ck_assert_int_eq(message_parser_calls(parser), sum.n_calls);
+    ck_assert(message_parser_is_idle(parser));
+    show(&sum, out);
+    message_free(&sum);
+    message_free(&delta);
+    message_parser_free(parser);
+}
+
+static void expect_message(const struct message_settings *settings, const char *text,
+                           const char *expected) {
+    struct buf whole = {0}, parts = {0};
+    size_t length = strlen(text);
+    read_in_parts(settings, text, length, length, &whole);
+    ck_assert_msg(strcmp(whole.data, expected) == 0, "%s\n gave     %s\n and not  %s", text,
+                  whole.data, expected);
+    for (size_t cut = 0; cut <= length; cut++) {
+        read_in_parts(settings, text, cut, length, &parts);
+        ck_assert_msg(strcmp(parts.data, expected) == 0, "cut at %zu: %s\n gave     %s", cut, text,
+                      parts.data);
+    }
+    for (size_t step = 1; step <= 13; step++) {
+        read_in_parts(settings, text, step, step, &parts);
+        ck_assert_msg(strcmp(parts.data, expected) == 0, "every %zu: %s\n gave     %s", step, text,
+                      parts.data);
+    }
+    buf_free(&whole);
+    buf_free(&parts);
+}
+
+struct row {
+    const char *format, *text, *message;
+};
+
+static void expect_row(const struct row *row, bool stream) {
+    struct message_settings settings = {.known = known, .stream_calls = stream, .id_seed = 7};
+    settings.tools = tool_format_find(row->format);
+    ck_assert_msg(settings.tools, "%s", row->format);
+    expect_message(&settings, row->text, row->message);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+#define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
+#define CALLS(word) DS("calls\xE2\x96\x81" word)
+#define CALL(word) DS("call\xE2\x96\x81" word)
+#define SEP DS("sep")
+#define V3 CALL("begin") "function" SEP
+
+/* Each family's calls: alone, several, behind text, with the freedom that models take, and those
+ * that are whole but for their end. */
+static const struct row calls[] = {
+    {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>",
+     "f({\"n\": 1})"},
+    {"hermes",
+     "I look.\n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n"
+     "{\"arguments\": {\"s\": \"</tool_call>{\\\"\"}, \"name\": \"get_time-2.x\"} </tool_call>\n",
+     "C{I look.}f({})get_time-2.x({\"s\": \"</tool_call>{\\\"\"})"},
+    {"hermes", "<tool_call>{\"name\":\"f\"}</tool_call>", "f({})"},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":null,\"id\":[1,{\"a\":0}]}</tool_call>x",
+     "C{x}f({})"},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"l\":[true,false,null,-1.5e+3,0]}}",
+     "f({\"l\":[true,false,null,-1.5e+3,0]})"},
+    {"hermes", "a\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\nb", "C{a\nb}f({})"},
+    {"hermes", "<tool_<tool_call>{\"name\":\"f\"}</tool_call>", "C{<tool_}f({})"},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "f({\"n\": 1})"},
+    {"llama3_json",
+     " {\"name\":\"f\",\"parameters\":{}}; {\"name\":\"f\",\"parameters\":{\"n\":2}}",
+     "f({})f({\"n\":2})"},
+    {"llama4_json", "<|python_tag|>{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}",
+     "f({})"},
+    {"pythonic", "[f(s='it\\'s', n=-3), get_time-2.x()]",
+     "f({\"s\": \"it's\", \"n\": -3})get_time-2.x({})"},
+    {"pythonic", "[ f( b = True , l=[None, (1,), {'k': [False], \"j\": {}},], ) ]",
+     "f({\"b\": true, \"l\": [null, [1], {\"k\": [false], \"j\": {}}]})"},
+    {"pythonic", "[f(s=\"a\\n\\x41\\u00e9\\U0001F600\\q\\\\\\\"\t\", n=0.5e1, b=false)]",
+     "f({\"s\": \"a\\nA\\u00e9\xF0\x9F\x98\x80\\\\q\\\\\\\"\\t\", \"n\": 0.5e1, \"b\": false})"},
+    {"llama4_pythonic", "<|python_start|>[f(n=1)]<|python_end|>", "f({\"n\": 1})"},
+    {"mistral",
+     "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 1}}, {\"name\": \"f\", "
+     "\"arguments\": {}}]",
+     "f({\"n\": 1})f({})"},
+    {"mistral", "Yes.[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{},\"id\":\"abcdefghi\"}]",
+     "C{Yes.}f({})"},
+    {"mistral", "[TOOL_CALLS]f{\"n\": 1}[TOOL_CALLS]f[ARGS]{\"n\":2}", "f({\"n\": 1})f({\"n\":2})"},
+    {"mistral_v11", "[TOOL_CALLS][TOOL_CALLS]f[ARGS] {}[TOOL_CALLS] [{\"name\":\"f\"}]",
+     "C{[TOOL_CALLS]}f({})f({})"},
+    {"qwen3_coder",
+     "Well,\n<tool_call>\n<function=f>\n<parameter=s>\na "
+     "</par\n\"b\"\n</parameter>\n<parameter=n>\n"
+     "3\n</parameter>\n</function>\n</tool_call>",
+     "C{Well,}f({\"s\": \"a </par\\n\\\"b\\\"\", \"n\": 3})"},
+    {"qwen3_coder",
+     "<tool_call><function=f><parameter=l>[1,\n 2]</parameter><parameter=n>three</parameter>"
+     "<parameter=m>null</parameter><parameter=x>5</parameter><parameter=s></parameter></function>"
+     "</tool_call><tool_call>\n<function=get_time-2.x>\n</function>\n</tool_call>",
+     "f({\"l\": [1,\n 2], \"n\": \"three\", \"m\": null, \"x\": \"5\", \"s\": \"\"})"
+     "get_time-2.x({})"},
+    {"qwen3_xml",
+     "<function=f>\n<parameter=e>\nx\n</parameter>\n<parameter=a>\n2.5\n</parameter>\n"
+     "<parameter=o>\n{\"a\": {}}\n</parameter>\n<parameter=b>\ntrue\n</parameter>\n<parameter=u>\n"
+     "7\n</parameter>\n</function>",
+     "f({\"e\": \"x\", \"a\": 2.5, \"o\": {\"a\": {}}, \"b\": true, \"u\": 7})"},
+    {"deepseek_v3",
+     CALLS("begin") V3 "f\n```json\n{\"n\": 1}\n```" CALL("end") "\n" V3 "f\n```json\n{}\n```" CALL(
+         "end") CALLS("end"),
+     "f({\"n\": 1})f({})"},
+    {"deepseek_v31",
+     "So.\n" CALLS("begin") CALL("begin") "f" SEP "{\"n\": 1}" CALL("end")
+         CALL("begin") "f" SEP "{}" CALL("end") CALLS("end"),
+     "C{So.}f({\"n\": 1})f({})"},
+    {"granite", "<|tool_call|>[{\"name\":\"f\",\"arguments\":{\"n\":1}}, {\"name\":\"f\"}]",
+     "f({\"n\":1})f({})"},
+    {"granite-20b-fc",
+     "<function_call> {\"name\":\"f\",\"arguments\":{}} <function_call> {\"name\":\"f\"}",
+     "f({})f({})"},
+    {"phi4_mini_json", "functools[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]", "f({\"n\": 1})"},
+    {"phi4_mini_json", "<|tool_call|>[{\"name\":\"f\",\"parameters\":{}}]<|/tool_call|>", "f({})"},
+    {"olmo3", "<function_calls>\nf(n=1)\nf(s=\"</function_calls>\")\n</function_calls>",
+     "f({\"n\": 1})f({\"s\": \"</function_calls>\"})"},
+    {"jamba", "<tool_calls>[\n{\"name\":\"f\",\"arguments\":{}},\n{\"name\":\"f\"}\n]</tool_calls>",
+     "f({})f({})"},
+};
+
+START_TEST(calls_are_found_wherever_the_text_is_cut) {
+    expect_row(&calls[_i], false);
+}
+END_TEST
+
+/* The same, given before they are whole. */
+START_TEST(calls_are_given_as_they_come) {
+    expect_row(&calls[_i], true);
+}
+END_TEST
+
+/* What only looks like a call, or breaks before it is whole: every byte of it is content. */
+static const struct row texts[] = {
+    {"hermes", "a <tool_call> is a tag", NULL},
+    {"hermes", "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": }}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":[]}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_ca!", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"name\":\"f\"}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{},\"parameters\":{}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{}</tool_call><tool_call>[]</tool_call> <tool_call", NULL},
+    {"hermes", "<tool_call>{\"na\\u006de\":\"f\"}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":01}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":\"\\x\"}}</tool_call>", NULL},
+    {"llama3_json", "The call {\"name\":\"f\",\"parameters\":{}}", NULL},
+    {"llama3_json", "{\"city\": \"Paris\"}", NULL},
+    {"pythonic", "[1] says f(n=1) [f(n=1)]", NULL},
+    {"pythonic", "[f(1)]", NULL},
+    {"pythonic", "[f(n=g(2))]", NULL},
+    {"pythonic", "[f(n=1,,)]", NULL},
+    {"pythonic", "[f(a b=1)]", NULL},
+    {"pythonic", "[f(n={1: 2})]", NULL},
+    {"pythonic", "[f(n=[1})]", NULL},
+    {"pythonic", "[f(s='\\7')]", NULL},
+    {"pythonic", "[f(n=Trie)]", NULL},
+    {"mistral", "[TOOL_CALLS] none", NULL},
+    {"mistral", "[TOOL_CALLS]g{\"n\":1}", NULL},
+    {"qwen3_coder", "<tool_call>\n<function=g>\n</function>\n</tool_call>", NULL},
+    {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\nx\n</parameter>\n", NULL},
+    {"qwen3_coder", "<tool_call>\n<function=f>\n<param=s>\nx\n</parameter>\n</function>", NULL},
+    {"deepseek_v3", CALLS("begin") V3 "f\n{\"n\": 1}\n```" CALL("end"), NULL},
+    {"granite", "<|tool_call|>[]", NULL},
+    {"phi4_mini_json", "functools[0]", NULL},
+    {"olmo3", "<function_calls>\nf\n</function_calls>", NULL},
+};
+
+START_TEST(what_only_looks_like_a_call_stays_content) {
+    struct row row = texts[_i];
+    struct buf message = {0};
+    buf_printf(&message, "C{%s}", row.text);
+    row.message = message.data;
+    expect_row(&row, false);
+    buf_free(&message);
+}
+END_TEST
+
+/* Calls before one that breaks are whole; the rest is content. */
+START_TEST(a_run_keeps_its_whole_calls) {
+    static const struct row rows[] = {
+        {"pythonic", "[f(n=1), see below]", "C{, see below]}f({\"n\": 1})"},
+        {"mistral", "[TOOL_CALLS][{\"name\":\"f\"}, 7]", "C{, 7]}f({})"},
+        {"hermes", "<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{\"name\":\"g\"}",
+         "C{<tool_call>{\"name\":\"g\"}}f({})"},
+        {"llama3_json", "{\"name\":\"f\"} and more", "C{and more}f({})"},
+        {"hermes", "<tool_call>{bad <tool_call>{\"name\":\"f\"}</tool_call>",
+         "C{<tool_call>{bad}f({})"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i], false);
+}
+END_TEST
+
+/* A call that was given is not taken back: its arguments end where they break. */
+START_TEST(a_given_call_stays) {
+    static const struct row rows[] = {
+        {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": x}}</tool_call>",
+         "C{x}}</tool_call>}f({\"n\": )"},
+        {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": 1", "f({\"n\": 1)"},
+        {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool!", "C{</tool!}f({})"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i], true);
+}
+END_TEST
+
+/* A text of many beginnings takes time in proportion to its length. */
+START_TEST(beginnings_without_end_are_read_in_linear_time) {
+    static const struct row rows[] = {
+        {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"<tool_call>{\\\"name\\\"",
+         ""},
+        {"mistral", "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"l\":[", ""},
+        {"pythonic", "[f(l=[[[[", ""},
+    };
+    struct message_settings settings = {.known = known, .tools = tool_format_find(rows[_i].format)};
+    struct message message = {0};
+    struct message_parser *parser = message_parser_new(&settings);
+    size_t length = 0, each = strlen(rows[_i].text);
+    for (; length < (1 << 20); length += each)
+        message_parser_add(parser, rows[_i].text, each, &message);
+    message_parser_finish(parser, &message);
+    ck_assert_int_eq(message.n_calls, 0);
+    ck_assert_uint_eq(message.content.length, length);
+    message_free(&message);
+    message_parser_free(parser);
+}
+END_TEST
+
+START_TEST(ids_are_the_familys_and_differ) {
+    struct message_settings settings = {.tools = tool_format_find("hermes"), .id_seed = 1};
+    struct message one = {0}, other = {0};
+    const char *text = "<tool_call>{\"name\":\"any\"}</tool_call><tool_call>{\"name\":\"any\"}";
+    struct message_parser *parser = message_parser_new(&settings);
+    message_parser_add(parser, text, strlen(text), &one);
+    message_parser_finish(parser, &one);
+    message_parser_free(parser);
+    ck_assert_int_eq(one.n_calls, 2);
+    ck_assert_uint_eq(strlen(one.calls[0].id), 5 + 24);
+    ck_assert(memcmp(one.calls[0].id, "call_", 5) == 0);
+    ck_assert_str_ne(one.calls[0].id, one.calls[1].id);
+    settings = (struct message_settings){.tools = tool_format_find("mistral"), .id_seed = 2};
+    parser = message_parser_new(&settings);
+    message_parser_add(parser, "[TOOL_CALLS]f{}", 15, &other);
+    message_parser_free(parser);
+    ck_assert_uint_eq(strlen(other.calls[0].id), 9);
+    ck_assert_uint_eq(strspn(other.calls[0].id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv"
+                                                "wxyz0123456789"),
+                      9);
+    message_free(&one);
+    message_free(&other);
+}
+END_TEST
+
+/* ---- thoughts ------------------------------------------------------------------------------- */
+
+struct thought {
+    const char *format;
+    const char *prompt, *last; /* what the answer follows */
+    const char *text, *message;
+};
+
+static const struct thought thoughts[] = {
+    {"qwen3", "x<|im_start|>assistant\n", NULL, "<think>\nHm.\n</think>\n\nYes.", "R{Hm.}C{Yes.}"},
+    {"qwen3", "", NULL, "\n <think>Hm", "R{Hm}"},
+    {"qwen3", "", NULL, "<think></think>Yes. ", "C{Yes. }"},
+    {"qwen3", "", NULL, "Yes <think>no</think>", "C{Yes <think>no</think>}"},
+    {"qwen3", "", NULL, " <thing>", "C{ <thing>}"},
+    {"qwen3", "", NULL, " <thi", "C{ <thi}"},
+    {"qwen3", "", NULL, "<think>a </thin </think>", "R{a </thin}"},
+    {"qwen3", "", NULL, "<think>a <</think>b", "R{a <}C{b}"},
+    {"qwen3", "", NULL, "<think>a </thi", "R{a </thi}"},
+    {"deepseek_r1", "<Assistant><think>\n", NULL, "Hm.\n</think>\nYes.", "R{Hm.}C{Yes.}"},
+    {"deepseek_r1", "<Assistant><think>", NULL, "</think>Yes.", "C{Yes.}"},
+    {"qwen3", "<think>\n\n</think>\n\n", NULL, "<think>No", "C{<think>No}"},
+    {"qwen3", "<think>Hm", "<think>Hm", " so</think> Yes", "R{ so}C{Yes}"},
+    {"qwen3", "<think>a</think>B", "<think>a</think>B", " is <think>", "C{ is <think>}"},
+    {"qwen3", "So", "So", " it is", "C{ it is}"},
+    {"mistral", "", NULL, "[THINK]Hm[/THINK]Yes", "R{Hm}C{Yes}"},
+    {"granite", "", NULL, "Here is my thought process:\nHm.\nHere is my response:\nYes.",
+     "R{Hm.}C{Yes.}"},
+    {"granite", "", NULL, "Here is my dog.", "C{Here is my dog.}"},
+    {"seed_oss", "", NULL, "<seed:think>Hm</seed:think>Yes", "R{Hm}C{Yes}"},
+};
+
+START_TEST(thoughts_are_split_off) {
+    const struct thought *row = &thoughts[_i];
+    struct message_settings settings = {.reasoning = reasoning_format_find(row->format)};
+    ck_assert_ptr_nonnull(settings.reasoning);
+    message_settings_see_prompt(&settings, row->prompt, strlen(row->prompt), row->last);
+    expect_message(&settings, row->text, row->message);
+}
+END_TEST
+
+#define H_THINK "<|channel|>analysis<|message|>Hm. <b>\n<|end|>"
+#define H_NEXT "<|start|>assistant"
+#define H_FINAL "<|channel|>final<|message|>"
+#define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+
+/* Harmony's answers, of which each part has a channel. */
+START_TEST(parts_go_to_their_places) {
+    static const struct row rows[] = {
+        {NULL, H_THINK H_NEXT H_FINAL "Yes. <|x", "R{Hm. <b>}C{Yes. <|x}"},
+        {NULL, H_THINK H_NEXT H_CALL "{\"n\": 1}<|call|>", "R{Hm. <b>}f({\"n\": 1})"},
+        {NULL, H_CALL "{}<|call|>" H_NEXT " to=functions.f<|channel|>commentary<|message|> {}",
+         "f({})f({})"},
+        {NULL, "<|channel|>commentary<|message|>I look.<|end|>" H_NEXT H_CALL "{}",
+         "C{I look.}f({})"},
+        {NULL, "<|channel|>commentary to=functions.g<|message|>{}<|call|>", "C{{}}"},
+        {NULL, H_CALL "no<|call|>", "C{no}"},
+        {NULL, "Yes.", "C{Yes.}"},
+        {NULL, H_THINK "<|start|>assi", "R{Hm. <b>}"},
+    };
+    struct message_settings settings = {.tools = tool_format_find("openai"),
+                                        .reasoning = reasoning_format_find("openai_gptoss"),
+                                        .known = known};
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        settings.stream_calls = i % 2;
+        expect_message(&settings, rows[i / 2].text, rows[i / 2].message);
+    }
+    settings.stream_calls = false;
+    settings.reasoning = NULL;
+    expect_message(&settings, H_THINK, "C{Hm. <b>\n}");
+    settings.reasoning = reasoning_format_find("openai_gptoss");
+    settings.tools = NULL;
+    expect_message(&settings, H_CALL "{}<|call|>", "C{{}}");
+    settings.tools = tool_format_find("openai");
+    expect_message(&settings, H_CALL "{\"n\": <|call|>", "C{{\"n\": }");
+}
+END_TEST
+
+START_TEST(calls_come_behind_thoughts) {
+    struct message_settings settings = {.tools = tool_format_find("hermes"),
+                                        .reasoning = reasoning_format_find("qwen3"),
+                                        .known = known};
+    expect_message(&settings,
+                   "<think>\nA <tool_call>?\n</think>\n\n<tool_call>\n{\"name\":\"f\"}\n"
+                   "</tool_call>",
+                   "R{A <tool_call>?}f({})");
+    settings.tools = tool_format_find("llama3_json");
+    expect_message(&settings, "<think>a</think>\n{\"name\":\"f\"}", "R{a}f({})");
+}
+END_TEST
+
+/* ---- which format --------------------------------------------------------------------------- */
+
+START_TEST(formats_are_found_by_name) {
+    static const char *const none[] = {"", "herm", "hermes ", "qwen3_coder qwen3_xml", "none"};
+    struct buf names = {0};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        ck_assert_ptr_null(tool_format_find(none[i]));
+        ck_assert_ptr_null(reasoning_format_find(none[i]));
+    }
+    ck_assert_ptr_eq(tool_format_find("qwen3_xml"), tool_format_find("qwen3_coder"));
+    ck_assert_ptr_ne(tool_format_find("hermes"), tool_format_find("mistral"));
+    tool_format_names(&names);
+    for (char *name = strtok(names.data, ", "); name; name = strtok(NULL, ", "))
+        ck_assert_ptr_nonnull(tool_format_find(name));
+    buf_clear(&names);
+    reasoning_format_names(&names);
+    ck_assert_ptr_nonnull(strstr(names.data, "qwen3, deepseek_r1"));
+    buf_free(&names);
+}
+END_TEST
+
+START_TEST(formats_are_found_by_template) {
+    static const struct row rows[] = {
+        {"hermes", "return <tool_call>\\n", NULL},
+        {"qwen3_coder", "<tool_call>\\n<function=example>", NULL},
+        {"mistral", "{{ '[TOOL_CALLS] [' }}", NULL},
+        {"mistral_v11", "{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", NULL},
+        {"deepseek_v3", CALLS("begin") CALL("begin") "'\\n' + '```json'", NULL},
+        {"deepseek_v31", CALLS("begin") CALL("begin"), NULL},
+        {"openai", "<|start|>assistant<|channel|>commentary to=x<|message|>y<|call|>", NULL},
+        {"granite", "<|tool_call|>", NULL},
+        {"olmo3", "<function_calls>", NULL},
+        {"llama3_json", "{\"name\": function name, \"parameters\": dictionary of argument name",
+         NULL},
+        {"pythonic", "[func_name1(params_name1=params_value1", NULL},
+        {NULL, "<tool_call>{name}\\n<arg_key>", NULL},
+        {NULL, "{{ message.content }} ```json", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct tool_format *format = rows[i].format ? tool_format_find(rows[i].format) : NULL;
+        ck_assert_msg(tool_format_of_template(rows[i].text, strlen(rows[i].text)) == format, "%s",
+                      rows[i].text);
+    }
+    ck_assert_ptr_eq(reasoning_format_of_template("a<think>b", 9), reasoning_format_find("qwen3"));
+    ck_assert_ptr_null(reasoning_format_of_template("think", 5));
+}
+END_TEST
+
+START_TEST(markers_are_known) {
+    const struct tool_format *mistral = tool_format_find("mistral");
+    const struct reasoning_format *think = reasoning_format_find("qwen3");
+    ck_assert(message_has_marker(mistral, NULL, "[TOOL_CALLS]", 12));
+    ck_assert(message_has_marker(mistral, NULL, "[ARGS]", 6));
+    ck_assert(!message_has_marker(mistral, NULL, "<s>", 3));
+    ck_assert(!message_has_marker(mistral, NULL, "", 0));
+    ck_assert(message_has_marker(NULL, think, "</think>", 8));
+    ck_assert(!message_has_marker(NULL, NULL, "</think>", 8));
+    ck_assert(message_has_marker(tool_format_find("openai"), NULL, "<|channel|>", 11));
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("server_message");
+    TCase *t = tcase_create("message");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_loop_test(t, calls_are_found_wherever_the_text_is_cut, 0,
+                        sizeof calls / sizeof *calls);
+    tcase_add_loop_test(t, calls_are_given_as_they_come, 0, sizeof calls / sizeof *calls);
+    tcase_add_loop_test(t, what_only_looks_like_a_call_stays_content, 0,
+                        sizeof texts / sizeof *texts);
+    tcase_add_test(t, a_run_keeps_its_whole_calls);
+    tcase_add_test(t, a_given_call_stays);
+    tcase_add_loop_test(t, beginnings_without_end_are_read_in_linear_time, 0, 3);
+    tcase_add_test(t, ids_are_the_familys_and_differ);
+    tcase_add_loop_test(t, thoughts_are_split_off, 0, sizeof thoughts / sizeof *thoughts);
+    tcase_add_test(t, parts_go_to_their_places);
+    tcase_add_test(t, calls_come_behind_thoughts);
+    tcase_add_test(t, formats_are_found_by_name);
+    tcase_add_test(t, formats_are_found_by_template);
+    tcase_add_test(t, markers_are_known);
+    suite_add_tcase(s, t);
+    return suite_main(s);
+}
