@@ -74,9 +74,10 @@ static enum status read_decoder(struct reading *reading, const struct json *root
         status = need_member(reading, token, "content", "added_tokens_decoder.content", JSON_STRING,
                              &content);
         if (!status) status = read_added_rules(reading, token, key, &rules, &type);
+        if (status) return status;
         /* transformers finds them in the text as it is, where the library has no normalizer */
         rules &= (uint8_t)~ADDED_NORMALIZED;
-        if (!status) status = add(reading, key, id, content, type, rules);
+        status = add(reading, key, id, content, type, rules);
         if (status) return status;
     }
     return STATUS_OK;
