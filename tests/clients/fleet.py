@@ -25,6 +25,9 @@ FLAGS = ["--max-model-len", "1024", "--max-num-seqs", "32", "--kv-cache-memory",
 CONFIGURED = ["127.0.0.1:8081", "127.0.0.1:8082"]  # the servers in the files of deploy/
 CONFIGURED_PROXY = ["127.0.0.1:8080", "--port 8080"]
 START_SECONDS = 30
+# How long a client waits for an answer and a server drains. What is counted is losses, not speed: on a machine that does much else, a
+# server computes for longer than the 30 s after which it would cut answers by default.
+PATIENCE_SECONDS = 600
 
 
 # ---- servers ----------------------------------------------------------------------------------------
@@ -34,7 +37,7 @@ class Replica:
     """A server that keeps its port when it is restarted."""
 
     def __init__(self, *flags):
-        self.flags, self.port, self.restarts = [*FLAGS, *flags], free_port(), 0
+        self.flags, self.port, self.restarts = [*FLAGS, "--drain-timeout", str(PATIENCE_SECONDS), *flags], free_port(), 0
         self.address = f"127.0.0.1:{self.port}"
         self.begin()
 
@@ -48,7 +51,7 @@ class Replica:
     def restart(self):
         """As a supervisor does it: SIGTERM, the end, a new process."""
         self.server.process.send_signal(signal.SIGTERM)
-        code = self.server.process.wait(120)
+        code = self.server.process.wait(PATIENCE_SECONDS)
         assert code == 0, f"the server ended with {code}\n{self.server.log_tail()}"
         self.server.stop()
         self.restarts += 1
@@ -214,7 +217,7 @@ class Client(threading.Thread):
         self.crowd, self.random, self.answered, self.left, self.lost = crowd, random.Random(number), 0, 0, []
 
     def run(self):
-        with httpx.Client(base_url=self.crowd.url, timeout=120) as http:
+        with httpx.Client(base_url=self.crowd.url, timeout=PATIENCE_SECONDS) as http:
             while not self.crowd.stopping.is_set():
                 path, body = self.random.choice(self.crowd.requests)
                 begun = time.monotonic()
@@ -233,7 +236,7 @@ class Client(threading.Thread):
         """Goes away after the first bytes of an answer."""
         self.left += 1
         with contextlib.suppress(httpx.TransportError):
-            with httpx.stream("POST", self.crowd.url + path, json=body, timeout=120) as response:
+            with httpx.stream("POST", self.crowd.url + path, json=body, timeout=PATIENCE_SECONDS) as response:
                 for _ in response.iter_raw():
                     break
 
@@ -243,7 +246,7 @@ class Crowd:
 
     def __init__(self, url, n, requests, leavers=0.0):
         self.url, self.requests, self.leavers, self.stopping = url, requests, leavers, threading.Event()
-        with httpx.Client(base_url=url, timeout=120) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
             self.expected = {json.dumps([path, body]): ask(http, path, body) for path, body in requests}
         self.clients = [Client(self, number) for number in range(n)]
 
@@ -255,7 +258,7 @@ class Crowd:
     def __exit__(self, *_):
         self.stopping.set()
         for one in self.clients:
-            one.join(120)
+            one.join(PATIENCE_SECONDS)
             assert not one.is_alive()
 
     @property

@@ -16,6 +16,7 @@ CLIENTS = 64
 LEAVERS = 0.05  # the share of requests whose client goes away in the middle
 SAMPLE_SECONDS = 2
 MAX_GROWTH = 0.03
+MAX_TOLD = 20  # losses that are shown between two restarts
 
 
 def mixed_requests():
@@ -32,7 +33,7 @@ def mixed_requests():
 
 def watch(crowd, stays, restarted, seconds, every):
     """Runs the time out, restarting one server and sampling the other's memory: [(seconds, kB)]."""
-    begun, samples, next_restart = time.monotonic(), [], min(every, seconds / 3)
+    begun, samples, next_restart, told = time.monotonic(), [], min(every, seconds / 3), 0
     while (passed := time.monotonic() - begun) < seconds:
         samples.append((passed, stays.resident_kb()))
         if passed > next_restart:
@@ -40,6 +41,9 @@ def watch(crowd, stays, restarted, seconds, every):
             next_restart += every
             print(f"{passed:6.0f} s: {crowd.answered} answered, {len(crowd.lost)} lost, {restarted.restarts} restarts, "
                   f"{samples[-1][1] / 1024:.1f} MiB", flush=True)
+            for text in crowd.lost[told:told + MAX_TOLD]:
+                print("lost:", text[:500], flush=True)
+            told = len(crowd.lost)
         time.sleep(SAMPLE_SECONDS)
     return samples
 
@@ -60,7 +64,7 @@ def main():
         with Crowd(url, CLIENTS, mixed_requests(), LEAVERS) as crowd:
             samples = watch(crowd, stays, restarted, args.minutes * 60, args.every)
     memory = quarters(samples, args.minutes * 60)
-    for text in crowd.lost[:20]:
+    for text in crowd.lost[-MAX_TOLD:]:
         print("lost:", text[:500])
     print(f"{CLIENTS} clients behind {args.proxy} for {args.minutes:g} min: {crowd.answered} answered, {len(crowd.lost)} lost, "
           f"{restarted.restarts} restarts, {crowd.left} left; memory by quarters "
