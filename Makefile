@@ -21,7 +21,7 @@ help:
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs, restarts (hours)"
-	@echo "make clients        run the server with programs of others: Prometheus, proxies, a router, lm-eval (fetches about 6 GB)"
+	@echo "make clients        run the server with programs of others, and write docs/compatibility.md (fetches about 7 GB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
 	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root)"

@@ -11,7 +11,7 @@ for need in "$@"; do
     test) packages="$packages g++ wrk" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
-    clients) packages="$packages nginx-light haproxy" ;;
+    clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;
     *) echo "setup.sh: unknown set \"$need\"; the sets are test, fuzz, format and clients" >&2; exit 2 ;;
     esac
 done

@@ -119,8 +119,12 @@ with_clients() {
 clients() {
     with_clients
     docker/prometheus.sh
-    docker/venv.sh build/clients/lm_eval tests/clients/requirements_lm_eval.txt
-    python_tests build/clients/venv tests/clients
+    for venv in openai2 torch aiperf aider; do
+        docker/venv.sh build/clients/$venv tests/clients/requirements_$venv.txt
+    done
+    python_tests build/clients/openai2 tests/clients/sdks_openai2.py --seen build/clients/seen_openai2.json
+    python_tests build/clients/venv tests/clients --seen build/clients/seen.json
+    python3 tests/clients/compatibility.py build/clients/seen.json build/clients/seen_openai2.json
 }
 
 # ---- soak: what takes longer than CI allows ------------------------------------------------------------------------

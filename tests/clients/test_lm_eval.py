@@ -1,6 +1,6 @@
 """lm-eval, unchanged, evaluates a model through the server as it does through transformers.
 
-It has a virtual environment of its own (requirements_lm_eval.txt), because torch is large: LM_EVAL names its folder.
+It has a virtual environment of its own (requirements_torch.txt), because torch is large: TORCH_VENV names its folder.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from e2e.conftest import MODEL, NAME, ROOT
 
 TASKS = pathlib.Path(__file__).parent / "lm_eval_tasks"
-FOLDER = pathlib.Path(os.environ.get("LM_EVAL", ROOT / "build/clients/lm_eval"))
+FOLDER = pathlib.Path(os.environ.get("TORCH_VENV", ROOT / "build/clients/torch"))
 CONTEXT, MARGIN = 1024, 1e-3  # the context is that of the tests' servers
 NAMES = ["penstock_choices", "penstock_rolling", "penstock_generate"]
 
@@ -50,7 +50,7 @@ def tasks(tmp_path_factory):
 def right(tasks, tmp_path_factory):
     """What lm-eval's own transformers backend gives."""
     folder = tmp_path_factory.mktemp("transformers")
-    run([FOLDER / "bin/python", pathlib.Path(__file__).parent / "lm_eval_model.py", MODEL, folder / "model"])
+    run([FOLDER / "bin/python", pathlib.Path(__file__).parent / "hf_model.py", MODEL, folder / "model"])
     return evaluate(folder, tasks, "--model", "hf", "--device", "cpu", "--batch_size", "1",
                     "--model_args", f"pretrained={folder}/model,dtype=float32,max_length={CONTEXT - 1}")
 
@@ -70,9 +70,11 @@ def check_same(found, right):
 
 # The tokenizer is the server's (/tokenizer_info, /tokenize); requests come one by one, or several at once.
 @pytest.mark.parametrize("how", ["num_concurrent=1", "num_concurrent=4"])
-def test_same_as_transformers(start, tasks, right, tmp_path, how):
+def test_same_as_transformers(start, tasks, right, tmp_path, how, saw):
     server = start("--dtype", "float32")
     found = evaluate(tmp_path, tasks, "--model", "local-completions", "--model_args",
                      f"model={NAME},base_url={server.url}/v1/completions,max_length={CONTEXT},{how}")
     assert server.metric("vllm:request_success_total") > 0
     check_same(found, right)
+    saw.works("lm-eval", "`local-completions`: log likelihoods, rolling and generate_until, equal to its transformers backend in "
+              "float32 within 0.001", "tokenizer of the server", "one by one and four at once")

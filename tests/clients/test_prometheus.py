@@ -115,7 +115,7 @@ def test_every_scrape_succeeds(busy):
     assert not bad, bad
 
 
-def test_boards_have_data(busy):
+def test_boards_have_data(busy, saw):
     _, prometheus, _ = busy
     vllm = [boards.promql(e, SPAN, job="penstock", model_name=NAME, engine="0") for e in boards.EXPRESSIONS]
     own = [boards.own_promql(e, SPAN) for e in boards.own_expressions()]
@@ -124,9 +124,10 @@ def test_boards_have_data(busy):
         found = prometheus.query(query)
         assert found, f"no samples: {query}"
         assert not any(math.isnan(value) for _, value in found), f"{query}: {found}"
+    saw.works("Prometheus", "scrapes under load", f"{len(vllm)} expressions of vLLM's boards and {len(own)} of `deploy/grafana` have data")
 
 
-def test_types_and_help_arrive(busy):
+def test_types_and_help_arrive(busy, saw):
     _, prometheus, _ = busy
     told = {m["metric"]: m for m in prometheus.http.get("/targets/metadata").json()["data"]}
     assert told["vllm:prompt_tokens"]["type"] == "counter" and told["vllm:kv_cache_usage_perc"]["type"] == "gauge"
@@ -134,6 +135,7 @@ def test_types_and_help_arrive(busy):
     assert told["process_cpu_seconds"]["unit"] == "seconds"
     own = [m for name, m in told.items() if not name.startswith(("scrape_", "up"))]
     assert len(own) > 40 and all(m["help"] for m in own)
+    saw.works("Prometheus", "OpenMetrics with types, units and help")
 
 
 def test_numbers_are_those_of_the_clients(busy):

@@ -9,6 +9,7 @@ from e2e.conftest import NAME
 from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, wait_for_answers
 
 SHIPPED = ["haproxy", "nginx"]
+ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "vllm-router": "vllm-router"}  # in docs/compatibility.md
 SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx leaves one out
 
 
@@ -22,6 +23,12 @@ def servers():
 def shipped_proxy(request, servers):
     with in_front(request.param, servers) as url:
         yield url
+
+
+@pytest.fixture
+def proxy_name(request, shipped_proxy):
+    """The name in docs/compatibility.md."""
+    return ROWS[request.node.callspec.params["shipped_proxy"]]
 
 
 def reads_of(url, path, body):
@@ -38,12 +45,13 @@ def reads_of(url, path, body):
     return [part for part in parts if b"data: " in part]
 
 
-def test_a_token_a_read(shipped_proxy):
+def test_a_token_a_read(shipped_proxy, proxy_name, saw):
     """Most reads hold one event; where a proxy waits for more, 12 tokens come in 3 reads."""
     reads = reads_of(shipped_proxy, *completion("Once upon a time", 40, stream=True))
     counts = [part.count(b"data: ") for part in reads]
     assert sum(counts) == 41  # with [DONE]
     assert counts.count(1) >= 30, counts
+    saw.works(proxy_name, "streams pass token by token, as `deploy/` configures it")
 
 
 def test_what_is_for_one_server_is_not_passed_on(shipped_proxy):
@@ -53,14 +61,15 @@ def test_what_is_for_one_server_is_not_passed_on(shipped_proxy):
     assert httpx.get(shipped_proxy + "/health/ready").status_code == 200
 
 
-def test_large_bodies_pass(shipped_proxy):
+def test_large_bodies_pass(shipped_proxy, proxy_name, saw):
     body = {"model": NAME, "prompt": "x" * (3 << 20), "max_tokens": 1}
     answer = httpx.post(shipped_proxy + "/v1/completions", json=body, timeout=60)
     assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+    saw.works(proxy_name, "large bodies")
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "vllm-router"])
-def test_restarts_lose_nothing(servers, name, capsys):
+def test_restarts_lose_nothing(servers, name, capsys, saw):
     """Eight clients, and each server is restarted three times."""
     requests = [ask(prompt, 20, stream=True) for prompt in PROMPTS for ask in [completion, chat]]
     with in_front(name, servers) as url, Crowd(url, 8, requests) as crowd:
@@ -72,3 +81,4 @@ def test_restarts_lose_nothing(servers, name, capsys):
     with capsys.disabled():
         print(f"\n{name}: {crowd.answered} streams, 6 restarts, {len(crowd.lost)} lost")
     assert not crowd.lost, crowd.lost[:5]
+    saw.works(ROWS[name], "6 restarts of servers behind it lose no stream")

@@ -1,0 +1,181 @@
+"""What every SDK that speaks OpenAI's API must be able to do with the server: tests that a class inherits with its SDK.
+
+An SDK is a class whose objects are one client each:
+
+    name                            in docs/compatibility.md
+    Sdk(url, key, timeout, retries) seconds; how often it tries again by itself
+    chat(text, n_tokens, extra)     Answer; extra: fields of the body that the SDK does not know
+    stream(text, n_tokens, extra)   yields pieces of text; closing the generator cancels
+    chat_async(text, n_tokens)      a coroutine: the text
+    tools(text), structured(text)   [(name, arguments as an object)] of calls; an object with a "name"
+    embed(text)                     a list of numbers
+    too_long                        the exception for a prompt beyond the context
+"""
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from typing import NamedTuple
+
+import httpx
+import openai
+import pytest
+
+from e2e.conftest import NAME, Server
+
+QUESTION, N_TOKENS = "Name three colours.", 16
+LONG = 4000  # tokens that nobody waits for to the end
+ENDLESS = {"ignore_eos": True}
+COLOUR = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False}
+TOOL = {"name": "paint", "description": "Paints a wall.", "parameters": COLOUR}
+KEY = "right"
+
+
+class Answer(NamedTuple):
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    """A server with room for one request and one that waits, and with a key."""
+    one = Server("--max-model-len", "8192", "--kv-cache-memory", "256MiB", "--max-num-seqs", "1", "--max-queued-requests", "1",
+                 "--api-key", KEY)
+    try:
+        yield one.wait_until_ready()
+    finally:
+        one.stop()
+
+
+@contextlib.contextmanager
+def crowded(server):
+    """Fills a server until the block ends, or until what is yielded is called."""
+    body = {"model": NAME, "prompt": "Once", "max_tokens": LONG, "ignore_eos": True, "stream": True}
+    with contextlib.ExitStack() as hogs:
+        for _ in range(2):
+            http = hogs.enter_context(httpx.Client(headers={"authorization": f"Bearer {KEY}"}, timeout=60))
+            answer = hogs.enter_context(http.stream("POST", server.url + "/v1/completions", json=body))
+            assert answer.status_code == 200
+        yield hogs.close
+    server.wait_until_idle()
+
+
+class Contract:
+    """The tests. A class that inherits them sets `sdk`."""
+
+    sdk = None
+
+    @pytest.fixture
+    def client(self, server):
+        return self.sdk(server.url + "/v1", "none", 60, 0)
+
+    @pytest.fixture
+    def right(self, server):
+        """The server's answer to plain HTTP."""
+        answer = server.chat(QUESTION, max_tokens=N_TOKENS)
+        return Answer(answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])
+
+    def test_whole_answer(self, client, right, saw):
+        assert client.chat(QUESTION, N_TOKENS) == right
+        saw.works(self.sdk.name, "whole answers with their usage")
+
+    def test_stream(self, client, right, saw):
+        pieces = [piece for piece in client.stream(QUESTION, N_TOKENS) if piece]
+        assert "".join(pieces) == right.text and len(pieces) > N_TOKENS // 2
+        saw.works(self.sdk.name, "streams")
+
+    def test_several_at_once(self, client, server, saw):
+        texts = [f"Count from {i}." for i in range(4)]
+
+        async def ask():
+            return await asyncio.gather(*(client.chat_async(text, N_TOKENS) for text in texts))
+        right = [server.chat(text, max_tokens=N_TOKENS)["choices"][0]["message"]["content"] for text in texts]
+        assert asyncio.run(ask()) == right
+        saw.works(self.sdk.name, "several at once (async)")
+
+    def test_prompt_too_long(self, client, saw):
+        with pytest.raises(self.sdk.too_long) as caught:
+            client.chat("word " * 2000, N_TOKENS)
+        assert "maximum context length is 1024 tokens" in str(caught.value)
+        name = self.sdk.too_long.__name__
+        saw.works(self.sdk.name, f"a prompt beyond the context is a `{name}`")
+
+    def test_wrong_values_are_named(self, client, saw):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat(QUESTION, N_TOKENS, {"repetition_penalty": -1})
+        assert "repetition_penalty" in str(caught.value)
+        saw.works(self.sdk.name, "errors name the field")
+
+    def test_wrong_key(self, narrow, saw):
+        with pytest.raises(openai.AuthenticationError):
+            self.sdk(narrow.url + "/v1", "wrong", 60, 0).chat(QUESTION, N_TOKENS)
+        assert self.sdk(narrow.url + "/v1", KEY, 60, 0).chat(QUESTION, N_TOKENS).text
+        saw.works(self.sdk.name, "keys")
+
+    def test_full_queue(self, narrow, saw):
+        """It is an error of its own, and whoever tries again after the time that the server gives is served."""
+        impatient, patient = (self.sdk(narrow.url + "/v1", KEY, 60, retries) for retries in (0, 6))
+        with crowded(narrow) as leave, concurrent.futures.ThreadPoolExecutor() as pool:
+            with pytest.raises(openai.RateLimitError):
+                impatient.chat(QUESTION, N_TOKENS)
+            begun = time.monotonic()
+            answer = pool.submit(patient.chat, QUESTION, N_TOKENS)
+            time.sleep(0.3)
+            assert not answer.done()
+            leave()
+            assert answer.result().text and time.monotonic() - begun >= 0.8  # Retry-After is at least 1 s
+        saw.works(self.sdk.name, "429 of a full queue is a `RateLimitError`, tried again after `Retry-After`")
+
+    def test_shutting_down(self, saw):
+        server = Server("--max-model-len", "1024", "--kv-cache-memory", "64MiB", "--admin-key", "boss", "--drain-delay", "30")
+        try:
+            client = self.sdk(server.wait_until_ready().url + "/v1", "none", 60, 0)
+            assert client.chat(QUESTION, 1).text
+            assert server.http.post("/drain", headers={"authorization": "Bearer boss"}).status_code == 200
+            with pytest.raises(openai.APIStatusError) as caught:
+                client.chat(QUESTION, N_TOKENS)
+            assert caught.value.status_code == 503 and "shutting down" in str(caught.value)
+        finally:
+            server.process.kill()
+            server.process.wait()
+            server.stop()
+        saw.works(self.sdk.name, "503 of a server that shuts down")
+
+    def test_timeout_cancels(self, narrow, saw):
+        client = self.sdk(narrow.url + "/v1", KEY, 1.0, 0)
+        with pytest.raises(openai.APITimeoutError):
+            client.chat(QUESTION, LONG, ENDLESS)
+        narrow.wait_until_idle()
+        saw.works(self.sdk.name, "a timeout ends the computation")
+
+    def test_leaving_a_stream_cancels(self, narrow, saw):
+        pieces = self.sdk(narrow.url + "/v1", KEY, 60, 0).stream(QUESTION, LONG, ENDLESS)
+        assert len([next(pieces) for _ in range(5)]) == 5
+        pieces.close()
+        narrow.wait_until_idle()
+        saw.works(self.sdk.name, "so does leaving a stream")
+
+    def test_threads_share_a_client(self, client, right):
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(client.chat(QUESTION, N_TOKENS))) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert found == [right] * 4
+
+    def test_tools(self, client, saw):
+        def right(calls):
+            return calls and all(name == "paint" and isinstance(arguments["name"], str) for name, arguments in calls)
+        saw.served_or_refused(self.sdk.name, "tools", ["tools", "tool_choice"], lambda: client.tools("Paint it red."), right,
+                              openai.BadRequestError)
+
+    def test_structured_output(self, client, saw):
+        saw.served_or_refused(self.sdk.name, "structured output", ["response_format"], lambda: client.structured("Name a colour."),
+                              lambda found: isinstance(found["name"], str), openai.BadRequestError)
+
+    def test_embeddings(self, client, saw):
+        saw.served_or_missing(self.sdk.name, "embeddings", "/v1/embeddings", lambda: client.embed("red"),
+                              lambda vector: len(vector) > 0, openai.APIStatusError)
