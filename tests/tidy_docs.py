@@ -4,7 +4,12 @@ Paths and ends of paths, make targets, flags (of the option table, of the tree's
 PENSTOCK_..., links with their anchors, and single words with an underscore between backticks.
 """
 import os
+import pathlib
 import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parent / "clients"))
+import compatibility  # noqa: E402
 
 # What docs name that is not in this tree, each with its owner: flags of other programs, and words with an underscore. An
 # entry that no doc names any more is a finding.
@@ -149,9 +154,18 @@ def check_fields(tree):
         tree.find(tested, 0, f"does not try the field {name}, which {table} has")
 
 
+def check_compatibility(tree):
+    """docs/compatibility.md is as its maker writes it, and has the clients of the tests in the versions that are pinned."""
+    page = "docs/compatibility.md"
+    if page in tree.docs:
+        for finding in compatibility.findings("\n".join(tree.docs[page])):
+            tree.find(page, 0, finding)
+
+
 def check(tree):
     named = Named(tree)
     check_fields(tree)
+    check_compatibility(tree)
     for path, lines in tree.docs.items():
         if path in UNCHECKED:
             continue
@@ -208,6 +222,14 @@ def self_test(findings_of):
               "server/openai/unserved.c": '    {"xtc", C | H, "1"},\n    {"pieces", T, "1"},\n    {"top_p", C, "1"},\n'}
     findings = findings_of({**NAMED_TREE, **fields})
     assert len(findings) == 2 and "the field top_p" in findings[0] and "the field xtc" in findings[1], findings
+    version = compatibility.pinned(compatibility.CLIENTS[0])
+    whole = compatibility.page([(name, "works", "all") for name in compatibility.NAMES],
+                               lambda client: compatibility.pinned(client) if client.pins else "1.0")
+    for text, words in ((whole, ""), ("# Other\n" + whole, "does not begin"), (whole.replace("| litellm", "| lite"), "other clients"),
+                        (whole.replace(version, "0.1"), "is pinned"), (whole.replace(" all |", "  |", 1), "says nothing")):
+        named = {"Makefile": NAMED_TREE["Makefile"] + "clients:\n", "tests/clients/compatibility.py": ""}
+        findings = findings_of({**NAMED_TREE, **named, "docs/compatibility.md": text})
+        assert len(findings) == bool(words) and words in "".join(findings), (words, findings)
     FOREIGN_FLAGS["max-num-seq"] = FOREIGN_WORDS["a_b"] = "for the self-test"
     findings = findings_of({**NAMED_TREE, "README.md": "--max-num-seq\n"})
     assert len(findings) == 1 and "a_b is listed as foreign" in findings[0], findings
