@@ -8,6 +8,8 @@
 #include "config/config.h"
 
 #define MAX_TOP_LOGPROBS 20
+#define MAX_BEST 64 /* candidates of a beam */
+#define MAX_BEST_PARTS ((MAX_BEST + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS)
 #define MAX_STOP_IDS 64
 #define MAX_LOGIT_BIAS 1024
 #define MAX_BAD_WORDS 512      /* of several tokens */
@@ -114,7 +116,18 @@ struct sample {
     bool shared;       /* other samples may read the row: the token is not counted */
     /* the last token of the history is not known: it was counted on the device */
     bool late;
+    /* 0: a token is chosen. Otherwise the row is a beam's, nobody else reads it, and the result is
+     * that many best: of the log-softmax of the row, then changed by the processors, as
+     * transformers does it. They fill the `top` of this sample's result and of those of the
+     * samples right behind it, MAX_TOP_LOGPROBS each. */
+    int n_best;
+    bool part; /* such a sample behind one with n_best: it has a result and no work of its own */
 };
+
+/* How many samples, the parts among them, a row of which n_best are wanted takes. */
+static inline int sample_parts(int n_best) {
+    return (n_best + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS;
+}
 
 /* ---- rows of logits ------------------------------------------------------------------------- */
 

@@ -57,6 +57,11 @@ static void run_one(struct host_sampler *s, int i, const struct sample *sample,
         sampler_score(s->sampler[i], logits, sample->scored, sample->n_top, out);
         return;
     }
+    if (sample->part) return; /* its first sample fills its result */
+    if (sample->n_best > 0) {
+        sampler_best(s->sampler[i], sample, logits, out);
+        return;
+    }
     if (sample->shared) logits = memcpy(s->spare + (size_t)i * V, logits, V * sizeof *logits);
     sampler_sample(s->sampler[i], sample, logits, out);
 }

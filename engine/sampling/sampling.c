@@ -153,7 +153,7 @@ static float bound_of_best(const struct sampler *sampler, const struct row *row,
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* The n best of what was collected, in order, by insertion: n is at most 20, and ties stay in the
+/* The n best of what was collected, in order, by insertion: n is at most 64, and ties stay in the
  * order of their ids. */
 static int best_of_collected(const struct sampler *sampler, int collected, int n,
                              struct token_logprob *top) {
@@ -257,16 +257,49 @@ static bool changes_logits(const struct sample *sample) {
            sampling_has_penalties(s);
 }
 
-static void change_logits(struct sampler *sampler, const struct sample *sample, float *logits) {
+/* All changes but the penalties. */
+static void bias_and_forbid(const struct sampler *sampler, const struct sample *sample,
+                            float *logits) {
     const struct sampling *s = sample->sampling;
-    const int32_t *history = sample->history;
-    int n_prompt = sample->n_prompt, n_output = sample->n_output;
+    const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
     if (s->allowed) forbid_all_but(s->allowed, logits, sampler->V);
     if (sample->mask) forbid_all_but(sample->mask, logits, sampler->V);
-    if (s->n_bad_words > 0) forbid_bad_words(s, logits, history + n_prompt + n_output, n_output);
-    if (sampling_has_penalties(s)) penalise(sampler, s, logits, history, n_prompt, n_output);
+    if (s->n_bad_words > 0) forbid_bad_words(s, logits, end, sample->n_output);
+}
+
+static void change_logits(struct sampler *sampler, const struct sample *sample, float *logits) {
+    bias_and_forbid(sampler, sample, logits);
+    if (sampling_has_penalties(sample->sampling))
+        penalise(sampler, sample->sampling, logits, sample->history, sample->n_prompt,
+                 sample->n_output);
+}
+
+/* ---- the best for beams --------------------------------------------------------------------- */
+
+/* Transformers scales the log-softmax, not the logits, so the repetition penalty, the one that is
+ * not a sum, comes after it. Each part's id is its first one. */
+void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
+                  struct sampled *out) {
+    const struct sampling *s = sample->sampling;
+    struct token_logprob best[MAX_BEST];
+    assert(sample->n_best > 0 && sample->n_best <= MAX_BEST);
+    struct row row = read_row(sampler, logits);
+    double lse = log_sum(sampler, &row);
+    bias_and_forbid(sampler, sample, logits);
+    for (int i = 0; i < sampler->V; i++) logits[i] = logprob_of(logits[i], lse);
+    if (sampling_has_penalties(s))
+        penalise(sampler, s, logits, sample->history, sample->n_prompt, sample->n_output);
+    row = read_row(sampler, logits);
+    int n = collect(sampler, &row, bound_of_best(sampler, &row, sample->n_best), sampler->V);
+    n = best_of_collected(sampler, n, sample->n_best, best);
+    for (int part = 0; part < sample_parts(sample->n_best); part++) {
+        int from = part * MAX_TOP_LOGPROBS, left = max_int(n - from, 0);
+        out[part] = (struct sampled){.n_top = min_int(left, MAX_TOP_LOGPROBS)};
+        memcpy(out[part].top, best + from, (size_t)out[part].n_top * sizeof *best);
+        if (left > 0) out[part].id = best[from].id;
+    }
 }
 
 /* ---- the draw ------------------------------------------------------------------------------- */

@@ -25,6 +25,10 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
                    struct sampled *out);
 
+/* The best of logits[V], which it changes, for a beam: out[sample_parts(sample->n_best)]. */
+void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
+                  struct sampled *out);
+
 /* ---- all rows of a step --------------------------------------------------------------------- */
 
 /* Samplers for as many rows at once as there are threads. */

@@ -92,7 +92,7 @@ struct world {
     floats logits;
     std::vector<wanted> all;
     int rows, counted;
-    uint64_t n_unknown, n_shared, n_stuck;
+    uint64_t n_unknown, n_shared, n_stuck, n_beams;
 };
 
 static void bind(sequence *q) {
@@ -126,6 +126,19 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.sample.shared = shared;
     t.sample.mask = q->mask.empty() ? NULL : q->mask.data();
     w->all.push_back(t);
+}
+
+/* A beam's row: its best, in as many samples as they take. No token of it is counted. */
+static void add_beam(world *w, sequence *q, int n_best) {
+    q->in_step_before = false;
+    for (int part = 0; part < sample_parts(n_best); part++) {
+        add_choice(w, q, 0, true);
+        w->all.back().sample.n_best = n_best;
+        w->all.back().sample.part = part > 0;
+    }
+    w->n_beams++;
+    w->counted += sampling_takes_slot(&q->sampling);
+    w->rows++;
 }
 
 static void add_score(world *w) {
@@ -162,7 +175,9 @@ static void choose_rows(world *w) {
     for (sequence &q : w->sequences) {
         if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V);
         const bool has_room = w->counted < SLOTS || !has_slot(&q);
-        if (has_room && random_below(&w->state, 3))
+        if (has_room && random_below(&w->state, 5) == 0)
+            add_beam(w, &q, 1 + random_below(&w->state, MAX_BEST));
+        else if (has_room && random_below(&w->state, 3))
             add_row(w, &q);
         else
             q.in_step_before = false;
@@ -173,8 +188,25 @@ static void choose_rows(world *w) {
     for (size_t i = 0; i < w->logits.size(); i++) w->logits[i] -= i % (size_t)w->V < 6 ? 0 : 5;
 }
 
+static void best_on_cpu(world *w, size_t first) {
+    struct sampled out[MAX_BEST_PARTS];
+    wanted &t = w->all[first];
+    const float *row = &w->logits[(size_t)(t.sample.row * w->V)];
+    floats own(row, row + w->V);
+    t.sample.history = t.history.data();
+    sampler_best(w->cpu, &t.sample, own.data(), out);
+    for (int part = 0; part < sample_parts(t.sample.n_best); part++)
+        w->all[first + (size_t)part].right = out[part];
+}
+
 static void sample_on_cpu(world *w) {
-    for (wanted &t : w->all) {
+    for (size_t i = 0; i < w->all.size(); i++) {
+        wanted &t = w->all[i];
+        if (t.sample.part) continue;
+        if (t.sample.n_best > 0) {
+            best_on_cpu(w, i);
+            continue;
+        }
         const float *row = &w->logits[(size_t)(t.sample.row * w->V)];
         floats own(row, row + w->V);
         t.right = {};
@@ -220,7 +252,10 @@ static void check_step(const world *w, const buffer &logits, const buffer &ids,
             ck_assert_int_eq(id[(size_t)t.sample.row], t.right.id);
     }
     const floats after = logits.read<float>();
-    ck_assert(memcmp(after.data(), w->logits.data(), after.size() * sizeof(float)) == 0);
+    for (const wanted &t : w->all) { /* a beam's row is its own, and stays changed */
+        const size_t at = (size_t)(t.sample.row * w->V), bytes = (size_t)w->V * sizeof(float);
+        ck_assert(t.sample.n_best > 0 || memcmp(&after[at], &w->logits[at], bytes) == 0);
+    }
 }
 
 /* Of choices that share a row the first goes on. A token may be thrown away. */
@@ -264,6 +299,7 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     ck_assert_uint_gt(w.n_unknown, 0);
     ck_assert_uint_gt(w.n_shared, 0);
     ck_assert_uint_gt(w.n_stuck, 0);
+    ck_assert_uint_gt(w.n_beams, 0);
     device_sampler_free(w.device, test_stream());
     sampler_free(w.cpu);
 }

@@ -48,6 +48,16 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
     atomic_store(&sampler->busy, false);
 }
 
+void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
+                  struct sampled *out) {
+    ck_assert(!atomic_exchange(&sampler->busy, true));
+    for (int part = 0; part < sample_parts(sample->n_best); part++) {
+        out[part].rank++;
+        out[part].id = (int32_t)logits[0] + part;
+    }
+    atomic_store(&sampler->busy, false);
+}
+
 struct task {
     void (*fn)(void *arg, int i);
     void *arg;
@@ -134,11 +144,32 @@ START_TEST(few_samples_need_few_tasks) {
 }
 END_TEST
 
+/* The best of a beam's row come from one call, whatever the number of results that they fill. */
+START_TEST(the_best_of_a_row_fill_several_results) {
+    static float logits[2 * V];
+    static const struct sampling sampling = {.top_p = 1};
+    const struct sample first = {.row = 1, .sampling = &sampling, .n_best = 45, .shared = true};
+    struct sample samples[4] = {first, first, first, {.sampling = &sampling, .row = 0}};
+    struct sampled results[4] = {0};
+    struct host_sampler *sampler = host_sampler_new(V, THREADS);
+    samples[1].part = samples[2].part = true;
+    logits[V] = 20;
+    host_sampler_run(sampler, &backend, logits, samples, 4, results);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(results[i].rank, 1);
+        ck_assert_int_eq(results[i].id, 20 + i);
+    }
+    ck_assert_int_eq(results[3].rank, 1);
+    host_sampler_free(sampler);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_host_sampler");
     TCase *core = tcase_create("core");
     tcase_add_test(core, each_sample_is_computed_once);
     tcase_add_test(core, few_samples_need_few_tasks);
+    tcase_add_test(core, the_best_of_a_row_fill_several_results);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

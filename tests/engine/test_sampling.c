@@ -336,6 +336,55 @@ START_TEST(logprobs_keep_their_digits_beside_large_logits) {
 }
 END_TEST
 
+/* ---- beams ---------------------------------------------------------------------------------- */
+
+static float changed[V]; /* what the best are taken from, written down plainly */
+
+static int changed_descending(const void *a, const void *b) {
+    float x = changed[*(const int *)a], y = changed[*(const int *)b];
+    return x != y ? (x < y) - (x > y) : *(const int *)a - *(const int *)b;
+}
+
+/* Log-softmax first, then the bias, what is forbidden and the repetition penalty. */
+static void change_plainly(const struct sampling *s, const int32_t *history, int n) {
+    double sum = 0, max = -INFINITY;
+    for (int i = 0; i < V; i++) max = fmax(max, logits[i]);
+    for (int i = 0; i < V; i++) sum += exp((double)logits[i] - max);
+    for (int i = 0; i < V; i++) changed[i] = logits[i];
+    for (int i = 0; i < s->n_bias; i++) changed[s->bias[i].id] += s->bias[i].bias;
+    for (int i = 0; i < s->n_banned; i++) changed[s->banned[i]] = -INFINITY;
+    for (int i = 0; i < V; i++) changed[i] = (float)((double)changed[i] - max - log(sum));
+    for (int i = 0; i < n; i++) changed[history[i]] *= s->repetition_penalty;
+}
+
+START_TEST(the_best_of_a_beam_are_those_of_its_changed_log_softmax) {
+    static const struct logit_bias bias[] = {{3, 5}, {4, -100}};
+    static const int32_t banned[] = {44, 31}, history[] = {3, 700, 12};
+    static const int wanted[] = {1, 20, 21, 64};
+    struct sampling s = neutral();
+    struct sampled out[MAX_BEST_PARTS];
+    float row[V];
+    int order[V], n = wanted[_i % 4];
+    if (_i >= 4) s.bias = bias, s.n_bias = 2, s.banned = banned, s.n_banned = 2;
+    if (_i >= 8) s.repetition_penalty = 1.5f;
+    logits[5] = logits[9] = logits[800] = 4.5f; /* ties, some of them across the last place */
+    memcpy(row, logits, sizeof row);
+    change_plainly(&s, history, 3);
+    for (int i = 0; i < V; i++) order[i] = i;
+    qsort(order, V, sizeof *order, changed_descending);
+    const struct sample sample = {
+        .sampling = &s, .history = history, .n_prompt = 1, .n_output = 2, .n_best = n};
+    sampler_best(sampler, &sample, row, out);
+    for (int i = 0; i < n; i++) {
+        const struct token_logprob *best = &out[i / MAX_TOP_LOGPROBS].top[i % MAX_TOP_LOGPROBS];
+        ck_assert_int_eq(best->id, order[i]);
+        ck_assert_float_eq_tol(best->logprob, changed[order[i]], 1e-6f);
+    }
+    for (int part = 0, left = n; part < sample_parts(n); part++, left -= MAX_TOP_LOGPROBS)
+        ck_assert_int_eq(out[part].n_top, min_int(left, MAX_TOP_LOGPROBS));
+}
+END_TEST
+
 START_TEST(a_temperature_too_small_to_divide_by_is_greedy) {
     struct sampling s = neutral();
     logits[345] = 9;
@@ -399,6 +448,7 @@ int main(void) {
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);
     tcase_add_test(t, logprobs_keep_their_digits_beside_large_logits);
+    tcase_add_loop_test(t, the_best_of_a_beam_are_those_of_its_changed_log_softmax, 0, 12);
     tcase_add_test(t, a_temperature_too_small_to_divide_by_is_greedy);
     tcase_add_test(t, what_is_no_number_is_never_drawn);
     tcase_add_test(t, strange_rows_do_no_harm);

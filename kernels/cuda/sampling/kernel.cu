@@ -69,11 +69,10 @@ __device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float 
     return __longlong_as_double((long long)*w.key);
 }
 
-/* Writes the n best in order: they are put on the list of winners, and each counts how many others
- * come before it. */
-template <int THREADS, int N>
-__device__ __forceinline__ void write_best(selection<THREADS, N, by_logit> &s, int n, double lse,
-                                           struct sample_best *best) {
+/* Calls put(place, id, logit) for the n best, from 0 in order: they are put on the list of winners,
+ * and each counts how many others come before it. */
+template <int THREADS, int N, class F>
+__device__ __forceinline__ void for_best(selection<THREADS, N, by_logit> &s, int n, F put) {
     const struct found last = select_key(s, false, (uint64)n);
     const bool in_list = s.has_list;
     uint64 *winners = s.w.sum; /* the histogram is not needed any more */
@@ -87,8 +86,7 @@ __device__ __forceinline__ void write_best(selection<THREADS, N, by_logit> &s, i
         const uint64 own = winners[threadIdx.x];
         int before = 0;
         for (int i = 0; i < n; i++) before += winners[i] < own;
-        const float logit = logit_of_rank(rank_of_key(own));
-        best[before] = {id_of_key(own), (float)((double)logit - lse)};
+        put(before, id_of_key(own), logit_of_rank(rank_of_key(own)));
     }
     __syncthreads(); /* the next histogram takes their place */
 }
@@ -105,7 +103,10 @@ __device__ __forceinline__ double score_row(const workspace<THREADS> &w,
     });
     const double lse = log_of_sum<THREADS>(w, best.logit, own);
     const int n = n_best < (int)all.count ? n_best : (int)all.count;
-    if (n > 0) write_best(s, n, lse, result->best);
+    if (n > 0)
+        for_best(s, n, [&](int place, int id, float logit) {
+            result->best[place] = {id, (float)((double)logit - lse)};
+        });
     if (threadIdx.x == 0) result->n_best = n;
     return lse;
 }
@@ -161,6 +162,40 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
                                                const float *kept) {
     for (int entry = threadIdx.x; entry < c.n; entry += THREADS)
         if (c.is_first(entry)) logits[c.id(entry)] = kept[entry];
+}
+
+/* ---- beams ---------------------------------------------------------------------------------- */
+
+/* Makes a row its log-softmax. It is not restored: the row is the beam's alone. */
+template <int THREADS>
+__device__ __forceinline__ void take_log_softmax(float *logits, int V, double lse) {
+    for (int id = threadIdx.x; id < V; id += THREADS)
+        logits[id] = (float)((double)logits[id] - lse);
+    __syncthreads();
+}
+
+/* Writes the n_best best of a row to as many results as they take. */
+template <int THREADS, int N>
+__device__ __forceinline__ void
+write_candidates(const workspace<THREADS> &w, const struct logit_row &row, const struct best &best,
+                 int n_best, struct sample_result *result) {
+    selection<THREADS, N, by_logit> s = {w, row, {}, false, {0, 0}};
+    const struct amount all = list_best(s, floor_of<THREADS>(w, s.ranking, best), [](float) {});
+    const int n = n_best < (int)all.count ? n_best : (int)all.count;
+    const int parts = (n_best + SAMPLE_MAX_BEST - 1) / SAMPLE_MAX_BEST;
+    if ((int)threadIdx.x < parts) {
+        const int left = n - (int)threadIdx.x * SAMPLE_MAX_BEST;
+        struct sample_result *part = &result[threadIdx.x];
+        *part = {};
+        part->n_best = left > SAMPLE_MAX_BEST ? SAMPLE_MAX_BEST : left > 0 ? left : 0;
+    }
+    __syncthreads();
+    if (n == 0) return;
+    for_best(s, n, [&](int place, int id, float logprob) {
+        struct sample_result *part = &result[place / SAMPLE_MAX_BEST];
+        part->best[place % SAMPLE_MAX_BEST] = {id, logprob};
+        if (place % SAMPLE_MAX_BEST == 0) part->id = id;
+    });
 }
 
 /* ---- bad words ------------------------------------------------------------------------------ */
@@ -328,7 +363,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     const struct logit_row row = row_with_counts(b, t, logits);
     uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
     const int n_words = t.slot >= 0 ? how.n_bad_words : 0;
-    const bool scored = how.n_logprobs >= 0, changed = changes.n > 0 || row.counts || row.mask;
+    const bool beam = t.n_best > 0, scored = how.n_logprobs >= 0;
+    const bool changed = changes.n > 0 || row.counts || row.mask || beam;
 
     if (threadIdx.x == 0) *result = {};
     struct best best = {};
@@ -339,6 +375,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
+    if (beam) take_log_softmax<THREADS>(logits, b.V, lse);
     if (n_words > 0) {
         for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
                                [&](int id) { atomicOr(&counts[id], SAMPLE_DUE); });
@@ -346,13 +383,15 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     }
     if (changed) best = best_of<THREADS, N>(w, row);
     const int given = place_of(b, blockIdx.x).scored;
-    const bool none = row.mask && best.logit == -INFINITY;
-    const int id = given >= 0 ? given : none ? -1 : draw<THREADS, N>(w, row, t, best);
-    if (changes.n > 0) {
+    const bool none = row.mask && best.logit == -INFINITY && !beam;
+    int id = given >= 0 ? given : none ? -1 : best.id;
+    if (given < 0 && !none && !beam) id = draw<THREADS, N>(w, row, t, best);
+    if (beam) write_candidates<THREADS, N>(w, row, best, t.n_best, result);
+    if (changes.n > 0 && !beam) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }
-    if (scored && !none) score_chosen<THREADS, N>(w, own, lse, id, result);
+    if (scored && !none && !beam) score_chosen<THREADS, N>(w, own, lse, id, result);
     if (n_words > 0) {
         __syncthreads();
         for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,

@@ -140,7 +140,7 @@ static int lend_slot(const struct device_sampler *s, uint64_t sequence) {
 }
 
 static bool wants_slot(const struct sample *sample) {
-    return sample->sampling && sampling_takes_slot(sample->sampling);
+    return sample->sampling && !sample->part && sampling_takes_slot(sample->sampling);
 }
 
 /* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
@@ -177,6 +177,8 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
 
 /* ---- waves ---------------------------------------------------------------------------------- */
 
+enum { NO_WAVE = -1 }; /* of a sample without work of its own */
+
 /* Returns how many waves there are. */
 static int find_waves(struct device_sampler *s, const struct sample *samples, int n) {
     int waves = 1;
@@ -186,7 +188,9 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
             const struct sampling *how = samples[end].sampling;
             changed |= how && (how->n_bias > 0 || how->n_banned > 0);
         }
-        for (int i = first; i < end; i++) s->wave[i] = changed ? i - first : 0;
+        if (samples[first].n_best > 0) changed = false; /* only one of them reads it */
+        for (int i = first; i < end; i++)
+            s->wave[i] = samples[i].part ? NO_WAVE : changed ? i - first : 0;
         if (changed && end - first > waves) waves = end - first;
     }
     return waves;
@@ -254,8 +258,9 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
                                 int slot, struct layout *at, const struct passage *p) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
-    struct sample_row row = {*how, sample->position, sample->choice,
-                             slot, sample->n_output, nullptr};
+    struct sample_row row = {*how,    sample->position, sample->choice, slot, sample->n_output,
+                             nullptr, sample->n_best};
+    if (sample->n_best > 0) row.sampling.n_logprobs = 0; /* the sum, and no best of the model's */
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
     if (how->n_bias > 0) memcpy(p->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);

@@ -37,6 +37,9 @@ struct sample_row {
     int32_t slot;             /* the counts to read and to add the token to; -1: none */
     int32_t n_output;         /* tokens of the output before this one */
     const uint32_t *mask;     /* [(V + 31) / 32] ids that may come here, or NULL: all */
+    /* 0, or the row is a beam's: it stays as its changed log-softmax, and so many best of it fill
+     * `best` of this row's result and of those right behind it */
+    int32_t n_best;
 };
 
 struct sample_best {
@@ -64,13 +67,13 @@ struct sample_place {
 /* All arrays are device memory. Rows whose tokens are counted have different slots, and rows with
  * biases or bans have different logits. */
 struct sample_batch {
-    int R, V;                      /* V is at most SAMPLE_MAX_V */
-    float *logits;                 /* [R][V], changed while a row is sampled, then as they were */
-    const struct sample_row *rows; /* [R] */
-    uint32_t *counts;              /* [slots][V] */
-    struct sample_words *words;    /* [slots] */
-    int32_t *ids;                  /* [R] out */
-    struct sample_result *results; /* [R] out */
+    int R, V;      /* V is at most SAMPLE_MAX_V */
+    float *logits; /* [R][V], changed while a row is sampled, then as they were but for beams */
+    const struct sample_row *rows;     /* [R] */
+    uint32_t *counts;                  /* [slots][V] */
+    struct sample_words *words;        /* [slots] */
+    int32_t *ids;                      /* [R] out */
+    struct sample_result *results;     /* [R] out */
     const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
 };
 
