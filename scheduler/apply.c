@@ -18,8 +18,10 @@ static void preempt(struct scheduler *s, struct sequence *sequence) {
     int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
     int n = sequence->n_blocks, first = -1;
     assert(sequence->state == SEQUENCE_RUNNING && sequence->n_host_blocks == 0);
-    /* what drafts in flight come to is not known yet */
-    if (n_computed >= s->config.swap_from && sequence->n_drafts == 0)
+    /* What drafts in flight come to is not known yet. A beam whose candidates have come or are in
+     * flight has nothing to compute until the others have theirs, and might not go on then. */
+    bool complete = sequence->request->beams && n_computed == sequence->n_tokens;
+    if (n_computed >= s->config.swap_from && sequence->n_drafts == 0 && !complete)
         first = swap_out(&s->swap, sequence->table, n);
     sequence_stop_running(s, sequence);
     sequence->state = SEQUENCE_WAITING;
@@ -68,6 +70,8 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     assert(sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED);
     assert(sequence->n_blocks == 0);
+    struct beams *beams = sequence->request->beams;
+    if (beams) beams->known[sequence_beam(sequence)] = false; /* they come again */
     list_remove(&s->waiting, &sequence->node);
     sequence->state = SEQUENCE_RUNNING;
     sequence_enqueue(&s->running, sequence);

@@ -30,39 +30,6 @@ static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
         register_blocks(s, sequence, rows->from);
 }
 
-/* ---- forks ---------------------------------------------------------------------------------- */
-
-/* A choice runs on the leader's blocks if it still has them and a batch row is free; otherwise it
- * waits without blocks, and gets its prompt from the prefix cache or computes it. */
-static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
-    sequence_fork(leader, sequence);
-    if (leader->state != SEQUENCE_RUNNING || s->running.n == s->max_seqs) {
-        sequence->state = SEQUENCE_WAITING;
-        sequence_enqueue_early(&s->waiting, sequence);
-        return;
-    }
-    sequence->state = SEQUENCE_RUNNING;
-    sequence_enqueue(&s->running, sequence);
-    batch_add(&s->batch, sequence);
-    for (int i = 0; i < leader->n_blocks; i++) {
-        sequence->table[i] = leader->table[i];
-        block_pool_share(&s->pool, sequence->table[i]);
-    }
-    sequence->n_blocks = leader->n_blocks;
-    sequence->n_computed = sequence->n_committed = leader->n_computed;
-}
-
-static void fork_choices(struct scheduler *s, struct sequence *leader) {
-    struct request *request = leader->request;
-    assert(leader->state != SEQUENCE_RUNNING || leader->n_committed == request->n_prompt);
-    for (int i = 0; i < request->n && request->n_unforked > 0; i++) {
-        if (request->sequence[i].state != SEQUENCE_UNFORKED) continue;
-        fork_choice(s, leader, &request->sequence[i]);
-        request->n_unforked--;
-    }
-    assert(request->n_unforked == 0);
-}
-
 /* ---- tokens --------------------------------------------------------------------------------- */
 
 static int n_output(const struct sequence *sequence) {
@@ -156,6 +123,10 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
         }
         bool leads = sequence->index == 0; /* the other choices share its prompt */
         if (leads && sample->n_output == 0) count_prompt(s, sequence);
+        if (sequence->request->beams) {
+            i += commit_candidates(s, sequence, &results[i]) - 1;
+            continue;
+        }
         if (sequence->request->n_unforked > 0) fork_choices(s, sequence);
         if (sequence->n_drafts > 0) {
             i += commit_drafts(s, sequence, &results[i]);

@@ -49,6 +49,13 @@ static void leave_queue(struct scheduler *s, struct sequence *sequence) {
     sequence->state = SEQUENCE_ENDED;
 }
 
+/* The request has ended; while it is in flight its memory stays. */
+static void leave_scheduler(struct scheduler *s, struct request *request) {
+    request_unqueue(s, request);
+    list_remove(&s->requests, &request->node);
+    if (request->n_in_flight == 0) free(request);
+}
+
 void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish finish,
                   struct event *event) {
     struct request *request = sequence->request;
@@ -57,10 +64,48 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
     atomic_fetch_sub(&s->inbox.live_sequences, 1);
     event->finish = finish;
     event->last = --request->n_live == 0;
-    if (!event->last) return;
-    request_unqueue(s, request);
-    list_remove(&s->requests, &request->node);
-    if (request->n_in_flight == 0) free(request);
+    if (event->last) leave_scheduler(s, request);
+}
+
+/* ---- ends of searches ----------------------------------------------------------------------- */
+
+/* Adds the events of a text that a search has found; returns the last one. */
+static struct event *tell_text(struct scheduler *s, const struct sequence *sequence,
+                               const struct finished_beam *text) {
+    struct event *event = NULL;
+    assert(text->n_tokens > 0);
+    for (int i = 0; i < text->n_tokens; i++) {
+        event = event_add(s, sequence, EVENT_TOKEN);
+        event->sampled.id = text->tokens[i];
+    }
+    s->stats.generated_tokens += (uint64_t)text->n_tokens;
+    event->score = text->score;
+    event->finish = text->by_stop_id ? FINISH_STOP : FINISH_LENGTH;
+    return event;
+}
+
+/* The sequences leave before the events: who gets the last one may free what they are of. If fewer
+ * texts could come than were asked for, the choices that are left are empty. */
+void end_search(struct scheduler *s, struct request *request, enum finish finish) {
+    const struct beams *beams = request->beams;
+    int n = request->generation->n;
+    for (int i = 0; i < request->n; i++) leave_queue(s, &request->sequence[i]);
+    atomic_fetch_sub(&s->inbox.live_sequences, request->n);
+    request->n_live = 0;
+    for (int i = 0; i < n; i++) {
+        struct sequence *sequence = &request->sequence[i];
+        struct event *event;
+        sequence->n_cached = request->sequence[0].n_cached;
+        sequence->first_scheduled_ns = request->sequence[0].first_scheduled_ns;
+        if (finish == FINISH_STOP && i < beams->n_finished) {
+            event = tell_text(s, sequence, &beams->finished[i]);
+        } else {
+            event = event_add(s, sequence, EVENT_END);
+            event->finish = finish == FINISH_STOP ? FINISH_LENGTH : finish;
+        }
+        event->last = i == n - 1;
+    }
+    leave_scheduler(s, request);
 }
 
 /* ---- cancels -------------------------------------------------------------------------------- */
@@ -92,6 +137,10 @@ static void end_flagged(struct scheduler *s, struct request *request, bool all,
                         enum finish finish) {
     const struct generation *generation = request->generation;
     all = all || atomic_load_explicit(&generation->cancelled, memory_order_relaxed);
+    if (request->beams) {
+        if (all) end_search(s, request, finish);
+        return;
+    }
     int left = request->n_live;
     for (int i = request->n - 1; i >= 0 && left > 0;) {
         struct sequence *sequence = &request->sequence[i];

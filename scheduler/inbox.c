@@ -41,6 +41,29 @@ static enum status context_exceeded(struct err *err, const char *format, int lim
     return STATUS_INVALID_REQUEST;
 }
 
+/* The beams of a search run together, and after a preemption each may need blocks of its own. */
+static enum status check_search(const struct scheduler *s, const struct generation *generation,
+                                struct err *err) {
+    const int width = generation->beams.width, most = min_int(MAX_BEAMS, s->max_seqs);
+    const int n_best = beams_n_best(width, generation->n_stop_ids);
+    if (width == 0) return STATUS_OK;
+    if (width > most || generation->n > width)
+        return err_set(err, STATUS_INVALID_REQUEST, "best_of",
+                       "A search has between 'n' and %d beams here; got %d and 'n' %d.", most,
+                       width, generation->n);
+    if (n_best > MAX_BEST)
+        return err_set(err, STATUS_INVALID_REQUEST, "best_of",
+                       "%d beams and %d ids that end a text make %d candidates a step, and at most "
+                       "%d are served: ask for fewer beams, or set 'ignore_eos'.",
+                       width, generation->n_stop_ids, n_best, MAX_BEST);
+    int slots = generation_max_slots(generation, s->config.max_model_len);
+    if (width * block_pool_blocks_for(&s->pool, slots) <= s->pool.n_blocks) return STATUS_OK;
+    return context_exceeded(err,
+                            "The KV memory holds %d tokens, and each of %d beams may grow to %d: "
+                            "lower 'max_tokens' or 'best_of'.",
+                            s->pool.n_blocks * s->pool.block_size, width, slots);
+}
+
 enum status scheduler_check_fits(const struct scheduler *s, const struct generation *generation,
                                  struct err *err) {
     if (generation->n_prompt < 1 || generation->max_tokens < 0)
@@ -63,7 +86,7 @@ enum status scheduler_check_fits(const struct scheduler *s, const struct generat
                                 "The KV memory holds %d tokens, and the prompt has %d that may "
                                 "grow to %d.",
                                 room, generation->n_prompt, slots);
-    return STATUS_OK;
+    return check_search(s, generation, err);
 }
 
 static enum status refuse_full(const struct scheduler *s, struct err *err) {

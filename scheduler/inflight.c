@@ -39,7 +39,8 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
                        struct sequence *sequence, int position, int logit_row) {
     const struct request *request = leader->request;
     int n_output = position - request->n_prompt;
-    bool early = n_output<request->generation->min_tokens, shared = request->n_unforked> 0;
+    bool early = n_output < request->generation->min_tokens;
+    bool shared = request->n_unforked > 0 || request->beams;
     /* a number that no other sequence of the process has */
     uint64_t number = request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
     add_sample(inflight, sequence,
@@ -52,13 +53,18 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
                                .n_output = n_output,
                                .sequence = number,
                                .shared = shared,
-                               .late = !shared && sequence->n_pending > 0});
+                               .late = !shared && sequence->n_pending > 0,
+                               .n_best = request->beams ? request->beams->n_best : 0});
 }
 
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row) {
     struct request *request = sequence->request;
     add_choice(inflight, sequence, sequence, position, logit_row);
+    for (int i = 0; request->beams && i < sequence_extra_samples(sequence); i++) {
+        add_choice(inflight, sequence, sequence, position, logit_row);
+        inflight->samples[inflight->n_samples - 1].part = true;
+    }
     if (request->n_unforked == 0) return;
     for (int i = 0; i < request->n; i++)
         if (request->sequence[i].state == SEQUENCE_UNFORKED)
@@ -78,9 +84,10 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
  * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
- * which row gives its last token is known when they are verified. */
+ * which row gives its last token is known when they are verified; or if it is a beam. */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     if (sequence->request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
+    if (sequence->request->beams) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
 }

@@ -93,12 +93,24 @@ void commit_step(struct scheduler *scheduler, struct inflight *inflight);
  * where an equal block is known already, the sequence shares that one instead. */
 void register_blocks(struct scheduler *scheduler, struct sequence *sequence, int from);
 
+/* fork.c: gives the choices of a prompt that was just computed their beginning. */
+void fork_choices(struct scheduler *scheduler, struct sequence *leader);
+
+/* Takes the candidates that a step has brought for a beam, in one result or more; when those of all
+ * beams have come, the search goes on or ends. Returns the number of results. */
+int commit_candidates(struct scheduler *scheduler, struct sequence *sequence,
+                      const struct sampled *results);
+
 /* Releases all blocks of a running sequence and takes it out of its batch row and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
 /* Ends a sequence with an event of it that was just added; with the last one, its request too. */
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
+
+/* Ends a search, whose request goes: with what it has found, or if it is cancelled or has failed
+ * with that. */
+void end_search(struct scheduler *scheduler, struct request *request, enum finish finish);
 
 /* Ends the choices whose flags are set; ends all, cancelled or with an error. */
 void cancel_wanted(struct scheduler *scheduler);

@@ -26,7 +26,8 @@ static void check_shared(const struct scheduler *s, const struct tally *tally,
     if (!full) {
         assert(sequence->request == other->request);
         end = sequence->n_computed < other->n_computed ? sequence->n_computed : other->n_computed;
-        assert(end > i * size && end <= sequence->request->n_prompt);
+        assert(end > i * size);
+        assert(end <= sequence->request->n_prompt || sequence->request->beams);
     }
     if (sequence->request != other->request) {
         assert(prefix_cache_knows(&s->pool.known, block));
@@ -53,7 +54,8 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0 &&
            sequence->n_host_blocks == 0);
     assert(sequence->n_committed <= sequence->n_computed);
-    assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_in_flight > 0);
+    assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_in_flight > 0 ||
+           sequence_waits_for_beams(sequence));
     assert(sequence->n_computed <= sequence->n_tokens + sequence->n_drafts);
     assert(sequence->n_drafts == 0 || sequence->request->n_in_flight > 0);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
@@ -212,6 +214,25 @@ static void check_index(const struct scheduler *s) {
     free(places);
 }
 
+/* Each beam has a sequence of its own, and the others are spare. Beams know equally many tokens; a
+ * preempted one that has its candidates is not swapped. */
+static void check_beams(const struct request *request) {
+    const struct beams *beams = request->beams;
+    bool has_beam[MAX_BEAMS] = {0};
+    assert(request->n == beams->search.width && request->n_unforked == 0);
+    assert(beams->n_live > 0 && !beams_complete(beams));
+    for (int i = 0; i < beams->n_live; i++) {
+        const struct sequence *sequence = &request->sequence[beams->at[i]];
+        assert(!has_beam[beams->at[i]] && sequence->state != SEQUENCE_SPARE);
+        assert(sequence->n_tokens == request->sequence[beams->at[0]].n_tokens);
+        assert(i == 0 || beams->score[i] <= beams->score[i - 1]);
+        assert(!beams->known[i] || (sequence->n_pending == 0 && sequence->n_host_blocks == 0));
+        has_beam[beams->at[i]] = true;
+    }
+    for (int i = 0; i < request->n; i++)
+        assert(has_beam[i] || request->sequence[i].state == SEQUENCE_SPARE);
+}
+
 static void check_requests(const struct scheduler *s) {
     int running = 0, waiting = 0, live = 0, queued = 0, tokens = 0;
     list_each(node, &s->requests) {
@@ -226,6 +247,7 @@ static void check_requests(const struct scheduler *s) {
         }
         assert(unforked == request->n_unforked && alive == request->n_live && alive > 0);
         assert(unforked < alive);
+        if (request->beams) check_beams(request);
         live += alive;
         queued += request->queued;
         tokens += request->queued ? request->n_prompt : 0;
@@ -245,6 +267,7 @@ void scheduler_check(const struct scheduler *s) {
     check_order(&s->running);
     check_order(&s->waiting);
     assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_sequences);
+    assert(batch_rows_claimed(&s->running) <= s->max_seqs);
     list_each(node, &s->running) check_running(s, &tally, sequence_of(node));
     list_each(node, &s->waiting) check_waiting(s, &tally, sequence_of(node));
     check_pool(s, &tally);

@@ -40,6 +40,10 @@ static void count_reference(struct plan *plan, const struct plan_view *view, int
 
 /* ---- one sequence's rows -------------------------------------------------------------------- */
 
+static bool decodes(const struct sequence *sequence) {
+    return sequence_n_schedulable(sequence) - sequence->n_computed == 1;
+}
+
 static int32_t *partial_block(const struct block_pool *pool, const struct sequence *sequence) {
     int i = sequence->n_computed / pool->block_size;
     return i < sequence->n_blocks ? &sequence->table[i] : NULL;
@@ -60,7 +64,7 @@ static int rows_allowed(const struct plan *plan, const struct plan_view *view,
         rows = min_int(rows, max_int(sequence->n_scored - from, 0) + logit_rows);
     if (rows < wanted) return rows;
     bool fits = sequence_logit_rows(sequence, from, rows) <= logit_rows &&
-                plan->samples + sequence->request->n_unforked <= MAX_EXTRA_SAMPLES;
+                plan->samples + sequence_extra_samples(sequence) <= MAX_EXTRA_SAMPLES;
     return fits ? rows : rows - 1;
 }
 
@@ -78,7 +82,7 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     item->rows = rows;
     item->logit_rows = sequence_logit_rows(item->sequence, from, rows);
     if (from + rows == sequence_n_schedulable(item->sequence))
-        item->samples = item->sequence->request->n_unforked;
+        item->samples = sequence_extra_samples(item->sequence);
     item->blocks = block_pool_blocks_for(view->pool, from + rows) - held + item->copy;
     assert(item->blocks >= 0 && item->blocks <= plan->available);
     plan->rows += rows;
@@ -88,17 +92,33 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     if (item->copy) count_reference(plan, view, *partial_block(view->pool, item->sequence), -1);
 }
 
-/* Takes back the rows of the last running sequence, and gives up its blocks. */
-static void preempt_last(struct plan *plan, const struct plan_view *view) {
-    struct plan_item *item = &plan->item[--plan->n_kept];
+/* Takes back the rows of a running sequence: it sits the step out. */
+static void take_back_rows(struct plan *plan, const struct plan_view *view,
+                           struct plan_item *item) {
     if (item->copy) count_reference(plan, view, *partial_block(view->pool, item->sequence), +1);
     plan->rows -= item->rows;
     plan->logit_rows -= item->logit_rows;
     plan->samples -= item->samples;
     plan->available += item->blocks;
     *item = (struct plan_item){.sequence = item->sequence};
-    for (int i = 0; i < item->sequence->n_blocks; i++)
-        count_reference(plan, view, item->sequence->table[i], -1);
+}
+
+/* Are two sequences beams of one search? */
+static bool search_together(const struct sequence *a, const struct sequence *b) {
+    return a->request == b->request && a->request->beams;
+}
+
+/* Takes back the rows of the last running sequence, and gives up its blocks; if it is a beam, those
+ * of all beams of its search. */
+static void preempt_last(struct plan *plan, const struct plan_view *view) {
+    const struct sequence *last = plan->item[plan->n_kept - 1].sequence, *next;
+    do {
+        struct plan_item *item = &plan->item[--plan->n_kept];
+        take_back_rows(plan, view, item);
+        for (int i = 0; i < item->sequence->n_blocks; i++)
+            count_reference(plan, view, item->sequence->table[i], -1);
+        next = plan->n_kept > 0 ? plan->item[plan->n_kept - 1].sequence : NULL;
+    } while (next && search_together(last, next));
 }
 
 /* Gives a running sequence its rows, and preempts from the end of the order while it has room for
@@ -116,18 +136,29 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
             count_rows(plan, view, item, sequence->n_computed, sequence->n_blocks, rows);
             return;
         }
-        if (plan->n_kept - 1 <= i) break;
+        const struct sequence *last = plan->item[plan->n_kept - 1].sequence;
+        if (plan->n_kept - 1 <= i || search_together(sequence, last)) break;
         preempt_last(plan, view);
     }
     item->copy = false;
     plan->short_of_blocks = true;
 }
 
-/* ---- the step ------------------------------------------------------------------------------- */
-
-static bool decodes(const struct sequence *sequence) {
-    return sequence_n_schedulable(sequence) - sequence->n_computed == 1;
+/* If a beam that decodes has got no row, those of its search that have one give it back. */
+static void serve_searches_as_one(struct plan *plan, const struct plan_view *view) {
+    for (int first = 0, end; first < plan->n_kept; first = end) {
+        const struct sequence *sequence = plan->item[first].sequence;
+        bool all = true;
+        for (end = first; end < plan->n_kept; end++) {
+            const struct plan_item *item = &plan->item[end];
+            if (end > first && !search_together(sequence, item->sequence)) break;
+            all = all && (item->rows > 0 || !decodes(item->sequence));
+        }
+        for (int i = first; i < end && !all; i++) take_back_rows(plan, view, &plan->item[i]);
+    }
 }
+
+/* ---- the step ------------------------------------------------------------------------------- */
 
 /* Sequences that decode come first. If some do, the step takes only about mixed_rows rows of
  * prefills with them. Products compute rows in tiles, so rows that fill the last tile are nearly
@@ -136,6 +167,7 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
     plan->row_limit = view->max_rows;
     for (int i = 0; i < plan->n_kept; i++)
         if (decodes(plan->item[i].sequence)) serve_running(plan, view, i);
+    serve_searches_as_one(plan, view);
     int decoding = plan->decode_rows = plan->rows, tile = view->row_quantum;
     if (decoding > 0 && view->mixed_rows < view->max_rows - decoding) {
         int rows = (decoding + view->mixed_rows + tile - 1) / tile * tile;
@@ -207,15 +239,42 @@ static bool being_computed(const struct plan *plan, const struct plan_view *view
 
 enum admission { ADMITTED, HELD_BACK, NO_ROOM };
 
+static bool has_beam_in(const struct plan *plan, const struct sequence *sequence) {
+    for (int i = 0; i < plan->n_items; i++)
+        if (search_together(plan->item[i].sequence, sequence)) return true;
+    return false;
+}
+
+/* The batch rows that a waiting sequence would claim. */
+static int rows_to_claim(const struct plan *plan, const struct sequence *sequence) {
+    if (!sequence->request->beams) return 1;
+    return has_beam_in(plan, sequence) ? 0 : sequence->request->n;
+}
+
+/* Blocks for all that a waiting sequence knows; for the first beam of a search that comes in, for
+ * all its beams. */
+static int blocks_to_enter(const struct plan *plan, const struct plan_view *view,
+                           const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    int blocks = blocks_ahead(view, sequence, 1);
+    if (!request->beams || has_beam_in(plan, sequence)) return blocks;
+    for (int i = 0; i < request->n; i++)
+        if (&request->sequence[i] != sequence && request->sequence[i].state != SEQUENCE_SPARE)
+            blocks += blocks_ahead(view, &request->sequence[i], 1);
+    return blocks;
+}
+
 static enum admission admit(struct plan *plan, const struct plan_view *view,
                             struct sequence *sequence) {
     assert(sequence->n_pending == 0 && sequence->n_committed == sequence->n_computed);
+    int batch_rows = rows_to_claim(plan, sequence);
+    if (batch_rows > view->max_seqs - plan->batch_rows) return NO_ROOM;
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
     item.host_hits = find_host_hits(plan, view, sequence, item.hits);
     int size = view->pool->block_size, cached = item.hits * size;
     int from = max_int(cached + item.host_hits * size, sequence->n_computed);
     int rows = rows_allowed(plan, view, sequence, from);
-    int blocks = blocks_ahead(view, sequence, 1) - item.hits;
+    int blocks = blocks_to_enter(plan, view, sequence) - item.hits;
     item.loads = from > cached;
     if (!item.loads && being_computed(plan, view, sequence, item.hits)) return HELD_BACK;
     if (rows <= 0 || (item.loads && plan->loads)) return NO_ROOM;
@@ -227,6 +286,7 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     count_rows(plan, view, &item, from, item.hits, rows);
     plan->promised += blocks_ahead(view, sequence, size) - item.hits - item.blocks;
     plan->loads |= item.loads;
+    plan->batch_rows += batch_rows;
     plan->item[plan->n_items++] = item;
     return ADMITTED;
 }
@@ -234,9 +294,10 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
     if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
     plan->promised = promised_blocks(plan, view);
+    plan->batch_rows = batch_rows_claimed(view->running);
     int n_held_back = 0;
     list_each(node, view->waiting) {
-        if (plan->n_items == view->max_seqs || plan->rows == plan->row_limit) return;
+        if (plan->rows == plan->row_limit) return;
         enum admission admission = admit(plan, view, sequence_of(node));
         if (admission == NO_ROOM) return;
         if (admission == HELD_BACK && ++n_held_back == MAX_HELD_BACK) return;

@@ -25,6 +25,11 @@
  *     takes it from the prefix cache when it is done; so a burst of equal prompts computes their
  *     prefix once. Those behind it go on.
  *
+ *   - The beams of a search run, sit out and are preempted together. From when its first one is let
+ *     in it claims batch rows for all that it may come to have. A preempted search is let in when
+ *     there are blocks for all its beams; each computes what it lacks as others do, and when it has
+ *     got its candidates it waits, with nothing to compute, for the others'.
+ *
  *   - Drafts come last, where they take nothing from anybody (speculate.h).
  *
  * A plan may be made while the step before it is in flight: then sequences want rows up to what is
@@ -33,11 +38,12 @@
  *
  * The first running sequence in order always gets a row, or sits out one plan for the result of the
  * row that it has just got: rows, because at most max_seqs - 1 others decode and max_seqs <=
- * max_rows (the same for logit rows); blocks, because it may preempt all others, and then it alone
- * holds blocks and the pool holds what it can ever need (scheduler_submit). And when none runs, the
- * first waiting one is let in, by the same count. So each step, or every second one, brings the
- * first running sequence in order forward, and finite work ends. Being held back does not change
- * that: it needs a running sequence that computes what is waited for.
+ * max_rows (the same for logit rows); blocks, because it may preempt all others, and then it or its
+ * search alone holds blocks and the pool holds what that can ever need (scheduler_submit). And when
+ * none runs, the first waiting one is let in, by the same count. So each step, or every second one,
+ * brings the first running sequence in order forward, and finite work ends. Being held back does
+ * not change that: it needs a running sequence that computes what is waited for. Nor does waiting
+ * for other beams: these are the next in order.
  */
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H
@@ -86,6 +92,7 @@ struct plan {
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running, or more when none is preempted */
     int rows, logit_rows, samples;
+    int batch_rows;       /* that the running and the admitted ones claim */
     int decode_rows;      /* of the rows: those of sequences that decode, with their drafts */
     int row_limit;        /* of the step */
     bool short_of_blocks; /* a running sequence could not have a row */

@@ -14,6 +14,21 @@
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
 #define MAX_CHOICES 128
+#define MAX_BEAMS 16
+
+/* When a beam search ends that has found as many texts as it has beams. */
+enum beam_stopping {
+    BEAMS_STOP_BY_SCORE,    /* if the best beam, at its length, is worth no more than they are */
+    BEAMS_STOP_EARLY,       /* at once */
+    BEAMS_NEVER_STOP_EARLY, /* if no length could make the best beam worth more */
+};
+
+/* What is asked of a beam search (beams/beams.h). */
+struct beam_search {
+    int width; /* beams, 1..MAX_BEAMS; 0: no search */
+    enum beam_stopping stopping;
+    double length_penalty; /* above 0 favours long texts */
+};
 
 /* One prompt and n choices to generate from it. Made and owned by the server, which keeps it
  * unchanged and alive from submit until the last choice's final event was handed over; the
@@ -23,6 +38,9 @@ struct generation {
     int n_prompt;
     /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
     int n;
+    /* The choices are the n best texts of this search, n at most its width. All their events come
+     * when it ends, so single ones cannot be cancelled. */
+    struct beam_search beams;
     int max_tokens; /* of each choice; 0: only the prompt's logprobs */
     int min_tokens;
     int max_drafts;           /* guessed tokens that a step may verify; 0: none */
@@ -69,6 +87,7 @@ struct event {
     int position;                /* EVENT_PROMPT_TOKEN: index in the prompt */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     uint64_t first_scheduled_ns; /* when its first row entered a step */
+    float score;                 /* of a beam search: the text's, with its finish */
     struct sampled sampled;      /* id; logprobs where asked for */
 };
 

@@ -16,9 +16,15 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
     return total > generation->n_prompt ? total - 1 : total;
 }
 
-/* One piece for the request, its sequences, their hashes, what drafters remember and their tokens,
- * in falling order of alignment. It begins all zero. Of a large one, what the output may need is
- * asked for but not touched, so it costs address space and no memory until it is used. */
+/* Is there anything to search for? */
+static bool searches(const struct request *request) {
+    return request->generation->beams.width > 0 && request->max_tokens > request->n_prompt;
+}
+
+/* One piece for the request, its sequences, its search, their hashes, what drafters remember and
+ * their tokens, in falling order of alignment. It begins all zero. Of a large one, what the output
+ * may need is asked for but not touched, so it costs address space and no memory until it is
+ * used. */
 static struct request *request_alloc(const struct request *head, bool hashed,
                                      const struct drafter *drafter) {
     size_t n = (size_t)head->n;
@@ -27,11 +33,16 @@ static struct request *request_alloc(const struct request *head, bool hashed,
     size_t tokens = (size_t)head->max_tokens * sizeof(int32_t);
     size_t own = sizeof *head + n * sizeof(struct sequence);
     size_t drafts = drafter ? drafter->state_bytes(drafter->self, head->max_tokens) / 8 * 8 + 8 : 0;
-    struct request *request = calloc(1, own + n * (hashes + drafts + tokens));
+    size_t beams = searches(head) ? beams_bytes(head->n, head->max_tokens - head->n_prompt) : 0;
+    struct request *request = calloc(1, own + beams + n * (hashes + drafts + tokens));
     if (!request) return NULL;
     *request = *head;
-    char *hash_memory = (char *)request + own, *draft_memory = hash_memory + n * hashes;
-    char *token_memory = draft_memory + n * drafts;
+    char *beam_memory = (char *)request + own, *hash_memory = beam_memory + beams;
+    char *draft_memory = hash_memory + n * hashes, *token_memory = draft_memory + n * drafts;
+    const struct generation *g = head->generation;
+    if (beams > 0)
+        request->beams = beams_init(beam_memory, &g->beams, head->max_tokens - head->n_prompt,
+                                    g->stop_ids, g->n_stop_ids);
     for (size_t i = 0; i < n; i++) {
         request->sequence[i].hashes =
             hashed ? (struct block_hash *)(void *)(hash_memory + i * hashes) : NULL;
@@ -55,9 +66,6 @@ struct request *request_new(struct generation *generation, int max_model_len, in
     bool scored = generation->prompt_logprobs >= 0;
     struct request head = {.generation = generation,
                            .priority = generation->priority,
-                           .n = generation->n,
-                           .n_live = generation->n,
-                           .n_unforked = generation->n - 1,
                            .n_prompt = generation->n_prompt,
                            .max_tokens = generation_max_tokens(generation, max_model_len),
                            .max_slots = generation_max_slots(generation, max_model_len),
@@ -66,11 +74,15 @@ struct request *request_new(struct generation *generation, int max_model_len, in
                            .queued = true,
                            .prompt_scored = scored};
     sampling_set(&head, generation);
-    struct request *request = request_alloc(&head, hashed, drafter);
+    head.n = head.n_live = searches(&head) ? generation->beams.width : generation->n;
+    head.n_unforked = searches(&head) ? 0 : head.n - 1;
+    if (searches(&head)) head.max_drafts = 0;
+    struct request *request = request_alloc(&head, hashed, head.max_drafts > 0 ? drafter : NULL);
     if (!request) return NULL;
     for (int i = 0; i < request->n; i++) {
         struct sequence *sequence = &request->sequence[i];
         sequence->request = request;
+        if (request->beams && i > 0) sequence->state = SEQUENCE_SPARE;
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
         speculate_begin(sequence);
@@ -79,6 +91,25 @@ struct request *request_new(struct generation *generation, int max_model_len, in
     struct sequence *leader = &request->sequence[0];
     for (int i = 0; i < request->n_prompt; i++) sequence_append(leader, generation->prompt[i]);
     return request;
+}
+
+int sequence_beam(const struct sequence *sequence) {
+    const struct beams *beams = sequence->request->beams;
+    int beam = 0;
+    while (beams->at[beam] != sequence->index) beam++;
+    assert(beam < beams->n_live);
+    return beam;
+}
+
+int batch_rows_claimed(const struct list *running) {
+    const struct request *before = NULL;
+    int n = 0;
+    list_each(node, running) { /* the beams of a search stand together */
+        const struct request *request = sequence_of(node)->request;
+        n += !request->beams ? 1 : request != before ? request->n : 0;
+        before = request;
+    }
+    return n;
 }
 
 bool sequence_before(const struct sequence *a, const struct sequence *b) {

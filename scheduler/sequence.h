@@ -21,6 +21,11 @@
  * and the others wait unforked, in no queue and without blocks. When the prompt is computed they
  * all sample from its last row.
  *
+ * The beams of a search are sequences too, of which only the first is live while the prompt is
+ * computed. A beam whose next candidates have come waits for those of the others; then some beams
+ * go on, some end, and some fork, sharing their blocks (fork.c). Where no beam is, a sequence is
+ * spare.
+ *
  * A request and its sequences are one allocation, made on the submitting thread; from then on
  * they are the engine thread's alone.
  */
@@ -28,12 +33,14 @@
 #define PENSTOCK_SEQUENCE_H
 
 #include "config/list.h"
+#include "scheduler/beams/beams.h"
 #include "scheduler/draft/draft.h"
 #include "scheduler/kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
 
 enum sequence_state {
     SEQUENCE_UNFORKED, /* waits for the leader to compute the prompt */
+    SEQUENCE_SPARE,    /* has no beam: holds nothing, in no queue */
     SEQUENCE_WAITING,  /* in the waiting queue, holds nothing */
     SEQUENCE_SWAPPED,  /* in the waiting queue, owns host blocks and no blocks */
     SEQUENCE_RUNNING,  /* in the running queue, has a batch row and blocks */
@@ -76,7 +83,7 @@ struct request {
     struct generation *generation;
     uint64_t arrival; /* number of its arrival */
     int priority;
-    int n;      /* choices */
+    int n;      /* choices, or beams at most */
     int n_live; /* not ended */
     /* sequences in steps in flight; the last one to leave frees what has ended */
     int n_in_flight;
@@ -89,6 +96,7 @@ struct request {
     bool queued;                               /* counts as queued: has never run */
     bool prompt_scored;                        /* prompt_logprobs are asked for */
     struct sampling sampling, sampling_banned; /* the latter before min_tokens */
+    struct beams *beams;                       /* of its search; NULL: none */
     struct sequence sequence[];                /* [n] */
 };
 
@@ -103,6 +111,25 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
 
 /* First in, first out within a priority, choices in order: does a come before b? */
 bool sequence_before(const struct sequence *a, const struct sequence *b);
+
+/* The beam that a sequence has, by its place among the others. */
+int sequence_beam(const struct sequence *sequence);
+
+/* Has a beam's step come, and does it wait for the other beams? */
+static inline bool sequence_waits_for_beams(const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    return request->beams && request->beams->known[sequence_beam(sequence)];
+}
+
+/* Samples beyond one that a row takes which gives a sequence's next token. */
+static inline int sequence_extra_samples(const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    return request->beams ? sample_parts(request->beams->n_best) - 1 : request->n_unforked;
+}
+
+/* The batch rows that running sequences have or may claim: of a search as many as it may come to
+ * have beams, so that these run together. */
+int batch_rows_claimed(const struct list *running);
 
 /* Puts a sequence at its place in an ordered queue, searching from the back or the front. */
 void sequence_enqueue(struct list *queue, struct sequence *sequence);

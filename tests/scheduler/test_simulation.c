@@ -43,6 +43,7 @@ struct simulation {
     uint64_t n_pending, n_dropped; /* rows planned ahead; samples thrown away */
     uint64_t n_out, n_in;          /* blocks swapped */
     uint64_t n_drafts, n_accepted; /* drafts verified; that held */
+    uint64_t n_searches;           /* requests with beams */
 };
 
 static uint64_t current_seed; /* told when an assert fails */
@@ -142,6 +143,13 @@ static void draw_prompt(struct simulation *sim, struct fake_client *client, int 
     if (chance(sim, 40)) client->prompt[between(sim, 0, n - 1)] = between(sim, 0, FAKE_V - 1);
 }
 
+static void draw_search(struct simulation *sim, struct generation *g) {
+    g->beams = (struct beam_search){.width = between(sim, 1, chance(sim, 80) ? 5 : MAX_BEAMS),
+                                    .stopping = (enum beam_stopping)between(sim, 0, 2),
+                                    .length_penalty = between(sim, -1, 2)};
+    g->n = between(sim, 1, g->beams.width);
+}
+
 static void draw_generation(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
     int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
@@ -159,6 +167,7 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     for (int i = 0; i < g->n_stop_ids; i++) g->stop_ids[i] = between(sim, 0, FAKE_V - 1);
     g->sampling.repetition_penalty = 1; /* off */
     g->max_drafts = chance(sim, 80) ? MAX_DRAFTS : between(sim, 0, MAX_DRAFTS);
+    if (chance(sim, 15)) draw_search(sim, g);
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
@@ -167,7 +176,14 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
 static uint64_t work_of(const struct fake_client *client) {
     const struct generation *g = &client->generation;
     int slots = generation_max_tokens(g, client->max_model_len);
-    return (uint64_t)g->n * (uint64_t)slots;
+    return (uint64_t)(g->beams.width > 0 ? g->beams.width : g->n) * (uint64_t)slots;
+}
+
+/* Each beam may need blocks of its own. */
+static bool is_too_wide(const struct simulation *sim, const struct generation *g) {
+    int size = sim->config.block_size, width = g->beams.width;
+    int blocks = (generation_max_slots(g, sim->config.max_model_len) + size - 1) / size;
+    return width > 0 && (width > sim->scheduler->max_seqs || width * blocks > sim->config.n_blocks);
 }
 
 static void check_refusal(const struct simulation *sim, const struct fake_client *client,
@@ -176,10 +192,11 @@ static void check_refusal(const struct simulation *sim, const struct fake_client
     int slots = sim->config.n_blocks * sim->config.block_size;
     bool too_long = g->n_prompt + (g->max_tokens > 0) > sim->config.max_model_len;
     bool too_large = !too_long && generation_max_slots(g, sim->config.max_model_len) > slots;
+    bool too_wide = !too_long && !too_large && is_too_wide(sim, g);
     if (status == STATUS_INVALID_REQUEST) {
-        assert(too_long || too_large);
+        assert(too_long || too_large || too_wide);
     } else {
-        assert(status == STATUS_OVERLOADED && !too_long && !too_large);
+        assert(status == STATUS_OVERLOADED && !too_long && !too_large && !too_wide);
         assert(!scheduler_has_room(sim->scheduler, 1, g->n_prompt));
     }
 }
@@ -205,6 +222,7 @@ static void arrive(struct simulation *sim) {
     sim->client[i] = client;
     sim->n_live++;
     sim->n_requests++;
+    sim->n_searches += client->generation.beams.width > 1;
     sim->work_in += work_of(client);
 }
 
@@ -212,7 +230,7 @@ static void cancel_some(struct simulation *sim) {
     struct fake_client *client = sim->client[between(sim, 0, MAX_CLIENTS - 1)];
     if (!client) return;
     sim->n_cancelled++;
-    if (chance(sim, 50)) {
+    if (chance(sim, 50) || client->generation.beams.width > 0) {
         atomic_store(&client->generation.cancelled, true);
     } else {
         int choice = between(sim, 0, client->generation.n - 1);
@@ -330,12 +348,14 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_drafts += sim->n_drafts;
         sum->n_accepted += sim->n_accepted;
         sum->n_rows += sim->n_rows;
+        sum->n_searches += sim->n_searches;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
-           "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held\n",
+           "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
+           "%llu searches\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -343,7 +363,9 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_preemptions, (unsigned long long)sum->n_copies,
            (unsigned long long)sum->n_pending, (unsigned long long)sum->n_dropped,
            (unsigned long long)sum->n_out, (unsigned long long)sum->n_in,
-           (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts);
+           (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
+           (unsigned long long)sum->n_searches);
+    ck_assert(only || sum->n_searches > 0);
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));

@@ -1,5 +1,6 @@
 #include "support/fake_engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,20 @@ static int32_t choose(uint64_t logits, uint64_t seed, int position, int choice, 
 
 static float score(uint64_t logits, int32_t id, int n_top) {
     return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
+}
+
+/* The best ids, in order, for a beam: few values, so that many are equal. */
+static int best_ids(uint64_t logits, const int32_t *banned, int n_banned, int most,
+                    struct token_logprob best[FAKE_V]) {
+    int n = 0;
+    for (int32_t id = 0; id < FAKE_V; id++) {
+        float logprob = -0.125f - 0.25f * (float)(mix(logits + (uint64_t)id * 77) % 24);
+        if (listed(banned, n_banned, id)) logprob = -INFINITY;
+        int at = n++;
+        for (; at > 0 && logprob > best[at - 1].logprob; at--) best[at] = best[at - 1];
+        best[at] = (struct token_logprob){id, logprob};
+    }
+    return n < most ? n : most;
 }
 
 /* ---- the engine ----------------------------------------------------------------------------- */
@@ -160,6 +175,15 @@ static void fake_submit(void *self, const struct step *step) {
     assert(pass->R == step->R);
 }
 
+/* All of them fit in the first part. */
+static struct sampled best_of(uint64_t logits, const struct sample *sample) {
+    const struct sampling *s = sample->sampling;
+    struct sampled out = {0};
+    if (sample->part) return out;
+    out.n_top = best_ids(logits, s->banned, s->n_banned, sample->n_best, out.top);
+    return out;
+}
+
 /* The last token of a history is the row's, whether the host knows it or not. */
 static struct sampled sample_one(const struct fake_pass *pass, const struct sample *sample) {
     uint64_t logits = pass->logits[sample->row];
@@ -171,6 +195,7 @@ static struct sampled sample_one(const struct fake_pass *pass, const struct samp
     int known = sample->n_prompt + sample->n_output - sample->late;
     assert(sample->position == sample->n_prompt + sample->n_output);
     assert(sample->late || sample->history[known - 1] == last);
+    if (sample->n_best > 0) return best_of(logits, sample);
     return (struct sampled){.id = choose(logits, sample->sampling->seed, sample->position,
                                          sample->choice, last, sample->sampling->banned,
                                          sample->sampling->n_banned)};
@@ -319,6 +344,66 @@ static void choice_add(struct fake_choice *choice, int32_t token, int position) 
     choice->last = token;
 }
 
+/* ---- searches ------------------------------------------------------------------------------- */
+
+/* A beam as the search follows it when nothing else is there. */
+struct fake_beam {
+    struct fake_choice choice;
+    int32_t output[FAKE_MAX_TOKENS];
+};
+
+static void give_best(struct beams *beams, int beam, const struct generation *generation,
+                      const struct fake_choice *choice) {
+    bool early = choice->n_output < generation->min_tokens;
+    struct sampled sampled = {0};
+    sampled.n_top = best_ids(logits_of(choice->sum), generation->stop_ids,
+                             early ? generation->n_stop_ids : 0, beams->n_best, sampled.top);
+    beams_take(beams, beam, 0, &sampled);
+}
+
+static void keep_texts(struct fake_client *client, const struct beams *beams) {
+    client->n_texts = beams->n_finished;
+    for (int i = 0; i < beams->n_finished; i++) {
+        const struct finished_beam *found = &beams->finished[i];
+        struct fake_text *text = &client->text[i];
+        *text = (struct fake_text){
+            .n = found->n_tokens, .score = found->score, .by_stop_id = found->by_stop_id};
+        memcpy(text->token, found->tokens, (size_t)found->n_tokens * sizeof *text->token);
+    }
+}
+
+/* What a client's search must find. */
+static void search_alone(struct fake_client *client, const struct fake_choice *prompt) {
+    const struct generation *g = &client->generation;
+    int most = generation_max_tokens(g, client->max_model_len) - g->n_prompt, n = 1;
+    struct beams *beams = beams_init(mem_calloc(1, beams_bytes(g->beams.width, most)), &g->beams,
+                                     most, g->stop_ids, g->n_stop_ids);
+    struct fake_beam *now = mem_calloc(2 * MAX_BEAMS, sizeof *now), *then = now + MAX_BEAMS;
+    struct next_beam next[MAX_BEAMS];
+    const int32_t *output[MAX_BEAMS];
+    now[0].choice = *prompt;
+    for (int length = 0; n > 0; length++) {
+        for (int i = 0; i < n; i++) give_best(beams, i, g, &now[i].choice);
+        for (int i = 0; i < n; i++) output[i] = now[i].output;
+        n = beams_advance(beams, output, length, next);
+        memcpy(then, now, MAX_BEAMS * sizeof *now);
+        for (int i = 0; i < n; i++) {
+            now[i] = then[next[i].parent];
+            now[i].output[length] = next[i].id;
+            now[i].choice.n_output++;
+            choice_add(&now[i].choice, next[i].id, g->n_prompt + length);
+        }
+    }
+    keep_texts(client, beams);
+    free(now);
+    free(beams);
+}
+
+static bool searches(const struct fake_client *client) {
+    const struct generation *g = &client->generation;
+    return g->beams.width > 0 && generation_max_tokens(g, client->max_model_len) > g->n_prompt;
+}
+
 void fake_client_ready(struct fake_client *client, int max_model_len) {
     struct generation *generation = &client->generation;
     struct fake_choice prompt = {0};
@@ -331,6 +416,7 @@ void fake_client_ready(struct fake_client *client, int max_model_len) {
     client->max_model_len = max_model_len;
     client->n_scored = client->n_ended = 0;
     client->done = false;
+    if (searches(client)) search_alone(client, &prompt);
     generation->prompt = client->prompt;
     generation->owner = client;
 }
@@ -375,9 +461,23 @@ int fake_foresee(void *arg, int number, int n_known, int32_t *out, int n) {
     return n;
 }
 
+static void take_text(const struct fake_client *client, struct fake_choice *choice,
+                      const struct event *event) {
+    const struct fake_text *text = &client->text[event->choice];
+    assert(event->choice < client->n_texts && choice->n_output < text->n);
+    assert(event->sampled.id == text->token[choice->n_output++]);
+    bool last = choice->n_output == text->n;
+    assert(event->finish == (!last ? FINISH_NONE : text->by_stop_id ? FINISH_STOP : FINISH_LENGTH));
+    assert(!last || event->score == text->score);
+}
+
 static void take_token(struct fake_client *client, const struct event *event) {
     const struct generation *generation = &client->generation;
     struct fake_choice *choice = &client->choice[event->choice];
+    if (searches(client)) {
+        take_text(client, choice, event);
+        return;
+    }
     assert(event->sampled.id == choice_next(generation, choice, event->choice));
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
     assert(event->finish == finish_due(client, choice));
@@ -394,7 +494,11 @@ static void take_end(const struct fake_client *client, const struct event *event
         assert(was_cancelled(generation, event->choice));
         return;
     }
-    assert(event->finish == FINISH_LENGTH && generation->max_tokens == 0);
+    assert(event->finish == FINISH_LENGTH);
+    if (searches(client))
+        assert(event->choice >= client->n_texts);
+    else
+        assert(generation->max_tokens == 0);
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
 }
 

@@ -69,6 +69,14 @@ struct fake_choice {
     enum finish finish;
 };
 
+/* A text that a search must find. */
+struct fake_text {
+    int n;
+    int32_t token[FAKE_MAX_TOKENS];
+    float score;
+    bool by_stop_id;
+};
+
 /* A generation with room for what it points to, and what has come of it. */
 struct fake_client {
     struct generation generation;
@@ -76,6 +84,8 @@ struct fake_client {
     uint64_t prompt_sum[FAKE_MAX_TOKENS]; /* words of prompt[0..i] */
     int max_model_len;
     struct fake_choice choice[MAX_CHOICES];
+    int n_texts; /* that its search must find, best first */
+    struct fake_text text[MAX_BEAMS];
     int n_scored, n_ended, n_cached;
     bool done;
     uint64_t submitted_at, work_before; /* for the test: step, work that had ended */
