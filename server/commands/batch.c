@@ -132,7 +132,7 @@ static void answer(struct batch *batch, struct batch_line *line) {
 }
 
 static int sequences_of(const struct batch_line *line) {
-    return line->job.request ? line->job.n_prompts * line->job.request->n : 0;
+    return line->job.request ? line->job.n_prompts * line->job.request->best_of : 0;
 }
 
 /* Nothing is computed for the line any more. */

@@ -1,9 +1,13 @@
 /* One choice as it grows: tokens become text, stop strings end it, logprobs are collected. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/generation/job.h"
+
+/* As answers write minus infinity, which a token may have that a bias has brought. */
+#define LEAST_LOGPROB (-9999.0)
 
 /* Ids of calls differ between requests and choices, and are the same for the same request_id. */
 static uint64_t id_seed(const struct generation_job *job, int index) {
@@ -122,6 +126,9 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     int32_t id = event->sampled.id;
     bool is_stop = event->finish == FINISH_STOP;
     choice->n_tokens++;
+    choice->mean_logprob +=
+        (fmax((double)event->sampled.logprob, LEAST_LOGPROB) - choice->mean_logprob) /
+        choice->n_tokens;
     if (request->return_token_ids) {
         choice->ids =
             room_for_one(choice->ids, choice->n_ids, &choice->id_capacity, sizeof *choice->ids);

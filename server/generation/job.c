@@ -69,7 +69,7 @@ void job_event(const struct event *event) {
     struct prompt_run *run = event->generation->owner;
     struct generation_job *job = run->job;
     bool last = event->last;
-    assert(job->n_running > 0 && event->choice >= 0 && event->choice < job->request->n);
+    assert(job->n_running > 0 && event->choice >= 0 && event->choice < job->request->n_generated);
     if (job->cancelled || job->n_open == 0) {
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
@@ -111,7 +111,8 @@ void job_clear(struct generation_job *job) {
     assert(job->n_running == 0);
     for (int i = 0; i < job->n_prompts; i++) {
         struct prompt_run *run = &job->prompts[i];
-        for (int j = 0; run->choices && j < job->request->n; j++) choice_free(&run->choices[j]);
+        for (int j = 0; run->choices && j < job->request->n_generated; j++)
+            choice_free(&run->choices[j]);
         free(run->choices);
         free(run->prompt_logprobs);
         free(run->ids);
@@ -139,15 +140,28 @@ struct api_usage job_usage(const struct generation_job *job) {
     };
 }
 
+/* How many of n choices come before choice i: those of a better mean logprob, and of an equal one
+ * those with a lower number. */
+static int rank_of(const struct choice *choices, int n, int i) {
+    int before = 0;
+    for (int k = 0; k < n; k++)
+        before += choices[k].mean_logprob > choices[i].mean_logprob ||
+                  (choices[k].mean_logprob == choices[i].mean_logprob && k < i);
+    return before;
+}
+
 void job_write_response(struct generation_job *job, struct buf *out) {
     int n = job->request->n, total = job->n_prompts * n;
     struct api_choice *choices = mem_calloc((size_t)total, sizeof *choices);
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
     assert(job->n_open == 0);
-    for (int i = 0; i < total; i++) {
-        const struct prompt_run *run = &job->prompts[i / n];
-        choice_describe(&run->choices[i % n], run, i, true, &choices[i]);
+    int made = job->request->n_generated;
+    for (int i = 0; i < job->n_prompts * made; i++) {
+        const struct prompt_run *run = &job->prompts[i / made];
+        int rank = made > n ? rank_of(run->choices, made, i % made) : i % made;
+        int at = i / made * n + rank;
+        if (rank < n) choice_describe(&run->choices[i % made], run, at, true, &choices[at]);
     }
     job->api->write_response(out, &answer, choices, total, &usage);
     free(choices);

@@ -29,11 +29,12 @@ struct choice {
     int n_logprobs, logprob_capacity;
     int32_t *ids;
     int n_ids, id_capacity;
-    int n_tokens;   /* generated, the end token included */
-    int offset;     /* characters of text released or decoded so far: text_offset */
-    bool started;   /* the prompt was echoed, if it is to be */
-    bool announced; /* a chunk was written: prompt ids were given */
-    bool done;      /* finish_reason is known: later events are dropped */
+    int n_tokens;        /* generated, the end token included */
+    double mean_logprob; /* of these, where logprobs come; 0 before the first */
+    int offset;          /* characters of text released or decoded so far: text_offset */
+    bool started;        /* the prompt was echoed, if it is to be */
+    bool announced;      /* a chunk was written: prompt ids were given */
+    bool done;           /* finish_reason is known: later events are dropped */
     const char *finish_reason;
     const char *stop_string;
     int32_t stop_id;
@@ -50,7 +51,7 @@ struct prompt_run {
     struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs, or prompt_logprobs */
     int n_cached;
     uint64_t first_scheduled_ns, first_token_ns; /* now_ns(); 0: not yet */
-    struct choice *choices;                      /* [n] */
+    struct choice *choices;                      /* [n_generated] */
 };
 
 /* Who waits for a job. Each function may be NULL. */

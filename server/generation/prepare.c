@@ -24,7 +24,7 @@ static enum status check_prompt_logprobs(const struct generation_job *job,
     int64_t tokens = (int64_t)job->prompt_tokens + run->n_ids;
     int64_t each = request->prompt_logprobs + 1;
     if (request->echo) each += request->sampling.n_logprobs + 1;
-    if (tokens * request->n * each <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
+    if (tokens * request->n_generated * each <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, own ? "prompt_logprobs" : "logprobs",
                    "%s would give more than %d numbers, which is the most: ask for fewer of them, "
                    "or fewer choices or prompts at a time.",
@@ -90,11 +90,14 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     int room = job->app->limits.max_model_len - run->n_ids;
     g->prompt = run->ids;
     g->n_prompt = run->n_ids;
-    g->n = request->n;
+    g->n = request->n_generated;
+    g->beams = request->beams;
     g->max_tokens = request->max_tokens >= 0 ? request->max_tokens : room > 1 ? room : 1;
     g->min_tokens = request->min_tokens;
     g->max_drafts = request->speculative_tokens;
     g->sampling = request->sampling;
+    if (request->n_generated > request->n) /* the best are those of the best mean logprob */
+        g->sampling.n_logprobs = max_int(g->sampling.n_logprobs, 0);
     if (!request->has_seed) {
         /* From --seed, or a number of the system's, and a count: a server that is started again
          * with the same --seed draws the same for the same sequence of requests. */
@@ -134,8 +137,8 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
         const char *param = asked->messages ? "messages" : "prompt";
         return api_context_exceeded(err, param, context, false, run->n_ids);
     }
-    run->choices = mem_calloc((size_t)request->n, sizeof *run->choices);
-    for (int i = 0; i < request->n; i++) choice_init(&run->choices[i], job, i);
+    run->choices = mem_calloc((size_t)request->n_generated, sizeof *run->choices);
+    for (int i = 0; i < request->n_generated; i++) choice_init(&run->choices[i], job, i);
     return STATUS_OK;
 }
 
@@ -164,6 +167,6 @@ void job_prepare(struct generation_job *job, struct json *body) {
         if (prepare_prompt(job, i, &job->err)) break;
         job->prompt_tokens += job->prompts[i].n_ids;
     }
-    job->n_open = job->n_prompts * request->n;
+    job->n_open = job->n_prompts * request->n_generated;
     api_request_drop_tree(request);
 }

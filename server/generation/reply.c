@@ -115,7 +115,8 @@ static void observe(struct reply *reply, enum histogram_id id, uint64_t from_ns,
 
 static void note_token(struct reply *reply, struct prompt_run *run, struct choice *choice) {
     uint64_t now = now_ns();
-    if (choice->last_token_ns)
+    bool searched = reply->job.request->beams.width > 0; /* all its tokens come at once */
+    if (choice->last_token_ns && !searched)
         observe(reply, HISTOGRAM_INTER_TOKEN, choice->last_token_ns, now);
     else
         choice->first_token_ns = now;
@@ -156,7 +157,7 @@ static void note_choice_end(struct reply *reply, const struct prompt_run *run,
         double seconds = (double)(choice->last_token_ns - choice->first_token_ns) * 1e-9;
         metrics_observe(metrics, HISTOGRAM_OUTPUT_TOKEN, seconds / (n - 1));
     }
-    for (int i = 0; i < reply->job.request->n; i++) {
+    for (int i = 0; i < reply->job.request->n_generated; i++) {
         if (!run->choices[i].done) return;
         longest = max_int(longest, run->choices[i].n_tokens);
     }

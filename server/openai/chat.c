@@ -52,6 +52,7 @@ static const struct field fields[] = {
     {"max_completion_tokens", FIELD_INT, IN_DRAFT(max_completion_tokens), -1, 1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
+    SEARCH_FIELDS,
     {"logprobs", FIELD_BOOL, IN_DRAFT(logprobs)},
     {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,

@@ -12,7 +12,6 @@
 
 struct draft {
     struct api_request request; /* first: offsets into it are offsets into the draft */
-    int best_of;                /* 0: absent */
     int max_completion_tokens;  /* -1: absent */
     int logprobs;               /* -1: absent */
 };
@@ -26,7 +25,6 @@ static const struct field fields[] = {
     TRUNCATION_FIELD,
     {"prompt", FIELD_ANY, FIELD_NOT_STORED, .check = check_prompt},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
-    {"best_of", FIELD_INT, offsetof(struct draft, best_of), 0, 1, INT32_MAX},
     {"echo", FIELD_BOOL, IN(echo)},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"max_tokens", FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},
@@ -34,6 +32,7 @@ static const struct field fields[] = {
      INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
+    SEARCH_FIELDS,
     {"logprobs", FIELD_INT, offsetof(struct draft, logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
@@ -45,9 +44,6 @@ static enum status finish_request(struct parse *parse) {
     enum status status = refuse_unserved(parse, UNSERVED_IN_COMPLETIONS);
     if (status != STATUS_OK) return status;
     if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
-    if (draft->best_of > 0 && draft->best_of != draft->request.n) {
-        return not_served(parse, "best_of", " or make it equal to 'n'");
-    }
     if (draft->max_completion_tokens >= 0) {
         draft->request.max_tokens = draft->max_completion_tokens;
     }

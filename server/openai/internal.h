@@ -32,6 +32,9 @@ enum status request_parse(struct api_request **out, struct parse *parse, struct 
 /* Checks the fields that all APIs have against each other, once prompts and n_logprobs are set. */
 enum status check_request(struct parse *parse);
 
+/* Checks the fields of the best of several answers against each other (request_search.c). */
+enum status check_search(struct parse *parse);
+
 /* "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
 
@@ -45,6 +48,7 @@ enum status refuse_unserved(struct parse *parse, int where);
 /* The checks of fields, each of the field that it is named after. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
+enum status check_early_stopping(struct parse *parse, const char *name, const struct json *value);
 enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
 
 /* ---- prompts (request_prompt.c) ------------------------------------------------------------- */
@@ -137,6 +141,16 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
         {"allowed_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_allowed_ids},          \
         {"bad_words", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_bad_words}, {                  \
         "prompt_logprobs", FIELD_INT, IN(prompt_logprobs), -1, 0, MAX_TOP_LOGPROBS                 \
+    }
+
+#define MAX_LENGTH_PENALTY 5 /* what 2^25 tokens are raised to is a float */
+#define SEARCH_FIELDS                                                                              \
+    {"best_of", FIELD_INT, IN(best_of), 0, 1, INT32_MAX},                                          \
+        {"use_beam_search", FIELD_BOOL, IN(use_beam_search)},                                      \
+        {"length_penalty",    FIELD_REAL,        IN(length_penalty), 1,                            \
+         -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY},                                                 \
+    {                                                                                              \
+        "early_stopping", FIELD_ANY, FIELD_NOT_STORED, .check = check_early_stopping               \
     }
 
 #define DELIVERY_FIELDS                                                                            \

@@ -61,7 +61,12 @@ struct api_request {
     int n_prompts;
     struct api_prompt *prompts; /* [n_prompts] */
     int n;                      /* choices for each prompt */
-    int max_tokens;             /* -1: the rest of the context */
+    int best_of;                /* of so many, or of a search with so many beams; at least n */
+    int n_generated;            /* choices that are made for each prompt: n, or best_of */
+    bool use_beam_search;
+    float length_penalty;
+    struct beam_search beams; /* width 0: none */
+    int max_tokens;           /* -1: the rest of the context */
     int min_tokens;
     int speculative_tokens; /* guesses that a step may verify, at most */
     bool echo;

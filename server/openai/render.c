@@ -58,6 +58,17 @@ static void write_bias(struct buf *out, const struct sampling *sampling) {
     if (sampling->n_bias > 0) buf_add(out, "}", 1);
 }
 
+/* The best of several, where it was asked for. */
+static void write_search(struct buf *out, const struct api_request *request) {
+    static const char *const rules[] = {"false", "true", "\"never\""};
+    if (request->best_of > request->n || request->use_beam_search)
+        write_int(out, "best_of", request->best_of);
+    if (!request->use_beam_search) return;
+    write_bool(out, "use_beam_search", true);
+    write_real(out, "length_penalty", request->length_penalty);
+    buf_printf(out, ",\"early_stopping\":%s", rules[request->beams.stopping]);
+}
+
 /* What all APIs have in common, from which the numbers of a rule are written. */
 static const struct field settings[] = {SAMPLING_FIELDS};
 
@@ -67,6 +78,7 @@ static void write_sampling(struct buf *out, const struct api_request *request,
     const struct sampling *sampling = &request->sampling;
     buf_printf(out, "\"sampling_params\":{\"n\":%d", request->n);
     write_int(out, "max_tokens", generation->max_tokens);
+    write_search(out, request);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (settings[i].offset != FIELD_NOT_STORED && !settings[i].same_as)
             write_setting(out, request, &settings[i]);

@@ -112,11 +112,14 @@ static void use_model_defaults(const struct parse *parse, struct sampling *sampl
 enum status check_request(struct parse *parse) {
     struct api_request *request = parse->target;
     struct sampling *sampling = &request->sampling;
-    int64_t sequences = (int64_t)request->n * request->n_prompts;
     assert(request->n_prompts > 0 && request->prompts && request->n > 0);
+    enum status status = check_search(parse);
+    if (status != STATUS_OK) return status;
+    int64_t sequences = (int64_t)request->best_of * request->n_prompts;
     if (sequences > MAX_SEQUENCES) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, "n",
-                       "'n' times the number of prompts must be at most %d, but it is %lld.",
+        const char *name = request->best_of > request->n ? "best_of" : "n";
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' times the number of prompts must be at most %d, but it is %lld.", name,
                        MAX_SEQUENCES, (long long)sequences);
     }
     if (request->prompt_logprobs >= 0 && request->stream) {

@@ -30,7 +30,7 @@ REFUSED = [
     (COMPLETIONS, {"prompt": "x", "max_tokens": "8"}, "max_tokens"),
     (COMPLETIONS, {"prompt": "x", "n": 0}, "n"),
     (COMPLETIONS, {"prompt": "x", "n": 100000}, "n"),
-    (COMPLETIONS, {"prompt": "x", "best_of": 3}, "best_of"),
+    (COMPLETIONS, {"prompt": "x", "n": 2, "best_of": 1}, "best_of"),
     (COMPLETIONS, {"prompt": "x", "temperature": 2.5}, "temperature"),
     (COMPLETIONS, {"prompt": "x", "top_p": 0}, "top_p"),
     (COMPLETIONS, {"prompt": "x", "top_k": -2}, "top_k"),

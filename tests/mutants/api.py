@@ -79,7 +79,11 @@ MUTANTS = [
     (O + "chat.c", "request->sampling.n_logprobs = draft->logprobs ? top : -1;", "request->sampling.n_logprobs = top;"),
     (O + "chat.c", "if (draft->max_completion_tokens >= 0) request->max_tokens", "if (draft->max_completion_tokens >= 0 && request->max_tokens < 0) request->max_tokens"),
     (O + "chat.c", "if (draft->top_logprobs >= 0 && !draft->logprobs) {", "if (false) {"),
-    (O + "completions.c", "draft->best_of > 0 && draft->best_of != draft->request.n", "draft->best_of > 0"),
+    (O + "request_search.c", "if (request->best_of < request->n)", "if (false)"),
+    (O + "request_search.c", "request->best_of > request->n && request->stream", "request->stream"),
+    (O + "request_search.c", "if (sampling->temperature >= 1e-5f)", "if (false)"),
+    (O + "request_search.c", "if (request->n_stops > 0)", "if (false)"),
+    (O + "request_search.c", "if (request->length_penalty != 1) return", "if (false) return"),
     # fields that are not served
     (O + "unserved.c", "if (row && (row->where & where)) value[row - unserved] = member;",
      "if (row) value[row - unserved] = member;"),

@@ -39,8 +39,7 @@ static const struct known known[] = {
     {"prompt", SERVED, NONE, "\"y\"", NULL},
     {"prompt", NONE, REFUSED, "\"y\"", "\"\""},
     {"messages", REFUSED, SERVED, "[{\"role\":\"user\",\"content\":\"y\"}]", NULL},
-    {"best_of", REFUSED, NONE, "3", "2"}, /* with 'n' 2 */
-    {"best_of", NONE, REFUSED, "2", "1"},
+    {"best_of", SERVED, SERVED, "3", "2"}, /* with 'n' 2 */
     {"echo", SERVED, REFUSED, "true", "false"},
     {"frequency_penalty", SERVED, SERVED, "0.5", "0"},
     {"presence_penalty", SERVED, SERVED, "0.5", "0"},
@@ -104,7 +103,7 @@ static const struct known known[] = {
     {"bad_words", SERVED, SERVED, "[\"a\"]", "[]"},
     {"chat_template", NONE, REFUSED, "\"{{ messages }}\"", NULL},
     {"documents", NONE, REFUSED, "[{\"title\":\"a\",\"text\":\"b\"}]", "[]"},
-    {"early_stopping", REFUSED, REFUSED, "true", "false"},
+    {"early_stopping", SERVED, SERVED, "\"never\"", "false"},
     {"ec_transfer_params", REFUSED, REFUSED, "{\"a\":1}", "{}"},
     {"guided_choice", REFUSED, REFUSED, "[\"yes\",\"no\"]", "[]"},
     {"guided_grammar", REFUSED, REFUSED, "\"root ::= x\"", "\"\""},
@@ -112,7 +111,7 @@ static const struct known known[] = {
     {"guided_regex", REFUSED, REFUSED, "\"[0-9]+\"", "\"\""},
     {"include_reasoning", REFUSED, REFUSED, "false", "true"},
     {"kv_transfer_params", REFUSED, REFUSED, "{\"do_remote_decode\":true}", "{}"},
-    {"length_penalty", REFUSED, REFUSED, "1.5", "1.0"},
+    {"length_penalty", SERVED, SERVED, "1.5", "1.0"},
     {"logits_processors", REFUSED, REFUSED, "[\"a.b\"]", "[]"},
     {"logprob_token_ids", REFUSED, REFUSED, "[3]", "[]"},
     {"prompt_embeds", REFUSED, REFUSED, "\"AAAA\"", "[]"},
@@ -128,9 +127,17 @@ static const struct known known[] = {
     {"trace_decode_token_ids", REFUSED, REFUSED, "[3]", "[]"},
     {"truncate_prompt_tokens", SERVED, SERVED, "5", NULL},
     {"truncation_side", REFUSED, REFUSED, "\"left\"", NULL},
-    {"use_beam_search", REFUSED, REFUSED, "true", "false"},
+    {"use_beam_search", SERVED, SERVED, "true", "false"},
     {"vllm_xargs", REFUSED, REFUSED, "{\"a\":1}", "{}"},
     {"watermarking", REFUSED, REFUSED, "true", "false"},
+    /* ---- transformers: what it has moved out of its generate, and another name -------------- */
+    {"constraints", REFUSED, REFUSED, "[\"a\"]", "[]"},
+    {"diversity_penalty", REFUSED, REFUSED, "0.5", "0.0"},
+    {"dola_layers", REFUSED, REFUSED, "\"high\"", "\"\""},
+    {"force_words_ids", REFUSED, REFUSED, "[[5]]", "[]"},
+    {"num_beam_groups", REFUSED, REFUSED, "2", "1"},
+    {"num_beams", REFUSED, REFUSED, "4", "1"},
+    {"penalty_alpha", REFUSED, REFUSED, "0.6", "0"},
     /* settings of constraints that are refused, and of images, which no message may hold */
     {"guided_decoding_backend", IGNORED, IGNORED, "\"outlines\"", NULL},
     {"guided_whitespace_pattern", IGNORED, IGNORED, "\" \"", NULL},
@@ -218,7 +225,9 @@ static void write_body(struct buf *body, const struct api *api, const char *name
         buf_puts(body, chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
                             : "\"prompt\":\"x\",");
     }
-    if (strcmp(name, "best_of") == 0 && !chat) buf_puts(body, "\"n\":2,");
+    if (strcmp(name, "best_of") == 0) buf_puts(body, "\"n\":2,");
+    if (strcmp(name, "length_penalty") == 0 || strcmp(name, "early_stopping") == 0)
+        buf_puts(body, "\"use_beam_search\":true,");
     buf_printf(body, "\"%s\":%s}", name, value);
 }
 
@@ -294,7 +303,24 @@ static const struct pair pairs[] = {
     {"\"truncation_side\":5", "truncation_side", "by this version: leave it out."},
     {"\"samplers\":[\"\"]", "samplers", "not served"},
     {"\"guided_regex\":\"\\u0000\"", "guided_regex", "not served"},
-    {"\"use_beam_search\":0", "use_beam_search", "not served"},
+    {"\"use_beam_search\":0", "use_beam_search", "must be true or false"},
+    {"\"use_beam_search\":true,\"stream\":true", "stream", "known when all have ended"},
+    {"\"use_beam_search\":true,\"temperature\":0.5", "temperature", "must be 0 or left out"},
+    {"\"use_beam_search\":true,\"temperature\":0", NULL, NULL},
+    {"\"use_beam_search\":true,\"stop\":\"a\"", "stop", "use 'stop_token_ids'"},
+    {"\"use_beam_search\":true,\"best_of\":17", "best_of", "at most 16, but it is 17"},
+    {"\"use_beam_search\":true,\"best_of\":2,\"n\":3", "best_of", "at least 'n', which is 3"},
+    {"\"use_beam_search\":true,\"length_penalty\":5.5", "length_penalty", "at most 5"},
+    {"\"use_beam_search\":true,\"length_penalty\":-5.5", "length_penalty", "at least -5"},
+    {"\"use_beam_search\":true,\"early_stopping\":\"yes\"", "early_stopping", "or \"never\""},
+    {"\"use_beam_search\":true,\"mirostat\":1", "mirostat", "use 'min_p'"},
+    {"\"use_beam_search\":true,\"num_beam_groups\":2", "num_beam_groups", "use 'n' with"},
+    {"\"early_stopping\":true", "early_stopping", "only for requests with 'use_beam_search'"},
+    {"\"length_penalty\":2", "length_penalty", "only for requests with 'use_beam_search'"},
+    {"\"length_penalty\":1,\"early_stopping\":false", NULL, NULL},
+    {"\"best_of\":17", "best_of", "at most 16, but it is 17"},
+    {"\"best_of\":2,\"stream\":true", "best_of", "only for requests without 'stream'"},
+    {"\"best_of\":2,\"n\":2,\"stream\":true", NULL, NULL},
     {"\"structured_outputs\":{\"json\":null}", "structured_outputs", "not served"},
     {"\"n_predict\":4,\"max_tokens\":4", "n_predict", "another name of 'max_tokens'"},
     {"\"n_predict\":4,\"max_tokens\":null", NULL, NULL},

@@ -92,7 +92,7 @@ static const struct refused refused[] = {
     {C "\"n\":true}", "n", "must be an integer, but it is a boolean"},
     {C "\"n\":1e30}", "n", "at most 2147483647, but it is 1e+30"},
     {C "\"n\":100000000000000000000}", "n", "but it is 1e+20"},
-    {C "\"best_of\":2}", "best_of", "is not served by this version"},
+    {C "\"n\":2,\"best_of\":1}", "best_of", "must be at least 'n', which is 2"},
     {C "\"echo\":1}", "echo", "must be true or false, but it is a number"},
     {C "\"max_tokens\":0}", "max_tokens", "at least 1, or 0 together with 'echo'"},
     {C "\"max_tokens\":-1}", "max_tokens", "at least 0, but it is -1"},

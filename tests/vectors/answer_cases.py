@@ -231,7 +231,7 @@ BAD_PROMPTS = [
 ]
 BAD_FIELDS = [
     ("POST", COMPLETIONS, {"prompt": "x", **fields})
-    for fields in [{"max_tokens": 0}, {"max_tokens": "8"}, {"max_tokens": 1.5}, {"n": 0}, {"best_of": 3},
+    for fields in [{"max_tokens": 0}, {"max_tokens": "8"}, {"max_tokens": 1.5}, {"n": 0}, {"n": 2, "best_of": 1},
                    {"top_p": 0}, {"repetition_penalty": 0}, {"logit_bias": {"a": 1}}, {"logit_bias": {"1": 101}},
                    {"logprobs": 21}, {"seed": 2**64}, {"stop": ""}, {"stop": ["a"] * 17}, {"min_tokens": 17},
                    {"stream_options": {}}, {"suffix": "y"}, {"request_id": "a b"}, {"cache_salt": ""}, {"echo": 1}]
