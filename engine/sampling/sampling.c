@@ -49,6 +49,7 @@
 #include "engine/sampling/sampling.h"
 
 #include "engine/sampling/candidates.h"
+#include "engine/sampling/changes.h"
 #include "engine/sampling/cuts.h"
 #include "engine/sampling/math.h"
 
@@ -205,92 +206,19 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
     score_top(sampler, &row, lse, n_top, out);
 }
 
-/* ---- changes to the logits ------------------------------------------------------------------ */
-
-static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
-    for (int start = 0; start < V; start += 32) {
-        uint32_t forbidden = ~allowed[start / 32];
-        if (V - start < 32) forbidden &= ((uint32_t)1 << (V - start)) - 1;
-        for (; forbidden; forbidden &= forbidden - 1)
-            logits[start + __builtin_ctz(forbidden)] = -INFINITY;
-    }
-}
-
-/* Words that may be due come before the output's newest token, and stand together. */
-static void forbid_bad_words(const struct sampling *s, float *logits, const int32_t *at,
-                             int n_output) {
-    int low = 0, high = s->n_bad_words;
-    if (n_output == 0) return;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (s->bad_words[middle].before[0] < at[-1])
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < s->n_bad_words && s->bad_words[low].before[0] == at[-1]; low++)
-        if (bad_word_is_due(&s->bad_words[low], at, n_output))
-            logits[s->bad_words[low].last] = -INFINITY;
-}
-
-/* The penalties apply to each id once: its count goes back to zero then; -1 marks an id that is in
- * the prompt only. */
-static void penalise(struct sampler *sampler, const struct sampling *s, float *logits,
-                     const int32_t *history, int n_prompt, int n_output) {
-    int32_t *count = sampler->count;
-    for (int i = n_prompt; i < n_prompt + n_output; i++) count[history[i]]++;
-    for (int i = 0; i < n_prompt; i++)
-        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
-    for (int i = 0; i < n_prompt + n_output; i++) {
-        int32_t id = history[i], n = count[id];
-        if (n == 0) continue;
-        count[id] = 0;
-        float penalty = s->repetition_penalty;
-        if (penalty != 1) logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-        if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
-    }
-}
-
-static bool changes_logits(const struct sample *sample) {
-    const struct sampling *s = sample->sampling;
-    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask || s->n_bad_words > 0 ||
-           sampling_has_penalties(s);
-}
-
-/* All changes but the penalties. */
-static void bias_and_forbid(const struct sampler *sampler, const struct sample *sample,
-                            float *logits) {
-    const struct sampling *s = sample->sampling;
-    const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
-    for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
-    for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
-    if (s->allowed) forbid_all_but(s->allowed, logits, sampler->V);
-    if (sample->mask) forbid_all_but(sample->mask, logits, sampler->V);
-    if (s->n_bad_words > 0) forbid_bad_words(s, logits, end, sample->n_output);
-}
-
-static void change_logits(struct sampler *sampler, const struct sample *sample, float *logits) {
-    bias_and_forbid(sampler, sample, logits);
-    if (sampling_has_penalties(sample->sampling))
-        penalise(sampler, sample->sampling, logits, sample->history, sample->n_prompt,
-                 sample->n_output);
-}
-
 /* ---- the best for beams --------------------------------------------------------------------- */
 
 /* Transformers scales the log-softmax, not the logits, so the repetition penalty, the one that is
  * not a sum, comes after it. Each part's id is its first one. */
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out) {
-    const struct sampling *s = sample->sampling;
     struct token_logprob best[MAX_BEST];
     assert(sample->n_best > 0 && sample->n_best <= MAX_BEST);
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
-    bias_and_forbid(sampler, sample, logits);
+    bias_and_forbid(sample, logits, sampler->V);
     for (int i = 0; i < sampler->V; i++) logits[i] = logprob_of(logits[i], lse);
-    if (sampling_has_penalties(s))
-        penalise(sampler, s, logits, sample->history, sample->n_prompt, sample->n_output);
+    penalise(sample, logits, sampler->count);
     row = read_row(sampler, logits);
     int n = collect(sampler, &row, bound_of_best(sampler, &row, sample->n_best), sampler->V);
     n = best_of_collected(sampler, n, sample->n_best, best);
@@ -499,7 +427,8 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     }
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) {
-        change_logits(sampler, sample, logits);
+        bias_and_forbid(sample, logits, sampler->V);
+        penalise(sample, logits, sampler->count);
         row = read_row(sampler, logits);
     }
     if (sample->mask && row.max == -INFINITY)
