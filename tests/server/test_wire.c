@@ -84,8 +84,8 @@ static const struct {
      "0\r\n\r\n",
      1, WIRE_BETWEEN},
     {"POST / HTTP/1.1\r\n" HOST
-     "Transfer-Encoding: chunked\r\n\r\n0\r\nHost: y\r\nContent-Length: 5\r\n"
-     "Transfer-Encoding: gzip\r\n\r\nGET / HTTP/1.1\r\n" HOST "\r\n",
+     "Transfer-Encoding: chunked\r\n\r\n0\r\nHost: y\r\nContent-Length: x\r\n"
+     "Transfer-Encoding: gzip\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\n" HOST "\r\n",
      2, WIRE_BETWEEN},
     {"GET /a HTTP/1.1\r\n" HOST "\r\nGET /b HTTP/1.1\r\n" HOST "\r\nGET /c", 2, WIRE_TARGET},
 };
@@ -142,6 +142,7 @@ static const struct {
     {"GET /|\tHTTP/1.1\r\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
     {"GET / | HTTP/1.1\r\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
     {"GET / HTTP/1.1| \r\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
+    {"GET / HTTP/1.1|1", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
     {"GET / \r|\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
     {"GET / HTTP/1.\r|\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
     {"GET / HTTP/x.1\r|\n", STATUS_INVALID_REQUEST, "METHOD PATH HTTP/1.1"},
