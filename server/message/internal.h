@@ -14,6 +14,7 @@
  * none: the grammar writes it as it stands in the row. What a `call` says differently each time:
  *
  *   %n  the name                              get_time
+ *   %i  letters and digits: an id, which is read over
  *   %a  the arguments as JSON                 {"zone": "UTC"}
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
  *   %x  parameters as elements of XML         <parameter=zone>\nUTC\n</parameter>\n
@@ -27,7 +28,7 @@ struct tool_form {
     bool at_start; /* calls stand at the start of an answer only: what opens them is no marker */
 };
 
-#define MAX_FORMS 3
+#define MAX_FORMS 4
 
 enum id_style { ID_CALL, ID_NINE };
 

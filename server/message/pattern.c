@@ -51,15 +51,20 @@ static enum reading add_to_name(struct pattern_reader *reader, char c,
     return knows(reader, known) ? READ_BEFORE : READ_BROKEN;
 }
 
+/* An id of the model's own; the call gets one of ours. */
+static enum reading add_to_id(char c) {
+    bool is_part = is_name_byte(c) && c != '.' && c != '-' && c != '_';
+    return is_part ? READ_MORE : READ_BEFORE;
+}
+
 /* The arguments alone: an object. */
 static enum reading add_to_arguments(struct pattern_reader *reader, char c) {
     bool begun = reader->arguments.length > 0 || reader->has_arguments;
     if (!begun && is_space(c)) return READ_MORE;
     if (!begun && c != '{') return READ_BROKEN;
-    enum reading reading = json_scan_add(&reader->json, c);
     reader->has_arguments = true;
-    if (reading != READ_BROKEN) buf_add(&reader->arguments, &c, 1);
-    return reading;
+    buf_add(&reader->arguments, &c, 1);
+    return json_scan_add(&reader->json, c);
 }
 
 static enum reading add_to_object(struct pattern_reader *reader, char c,
@@ -77,6 +82,8 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
     switch (reader->pattern[1]) {
     case 'n':
         return add_to_name(reader, c, known);
+    case 'i':
+        return add_to_id(c);
     case 'a':
         return add_to_arguments(reader, c);
     case 'j':
@@ -95,7 +102,7 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
 
 /* Goes behind a placeholder or a byte of a marker; false: the pattern has ended. */
 static bool advance(struct pattern_reader *reader, int n) {
-    if (n == 2 && reader->pattern[1] != 'n') reader->is_whole = true;
+    if (n == 2 && !strchr("ni", reader->pattern[1])) reader->is_whole = true;
     reader->pattern += n;
     reader->inside = n == 1;
     return !is_at_end(reader) || enter_next(reader);

@@ -167,6 +167,8 @@ static const struct row calls[] = {
     {"mistral", "[TOOL_CALLS]f{\"n\": 1}[TOOL_CALLS]f[ARGS]{\"n\":2}", "f({\"n\": 1})f({\"n\":2})"},
     {"mistral_v11", "[TOOL_CALLS][TOOL_CALLS]f[ARGS] {}[TOOL_CALLS] [{\"name\":\"f\"}]",
      "C{[TOOL_CALLS]}f({})f({})"},
+    {"mistral_v11", "[TOOL_CALLS]f[CALL_ID]AbC123xyz[ARGS]{\"n\": 1}[TOOL_CALLS]f[ARGS]{}",
+     "f({\"n\": 1})f({})"},
     {"qwen3_coder",
      "Well,\n<tool_call>\n<function=f>\n<parameter=s>\na "
      "</par\n\"b\"\n</parameter>\n<parameter=n>\n"
@@ -178,6 +180,9 @@ static const struct row calls[] = {
      "</tool_call><tool_call>\n<function=get_time-2.x>\n</function>\n</tool_call>",
      "f({\"l\": [1,\n 2], \"n\": \"three\", \"m\": null, \"x\": \"5\", \"s\": \"\"})"
      "get_time-2.x({})"},
+    {"qwen3_coder",
+     "<function=f><parameter=n>\"5\"</parameter><parameter=b>1</parameter></function>",
+     "f({\"n\": \"\\\"5\\\"\", \"b\": \"1\"})"},
     {"qwen3_xml",
      "<function=f>\n<parameter=e>\nx\n</parameter>\n<parameter=a>\n2.5\n</parameter>\n"
      "<parameter=o>\n{\"a\": {}}\n</parameter>\n<parameter=b>\ntrue\n</parameter>\n<parameter=u>\n"
@@ -229,6 +234,10 @@ static const struct row texts[] = {
     {"hermes", "<tool_call>{\"na\\u006de\":\"f\"}</tool_call>", NULL},
     {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":01}}</tool_call>", NULL},
     {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":\"\\x\"}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"l\":[1}}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\u00e\"}}</tool_call>", NULL},
+    {"hermes", "<tool_call>{\"a\\\\\":1,\"name\":\"f\"}</tool_call>", NULL},
+    {"hermes", "<tool _call>{\"name\":\"f\"}</tool_call>", NULL},
     {"llama3_json", "The call {\"name\":\"f\",\"parameters\":{}}", NULL},
     {"llama3_json", "{\"city\": \"Paris\"}", NULL},
     {"pythonic", "[1] says f(n=1) [f(n=1)]", NULL},
@@ -238,9 +247,12 @@ static const struct row texts[] = {
     {"pythonic", "[f(a b=1)]", NULL},
     {"pythonic", "[f(n={1: 2})]", NULL},
     {"pythonic", "[f(n=[1})]", NULL},
+    {"pythonic", "[f(n={1})]", NULL},
     {"pythonic", "[f(s='\\7')]", NULL},
     {"pythonic", "[f(n=Trie)]", NULL},
     {"mistral", "[TOOL_CALLS] none", NULL},
+    {"mistral", "[TOOL_CALLS]f[CALL_ID]ab[AR", NULL},
+    {"mistral", "[TOOL_CALLS]f[CALL_ID]a-b[ARGS]{}", NULL},
     {"mistral", "[TOOL_CALLS]g{\"n\":1}", NULL},
     {"qwen3_coder", "<tool_call>\n<function=g>\n</function>\n</tool_call>", NULL},
     {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\nx\n</parameter>\n", NULL},
@@ -282,6 +294,7 @@ START_TEST(a_given_call_stays) {
         {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": x}}</tool_call>",
          "C{x}}</tool_call>}f({\"n\": )"},
         {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": 1", "f({\"n\": 1)"},
+        {"mistral_v11", "[TOOL_CALLS]f[ARGS]{\"n\": x}", "C{x}}f({\"n\": )"},
         {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool!", "C{</tool!}f({})"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i], true);
@@ -359,6 +372,7 @@ static const struct thought thoughts[] = {
     {"qwen3", "<think>Hm", "<think>Hm", " so</think> Yes", "R{ so}C{Yes}"},
     {"qwen3", "<think>a</think>B", "<think>a</think>B", " is <think>", "C{ is <think>}"},
     {"qwen3", "So", "So", " it is", "C{ it is}"},
+    {"qwen3", "So", "So", "<think>x", "C{<think>x}"},
     {"mistral", "", NULL, "[THINK]Hm[/THINK]Yes", "R{Hm}C{Yes}"},
     {"granite", "", NULL, "Here is my thought process:\nHm.\nHere is my response:\nYes.",
      "R{Hm.}C{Yes.}"},
