@@ -276,6 +276,17 @@ struct speculation {
     int lookup_min, lookup_max; /* tokens before a guess: that must be the same; compared */
 };
 
+/* What the file of `penstock grammar` holds. */
+enum grammar_file {
+    GRAMMAR_FILE_AUTO,
+    GRAMMAR_FILE_OBJECT,
+    GRAMMAR_FILE_SCHEMA,
+    GRAMMAR_FILE_REGEX,
+    GRAMMAR_FILE_CHOICE,
+    GRAMMAR_FILE_GRAMMAR,
+    GRAMMAR_FILE_TAG,
+};
+
 /* A value and the word for it. A list ends with a NULL name. */
 struct named_value {
     const char *name;
@@ -283,7 +294,7 @@ struct named_value {
 };
 extern const struct named_value device_names[], compute_dtype_names[], quantization_names[],
     block_type_names[], kv_dtype_names[], load_format_names[], generation_config_names[],
-    log_level_names[], log_format_names[];
+    log_level_names[], log_format_names[], grammar_file_names[];
 
 /* The first word for a value, which the list must hold. */
 const char *value_name(const struct named_value *names, int value);
@@ -341,19 +352,20 @@ struct options {
     enum log_format log_format;
     const char *config; /* YAML file */
     /* run, inspect, batch, bench */
-    bool chat;                /* run: a conversation from the terminal */
-    bool history;             /* run: what was typed is kept in a file */
-    int max_tokens;           /* run */
-    double temperature;       /* run */
-    bool tensors;             /* inspect: lists each tensor */
-    enum quantization type;   /* quantize: of the layers' matrices */
-    bool deltas;              /* parse: a line for what each byte brings */
-    const char *input_file;   /* batch: requests, one a line */
-    const char *output_file;  /* batch: their answers */
-    const char *bench_prompt; /* bench: prompt lengths, e.g. "128,512" */
-    const char *bench_batch;  /* bench: batch sizes, e.g. "1,2,4,8,16" */
-    int bench_generate;       /* bench: tokens decoded by each sequence */
-    int bench_repeats;        /* bench: runs of which the median is reported */
+    bool chat;                      /* run: a conversation from the terminal */
+    bool history;                   /* run: what was typed is kept in a file */
+    int max_tokens;                 /* run */
+    double temperature;             /* run */
+    bool tensors;                   /* inspect: lists each tensor */
+    enum quantization type;         /* quantize: of the layers' matrices */
+    bool deltas;                    /* parse: a line for what each byte brings */
+    const char *input_file;         /* batch: requests, one a line */
+    const char *output_file;        /* batch: their answers */
+    const char *bench_prompt;       /* bench: prompt lengths, e.g. "128,512" */
+    const char *bench_batch;        /* bench: batch sizes, e.g. "1,2,4,8,16" */
+    int bench_generate;             /* bench: tokens decoded by each sequence */
+    int bench_repeats;              /* bench: runs of which the median is reported */
+    enum grammar_file grammar_file; /* grammar: what its file holds */
     /* what follows the flags */
     int n_arguments;
     const char **arguments;

@@ -240,7 +240,7 @@ static enum status check_required(struct parse *parse) {
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "quantize needs two files: penstock quantize IN.gguf OUT.gguf");
     if (options->model && *options->model) return STATUS_OK;
-    if (command->bit == COMMAND_VERSION || command->bit == COMMAND_PARSE) return STATUS_OK;
+    if (command->bit & (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR)) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",
                    "%s needs a model: %sPATH of a .gguf file or a folder", command->name,
                    command->bit == COMMAND_INSPECT ? "" : "--model ");

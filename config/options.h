@@ -35,6 +35,7 @@ enum {
     COMMAND_BATCH = 1 << 6,
     COMMAND_QUANTIZE = 1 << 7,
     COMMAND_PARSE = 1 << 8,
+    COMMAND_GRAMMAR = 1 << 9,
 };
 
 struct command {

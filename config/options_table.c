@@ -55,6 +55,12 @@ const struct command command_table[] = {
      "  penstock parse --tool-call-parser hermes --reasoning-parser qwen3 --deltas <answer.txt\n"
      "It reads standard input and prints the message as JSON: content, reasoning and calls of "
      "tools.\n"},
+    {"grammar", COMMAND_GRAMMAR, "FILE", 1, false, "check texts against a grammar",
+     "  penstock grammar schema.json <answers.jsonl\n"
+     "  penstock grammar --kind regex pattern.txt <answers.jsonl\n"
+     "A line of the input is a JSON string; what stands for it in the output says whether the "
+     "grammar\n"
+     "accepts it, or from which byte on it does not. FILE holds what a request would hold.\n"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
@@ -99,6 +105,12 @@ const struct named_value log_level_names[] = {{"debug", LOG_DEBUG},
                                               {NULL, 0}};
 
 const struct named_value log_format_names[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
+
+const struct named_value grammar_file_names[] = {
+    {"auto", GRAMMAR_FILE_AUTO},          {"json_object", GRAMMAR_FILE_OBJECT},
+    {"json", GRAMMAR_FILE_SCHEMA},        {"regex", GRAMMAR_FILE_REGEX},
+    {"choice", GRAMMAR_FILE_CHOICE},      {"grammar", GRAMMAR_FILE_GRAMMAR},
+    {"structural_tag", GRAMMAR_FILE_TAG}, {NULL, 0}};
 
 /* ---- commands and options ------------------------------------------------------------------- */
 
@@ -235,6 +247,9 @@ const struct option option_table[] = {
      "Bench", "tokens that each sequence decodes"},
     {"bench-repeats", "N", OPTION_INT, AT(bench_repeats), "3", 1, 1000, NULL, COMMAND_BENCH,
      "Bench", "runs; the median is reported"},
+
+    {"kind", NULL, OPTION_ENUM, AT(grammar_file), "auto", 0, 0, grammar_file_names, COMMAND_GRAMMAR,
+     "Grammar", "what FILE holds; auto: its name and content tell"},
 
     {"log-level", NULL, OPTION_ENUM, AT(log_level), "info", 0, 0, log_level_names, ANY,
      "Log and settings", "lowest level that is written"},

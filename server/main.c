@@ -18,7 +18,8 @@ struct command {
 static const struct command commands[] = {
     {"serve", command_serve},       {"run", command_run},         {"batch", command_batch},
     {"bench", command_bench},       {"inspect", command_inspect}, {"quantize", command_quantize},
-    {"tokenize", command_tokenize}, {"parse", command_parse},     {"version", command_version},
+    {"tokenize", command_tokenize}, {"parse", command_parse},     {"grammar", command_grammar},
+    {"version", command_version},
 };
 
 static const struct command *find(const char *name) {

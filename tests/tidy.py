@@ -34,6 +34,9 @@ DOORS = {
     "engine/text/template": [],
     "engine/files": ["model_file.h", "weights.h"],
     "engine/files/text": ["folder_text.h"],
+    "engine/grammar": ["grammar.h", "build.h"],
+    "engine/grammar/read": [],
+    "engine/grammar/schema": [],
     "engine/memory": ["memory.h", "device.h"],
     "engine/models/families": ["family.h", "roles.h"],
     "engine/models": ["model.h"],
@@ -56,7 +59,7 @@ DOORS = {
 }
 CPU = {"config", "kernels", "kernels/cpu"}
 CUDA = {"config", "kernels", "kernels/cuda/runtime"}
-ENGINE = {"config", "kernels", "engine/text", "engine"}
+ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine"}
 SCHEDULER = ENGINE | {"scheduler"}
 SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/message", "server/openai"}
 MAY_INCLUDE = {
@@ -78,6 +81,9 @@ MAY_INCLUDE = {
     "engine/text/template": {"config", "engine/text"},
     "engine/files": ENGINE | {"engine/files/text"},
     "engine/files/text": {"config", "engine/text"},
+    "engine/grammar": {"config"},
+    "engine/grammar/read": {"config", "engine/grammar"},
+    "engine/grammar/schema": {"config", "engine/grammar"},
     "engine/memory": ENGINE,
     "engine/sampling": ENGINE,
     "engine/models/families": ENGINE,
@@ -100,7 +106,7 @@ MAY_INCLUDE = {
 }
 # The headers in which each prototype must have a comment: those that other folders or the program's main file read.
 COMMENTED_HEADERS = {
-    "config/config.h", "config/json.h", "config/list.h", "kernels/kernels.h", "engine/text/text.h", "engine/engine.h", "scheduler/scheduler.h",
+    "config/config.h", "config/json.h", "config/list.h", "kernels/kernels.h", "engine/text/text.h", "engine/grammar/grammar.h", "engine/engine.h", "scheduler/scheduler.h",
     "server/http/http.h", "server/json/json.h", "server/message/message.h",
     "server/openai/openai.h",
 }

@@ -21,6 +21,7 @@ int command_inspect(const struct options *options);
 int command_quantize(const struct options *options);
 int command_tokenize(const struct options *options);
 int command_parse(const struct options *options);
+int command_grammar(const struct options *options);
 int command_version(const struct options *options);
 
 /* ---- engine_settings.c: what the commands share --------------------------------------------- */

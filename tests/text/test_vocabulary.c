@@ -155,7 +155,7 @@ START_TEST(finds_the_longest_special_token) {
         if (length) ck_assert_int_eq(match.id, cases[i].id);
     }
     special_free(&special);
-    vocabulary_free(&vocabulary);
+    vocabulary_clear(&vocabulary);
 }
 END_TEST
 

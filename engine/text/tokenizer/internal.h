@@ -87,7 +87,7 @@ static inline bool kind_sees_names(const struct tokenizer_spec *spec) {
 
 enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                             const struct normalizer *normalizer, struct err *err);
-void vocabulary_free(struct vocabulary *vocabulary);
+void vocabulary_clear(struct vocabulary *vocabulary);
 
 static inline bool type_is_special(int type) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;

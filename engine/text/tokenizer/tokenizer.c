@@ -171,7 +171,7 @@ enum status tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *g
 
 void tokenizer_free(struct tokenizer *tokenizer) {
     if (!tokenizer) return;
-    vocabulary_free(&tokenizer->vocabulary);
+    vocabulary_clear(&tokenizer->vocabulary);
     normalizer_free(&tokenizer->normalizer);
     pretokenizer_free(&tokenizer->pretokenizer);
     special_free(&tokenizer->special);

@@ -248,7 +248,7 @@ enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenize
     return names_init(vocabulary, spec, err);
 }
 
-void vocabulary_free(struct vocabulary *vocabulary) {
+void vocabulary_clear(struct vocabulary *vocabulary) {
     free(vocabulary->type);
     free(vocabulary->added);
     free(vocabulary->is_byte);

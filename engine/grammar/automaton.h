@@ -1,0 +1,177 @@
+/* What a compiled grammar is: a network, and the states that are found in it while it is used. For
+ * engine/grammar only.
+ *
+ * The network has nodes for each rule, and edges of three kinds: a byte, nothing, or another rule.
+ * A state is one of Earley's sets (Earley 1970, with Aycock and Horspool 2002 for empty rules):
+ * items, each a node and a frame, which says where the item's rule began. States are made when they
+ * are first reached and never change, equal ones are one, and each keeps the states behind its
+ * bytes: a finite grammar becomes a finite automaton as it is used, and taking back bytes is
+ * nothing but going on from an older state.
+ */
+#ifndef PENSTOCK_GRAMMAR_AUTOMATON_H
+#define PENSTOCK_GRAMMAR_AUTOMATON_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/grammar/build.h"
+
+/* ---- the network ---------------------------------------------------------------------------- */
+
+enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
+
+struct edge {
+    uint8_t kind, low, high; /* bytes of an EDGE_BYTES */
+    bool is_tail;            /* a call after which its rule does nothing more */
+    uint32_t rule;           /* of an EDGE_CALL */
+    uint32_t to;
+};
+
+struct node {
+    uint32_t edges, n_edges; /* the first one's index; how many */
+    bool is_end;             /* of its rule */
+    bool is_kept;            /* it waits for a byte, or for the end of a call */
+};
+
+struct network {
+    struct node *nodes;
+    struct edge *edges;
+    uint32_t n_nodes, n_edges;
+    struct network_rule {
+        uint32_t start, end;
+        bool is_nullable, is_productive;
+    } * rules;
+    int n_rules, root;
+    int n_classes;         /* of bytes that no edge tells apart */
+    uint8_t class_of[256]; /* of a byte */
+    uint8_t first_of[256]; /* byte of a class */
+    uint8_t size_of[256];  /* of a class, 0 is 256 */
+    size_t bytes;
+};
+
+/* Edges as they are drawn. */
+struct draft {
+    struct builder *b;
+    struct draft_edge {
+        struct edge edge;
+        uint32_t next; /* of the same node, index + 1; 0: none */
+    } * edges;
+    uint32_t n_edges, max_edges;
+    uint32_t *first; /* edge of a node, index + 1 */
+    uint32_t n_nodes, max_nodes;
+};
+
+/* A new node; beyond the limit it fails and returns 0. */
+uint32_t draft_node(struct draft *draft);
+void draft_edge(struct draft *draft, uint32_t from, struct edge edge);
+void draft_bytes(struct draft *draft, uint32_t from, int low, int high, uint32_t to);
+void draft_empty(struct draft *draft, uint32_t from, uint32_t to);
+void draft_free(struct draft *draft);
+
+/* Draws an expression between two nodes. It adds no edge into `from` and none out of `to`. */
+void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
+
+/* Draws one of the characters of a class as UTF-8. */
+void draft_class(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
+
+/* Draws an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
+void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
+
+/* Makes the network of the builder's rules. NULL: the builder failed; that no text at all keeps to
+ * the grammar is a failure too. */
+struct network *network_new(struct builder *b, int root);
+void network_free(struct network *network);
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+struct state;
+
+struct frame {
+    uint32_t rule;
+    uint32_t serial;      /* orders items */
+    struct state *origin; /* where the rule began; NULL: in the state that has the item */
+    struct frame *next;   /* of the same origin */
+};
+
+struct item {
+    uint32_t node;
+    struct frame *frame;
+};
+
+struct state {
+    struct state *same_hash;
+    struct frame *frames; /* that began here, and were gone on with */
+    struct item *items;
+    int n_items;
+    uint32_t hash;
+    bool may_end, is_marked;
+    uint64_t mask_of;     /* the vocabulary of the mask */
+    uint32_t *mask;       /* tokens that may come; NULL: not found yet */
+    struct state *next[]; /* by class of bytes; NULL: not found yet */
+};
+
+struct automaton {
+    const struct network *network;
+    size_t bytes, max_bytes; /* of states and masks */
+    struct frame *here;      /* [n_rules + 1]: rules that begin in the item's own state; the root */
+    uint32_t n_frames;
+    struct state *dead; /* nothing comes back from it */
+    struct state *start;
+    struct state **buckets;
+    uint32_t n_states, n_buckets;
+    bool is_exhausted;   /* a limit made a state dead */
+    struct state **path; /* [max_path]: of a walk */
+    int max_path;
+    /* the state that is being made */
+    struct making {
+        struct item *items;
+        uint32_t *same_node; /* [items]: index + 1 of an item of the same node, 0: none */
+        uint32_t *last;      /* [nodes]: index + 1 of its last item */
+        int n, max;
+        bool may_end;
+    } making;
+};
+
+void automaton_init(struct automaton *a, const struct network *network, size_t max_bytes);
+void automaton_free(struct automaton *a);
+
+/* Finds the state behind a byte class that state->next does not know yet. */
+struct state *automaton_find(struct automaton *a, struct state *state, int class);
+
+/* The state behind a byte; a->dead: there is none. */
+static inline struct state *automaton_step(struct automaton *a, struct state *state, uint8_t byte) {
+    int class = a->network->class_of[byte];
+    struct state *next = state->next[class];
+    return next ? next : automaton_find(a, state, class);
+}
+
+/* ---- grammars ------------------------------------------------------------------------------- */
+
+struct grammar {
+    atomic_int owners;
+    pthread_mutex_t lock; /* of the automaton */
+    struct network *network;
+    struct automaton automaton;
+};
+
+/* ---- vocabularies --------------------------------------------------------------------------- */
+
+/* Depth-first: a node's subtree lies behind it, up to `skip`. */
+struct trie_node {
+    uint32_t skip;
+    int32_t token; /* that ends here, -1: none */
+    uint16_t depth;
+    uint8_t byte;
+};
+
+struct vocabulary {
+    uint64_t id; /* unlike that of every other */
+    int V, max_depth;
+    char *bytes;
+    uint32_t *at;       /* [V + 1]: token i is bytes[at[i]] to bytes[at[i + 1]] */
+    int32_t *same_next; /* [V]: another token of the same bytes, -1: none */
+    struct trie_node *nodes;
+    uint32_t n_nodes;
+};
+
+#endif

@@ -1,0 +1,168 @@
+/* What the readers of grammars build: rules, whose bodies are expressions over bytes, characters
+ * and other rules. For engine/grammar only.
+ *
+ * All of it lives in one arena until the automaton is made. A builder fails once and for all: after
+ * builder_fail every function goes on to return something harmless, so that a reader asks for
+ * b->status only where it would loop. One thread.
+ */
+#ifndef PENSTOCK_GRAMMAR_BUILD_H
+#define PENSTOCK_GRAMMAR_BUILD_H
+
+#include "config/json.h"
+#include "engine/grammar/grammar.h"
+
+enum { MAX_CODE_POINT = 0x10FFFF, NO_MAX = -1 };
+
+struct range { /* of code points */
+    uint32_t low, high;
+};
+
+enum expr_kind {
+    EXPR_BYTES,  /* text[n] */
+    EXPR_BYTE,   /* any one byte */
+    EXPR_CLASS,  /* one character of ranges[n_ranges], which are sorted and apart */
+    EXPR_CAT,    /* its children one after the other; none: the empty text */
+    EXPR_ALT,    /* one of its children; none: no text at all */
+    EXPR_REPEAT, /* its child `min` to `max` times */
+    EXPR_CALL,   /* what a rule matches */
+    EXPR_AND,    /* what all children match; they are regular, without calls */
+    EXPR_NOT,    /* every text of bytes that its child does not match; as for AND */
+    EXPR_FAILED, /* what a builder that failed returns */
+};
+
+struct expr {
+    enum expr_kind kind;
+    struct expr *next; /* child of the same parent after this one: an expression has one parent */
+    union {
+        struct {
+            const char *text;
+            size_t n;
+        };
+        struct {
+            const struct range *ranges;
+            int n_ranges;
+        };
+        struct {
+            struct expr *child, *last;
+            int min, max; /* of REPEAT; NO_MAX: any number */
+        };
+        int rule;
+    };
+};
+
+struct rule {
+    struct expr *body; /* NULL until it is defined */
+    const char *name;  /* for messages; NULL: made by the reader */
+};
+
+/* The rules that every JSON grammar shares; -1: not made yet. */
+enum json_rule {
+    JSON_RULE_SPACE,
+    JSON_RULE_STRING,
+    JSON_RULE_CHARACTER, /* of a string, as it is spelled */
+    JSON_RULE_NUMBER,
+    JSON_RULE_INTEGER,
+    JSON_RULE_ANY,
+    JSON_RULE_OBJECT,
+    JSON_RULE_ARRAY,
+    N_JSON_RULES,
+};
+
+struct builder {
+    struct arena *arena;
+    struct grammar_limits limits; /* without zeros */
+    uint64_t deadline_ns;
+    int depth; /* of what is being read */
+    struct rule *rules;
+    int n_rules, max_rules;
+    int json_rules[N_JSON_RULES];
+    enum status status;
+    struct err *err;
+    struct expr spare; /* what is returned without memory */
+};
+
+/* ---- builder.c ------------------------------------------------------------------------------ */
+
+/* The first failure is kept; param as in err_set. Returns the status. */
+enum status builder_fail(struct builder *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Is there time left? Otherwise it fails. */
+bool builder_in_time(struct builder *b);
+
+/* One level deeper; false: that is too deep, and it failed. Each true is answered by builder_up. */
+bool builder_down(struct builder *b, const char *what);
+void builder_up(struct builder *b);
+
+/* Memory that lives as long as the builder; NULL after a failure. */
+void *builder_alloc(struct builder *b, size_t bytes);
+
+/* A new rule without a body. */
+int rule_new(struct builder *b, const char *name);
+void rule_define(struct builder *b, int rule, struct expr *body);
+
+struct expr *expr_new(struct builder *b, enum expr_kind kind);
+struct expr *expr_bytes(struct builder *b, const char *text, size_t n);
+struct expr *expr_text(struct builder *b, const char *text);
+struct expr *expr_call(struct builder *b, int rule);
+struct expr *expr_repeat(struct builder *b, struct expr *child, int min, int max);
+
+/* Adds a last child and returns the parent. */
+struct expr *expr_add(struct expr *parent, struct expr *child);
+
+/* A parent of the children that follow, up to a NULL. */
+struct expr *expr_of(struct builder *b, enum expr_kind kind, ...) __attribute__((sentinel));
+
+/* One character of the ranges, in any order; surrogates are left out. It copies them. */
+struct expr *expr_class(struct builder *b, const struct range *ranges, int n);
+
+/* The ranges of characters that are not in ranges[n], which it sorts; `out` has room for n + 1. */
+int ranges_complement(struct range *ranges, int n, struct range *out);
+
+/* Sorts ranges and joins those that touch; returns how many are left. */
+int ranges_normalise(struct range *ranges, int n);
+
+/* ---- regex.c -------------------------------------------------------------------------------- */
+
+/* How a regular expression is held against a text: as a whole, or found in it unless it is
+ * anchored. */
+enum regex_match { REGEX_WHOLE, REGEX_SEARCH };
+
+/* Reads RE2's syntax. A failure's sentence begins with `what` ("The regular expression", "The
+ * pattern at /a/b") and names the byte. */
+struct expr *pattern_read(struct builder *b, const char *what, const char *text, size_t n,
+                          enum regex_match match);
+
+/* Is the pattern found in the text? Fails if it is no pattern that is served. */
+enum status pattern_found(const struct builder *b, const char *pattern, const char *text,
+                          bool *found);
+
+/* One of our own, which must be right. */
+struct expr *pattern_own(struct builder *b, const char *text);
+
+/* ---- json_rules.c --------------------------------------------------------------------------- */
+
+/* A rule that JSON grammars share, made at its first use. */
+int json_rule(struct builder *b, enum json_rule which);
+struct expr *json_call(struct builder *b, enum json_rule which);
+
+/* Writes the JSON pointer of a node of a document; "" is the root's. */
+void json_pointer(const struct json *root, const struct json *node, struct buf *out);
+
+/* A JSON value in the spelling that is enforced: no blanks, strings as json_quoted. */
+struct expr *json_literal(struct builder *b, const struct json *value);
+
+/* The text in quotes: ASCII as it is where it may be, other characters also as \u escapes. */
+struct expr *json_quoted(struct builder *b, const char *text, size_t n);
+
+/* An expression over the characters of a string, as JSON spells them between the quotes. */
+struct expr *json_spelled(struct builder *b, const struct expr *content);
+
+/* The readers: each returns the body of the whole, as an expression. */
+struct expr *schema_read(struct builder *b, const char *text, size_t n);
+struct expr *schema_tree(struct builder *b, const struct json *root);
+struct expr *gbnf_read(struct builder *b, const char *text, size_t n);
+struct expr *structural_tag_read(struct builder *b, const char *text, size_t n);
+struct expr *choice_read(struct builder *b, const char *text, size_t n);
+
+#endif

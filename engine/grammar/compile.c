@@ -1,0 +1,104 @@
+/* From the text of a grammar to a grammar: the limits, the reader of its kind, the network. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+static struct grammar_limits limits_of(const struct grammar_limits *given) {
+    struct grammar_limits limits = given ? *given : (struct grammar_limits){0};
+    if (!limits.max_text) limits.max_text = (size_t)256 << 10;
+    if (!limits.max_depth) limits.max_depth = 64;
+    if (!limits.max_states) limits.max_states = 50000;
+    if (!limits.max_bytes) limits.max_bytes = (size_t)16 << 20;
+    if (!limits.max_ms) limits.max_ms = 500;
+    return limits;
+}
+
+static struct expr *read(struct builder *b, enum grammar_kind kind, const char *text, size_t n,
+                         enum regex_match match) {
+    switch (kind) {
+    case GRAMMAR_JSON_OBJECT:
+        return json_call(b, JSON_RULE_OBJECT);
+    case GRAMMAR_JSON_SCHEMA:
+        return schema_read(b, text, n);
+    case GRAMMAR_REGEX:
+        return pattern_read(b, "The regular expression", text, n, match);
+    case GRAMMAR_CHOICE:
+        return choice_read(b, text, n);
+    case GRAMMAR_GBNF:
+        return gbnf_read(b, text, n);
+    case GRAMMAR_STRUCTURAL_TAG:
+        return structural_tag_read(b, text, n);
+    }
+    assert(!"a kind of grammar");
+    return &b->spare;
+}
+
+static struct grammar *grammar_new(struct network *network, const struct builder *b) {
+    struct grammar *grammar = mem_calloc(1, sizeof *grammar);
+    grammar->owners = 1;
+    pthread_mutex_init(&grammar->lock, NULL);
+    grammar->network = network;
+    automaton_init(&grammar->automaton, network, b->limits.max_bytes);
+    return grammar;
+}
+
+static enum status compile(enum grammar_kind kind, const char *text, size_t n,
+                           enum regex_match match, const struct grammar_limits *limits,
+                           struct grammar **out, struct err *err) {
+    struct err ignored;
+    struct builder b = {.limits = limits_of(limits), .err = err ? err : &ignored};
+    b.deadline_ns = now_ns() + (uint64_t)b.limits.max_ms * 1000000;
+    b.spare.kind = EXPR_FAILED;
+    for (int i = 0; i < N_JSON_RULES; i++) b.json_rules[i] = -1;
+    if (n > b.limits.max_text) {
+        return builder_fail(&b, "The grammar has %zu bytes; at most %zu are taken.", n,
+                            b.limits.max_text);
+    }
+    b.arena = arena_new(b.limits.max_bytes);
+    int root = rule_new(&b, NULL);
+    rule_define(&b, root, read(&b, kind, text, n, match));
+    struct network *network = network_new(&b, root);
+    arena_free(b.arena);
+    assert((b.status == STATUS_OK) == (network != NULL));
+    if (network) *out = grammar_new(network, &b);
+    return b.status;
+}
+
+enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
+                            const struct grammar_limits *limits, struct grammar **out,
+                            struct err *err) {
+    return compile(kind, text, n, REGEX_WHOLE, limits, out, err);
+}
+
+enum status pattern_found(const struct builder *b, const char *pattern, const char *text,
+                          bool *found) {
+    struct grammar *grammar;
+    enum status status =
+        compile(GRAMMAR_REGEX, pattern, strlen(pattern), REGEX_SEARCH, &b->limits, &grammar, NULL);
+    if (status != STATUS_OK) return status;
+    size_t n = strlen(text);
+    bool matches_whole = grammar_match(grammar, text, n, found) == n;
+    *found = *found && matches_whole;
+    grammar_release(grammar);
+    return STATUS_OK;
+}
+
+struct grammar *grammar_acquire(struct grammar *grammar) {
+    int before = atomic_fetch_add(&grammar->owners, 1);
+    assert(before > 0);
+    (void)before;
+    return grammar;
+}
+
+void grammar_release(struct grammar *grammar) {
+    if (!grammar) return;
+    int before = atomic_fetch_sub(&grammar->owners, 1);
+    assert(before > 0);
+    if (before > 1) return;
+    automaton_free(&grammar->automaton);
+    network_free(grammar->network);
+    pthread_mutex_destroy(&grammar->lock);
+    free(grammar);
+}

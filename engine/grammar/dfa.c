@@ -1,0 +1,266 @@
+/* Intersections and complements of regular expressions, as deterministic automata over bytes (the
+ * subset construction of Rabin and Scott 1959, and products). State 0 is where no text of the
+ * operand goes on any more: all its bytes lead back to it. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+struct dfa {
+    uint32_t n, max;
+    uint32_t (*next)[256]; /* [n] */
+    bool *accepts;         /* [n] */
+    uint32_t start;
+};
+
+/* Adds a state, all of whose bytes lead to 0. */
+static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
+    size_t bytes = (size_t)dfa->n * sizeof *dfa->next;
+    if (dfa->n % 64 == 0 && !builder_in_time(b)) return 0;
+    if (bytes > b->limits.max_bytes || dfa->n > (uint32_t)b->limits.max_states) {
+        builder_fail(b,
+                     "The grammar needs more than %d states, or %zu MiB, for patterns that "
+                     "must hold together; make them smaller.",
+                     b->limits.max_states, b->limits.max_bytes >> 20);
+        return 0;
+    }
+    if (dfa->n == dfa->max) {
+        dfa->max = dfa->max ? 2 * dfa->max : 16;
+        dfa->next = mem_realloc(dfa->next, dfa->max * sizeof *dfa->next);
+        dfa->accepts = mem_realloc(dfa->accepts, dfa->max * sizeof *dfa->accepts);
+    }
+    memset(dfa->next[dfa->n], 0, sizeof *dfa->next);
+    dfa->accepts[dfa->n] = accepts;
+    return dfa->n++;
+}
+
+static void dfa_free(struct dfa *dfa) {
+    free(dfa->next);
+    free(dfa->accepts);
+}
+
+/* ---- a table from keys to states ------------------------------------------------------------ */
+
+/* Keys are runs of `n` numbers; the state of a key is its place. */
+struct key_table {
+    struct key {
+        uint32_t *numbers, n, hash, next; /* index + 1 of the same bucket */
+    } * keys;
+    uint32_t n, max, buckets[1024];
+};
+
+static uint32_t hash_numbers(const uint32_t *numbers, uint32_t n) {
+    uint32_t hash = 2166136261u;
+    for (uint32_t i = 0; i < n; i++) hash = (hash ^ numbers[i]) * 16777619u, hash ^= hash >> 15;
+    return hash;
+}
+
+/* The place of a key, which is copied if it is new. */
+static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint32_t n) {
+    uint32_t hash = hash_numbers(numbers, n), *bucket = &table->buckets[hash % 1024];
+    for (uint32_t i = *bucket; i; i = table->keys[i - 1].next) {
+        const struct key *key = &table->keys[i - 1];
+        if (key->hash == hash && key->n == n &&
+            (n == 0 || memcmp(key->numbers, numbers, n * sizeof *numbers) == 0))
+            return i - 1;
+    }
+    if (table->n == table->max) {
+        table->max = table->max ? 2 * table->max : 64;
+        table->keys = mem_realloc(table->keys, table->max * sizeof *table->keys);
+    }
+    uint32_t *copy = mem_alloc((n + 1) * sizeof *copy);
+    if (n) memcpy(copy, numbers, n * sizeof *numbers);
+    table->keys[table->n] = (struct key){copy, n, hash, *bucket};
+    *bucket = ++table->n;
+    return table->n - 1;
+}
+
+static void key_table_free(struct key_table *table) {
+    for (uint32_t i = 0; i < table->n; i++) free(table->keys[i].numbers);
+    free(table->keys);
+    free(table);
+}
+
+/* ---- from a draft --------------------------------------------------------------------------- */
+
+/* A set of a draft's nodes. */
+struct node_set {
+    uint32_t *nodes, n, stamp, *seen; /* [n_nodes] each */
+};
+
+static void set_add(const struct draft *draft, struct node_set *set, uint32_t node) {
+    if (set->seen[node] == set->stamp) return;
+    set->seen[node] = set->stamp;
+    set->nodes[set->n++] = node;
+    (void)draft;
+}
+
+/* Adds what follows without a byte, and sorts. */
+static int by_number(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void set_close(const struct draft *draft, struct node_set *set) {
+    for (uint32_t i = 0; i < set->n; i++) {
+        for (uint32_t e = draft->first[set->nodes[i]]; e; e = draft->edges[e - 1].next) {
+            const struct edge *edge = &draft->edges[e - 1].edge;
+            if (edge->kind == EDGE_EMPTY) set_add(draft, set, edge->to);
+        }
+    }
+    qsort(set->nodes, set->n, sizeof *set->nodes, by_number);
+}
+
+/* Where the bytes of a state lead: for each run of bytes that no edge of its nodes divides, the set
+ * of nodes behind it. */
+static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa,
+                   struct key_table *table, struct node_set *set, uint32_t state, uint32_t end) {
+    bool begins[257] = {[0] = true};
+    for (uint32_t i = 0; i < table->keys[state].n; i++) {
+        uint32_t node = table->keys[state].numbers[i];
+        for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
+            const struct edge *edge = &draft->edges[e - 1].edge;
+            if (edge->kind == EDGE_BYTES) begins[edge->low] = begins[edge->high + 1] = true;
+        }
+    }
+    uint32_t to = 0;
+    for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
+        if (begins[byte]) {
+            set->n = 0;
+            set->stamp++;
+            for (uint32_t i = 0; i < table->keys[state].n; i++) {
+                uint32_t node = table->keys[state].numbers[i];
+                for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
+                    const struct edge *edge = &draft->edges[e - 1].edge;
+                    if (edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high)
+                        set_add(draft, set, edge->to);
+                }
+            }
+            set_close(draft, set);
+            to = key_place(table, set->nodes, set->n);
+            if (to == dfa->n) dfa_add(b, dfa, set->seen[end] == set->stamp);
+        }
+        if (b->status == STATUS_OK) dfa->next[state][byte] = to;
+    }
+}
+
+static void determinise(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
+                        struct dfa *dfa) {
+    struct key_table *table = mem_calloc(1, sizeof *table);
+    struct node_set set = {.stamp = 1};
+    set.nodes = mem_alloc((draft->n_nodes + 1) * sizeof *set.nodes);
+    set.seen = mem_calloc(draft->n_nodes + 1, sizeof *set.seen);
+    key_place(table, NULL, 0); /* state 0: no node */
+    dfa_add(b, dfa, false);
+    set_add(draft, &set, start);
+    set_close(draft, &set);
+    dfa->start = key_place(table, set.nodes, set.n);
+    dfa_add(b, dfa, set.seen[end] == set.stamp);
+    for (uint32_t i = 1; i < dfa->n && b->status == STATUS_OK; i++) {
+        expand(b, draft, dfa, table, &set, i, end);
+    }
+    free(set.nodes);
+    free(set.seen);
+    key_table_free(table);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static void make(struct builder *b, const struct expr *expr, struct dfa *dfa);
+
+/* Both at once: states are pairs. */
+static void intersect(struct builder *b, const struct dfa *x, const struct dfa *y,
+                      struct dfa *out) {
+    struct key_table *table = mem_calloc(1, sizeof *table);
+    key_place(table, (uint32_t[]){0, 0}, 2);
+    dfa_add(b, out, x->accepts[0] && y->accepts[0]);
+    out->start = key_place(table, (uint32_t[]){x->start, y->start}, 2);
+    if (out->start == out->n) dfa_add(b, out, x->accepts[x->start] && y->accepts[y->start]);
+    for (uint32_t i = 0; i < out->n && b->status == STATUS_OK; i++) {
+        uint32_t p = table->keys[i].numbers[0], q = table->keys[i].numbers[1];
+        for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
+            uint32_t pair[2] = {x->next[p][byte], y->next[q][byte]};
+            uint32_t to = key_place(table, pair, 2);
+            if (to == out->n) dfa_add(b, out, x->accepts[pair[0]] && y->accepts[pair[1]]);
+            if (b->status == STATUS_OK) out->next[i][byte] = to;
+        }
+    }
+    key_table_free(table);
+}
+
+static void make_and(struct builder *b, const struct expr *expr, struct dfa *dfa) {
+    make(b, expr->child, dfa);
+    for (const struct expr *e = expr->child->next; e && b->status == STATUS_OK; e = e->next) {
+        struct dfa other = {0}, both = {0};
+        make(b, e, &other);
+        if (b->status == STATUS_OK) intersect(b, dfa, &other, &both);
+        dfa_free(&other);
+        dfa_free(dfa);
+        *dfa = both;
+    }
+}
+
+static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
+    if (expr->kind == EXPR_AND) {
+        make_and(b, expr, dfa);
+    } else if (expr->kind == EXPR_NOT) {
+        make(b, expr->child, dfa);
+        for (uint32_t i = 0; i < dfa->n; i++) dfa->accepts[i] = !dfa->accepts[i];
+    } else {
+        struct draft draft = {.b = b};
+        uint32_t start = draft_node(&draft), end = draft_node(&draft);
+        if (b->status == STATUS_OK) draft_expr(&draft, expr, start, end);
+        if (b->status == STATUS_OK) determinise(b, &draft, start, end, dfa);
+        draft_free(&draft);
+    }
+}
+
+/* ---- into the draft of a grammar ------------------------------------------------------------ */
+
+/* Which states reach one that accepts. The caller frees it. */
+static bool *find_live(const struct dfa *dfa) {
+    bool *live = mem_calloc(dfa->n + 1, sizeof *live), changed = true;
+    for (uint32_t i = 0; i < dfa->n; i++) live[i] = dfa->accepts[i];
+    while (changed) {
+        changed = false;
+        for (uint32_t i = dfa->n; i-- > 0;) {
+            for (int byte = 0; byte < 256 && !live[i]; byte++) {
+                if (live[dfa->next[i][byte]]) live[i] = changed = true;
+            }
+        }
+    }
+    return live;
+}
+
+static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_t *nodes,
+                       uint32_t state) {
+    for (int low = 0, high; low < 256; low = high + 1) {
+        uint32_t to = dfa->next[state][low];
+        for (high = low; high < 255 && dfa->next[state][high + 1] == to; high++) continue;
+        if (nodes[to]) draft_bytes(draft, nodes[state], low, high, nodes[to]);
+    }
+}
+
+static void draw_dfa(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
+    uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes); /* 0: it reaches no end */
+    bool *live = find_live(dfa);
+    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
+        if (live[i]) nodes[i] = draft_node(draft);
+    }
+    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
+        if (!nodes[i]) continue;
+        draw_state(draft, dfa, nodes, i);
+        if (dfa->accepts[i]) draft_empty(draft, nodes[i], to);
+    }
+    if (nodes[dfa->start]) draft_empty(draft, from, nodes[dfa->start]);
+    free(live);
+    free(nodes);
+}
+
+void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {
+    struct dfa dfa = {0};
+    make(draft->b, expr, &dfa);
+    if (draft->b->status == STATUS_OK) draw_dfa(draft, &dfa, from, to);
+    dfa_free(&dfa);
+}

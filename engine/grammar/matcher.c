@@ -1,0 +1,178 @@
+/* DESIGN. A sequence's place in a grammar: the states behind each of its tokens.
+ *
+ * A mask is a walk of the vocabulary's trie, byte by byte through the automaton; a subtree whose
+ * first byte leads nowhere is skipped. It is kept at the state, for every sequence that comes
+ * there. States are only ever added while the grammar's lock is held, and a state's own fields but
+ * `next`, `frames` and `mask` never change, so matcher_may_end needs no lock.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+struct matcher {
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary;
+    struct state **states; /* [n]: before the first token, and behind each */
+    size_t n, max;
+};
+
+struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
+    struct matcher *matcher = mem_alloc(sizeof *matcher);
+    *matcher = (struct matcher){grammar_acquire(grammar), vocabulary, .n = 1, .max = 256};
+    matcher->states = mem_alloc(matcher->max * sizeof *matcher->states);
+    matcher->states[0] = grammar->automaton.start;
+    return matcher;
+}
+
+struct matcher *matcher_copy(const struct matcher *matcher) {
+    struct matcher *copy = mem_alloc(sizeof *copy);
+    *copy = *matcher;
+    grammar_acquire(copy->grammar);
+    copy->states = mem_alloc(copy->max * sizeof *copy->states);
+    memcpy(copy->states, matcher->states, copy->n * sizeof *copy->states);
+    return copy;
+}
+
+void matcher_free(struct matcher *matcher) {
+    if (!matcher) return;
+    grammar_release(matcher->grammar);
+    free(matcher->states);
+    free(matcher);
+}
+
+static struct state *here(const struct matcher *matcher) {
+    return matcher->states[matcher->n - 1];
+}
+
+bool matcher_may_end(const struct matcher *matcher) {
+    return here(matcher)->may_end;
+}
+
+/* ---- masks ---------------------------------------------------------------------------------- */
+
+static void allow(const struct vocabulary *v, int32_t id, uint32_t *mask) {
+    for (; id >= 0; id = v->same_next[id]) mask[id / 32] |= (uint32_t)1 << (id % 32);
+}
+
+static void walk(struct automaton *a, const struct vocabulary *v, struct state *start,
+                 uint32_t *mask) {
+    struct state **path = a->path; /* [depth]: the state before the byte of that depth */
+    const uint8_t *class_of = a->network->class_of;
+    path[0] = start;
+    for (uint32_t i = 0; i < v->n_nodes;) {
+        const struct trie_node *node = &v->nodes[i];
+        struct state *state = path[node->depth], *next = state->next[class_of[node->byte]];
+        if (!next) next = automaton_find(a, state, class_of[node->byte]);
+        if (next == a->dead) {
+            i = node->skip;
+            continue;
+        }
+        path[node->depth + 1] = next;
+        if (node->token >= 0) allow(v, node->token, mask);
+        i++;
+    }
+}
+
+static size_t mask_words(const struct vocabulary *v) {
+    return ((size_t)v->V + 31) / 32;
+}
+
+static void find_mask(struct automaton *a, const struct vocabulary *v, struct state *state) {
+    size_t bytes = mask_words(v) * sizeof *state->mask;
+    free(state->mask);
+    if (!state->mask) a->bytes += bytes;
+    state->mask = mem_calloc(mask_words(v) + 1, sizeof *state->mask);
+    if (v->max_depth >= a->max_path) {
+        a->max_path = v->max_depth + 1;
+        a->path = mem_realloc(a->path, (size_t)a->max_path * sizeof *a->path);
+    }
+    walk(a, v, state, state->mask);
+    state->mask_of = v->id;
+}
+
+bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct grammar *grammar = matcher->grammar;
+    struct state *state = here(matcher);
+    pthread_mutex_lock(&grammar->lock);
+    if (!state->mask || state->mask_of != v->id) find_mask(&grammar->automaton, v, state);
+    memcpy(mask, state->mask, mask_words(v) * sizeof *mask);
+    pthread_mutex_unlock(&grammar->lock);
+    bool any = state->may_end;
+    for (size_t i = 0; i < mask_words(v) && !any; i++) any = mask[i] != 0;
+    return any;
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+bool matcher_accept(struct matcher *matcher, int32_t id) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct automaton *a = &matcher->grammar->automaton;
+    assert(id >= 0 && id < v->V);
+    if (v->at[id] == v->at[id + 1]) return false;
+    struct state *state = here(matcher);
+    pthread_mutex_lock(&matcher->grammar->lock);
+    for (uint32_t at = v->at[id]; at < v->at[id + 1] && state != a->dead; at++) {
+        state = automaton_step(a, state, (uint8_t)v->bytes[at]);
+    }
+    pthread_mutex_unlock(&matcher->grammar->lock);
+    if (state == a->dead) return false;
+    if (matcher->n == matcher->max) {
+        matcher->max *= 2;
+        matcher->states = mem_realloc(matcher->states, matcher->max * sizeof *matcher->states);
+    }
+    matcher->states[matcher->n++] = state;
+    return true;
+}
+
+void matcher_roll_back(struct matcher *matcher, int n) {
+    assert(n >= 0 && (size_t)n < matcher->n);
+    matcher->n -= (size_t)n;
+}
+
+/* The only byte that may come, or -1 where there are several or the text may end. */
+static int only_byte(struct automaton *a, struct state *state) {
+    const struct network *network = a->network;
+    int found = -1;
+    if (state->may_end) return -1;
+    for (int class = 0; class < network->n_classes; class ++) {
+        struct state *next = state->next[class];
+        if (!next) next = automaton_find(a, state, class);
+        if (next == a->dead) continue;
+        if (found >= 0 || network->size_of[class] != 1) return -1;
+        found = network->first_of[class];
+    }
+    return found;
+}
+
+int matcher_forced(const struct matcher *matcher, char *bytes, int max) {
+    struct automaton *a = &matcher->grammar->automaton;
+    struct state *state = here(matcher);
+    int n = 0;
+    pthread_mutex_lock(&matcher->grammar->lock);
+    while (n < max) {
+        int byte = only_byte(a, state);
+        if (byte < 0) break;
+        bytes[n++] = (char)byte;
+        state = automaton_step(a, state, (uint8_t)byte);
+    }
+    pthread_mutex_unlock(&matcher->grammar->lock);
+    return n;
+}
+
+size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete) {
+    struct automaton *a = &grammar->automaton;
+    struct state *state = a->start;
+    size_t at = 0;
+    pthread_mutex_lock(&grammar->lock);
+    for (; at < n; at++) {
+        struct state *next = automaton_step(a, state, (uint8_t)text[at]);
+        if (next == a->dead) break;
+        state = next;
+    }
+    *complete = state->may_end;
+    pthread_mutex_unlock(&grammar->lock);
+    return at;
+}

@@ -1,0 +1,258 @@
+/* Regular expressions in RE2's syntax, read by descent. What is not regular is refused by name:
+ * references back, looking around, words' boundaries. Greedy and lazy are the same here: a mask
+ * allows what some way of matching allows. */
+#include <assert.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/read/regex.h"
+
+static struct expr *read_alternatives(struct regex *r);
+
+enum status pattern_fail(struct regex *r, const char *at, const char *problem) {
+    int line = 1, column = 1;
+    for (const char *p = r->text; p < at; p++) {
+        column++;
+        if (*p == '\n') line++, column = 1;
+    }
+    if (r->counts_lines)
+        return builder_fail(r->b, "%s has %s at line %d, column %d.", r->what, problem, line,
+                            column);
+    return builder_fail(r->b, "%s has %s at byte %zu.", r->what, problem, (size_t)(at - r->text));
+}
+
+static bool next_is(struct regex *r, char c) {
+    if (r->at == r->end || *r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+/* ---- atoms ---------------------------------------------------------------------------------- */
+
+static struct expr *character(struct regex *r, uint32_t c) {
+    if (r->ignores_case) {
+        struct ranges ranges = {0};
+        ranges_add(&ranges, c, c);
+        return pattern_ranges(r, &ranges);
+    }
+    char bytes[4];
+    return expr_bytes(r->b, bytes, utf8_write(c, bytes));
+}
+
+static struct expr *read_dot(struct regex *r) {
+    struct range ranges[2] = {{0, '\n' - 1}, {'\n' + 1, MAX_CODE_POINT}};
+    if (r->dot_takes_newline) ranges[0].high = '\n';
+    return expr_class(r->b, ranges, 2);
+}
+
+/* Reads \Q...\E, of which the Q was read. */
+static struct expr *read_quoted(struct regex *r) {
+    const char *end = memmem(r->at, (size_t)(r->end - r->at), "\\E", 2);
+    struct expr *expr = expr_bytes(r->b, r->at, (size_t)((end ? end : r->end) - r->at));
+    r->at = end ? end + 2 : r->end;
+    return expr;
+}
+
+static struct expr *read_escape(struct regex *r) {
+    const char *at = r->at - 1;
+    struct ranges ranges = {0};
+    char letter = r->at < r->end ? *r->at : 0;
+    if (letter && ranges_add_perl(&ranges, letter)) {
+        r->at++;
+        struct expr *expr = expr_class(r->b, ranges.list, ranges.n);
+        ranges_free(&ranges);
+        return expr;
+    }
+    if (letter == 'p' || letter == 'P') {
+        r->at++;
+        if (!pattern_property(r, letter, &ranges))
+            pattern_fail(r, at, "an unknown Unicode property");
+        return pattern_ranges(r, &ranges);
+    }
+    if (letter && strchr("QAz", letter)) {
+        r->at++;
+        return letter == 'Q' ? read_quoted(r) : pattern_anchor_new(r->b, letter == 'z');
+    }
+    if (letter == 'b' || letter == 'B') pattern_fail(r, at, "a word boundary, which is not served");
+    if (letter >= '1' && letter <= '9' && !(r->end - r->at >= 3 && isdigit((uint8_t)r->at[1])))
+        pattern_fail(r, at, "a reference back, which is not regular");
+    int32_t c = pattern_escaped(r);
+    if (c < 0 || (c >= 0xD800 && c < 0xE000)) {
+        pattern_fail(r, at, "an unknown escape");
+        return &r->b->spare;
+    }
+    return character(r, (uint32_t)c);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+/* Reads the letters of (?i), (?s-i:...). False: that is no such group. */
+static bool read_flags(struct regex *r) {
+    for (bool on = true; r->at < r->end && *r->at != ':' && *r->at != ')'; r->at++) {
+        if (*r->at == '-')
+            on = false;
+        else if (*r->at == 'i')
+            r->ignores_case = on;
+        else if (*r->at == 's')
+            r->dot_takes_newline = on;
+        else if (*r->at != 'U')
+            return false;
+    }
+    return r->at < r->end;
+}
+
+/* Reads what follows "(?" up to where the group's expression begins. Only flags: *is_done. */
+static void read_group_kind(struct regex *r, bool *is_done) {
+    const char *at = r->at - 2;
+    size_t left = (size_t)(r->end - r->at);
+    bool is_named = (left > 1 && r->at[0] == 'P' && r->at[1] == '<') ||
+                    (left > 1 && r->at[0] == '<' && r->at[1] != '=' && r->at[1] != '!');
+    if (is_named) {
+        const char *close = memchr(r->at, '>', left);
+        if (close)
+            r->at = close + 1;
+        else
+            pattern_fail(r, at, "a group's name without its '>'");
+    } else if (left > 0 && strchr("=!<", *r->at)) {
+        pattern_fail(r, at, "a look around, which is not served");
+    } else if (!read_flags(r)) {
+        pattern_fail(r, at, "an unknown kind of group");
+    } else {
+        *is_done = *r->at == ')';
+        r->at++;
+    }
+}
+
+static struct expr *read_group(struct regex *r) {
+    const char *open = r->at - 1;
+    bool is_done = false, ignores_case = r->ignores_case, newline = r->dot_takes_newline;
+    if (!builder_down(r->b, r->what)) return &r->b->spare;
+    struct expr *expr = &r->b->spare;
+    if (next_is(r, '?')) read_group_kind(r, &is_done);
+    if (is_done) { /* flags for the rest of the group around it */
+        expr = expr_new(r->b, EXPR_CAT);
+    } else if (r->b->status == STATUS_OK) {
+        expr = read_alternatives(r);
+        if (!next_is(r, ')')) pattern_fail(r, open, "a '(' without its ')'");
+        r->ignores_case = ignores_case;
+        r->dot_takes_newline = newline;
+    }
+    builder_up(r->b);
+    return expr;
+}
+
+static struct expr *read_atom(struct regex *r) {
+    const char *at = r->at;
+    size_t size = utf8_character(at, (size_t)(r->end - at));
+    assert(size > 0);
+    r->at += size;
+    switch (*at) {
+    case '(':
+        return read_group(r);
+    case '[':
+        return pattern_class(r);
+    case '.':
+        return read_dot(r);
+    case '\\':
+        return read_escape(r);
+    case '^':
+    case '$':
+        return pattern_anchor_new(r->b, *at == '$');
+    case '*':
+    case '+':
+    case '?':
+        pattern_fail(r, at, "a repetition of nothing");
+        return &r->b->spare;
+    default:
+        return character(r, utf8_code_point(at, size));
+    }
+}
+
+/* ---- repetitions ---------------------------------------------------------------------------- */
+
+static bool read_number(struct regex *r, int *n) {
+    if (r->at == r->end || !isdigit((unsigned char)*r->at)) return false;
+    *n = 0;
+    for (; r->at < r->end && isdigit((unsigned char)*r->at); r->at++) {
+        *n = min_int(*n * 10 + *r->at - '0', 1000000);
+    }
+    return true;
+}
+
+/* Reads {n}, {n,} or {n,m}; other braces are characters, as in RE2. */
+static bool read_counts(struct regex *r, int *min, int *max) {
+    const char *at = r->at;
+    bool is_count = next_is(r, '{') && read_number(r, min);
+    *max = *min;
+    if (is_count && next_is(r, ',') && !read_number(r, max)) *max = NO_MAX;
+    if (is_count && next_is(r, '}')) return true;
+    r->at = at;
+    return false;
+}
+
+static bool read_repetition(struct regex *r, int *min, int *max) {
+    if (r->at == r->end) return false;
+    switch (*r->at) {
+    case '*':
+        *min = 0, *max = NO_MAX;
+        break;
+    case '+':
+        *min = 1, *max = NO_MAX;
+        break;
+    case '?':
+        *min = 0, *max = 1;
+        break;
+    default:
+        return read_counts(r, min, max);
+    }
+    r->at++;
+    return true;
+}
+
+static struct expr *read_repeated(struct regex *r) {
+    struct expr *expr = read_atom(r);
+    int min = 0, max = 0;
+    const char *at = r->at;
+    if (!read_repetition(r, &min, &max)) return expr;
+    next_is(r, '?'); /* lazy: the same texts */
+    if (max != NO_MAX && max < min) {
+        pattern_fail(r, at, "a count whose end comes before its beginning");
+        return expr;
+    }
+    int more_min, more_max;
+    const char *again = r->at;
+    if (read_repetition(r, &more_min, &more_max))
+        pattern_fail(r, again, "a repetition of a repetition; put the first one in parentheses");
+    return expr_repeat(r->b, expr, min, max);
+}
+
+static struct expr *read_sequence(struct regex *r) {
+    struct expr *sequence = expr_new(r->b, EXPR_CAT);
+    while (r->at < r->end && *r->at != '|' && *r->at != ')' && r->b->status == STATUS_OK) {
+        expr_add(sequence, read_repeated(r));
+    }
+    return sequence;
+}
+
+static struct expr *read_alternatives(struct regex *r) {
+    struct expr *first = read_sequence(r);
+    if (r->at == r->end || *r->at != '|') return first;
+    struct expr *all = expr_of(r->b, EXPR_ALT, first, NULL);
+    while (next_is(r, '|') && r->b->status == STATUS_OK) expr_add(all, read_sequence(r));
+    return all;
+}
+
+struct expr *pattern_read(struct builder *b, const char *what, const char *text, size_t n,
+                          enum regex_match match) {
+    struct regex r = {.b = b, .what = what, .text = text, .at = text, .end = text + n};
+    size_t valid = utf8_valid_prefix(text, n);
+    if (valid < n) pattern_fail(&r, text + valid, "a byte that is not UTF-8");
+    struct expr *expr = b->status == STATUS_OK ? read_alternatives(&r) : &b->spare;
+    if (b->status == STATUS_OK && r.at < r.end) pattern_fail(&r, r.at, "a ')' without its '('");
+    return b->status == STATUS_OK ? pattern_anchor(&r, expr, match) : expr;
+}
+
+struct expr *pattern_own(struct builder *b, const char *text) {
+    return pattern_read(b, "Our own pattern", text, strlen(text), REGEX_WHOLE);
+}

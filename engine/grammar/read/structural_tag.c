@@ -1,0 +1,339 @@
+/* Structural tags: text of which parts keep to grammars of their own.
+ *
+ *     {"type": "structural_tag", "format": FORMAT}         the published form
+ *     {"structures": [{"begin", "schema", "end"}], "triggers": [...]}    the older one
+ *
+ * Free text is any bytes up to a trigger. A trigger counts where it first ends: from there on one
+ * of the tags that begin with it must go on. Free text inside a tag ends at the tag's end.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/build.h"
+
+struct tags_reader {
+    struct builder *b;
+    const struct json *root;
+    const struct json *end; /* of the innermost tag around, NULL: none */
+    bool is_older;          /* the older form */
+};
+
+static struct expr *read_format(struct tags_reader *r, const struct json *format);
+
+static struct expr *fail(struct tags_reader *r, const struct json *at, const char *problem) {
+    struct buf pointer = {0};
+    json_pointer(r->root, at, &pointer);
+    builder_fail(r->b, "The structural tag at \"%.200s\" %s.", pointer.data, problem);
+    buf_free(&pointer);
+    return &r->b->spare;
+}
+
+/* The member of this name and type, or NULL after a failure. */
+static const struct json *need(struct tags_reader *r, const struct json *object, const char *name,
+                               enum json_type type) {
+    static const char *const problems[] = {[JSON_STRING] = "needs a string",
+                                           [JSON_ARRAY] = "needs an array",
+                                           [JSON_OBJECT] = "needs an object"};
+    const struct json *member = json_member(object, name);
+    char problem[80];
+    if (json_is(member, type)) return member;
+    snprintf(problem, sizeof problem, "%s \"%s\"", problems[type], name);
+    fail(r, member ? member : object, problem);
+    return NULL;
+}
+
+/* A member that is true, false or absent. */
+static bool flag(struct tags_reader *r, const struct json *format, const char *name) {
+    const struct json *member = json_member(format, name);
+    if (member && !json_is(member, JSON_BOOL)) fail(r, member, "must be true or false");
+    return json_is(member, JSON_BOOL) && member->boolean;
+}
+
+/* Fails for members that are not in the list, which ends with NULL. */
+static void check_members(struct tags_reader *r, const struct json *format,
+                          const char *const *names) {
+    json_each(member, format) {
+        bool known = strcmp(member->name, "type") == 0;
+        for (const char *const *name = names; *name && !known; name++) {
+            known = strcmp(*name, member->name) == 0;
+        }
+        if (!known) fail(r, member, "is a field that is not served; leave it out");
+    }
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static struct expr *any_bytes(struct builder *b) {
+    return expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
+}
+
+/* The strings of an array, or the one string, as alternatives; a string that is empty fails. */
+static void add_texts(struct tags_reader *r, struct expr *alternatives, const struct json *texts) {
+    if (json_is(texts, JSON_STRING)) {
+        if (texts->length == 0) fail(r, texts, "must not be empty");
+        expr_add(alternatives, expr_bytes(r->b, texts->string, texts->length));
+        return;
+    }
+    json_each(text, texts) {
+        if (!json_is(text, JSON_STRING) || text->length == 0)
+            fail(r, text, "must be a string that is not empty");
+        else
+            add_texts(r, alternatives, text);
+    }
+}
+
+/* Text in which none of the triggers stands, and not the end of the tag around. */
+static struct expr *text_without(struct tags_reader *r, const struct json *triggers) {
+    struct builder *b = r->b;
+    struct expr *ends = expr_new(b, EXPR_ALT);
+    if (triggers) add_texts(r, ends, triggers);
+    if (r->end) add_texts(r, ends, r->end);
+    if (b->status != STATUS_OK) return &b->spare;
+    if (!ends->child) return any_bytes(b);
+    return expr_of(b, EXPR_NOT, expr_of(b, EXPR_CAT, any_bytes(b), ends, any_bytes(b), NULL), NULL);
+}
+
+/* Text that ends in `last`, and in which neither it nor one of the triggers ends earlier. */
+static struct expr *text_up_to(struct tags_reader *r, const struct json *last,
+                               const struct json *triggers) {
+    struct builder *b = r->b;
+    struct expr *ends = expr_new(b, EXPR_ALT), *lasts = expr_new(b, EXPR_ALT);
+    add_texts(r, lasts, last);
+    add_texts(r, ends, triggers ? triggers : last);
+    if (r->end && triggers) add_texts(r, ends, r->end);
+    struct expr *earlier =
+        expr_of(b, EXPR_CAT, any_bytes(b), ends, expr_new(b, EXPR_BYTE), any_bytes(b), NULL);
+    return expr_of(b, EXPR_AND, expr_of(b, EXPR_CAT, any_bytes(b), lasts, NULL),
+                   expr_of(b, EXPR_NOT, earlier, NULL), NULL);
+}
+
+/* ---- tags ----------------------------------------------------------------------------------- */
+
+/* What follows the first `skip` bytes of a tag's beginning. */
+static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size_t skip) {
+    const char *const names[] = {"begin", r->is_older ? "schema" : "content", "end", NULL};
+    struct builder *b = r->b;
+    const struct json *begin = need(r, tag, "begin", JSON_STRING);
+    const struct json *content = need(r, tag, names[1], JSON_OBJECT);
+    const struct json *end = json_member(tag, "end"), *around = r->end;
+    check_members(r, tag, names);
+    if (!json_is(end, JSON_STRING) && !(json_is(end, JSON_ARRAY) && end->child))
+        fail(r, end ? end : tag, "needs a string \"end\", or an array of them");
+    if (b->status != STATUS_OK) return &b->spare;
+    assert(skip <= begin->length);
+    bool has_end = json_is(end, JSON_ARRAY) || end->length > 0;
+    struct expr *all =
+        expr_of(b, EXPR_CAT, expr_bytes(b, begin->string + skip, begin->length - skip), NULL);
+    if (has_end && !r->is_older && json_is_text(json_member(content, "type"), "any_text"))
+        return expr_add(all, text_up_to(r, end, NULL));
+    r->end = has_end ? end : NULL;
+    expr_add(all, r->is_older ? schema_tree(b, content) : read_format(r, content));
+    r->end = around;
+    struct expr *ends = expr_new(b, EXPR_ALT);
+    if (has_end) expr_add(all, ends), add_texts(r, ends, end);
+    return all;
+}
+
+static bool starts_with(const struct json *text, const struct json *start) {
+    return text->length >= start->length && memcmp(text->string, start->string, start->length) == 0;
+}
+
+/* Each tag must begin with a trigger, or it could never begin. */
+static void check_triggers(struct tags_reader *r, const struct json *triggers,
+                           const struct json *tags) {
+    if (!triggers->child) fail(r, triggers, "needs a trigger");
+    json_each(trigger, triggers) {
+        if (!json_is(trigger, JSON_STRING) || trigger->length == 0)
+            fail(r, trigger, "must be a string that is not empty");
+    }
+    json_each(tag, tags) {
+        const struct json *begin = need(r, tag, "begin", JSON_STRING);
+        bool found = false;
+        if (r->b->status != STATUS_OK) return;
+        json_each(trigger, triggers) found = found || starts_with(begin, trigger);
+        if (!found) fail(r, begin, "begins with none of the triggers");
+    }
+}
+
+/* A tag, for each trigger that it begins with behind the text up to that: one rule, since it stands
+ * at several places. */
+static int triggered_rule(struct tags_reader *r, const struct json *triggers,
+                          const struct json *tags) {
+    struct builder *b = r->b;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    json_each(trigger, triggers) {
+        struct expr *some = expr_new(b, EXPR_ALT);
+        json_each(tag, tags) {
+            if (b->status != STATUS_OK) return 0;
+            if (starts_with(json_member(tag, "begin"), trigger))
+                expr_add(some, read_tag(r, tag, trigger->length));
+        }
+        expr_add(all, expr_of(b, EXPR_CAT, text_up_to(r, trigger, triggers), some, NULL));
+    }
+    int rule = rule_new(b, NULL);
+    rule_define(b, rule, all);
+    return rule;
+}
+
+/* With at_least_one the text begins with a tag; with stop_after_first nothing follows one. */
+static struct expr *read_triggered(struct tags_reader *r, const struct json *format) {
+    const char *const names[] = {"triggers", r->is_older ? "structures" : "tags", "at_least_one",
+                                 "stop_after_first", NULL};
+    struct builder *b = r->b;
+    const struct json *triggers = need(r, format, "triggers", JSON_ARRAY);
+    const struct json *tags = need(r, format, names[1], JSON_ARRAY);
+    bool at_least_one = flag(r, format, "at_least_one");
+    bool stops = flag(r, format, "stop_after_first");
+    check_members(r, format, names);
+    if (b->status != STATUS_OK) return &b->spare;
+    check_triggers(r, triggers, tags);
+    if (b->status != STATUS_OK) return &b->spare;
+    struct expr *all = expr_new(b, EXPR_CAT);
+    if (at_least_one) {
+        struct expr *first = expr_new(b, EXPR_ALT);
+        json_each(tag, tags) expr_add(first, read_tag(r, tag, 0));
+        expr_add(all, first);
+        if (stops) return all;
+    }
+    struct expr *more = expr_call(b, triggered_rule(r, triggers, tags));
+    if (stops) return expr_of(b, EXPR_ALT, more, text_without(r, triggers), NULL);
+    expr_add(all, expr_repeat(b, more, 0, NO_MAX));
+    return expr_add(all, text_without(r, triggers));
+}
+
+static struct expr *read_separated(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {"tags", "separator", "at_least_one", "stop_after_first",
+                                        NULL};
+    struct builder *b = r->b;
+    const struct json *tags = need(r, format, "tags", JSON_ARRAY);
+    const struct json *separator = need(r, format, "separator", JSON_STRING);
+    bool at_least_one = flag(r, format, "at_least_one");
+    bool stops = flag(r, format, "stop_after_first");
+    check_members(r, format, names);
+    if (b->status != STATUS_OK) return &b->spare;
+    int rule = rule_new(b, NULL);
+    struct expr *one = expr_new(b, EXPR_ALT);
+    json_each(tag, tags) expr_add(one, read_tag(r, tag, 0));
+    rule_define(b, rule, one);
+    struct expr *more = expr_of(b, EXPR_CAT, expr_bytes(b, separator->string, separator->length),
+                                expr_call(b, rule), NULL);
+    struct expr *all = expr_of(b, EXPR_CAT, expr_call(b, rule), NULL);
+    if (!stops) expr_add(all, expr_repeat(b, more, 0, NO_MAX));
+    return expr_repeat(b, all, at_least_one, 1);
+}
+
+/* ---- formats -------------------------------------------------------------------------------- */
+
+static struct expr *read_const(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {"value", NULL};
+    const struct json *value = need(r, format, "value", JSON_STRING);
+    check_members(r, format, names);
+    return value ? expr_bytes(r->b, value->string, value->length) : &r->b->spare;
+}
+
+static struct expr *read_schema(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {"json_schema", NULL};
+    const struct json *schema = json_member(format, "json_schema");
+    check_members(r, format, names);
+    if (!schema) return fail(r, format, "needs a \"json_schema\"");
+    return schema_tree(r->b, schema);
+}
+
+static struct expr *read_any(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {NULL};
+    check_members(r, format, names);
+    return text_without(r, NULL);
+}
+
+static struct expr *read_pattern(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {"pattern", NULL};
+    const struct json *pattern = need(r, format, "pattern", JSON_STRING);
+    check_members(r, format, names);
+    if (!pattern) return &r->b->spare;
+    return pattern_read(r->b, "The structural tag's pattern", pattern->string, pattern->length,
+                        REGEX_WHOLE);
+}
+
+static struct expr *read_grammar(struct tags_reader *r, const struct json *format) {
+    static const char *const names[] = {"grammar", NULL};
+    const struct json *grammar = need(r, format, "grammar", JSON_STRING);
+    check_members(r, format, names);
+    return grammar ? gbnf_read(r->b, grammar->string, grammar->length) : &r->b->spare;
+}
+
+static struct expr *read_elements(struct tags_reader *r, const struct json *format,
+                                  enum expr_kind kind) {
+    static const char *const names[] = {"elements", NULL};
+    const struct json *elements = need(r, format, "elements", JSON_ARRAY);
+    struct expr *all = expr_new(r->b, kind);
+    check_members(r, format, names);
+    json_each(element, elements) expr_add(all, read_format(r, element));
+    return all;
+}
+
+static struct expr *read_sequence(struct tags_reader *r, const struct json *format) {
+    return read_elements(r, format, EXPR_CAT);
+}
+
+static struct expr *read_or(struct tags_reader *r, const struct json *format) {
+    return read_elements(r, format, EXPR_ALT);
+}
+
+static struct expr *read_whole_tag(struct tags_reader *r, const struct json *format) {
+    return read_tag(r, format, 0);
+}
+
+static const struct {
+    const char *type;
+    struct expr *(*read)(struct tags_reader *r, const struct json *format);
+} formats[] = {
+    {"const_string", read_const},
+    {"json_schema", read_schema},
+    {"any_text", read_any},
+    {"regex", read_pattern},
+    {"grammar", read_grammar},
+    {"sequence", read_sequence},
+    {"or", read_or},
+    {"tag", read_whole_tag},
+    {"triggered_tags", read_triggered},
+    {"tags_with_separator", read_separated},
+};
+
+static struct expr *read_format(struct tags_reader *r, const struct json *format) {
+    struct builder *b = r->b;
+    if (b->status != STATUS_OK || !builder_down(b, "The structural tag")) return &b->spare;
+    const struct json *type = need(r, format, "type", JSON_STRING);
+    struct expr *expr = NULL;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats && type && !expr; i++) {
+        if (json_is_text(type, formats[i].type)) expr = formats[i].read(r, format);
+    }
+    if (!expr)
+        expr = fail(r, type ? type : format,
+                    "is no format that is served: const_string, json_schema, any_text, regex, "
+                    "grammar, sequence, or, tag, triggered_tags and tags_with_separator are");
+    builder_up(b);
+    return expr;
+}
+
+struct expr *structural_tag_read(struct builder *b, const char *text, size_t n) {
+    struct json *root;
+    if (json_parse(&root, "The structural tag", text, n, b->err)) {
+        b->status = b->err->status;
+        return &b->spare;
+    }
+    struct tags_reader r = {.b = b, .root = root};
+    struct expr *expr = &b->spare;
+    r.is_older = json_member(root, "structures") != NULL;
+    if (r.is_older) {
+        expr = read_triggered(&r, root);
+    } else {
+        static const char *const names[] = {"format", NULL};
+        const struct json *format = need(&r, root, "format", JSON_OBJECT);
+        check_members(&r, root, names);
+        if (format) expr = read_format(&r, format);
+    }
+    json_free(root);
+    return b->status == STATUS_OK ? expr : &b->spare;
+}

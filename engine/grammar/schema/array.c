@@ -1,0 +1,94 @@
+/* Arrays of JSON Schema. The first items may each have a schema, the others share one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+#define MAX_PREFIX 1000
+
+/* The schemas of the first items: of prefixItems, or of items where that is an array (draft 7). */
+static const struct json *prefix_of(const struct json *schema) {
+    const struct json *prefix = json_member(schema, "prefixItems");
+    const struct json *items = json_member(schema, "items");
+    return prefix ? prefix : json_is(items, JSON_ARRAY) ? items : NULL;
+}
+
+/* What one schema says of the items after its first ones, or NULL. */
+static const struct json *rest_of(const struct json *schema) {
+    const struct json *items = json_member(schema, "items");
+    return json_is(items, JSON_ARRAY) ? json_member(schema, "additionalItems") : items;
+}
+
+/* What all schemas say of item number `at`. */
+static struct conj item_conj(struct schema_reader *r, const struct conj *conj, int at) {
+    struct conj out = {0};
+    conj_each(schema, conj) {
+        const struct json *prefix = prefix_of(schema), *item = json_first(prefix);
+        for (int i = 0; i < at && item; i++) item = item->next;
+        if (!item) item = rest_of(schema);
+        r->path.n = 0;
+        if (item) conj_add(r, &out, item);
+    }
+    return out;
+}
+
+static struct expr *item(struct schema_reader *r, const struct conj *conj, int at) {
+    struct builder *b = r->b;
+    struct conj value = item_conj(r, conj, at);
+    struct expr *all = expr_new(b, EXPR_CAT);
+    if (at > 0) {
+        expr_add(all, expr_text(b, ","));
+        expr_add(all, json_call(b, JSON_RULE_SPACE));
+    }
+    expr_add(all, conj_call(r, &value));
+    return expr_add(all, json_call(b, JSON_RULE_SPACE));
+}
+
+/* What follows the first `at` items, of which `prefix` have schemas of their own. Below min nothing
+ * may be left out; each later item of its own schema begins a part that may be left out as a whole,
+ * a rule, so that many of them nest no expression. */
+static struct expr *items_from(struct schema_reader *r, const struct conj *conj, int at, int prefix,
+                               int min, int max) {
+    struct builder *b = r->b;
+    struct expr *all = expr_new(b, EXPR_CAT);
+    struct expr *into = all;
+    for (; at < prefix && at != max && builder_in_time(b); at++) {
+        if (at >= min) {
+            int rule = rule_new(b, NULL);
+            struct expr *part = expr_new(b, EXPR_CAT);
+            rule_define(b, rule, part);
+            expr_add(into, expr_repeat(b, expr_call(b, rule), 0, 1));
+            into = part;
+        }
+        expr_add(into, item(r, conj, at));
+    }
+    if (at == max) return all;
+    int least = max_int(min - at, 0), most = max == NO_MAX ? NO_MAX : max - at;
+    if (at == 0) { /* the first of them has no comma */
+        struct expr *others = expr_repeat(b, item(r, conj, 1), max_int(least - 1, 0),
+                                          most == NO_MAX ? most : most - 1);
+        struct expr *some = expr_of(b, EXPR_CAT, item(r, conj, 0), others, NULL);
+        expr_add(into, expr_repeat(b, some, least > 0, 1));
+    } else {
+        expr_add(into, expr_repeat(b, item(r, conj, at), least, most));
+    }
+    return all;
+}
+
+struct expr *schema_array(struct schema_reader *r, const struct conj *conj) {
+    struct builder *b = r->b;
+    int min = conj_largest(conj, "minItems", 0), max = conj_smallest(conj, "maxItems", NO_MAX);
+    int prefix = 0;
+    bool says_items = false;
+    conj_each(schema, conj) {
+        const struct json *own = prefix_of(schema);
+        if (own && own->n_children > MAX_PREFIX)
+            schema_fail(r, own, "has more than %d items.", MAX_PREFIX);
+        if (own) prefix = max_int(prefix, own->n_children);
+        says_items = says_items || own || rest_of(schema);
+    }
+    if (b->status != STATUS_OK || (max != NO_MAX && max < min)) return expr_new(b, EXPR_ALT);
+    if (!says_items && min == 0 && max == NO_MAX) return json_call(b, JSON_RULE_ARRAY);
+    return expr_of(b, EXPR_CAT, expr_text(b, "["), json_call(b, JSON_RULE_SPACE),
+                   items_from(r, conj, 0, prefix, min, max), expr_text(b, "]"), NULL);
+}

@@ -1,0 +1,254 @@
+/* The keywords of JSON Schema: which there are, what their values must be, and where $ref leads.
+ * Every schema is checked before it is used, so that the other files may trust what they read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+enum form {
+    FORM_NOTE,       /* an annotation, which is ignored */
+    FORM_SCHEMA,     /* a schema */
+    FORM_SCHEMAS,    /* an array of schemas */
+    FORM_SCHEMA_MAP, /* an object of schemas */
+    FORM_ITEMS,      /* a schema, or an array of them as in draft 7 */
+    FORM_DEFS,       /* an object of schemas that says nothing by itself */
+    FORM_COUNT,      /* a whole number from 0 */
+    FORM_NUMBER,
+    FORM_STRING,
+    FORM_STRINGS, /* an array of strings */
+    FORM_TYPE,    /* a type's name, or an array of them */
+    FORM_VALUES,  /* an array of any values */
+    FORM_VALUE,   /* any value */
+    FORM_FALSE,   /* false: what true asks for cannot be enforced */
+};
+
+static const struct keyword {
+    const char *name;
+    enum form form;
+} keywords[] = {
+    {"type", FORM_TYPE},
+    {"enum", FORM_VALUES},
+    {"const", FORM_VALUE},
+    {"properties", FORM_SCHEMA_MAP},
+    {"required", FORM_STRINGS},
+    {"additionalProperties", FORM_SCHEMA},
+    {"patternProperties", FORM_SCHEMA_MAP},
+    {"minProperties", FORM_COUNT},
+    {"maxProperties", FORM_COUNT},
+    {"items", FORM_ITEMS},
+    {"prefixItems", FORM_SCHEMAS},
+    {"additionalItems", FORM_SCHEMA},
+    {"minItems", FORM_COUNT},
+    {"maxItems", FORM_COUNT},
+    {"uniqueItems", FORM_FALSE},
+    {"minLength", FORM_COUNT},
+    {"maxLength", FORM_COUNT},
+    {"pattern", FORM_STRING},
+    {"format", FORM_STRING},
+    {"minimum", FORM_NUMBER},
+    {"maximum", FORM_NUMBER},
+    {"exclusiveMinimum", FORM_NUMBER},
+    {"exclusiveMaximum", FORM_NUMBER},
+    {"multipleOf", FORM_NUMBER},
+    {"anyOf", FORM_SCHEMAS},
+    {"oneOf", FORM_SCHEMAS},
+    {"allOf", FORM_SCHEMAS},
+    {"$ref", FORM_STRING},
+    {"$defs", FORM_DEFS},
+    {"definitions", FORM_DEFS},
+    {"title", FORM_NOTE},
+    {"description", FORM_NOTE},
+    {"default", FORM_NOTE},
+    {"example", FORM_NOTE},
+    {"examples", FORM_NOTE},
+    {"deprecated", FORM_NOTE},
+    {"readOnly", FORM_NOTE},
+    {"writeOnly", FORM_NOTE},
+    {"$schema", FORM_NOTE},
+    {"$id", FORM_NOTE},
+    {"$comment", FORM_NOTE},
+    {"contentEncoding", FORM_NOTE},
+    {"contentMediaType", FORM_NOTE},
+};
+
+static const struct keyword *find_keyword(const char *name) {
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        if (strcmp(keywords[i].name, name) == 0) return &keywords[i];
+    }
+    return NULL;
+}
+
+bool schema_says(const struct json *schema) {
+    json_each(member, schema) {
+        const struct keyword *keyword = find_keyword(member->name);
+        bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
+        if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
+            keyword->form != FORM_FALSE)
+            return true;
+    }
+    return false;
+}
+
+/* ---- values of keywords --------------------------------------------------------------------- */
+
+static bool is_type(const struct json *value) {
+    static const char *const names[] = {"null",   "boolean", "integer", "number",
+                                        "string", "array",   "object"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (json_is_text(value, names[i])) return true;
+    }
+    return false;
+}
+
+static bool all_are(const struct json *array, bool (*is)(const struct json *value)) {
+    json_each(item, array) {
+        if (!is(item)) return false;
+    }
+    return json_is(array, JSON_ARRAY);
+}
+
+static bool is_string(const struct json *value) {
+    return json_is(value, JSON_STRING);
+}
+
+static bool is_schema(const struct json *value) {
+    return json_is(value, JSON_OBJECT) || json_is(value, JSON_BOOL);
+}
+
+static bool all_schemas(const struct json *object) {
+    json_each(member, object) {
+        if (!is_schema(member)) return false;
+    }
+    return json_is(object, JSON_OBJECT);
+}
+
+/* What is wrong with a keyword's value, or NULL. */
+static const char *wrong_form(const struct json *value, enum form form) {
+    bool is_count = json_is(value, JSON_NUMBER) && value->is_integer && value->integer >= 0;
+    switch (form) {
+    case FORM_SCHEMA:
+        return is_schema(value) ? NULL : "must be a schema: an object, true or false";
+    case FORM_ITEMS:
+        if (is_schema(value) || all_are(value, is_schema)) return NULL;
+        return "must be a schema: an object, true or false";
+    case FORM_SCHEMAS:
+        return all_are(value, is_schema) && value->child
+                   ? NULL
+                   : "must be an array of at least one schema";
+    case FORM_SCHEMA_MAP:
+    case FORM_DEFS:
+        return all_schemas(value) ? NULL : "must be an object of schemas";
+    case FORM_COUNT:
+        return is_count ? NULL : "must be a whole number from 0 on";
+    case FORM_NUMBER:
+        return json_is(value, JSON_NUMBER) ? NULL : "must be a number";
+    case FORM_STRING:
+        return is_string(value) ? NULL : "must be a string";
+    case FORM_STRINGS:
+        return all_are(value, is_string) ? NULL : "must be an array of strings";
+    case FORM_TYPE:
+        return is_type(value) || (all_are(value, is_type) && value->child)
+                   ? NULL
+                   : "must be one of null, boolean, integer, number, string, array, object, or an "
+                     "array of them";
+    case FORM_VALUES:
+        return json_is(value, JSON_ARRAY) && value->child ? NULL : "must be an array of values";
+    case FORM_FALSE:
+        return json_is(value, JSON_BOOL) && !value->boolean
+                   ? NULL
+                   : "cannot be enforced; leave it out, or check it afterwards";
+    case FORM_NOTE:
+    case FORM_VALUE:
+        return NULL;
+    }
+    return NULL;
+}
+
+static void check_keyword(struct schema_reader *r, const struct json *value) {
+    const struct keyword *keyword = find_keyword(value->name);
+    if (!keyword) {
+        schema_fail(r, value, "is a keyword that is not enforced here; leave it out.");
+        return;
+    }
+    const char *wrong = wrong_form(value, keyword->form);
+    bool is_multiple = strcmp(keyword->name, "multipleOf") == 0;
+    if (!wrong && is_multiple && !(value->number > 0)) wrong = "must be above 0";
+    if (wrong) {
+        schema_fail(r, value, "%s.", wrong);
+    } else if (keyword->form == FORM_SCHEMA ||
+               (keyword->form == FORM_ITEMS && !json_is(value, JSON_ARRAY))) {
+        schema_check(r, value);
+    } else if (keyword->form == FORM_SCHEMAS || keyword->form == FORM_SCHEMA_MAP ||
+               keyword->form == FORM_DEFS || keyword->form == FORM_ITEMS) {
+        json_each(schema, value) schema_check(r, schema);
+    }
+}
+
+void schema_check(struct schema_reader *r, const struct json *schema) {
+    if (r->b->status != STATUS_OK || json_is(schema, JSON_BOOL)) return;
+    if (!json_is(schema, JSON_OBJECT)) {
+        schema_fail(r, schema, "must be a schema: an object, true or false.");
+        return;
+    }
+    if (!builder_down(r->b, "The schema")) return;
+    json_each(value, schema) check_keyword(r, value);
+    builder_up(r->b);
+}
+
+/* ---- $ref ----------------------------------------------------------------------------------- */
+
+/* Undoes ~0, ~1 and %XX of a pointer's step, in place. */
+static void unescape(char *step) {
+    char *to = step;
+    unsigned byte;
+    for (const char *from = step; *from; from++, to++) {
+        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1 && byte) {
+            *to = (char)byte;
+            from += 2;
+        } else {
+            *to = *from;
+        }
+    }
+    *to = 0;
+    to = step;
+    for (const char *from = step; *from; from++, to++) {
+        bool is_escape = *from == '~' && (from[1] == '0' || from[1] == '1');
+        *to = is_escape ? (from[1] == '0' ? '~' : '/') : *from;
+        from += is_escape;
+    }
+    *to = 0;
+}
+
+static const struct json *child_named(const struct json *parent, const char *name) {
+    if (json_is(parent, JSON_OBJECT)) return json_member(parent, name);
+    long index = strtol(name, NULL, 10);
+    json_each(item, parent) {
+        if (index-- == 0) return item;
+    }
+    return NULL;
+}
+
+const struct json *schema_target(struct schema_reader *r, const struct json *ref) {
+    const struct json *at = r->root;
+    if (ref->string[0] != '#' || (ref->string[1] && ref->string[1] != '/')) {
+        schema_fail(r, ref,
+                    "refers to \"%.100s\"; only places in this schema are served, as "
+                    "\"#/$defs/name\".",
+                    ref->string);
+        return NULL;
+    }
+    char *steps = mem_strdup(ref->string + 1), *save = NULL;
+    for (char *step = steps[0] ? strsep((save = steps + 1, &save), "/") : NULL; step && at;
+         step = strsep(&save, "/")) {
+        unescape(step);
+        at = child_named(at, step);
+    }
+    free(steps);
+    if (at && is_schema(at)) {
+        schema_check(r, at); /* it may stand where none is looked for */
+        return at;
+    }
+    schema_fail(r, ref, "refers to \"%.100s\", where there is no schema.", ref->string);
+    return NULL;
+}

@@ -1,0 +1,304 @@
+/* What JSON grammars share: the spelling of values, and the rules of any value.
+ *
+ * Between elements stand a line break at most, then 40 blanks at most: with more, models run on in
+ * white space until their tokens are used up. Before and after the whole there is none.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/build.h"
+
+#define PLAIN "[^\"\\\\\\x00-\\x1f]"
+#define HEX "[0-9a-fA-F]"
+/* A unit of UTF-16 that is a character of its own, or two that are one. */
+#define UNICODE                                                                                    \
+    "\\\\u(?:[0-9a-cA-CefEF]" HEX "{3}|[dD][0-7]" HEX "{2}"                                        \
+    "|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
+#define CHARACTER PLAIN "|\\\\[\"\\\\/bfnrt]|" UNICODE
+#define INTEGER "-?(?:0|[1-9][0-9]*)"
+
+static const char *const patterns[] = {
+    [JSON_RULE_SPACE] = "\\n?[ \\t]{0,40}",
+    [JSON_RULE_STRING] = "\"(?:" CHARACTER ")*\"",
+    [JSON_RULE_CHARACTER] = CHARACTER,
+    [JSON_RULE_NUMBER] = INTEGER "(?:\\.[0-9]+)?(?:[eE][+-]?(?:[0-9]{1,2}|[12][0-9]{2}))?",
+    [JSON_RULE_INTEGER] = INTEGER,
+};
+
+static struct expr *space(struct builder *b) {
+    return json_call(b, JSON_RULE_SPACE);
+}
+
+/* open space (element (, space element)*)? close, where an element brings the space behind it */
+static struct expr *container(struct builder *b, const char *open, const char *close,
+                              struct expr *(*element)(struct builder *b)) {
+    struct expr *more = expr_of(b, EXPR_CAT, expr_text(b, ","), space(b), element(b), NULL);
+    struct expr *all = expr_of(b, EXPR_CAT, element(b), expr_repeat(b, more, 0, NO_MAX), NULL);
+    return expr_of(b, EXPR_CAT, expr_text(b, open), space(b), expr_repeat(b, all, 0, 1),
+                   expr_text(b, close), NULL);
+}
+
+static struct expr *any_member(struct builder *b) {
+    return expr_of(b, EXPR_CAT, json_call(b, JSON_RULE_STRING), space(b), expr_text(b, ":"),
+                   space(b), json_call(b, JSON_RULE_ANY), space(b), NULL);
+}
+
+static struct expr *any_element(struct builder *b) {
+    return expr_of(b, EXPR_CAT, json_call(b, JSON_RULE_ANY), space(b), NULL);
+}
+
+static struct expr *rule_body(struct builder *b, enum json_rule which) {
+    switch (which) {
+    case JSON_RULE_OBJECT:
+        return container(b, "{", "}", any_member);
+    case JSON_RULE_ARRAY:
+        return container(b, "[", "]", any_element);
+    case JSON_RULE_ANY:
+        return expr_of(b, EXPR_ALT, json_call(b, JSON_RULE_OBJECT), json_call(b, JSON_RULE_ARRAY),
+                       json_call(b, JSON_RULE_STRING), json_call(b, JSON_RULE_NUMBER),
+                       expr_text(b, "true"), expr_text(b, "false"), expr_text(b, "null"), NULL);
+    default:
+        return pattern_own(b, patterns[which]);
+    }
+}
+
+int json_rule(struct builder *b, enum json_rule which) {
+    if (b->json_rules[which] < 0) {
+        b->json_rules[which] = rule_new(b, NULL);
+        rule_define(b, b->json_rules[which], rule_body(b, which));
+    }
+    return b->json_rules[which];
+}
+
+struct expr *json_call(struct builder *b, enum json_rule which) {
+    return expr_call(b, json_rule(b, which));
+}
+
+/* ---- spelling ------------------------------------------------------------------------------- */
+
+/* The short escape of a character, or 0. */
+static char short_escape(uint32_t c) {
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    const char *found = c ? memchr(from, (int)c, c < 0x80 ? sizeof from - 1 : 0) : NULL;
+    return found ? to[found - from] : 0;
+}
+
+/* \uXXXX in either case of its digits. */
+static struct expr *unicode_escape(struct builder *b, uint32_t unit) {
+    struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, "\\u"), NULL);
+    for (int shift = 12; shift >= 0; shift -= 4) {
+        uint32_t digit = unit >> shift & 15;
+        struct range ranges[2] = {{digit + '0', digit + '0'}};
+        if (digit > 9) {
+            ranges[0].low = ranges[0].high = digit - 10 + 'a';
+            ranges[1].low = ranges[1].high = digit - 10 + 'A';
+        }
+        expr_add(all, expr_class(b, ranges, digit > 9 ? 2 : 1));
+    }
+    return all;
+}
+
+/* A character that is not written as itself only. */
+static struct expr *spelled_character(struct builder *b, uint32_t c, const char *bytes, size_t n) {
+    struct expr *all = expr_new(b, EXPR_ALT);
+    char escape[2] = {'\\', short_escape(c)};
+    if (escape[1]) expr_add(all, expr_bytes(b, escape, 2));
+    if (c < 0x20) expr_add(all, unicode_escape(b, c));
+    if (c < 0x80) return all;
+    expr_add(all, expr_bytes(b, bytes, n));
+    if (c < 0x10000) return expr_add(all, unicode_escape(b, c));
+    return expr_add(all, expr_of(b, EXPR_CAT, unicode_escape(b, 0xD800 + ((c - 0x10000) >> 10)),
+                                 unicode_escape(b, 0xDC00 + ((c - 0x10000) & 0x3FF)), NULL));
+}
+
+/* Adds the spelling of a text to a sequence: plain runs as one. */
+static void add_spelled(struct builder *b, struct expr *sequence, const char *text, size_t n) {
+    size_t run = 0;
+    for (size_t at = 0; at < n && b->status == STATUS_OK;) {
+        size_t size = utf8_character(text + at, n - at);
+        assert(size > 0); /* JSON and regular expressions are read as UTF-8 */
+        uint32_t c = utf8_code_point(text + at, size);
+        if (c >= 0x80 || c < 0x20 || short_escape(c)) {
+            if (at > run) expr_add(sequence, expr_bytes(b, text + run, at - run));
+            expr_add(sequence, spelled_character(b, c, text + at, size));
+            run = at + size;
+        }
+        at += size;
+    }
+    if (n > run) expr_add(sequence, expr_bytes(b, text + run, n - run));
+}
+
+/* Are all characters spelled as themselves only? */
+static bool is_plain(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint8_t c = (uint8_t)text[i];
+        if (c < 0x20 || c >= 0x80 || short_escape(c)) return false;
+    }
+    return true;
+}
+
+struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
+    if (is_plain(text, n)) { /* one text, of which alternatives can share the beginning */
+        struct buf quoted = {0};
+        buf_puts(&quoted, "\"");
+        buf_add(&quoted, text, n);
+        buf_puts(&quoted, "\"");
+        struct expr *whole = expr_bytes(b, quoted.data, quoted.length);
+        buf_free(&quoted);
+        return whole;
+    }
+    struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, "\""), NULL);
+    add_spelled(b, all, text, n);
+    return expr_add(all, expr_text(b, "\""));
+}
+
+/* ---- expressions over a string's characters ------------------------------------------------- */
+
+/* Adds the part of a range that lies in low..high to `out`, which it counts. */
+static void add_part(struct range range, uint32_t low, uint32_t high, struct range *out, int *n) {
+    if (range.low > low) low = range.low;
+    if (range.high < high) high = range.high;
+    if (low <= high) out[(*n)++] = (struct range){low, high};
+}
+
+static struct expr *spelled_class(struct builder *b, const struct expr *class) {
+    struct range *plain = builder_alloc(b, ((size_t) class->n_ranges * 3 + 1) * sizeof *plain);
+    if (!plain) return &b->spare;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    int n = 0;
+    for (int i = 0; i < class->n_ranges; i++) {
+        struct range range = class->ranges[i];
+        for (uint32_t c = range.low; c <= range.high && c < 0x80; c++) {
+            if (c < 0x20 || short_escape(c)) expr_add(all, spelled_character(b, c, NULL, 0));
+        }
+        add_part(range, 0x20, '"' - 1, plain, &n);
+        add_part(range, '"' + 1, '\\' - 1, plain, &n);
+        add_part(range, '\\' + 1, MAX_CODE_POINT, plain, &n);
+    }
+    return expr_add(all, expr_class(b, plain, n));
+}
+
+struct expr *json_spelled(struct builder *b, const struct expr *content) {
+    if (content->kind == EXPR_FAILED || b->status != STATUS_OK) return &b->spare;
+    assert(content->kind != EXPR_CALL);
+    if (content->kind == EXPR_CLASS) return spelled_class(b, content);
+    struct expr *all = expr_new(b, content->kind == EXPR_BYTES ? EXPR_CAT : content->kind);
+    if (content->kind == EXPR_BYTES) {
+        add_spelled(b, all, content->text, content->n);
+        return all;
+    }
+    if (content->kind == EXPR_REPEAT) {
+        all->min = content->min;
+        all->max = content->max;
+    }
+    for (const struct expr *e = content->child; e && b->status == STATUS_OK; e = e->next) {
+        expr_add(all, json_spelled(b, e));
+    }
+    return all;
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static struct expr *number_literal(struct builder *b, const struct json *value) {
+    char text[64];
+    if (value->is_integer)
+        snprintf(text, sizeof text, "%lld", (long long)value->integer);
+    else
+        snprintf(text, sizeof text, "%.17g", value->number);
+    for (int digits = 1; digits < 17 && !value->is_integer; digits++) { /* the shortest */
+        char shorter[64];
+        snprintf(shorter, sizeof shorter, "%.*g", digits, value->number);
+        if (strtod(shorter, NULL) != value->number) continue;
+        memcpy(text, shorter, sizeof text);
+        break;
+    }
+    return expr_text(b, text);
+}
+
+struct expr *json_literal(struct builder *b, const struct json *value) {
+    switch (value->type) {
+    case JSON_NULL:
+        return expr_text(b, "null");
+    case JSON_BOOL:
+        return expr_text(b, value->boolean ? "true" : "false");
+    case JSON_NUMBER:
+        return number_literal(b, value);
+    case JSON_STRING:
+        return json_quoted(b, value->string, value->length);
+    default:
+        break;
+    }
+    bool is_object = json_is(value, JSON_OBJECT);
+    struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, is_object ? "{" : "["), space(b), NULL);
+    json_each(item, value) {
+        if (item != value->child) {
+            expr_add(all, expr_text(b, ","));
+            expr_add(all, space(b));
+        }
+        if (is_object) {
+            expr_add(all, json_quoted(b, item->name, strlen(item->name)));
+            expr_add(all, space(b));
+            expr_add(all, expr_text(b, ":"));
+            expr_add(all, space(b));
+        }
+        expr_add(all, json_literal(b, item));
+        expr_add(all, space(b));
+    }
+    return expr_add(all, expr_text(b, is_object ? "}" : "]"));
+}
+
+/* ---- places of a document ------------------------------------------------------------------- */
+
+/* Writes the way from `at` down to `node`; false: it is not there. */
+static bool write_way(const struct json *at, const struct json *node, struct buf *out) {
+    if (at == node) return true;
+    size_t length = out->length;
+    int index = 0;
+    json_each(child, at) {
+        buf_puts(out, "/");
+        if (!child->name) buf_printf(out, "%d", index);
+        for (const char *c = child->name; c && *c; c++) {
+            if (*c == '~' || *c == '/')
+                buf_puts(out, *c == '~' ? "~0" : "~1");
+            else
+                buf_add(out, c, 1);
+        }
+        if (write_way(child, node, out)) return true;
+        out->length = length;
+        index++;
+    }
+    return false;
+}
+
+void json_pointer(const struct json *root, const struct json *node, struct buf *out) {
+    buf_puts(out, "");
+    write_way(root, node, out);
+    out->data[out->length] = 0;
+}
+
+/* ---- choices -------------------------------------------------------------------------------- */
+
+struct expr *choice_read(struct builder *b, const char *text, size_t n) {
+    struct json *choices;
+    if (json_parse(&choices, "The choice", text, n, b->err)) {
+        b->status = b->err->status;
+        return &b->spare;
+    }
+    struct expr *all = expr_new(b, EXPR_ALT);
+    if (!json_is(choices, JSON_ARRAY) || !choices->child)
+        builder_fail(b, "The choice must be an array of at least one string.");
+    int at = 0;
+    json_each(choice, choices) {
+        if (!json_is(choice, JSON_STRING)) {
+            builder_fail(b, "The choice at /%d is %s; it must be a string.", at,
+                         json_type_name(choice));
+        } else {
+            expr_add(all, expr_bytes(b, choice->string, choice->length));
+        }
+        at++;
+    }
+    json_free(choices);
+    return all;
+}

@@ -1,0 +1,269 @@
+/* Conjunctions of schemas, and their rules. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer) {
+    if (pointers->n == pointers->max) {
+        int max = pointers->max ? 2 * pointers->max : 4;
+        const void **list = builder_alloc(b, (size_t)max * sizeof *list);
+        if (!list) return;
+        if (pointers->n) memcpy(list, pointers->list, (size_t)pointers->n * sizeof *list);
+        pointers->list = list;
+        pointers->max = max;
+    }
+    pointers->list[pointers->n++] = pointer;
+}
+
+bool pointers_have(const struct pointers *pointers, const void *pointer) {
+    for (int i = 0; i < pointers->n; i++) {
+        if (pointers->list[i] == pointer) return true;
+    }
+    return false;
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...) {
+    char problem[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    struct buf pointer = {0};
+    json_pointer(r->root, at, &pointer);
+    builder_fail(r->b, "The schema at \"%.200s\" %s", pointer.data, problem);
+    buf_free(&pointer);
+}
+
+/* ---- conjunctions --------------------------------------------------------------------------- */
+
+static void follow(struct schema_reader *r, struct conj *conj, const struct json *schema,
+                   const struct json *from) {
+    if (pointers_have(&r->path, schema)) {
+        schema_fail(r, from,
+                    "refers to itself before any value begins; a cycle of $ref needs a "
+                    "property or an item in between.");
+        return;
+    }
+    pointers_add(r->b, &r->path, schema);
+    conj_add(r, conj, schema);
+    if (r->b->status == STATUS_OK) r->path.n--;
+}
+
+void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    if (r->b->status != STATUS_OK || pointers_have(&conj->schemas, schema)) return;
+    if (json_is(schema, JSON_BOOL)) {
+        conj->is_false |= !schema->boolean;
+        return;
+    }
+    if (conj->schemas.n >= 200) {
+        schema_fail(r, schema, "is one of more than 200 schemas that must hold together.");
+        return;
+    }
+    if (schema_says(schema)) pointers_add(r->b, &conj->schemas, schema);
+    const struct json *ref = json_member(schema, "$ref");
+    const struct json *target = ref ? schema_target(r, ref) : NULL;
+    if (target) follow(r, conj, target, ref);
+    json_each(part, json_member(schema, "allOf")) follow(r, conj, part, part);
+}
+
+static unsigned type_named(const char *name) {
+    static const struct {
+        const char *name;
+        unsigned type;
+    } types[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOL},  {"integer", TYPE_INTEGER},
+                 {"number", TYPE_NUMBER}, {"string", TYPE_STRING}, {"array", TYPE_ARRAY},
+                 {"object", TYPE_OBJECT}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].name, name) == 0) return types[i].type;
+    }
+    return 0;
+}
+
+unsigned conj_types(const struct conj *conj) {
+    unsigned types = conj->is_false ? 0 : TYPE_ANY;
+    conj_each_value(type, conj, "type") {
+        unsigned named = json_is(type, JSON_STRING) ? type_named(type->string) : 0;
+        json_each(item, type) named |= type_named(item->string);
+        types &= named;
+    }
+    return types;
+}
+
+int conj_largest(const struct conj *conj, const char *keyword, int none) {
+    int largest = none;
+    conj_each_value(value, conj, keyword) {
+        int n = value->number > 1e9 ? 1000000000 : (int)value->number;
+        if (n > largest) largest = n;
+    }
+    return largest;
+}
+
+int conj_smallest(const struct conj *conj, const char *keyword, int none) {
+    int smallest = none;
+    conj_each_value(value, conj, keyword) {
+        int n = value->number > 1e9 ? 1000000000 : (int)value->number;
+        if (smallest == none || n < smallest) smallest = n;
+    }
+    return smallest;
+}
+
+/* ---- bodies --------------------------------------------------------------------------------- */
+
+/* The conjunction without `choice`, the anyOf or oneOf of its schema number `at`, and with one of
+ * its branches. */
+static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
+                               const struct json *choice, const struct json *branch) {
+    struct conj out = {.is_false = conj->is_false};
+    for (int i = 0; i < conj->schemas.n; i++) {
+        pointers_add(r->b, &out.schemas, conj->schemas.list[i]);
+    }
+    for (int i = 0; i < conj->resolved.n; i++) {
+        pointers_add(r->b, &out.resolved, conj->resolved.list[i]);
+    }
+    pointers_add(r->b, &out.resolved, choice);
+    r->path.n = 0;
+    conj_add(r, &out, branch);
+    return out;
+}
+
+/* Fails if two branches of a oneOf may hold at once. */
+static void check_disjoint(struct schema_reader *r, const struct conj *conj,
+                           const struct json *one_of) {
+    json_each(x, one_of) {
+        for (const struct json *y = x->next; y; y = y->next) {
+            struct conj with_x = with_branch(r, conj, one_of, x);
+            struct conj with_y = with_branch(r, conj, one_of, y);
+            if (r->b->status != STATUS_OK || !builder_in_time(r->b)) return;
+            if (conj_disjoint(r, &with_x, &with_y, 0)) continue;
+            schema_fail(r, y,
+                        "may hold together with another branch of its oneOf; use anyOf, or "
+                        "branches that differ in type, or in a required property's const.");
+            return;
+        }
+    }
+}
+
+/* An anyOf or oneOf whose branches were not chosen yet, or NULL. */
+static const struct json *open_choice(const struct conj *conj) {
+    static const char *const keywords[] = {"anyOf", "oneOf"};
+    for (int i = 0; i < 2; i++) {
+        conj_each_value(choice, conj, keywords[i]) {
+            if (!pointers_have(&conj->resolved, choice)) return choice;
+        }
+    }
+    return NULL;
+}
+
+static struct expr *choose(struct schema_reader *r, const struct conj *conj,
+                           const struct json *choice) {
+    struct expr *all = expr_new(r->b, EXPR_ALT);
+    if (strcmp(choice->name, "oneOf") == 0) check_disjoint(r, conj, choice);
+    json_each(branch, choice) {
+        struct conj with = with_branch(r, conj, choice, branch);
+        expr_add(all, conj_call(r, &with));
+        if (r->b->status != STATUS_OK) break;
+    }
+    return all;
+}
+
+static struct expr *typed(struct schema_reader *r, const struct conj *conj, unsigned types) {
+    struct builder *b = r->b;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    if (types & TYPE_NULL) expr_add(all, expr_text(b, "null"));
+    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "true"));
+    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "false"));
+    if (types & TYPE_NUMBER) expr_add(all, schema_number(r, conj, !(types & TYPE_FRACTION)));
+    if (types & TYPE_STRING) expr_add(all, schema_string(r, conj));
+    if (types & TYPE_ARRAY) expr_add(all, schema_array(r, conj));
+    if (types & TYPE_OBJECT) expr_add(all, schema_object(r, conj));
+    return all;
+}
+
+static struct expr *body(struct schema_reader *r, const struct conj *conj) {
+    unsigned types = conj_types(conj);
+    if (types == 0) return expr_new(r->b, EXPR_ALT);
+    const struct json *choice = open_choice(conj);
+    if (choice) return choose(r, conj, choice);
+    if (schema_has_values(conj)) return schema_values(r, conj, types);
+    return typed(r, conj, types);
+}
+
+/* ---- rules ---------------------------------------------------------------------------------- */
+
+static bool same_pointers(const struct pointers *x, const struct pointers *y) {
+    if (x->n != y->n) return false;
+    return x->n == 0 || memcmp(x->list, y->list, (size_t)x->n * sizeof *x->list) == 0;
+}
+
+static uint32_t hash_conj(const struct conj *conj) {
+    uint64_t hash = (uint64_t)conj->resolved.n;
+    for (int i = 0; i < conj->schemas.n; i++) {
+        hash = (hash ^ (uintptr_t)conj->schemas.list[i]) * 0x9E3779B97F4A7C15u;
+    }
+    for (int i = 0; i < conj->resolved.n; i++) {
+        hash = (hash ^ (uintptr_t)conj->resolved.list[i]) * 0x9E3779B97F4A7C15u;
+    }
+    return (uint32_t)(hash >> 32);
+}
+
+/* Remembers the rule; its body is read later, so that neither recursion nor a long chain of schemas
+ * is one here. */
+static void remember(struct schema_reader *r, const struct conj *conj, uint32_t hash, int rule) {
+    if (r->n_memos == r->max_memos) {
+        int max = r->max_memos ? 2 * r->max_memos : 64;
+        struct memo *memos = builder_alloc(r->b, (size_t)max * sizeof *memos);
+        if (!memos) return;
+        if (r->n_memos) memcpy(memos, r->memos, (size_t)r->n_memos * sizeof *memos);
+        r->memos = memos;
+        r->max_memos = max;
+    }
+    r->memos[r->n_memos] = (struct memo){*conj, hash, rule, r->buckets[hash % 256]};
+    r->buckets[hash % 256] = ++r->n_memos;
+}
+
+struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
+    struct builder *b = r->b;
+    if (b->status != STATUS_OK) return &b->spare;
+    if (conj->is_false) return expr_new(b, EXPR_ALT);
+    if (conj->schemas.n == 0) return json_call(b, JSON_RULE_ANY);
+    uint32_t hash = hash_conj(conj);
+    for (int i = r->buckets[hash % 256]; i; i = r->memos[i - 1].next) {
+        const struct memo *memo = &r->memos[i - 1];
+        if (memo->hash == hash && same_pointers(&memo->conj.schemas, &conj->schemas) &&
+            same_pointers(&memo->conj.resolved, &conj->resolved))
+            return expr_call(b, memo->rule);
+    }
+    int rule = rule_new(b, NULL);
+    remember(r, conj, hash, rule);
+    return expr_call(b, rule);
+}
+
+struct expr *schema_tree(struct builder *b, const struct json *root) {
+    struct schema_reader r = {.b = b, .root = root};
+    struct conj conj = {0};
+    schema_check(&r, root);
+    conj_add(&r, &conj, root);
+    struct expr *expr = conj_call(&r, &conj);
+    for (int i = 0; i < r.n_memos && builder_in_time(b); i++) {
+        struct memo memo = r.memos[i]; /* they move as more are added */
+        rule_define(b, memo.rule, body(&r, &memo.conj));
+    }
+    return b->status == STATUS_OK ? expr : &b->spare;
+}
+
+struct expr *schema_read(struct builder *b, const char *text, size_t n) {
+    struct json *root;
+    if (json_parse(&root, "The schema", text, n, b->err)) {
+        b->status = b->err->status;
+        return &b->spare;
+    }
+    struct expr *expr = schema_tree(b, root);
+    json_free(root);
+    return expr;
+}

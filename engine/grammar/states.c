@@ -1,0 +1,260 @@
+/* DESIGN. States of an automaton, made when they are first reached.
+ *
+ * A state is a set of items (node, frame). Making one closes it under three rules: an item before a
+ * call begins the called rule here; an item before a rule that may be empty also goes on behind it;
+ * an item at the end of a rule goes on with every item of the state where the rule began that waits
+ * for it. A call that is the last thing its rule does is not waited for: the called rule ends what
+ * its caller would have ended, so that loops written as recursion at the end stay finite.
+ *
+ * A frame names a rule and the state where it began; "here" frames stand for the state that the
+ * item is in, so that equal sets at different places of a text are one state. Only items that wait
+ * for a byte or for a call are kept. Under the grammar's lock.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+#define MAX_ITEMS 20000 /* of a state: beyond it, a grammar is too ambiguous to be followed */
+
+/* ---- making a state ------------------------------------------------------------------------- */
+
+static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
+    struct making *making = &a->making;
+    for (uint32_t i = making->last[node]; i; i = making->same_node[i - 1]) {
+        if (making->items[i - 1].frame == frame) return;
+    }
+    if (making->n == making->max) {
+        making->max = making->max ? 2 * making->max : 64;
+        size_t max = (size_t)making->max;
+        making->items = mem_realloc(making->items, max * sizeof *making->items);
+        making->same_node = mem_realloc(making->same_node, max * sizeof *making->same_node);
+    }
+    making->items[making->n] = (struct item){node, frame};
+    making->same_node[making->n] = making->last[node];
+    making->last[node] = (uint32_t)++making->n;
+}
+
+static bool is_here(const struct automaton *a, const struct frame *frame) {
+    return frame >= a->here && frame < a->here + a->network->n_rules;
+}
+
+/* The frame of a rule that began in an earlier state, as items of later ones hold it. */
+static struct frame *frame_of(struct automaton *a, struct frame *frame, struct state *origin) {
+    if (!is_here(a, frame)) return frame;
+    for (struct frame *f = origin->frames; f; f = f->next) {
+        if (f->rule == frame->rule) return f;
+    }
+    struct frame *made = mem_alloc(sizeof *made);
+    *made = (struct frame){frame->rule, a->n_frames++, origin, origin->frames};
+    origin->frames = made;
+    a->bytes += sizeof *made;
+    return made;
+}
+
+/* The item's rule has ended: goes on with those that wait for it. */
+static void complete(struct automaton *a, const struct frame *frame) {
+    const struct network *network = a->network;
+    if (frame == &a->here[network->n_rules]) a->making.may_end = true;
+    struct state *origin = frame->origin;
+    if (!origin) return; /* a rule that is empty here: its callers have gone on already */
+    for (int i = 0; i < origin->n_items; i++) {
+        const struct item *item = &origin->items[i];
+        const struct node *node = &network->nodes[item->node];
+        for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
+            const struct edge *edge = &network->edges[e];
+            if (edge->kind == EDGE_CALL && !edge->is_tail && edge->rule == frame->rule)
+                add_item(a, edge->to, frame_of(a, item->frame, origin));
+        }
+    }
+}
+
+static void follow(struct automaton *a, struct item item) {
+    const struct network *network = a->network;
+    const struct node *node = &network->nodes[item.node];
+    for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
+        const struct edge *edge = &network->edges[e];
+        if (edge->kind == EDGE_EMPTY) {
+            add_item(a, edge->to, item.frame);
+        } else if (edge->kind == EDGE_CALL) {
+            const struct network_rule *rule = &network->rules[edge->rule];
+            add_item(a, rule->start, edge->is_tail ? item.frame : &a->here[edge->rule]);
+            if (rule->is_nullable) add_item(a, edge->to, item.frame);
+        }
+    }
+    if (node->is_end) complete(a, item.frame);
+}
+
+static void begin_making(struct automaton *a) {
+    a->making.n = 0;
+    a->making.may_end = false;
+}
+
+/* ---- equal states are one ------------------------------------------------------------------- */
+
+static int item_order(const struct item *x, const struct item *y) {
+    if (x->node != y->node) return x->node < y->node ? -1 : 1;
+    uint32_t p = x->frame->serial, q = y->frame->serial;
+    return (p > q) - (p < q);
+}
+
+static int by_item(const void *a, const void *b) {
+    return item_order(a, b);
+}
+
+/* Sorts a few items where they are, many by qsort. */
+static void sort_items(struct item *items, int n) {
+    if (n > 24) {
+        qsort(items, (size_t)n, sizeof *items, by_item);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        struct item item = items[i];
+        int at = i;
+        for (; at > 0 && item_order(&item, &items[at - 1]) < 0; at--) items[at] = items[at - 1];
+        items[at] = item;
+    }
+}
+
+static uint32_t hash_items(const struct item *items, int n, bool may_end) {
+    uint64_t hash = may_end ? 0x9E3779B97F4A7C15u : 0;
+    for (int i = 0; i < n; i++) {
+        hash ^= (uint64_t)items[i].node << 32 | items[i].frame->serial;
+        hash *= 0xD6E8FEB86659FD93u;
+        hash ^= hash >> 29;
+    }
+    return (uint32_t)(hash >> 16);
+}
+
+static void grow_buckets(struct automaton *a) {
+    uint32_t n = a->n_buckets ? 2 * a->n_buckets : 64;
+    struct state **buckets = mem_calloc(n, sizeof *buckets);
+    for (uint32_t i = 0; i < a->n_buckets; i++) {
+        for (struct state *s = a->buckets[i], *next; s; s = next) {
+            next = s->same_hash;
+            s->same_hash = buckets[s->hash % n];
+            buckets[s->hash % n] = s;
+        }
+    }
+    free(a->buckets);
+    a->buckets = buckets;
+    a->n_buckets = n;
+}
+
+static size_t state_bytes(const struct automaton *a, int n_items) {
+    size_t links = (size_t)a->network->n_classes * sizeof(struct state *);
+    return sizeof(struct state) + links + (size_t)n_items * sizeof(struct item);
+}
+
+static struct state *state_new(struct automaton *a, const struct item *items, int n, uint32_t hash,
+                               bool may_end) {
+    if (a->n_states >= a->n_buckets) grow_buckets(a);
+    struct state *state = mem_alloc(state_bytes(a, n));
+    size_t links = (size_t)a->network->n_classes * sizeof(struct state *);
+    memset(state, 0, sizeof *state + links);
+    state->items = (struct item *)((char *)(state + 1) + links);
+    if (n) memcpy(state->items, items, (size_t)n * sizeof *items);
+    state->n_items = n;
+    state->hash = hash;
+    state->may_end = may_end;
+    state->same_hash = a->buckets[hash % a->n_buckets];
+    a->buckets[hash % a->n_buckets] = state;
+    a->n_states++;
+    a->bytes += state_bytes(a, n);
+    return state;
+}
+
+static bool has_items(const struct state *state, const struct item *items, int n) {
+    if (state->n_items != n) return false;
+    for (int i = 0; i < n; i++) {
+        if (item_order(&state->items[i], &items[i]) != 0) return false;
+    }
+    return true;
+}
+
+static struct state *find_or_add(struct automaton *a, const struct item *items, int n,
+                                 bool may_end) {
+    uint32_t hash = hash_items(items, n, may_end);
+    assert(a->n_buckets > 0); /* the dead state is in one */
+    for (struct state *s = a->buckets[hash % a->n_buckets]; s; s = s->same_hash) {
+        if (s->hash == hash && s->may_end == may_end && s != a->dead && has_items(s, items, n))
+            return s;
+    }
+    return state_new(a, items, n, hash, may_end);
+}
+
+/* Follows all items, then finds or makes the state of those that are kept. */
+static struct state *end_making(struct automaton *a) {
+    struct making *making = &a->making;
+    for (int i = 0; i < making->n && making->n <= MAX_ITEMS; i++) follow(a, making->items[i]);
+    int kept = 0;
+    for (int i = 0; i < making->n; i++) {
+        struct item item = making->items[i];
+        making->last[item.node] = 0;
+        if (a->network->nodes[item.node].is_kept) making->items[kept++] = item;
+    }
+    if (making->n > MAX_ITEMS) {
+        a->is_exhausted = true;
+        return a->dead;
+    }
+    if (kept == 0 && !making->may_end) return a->dead;
+    sort_items(making->items, kept);
+    return find_or_add(a, making->items, kept, making->may_end);
+}
+
+struct state *automaton_find(struct automaton *a, struct state *state, int class) {
+    const struct network *network = a->network;
+    uint8_t byte = network->first_of[class];
+    begin_making(a);
+    for (int i = 0; i < state->n_items; i++) {
+        const struct node *node = &network->nodes[state->items[i].node];
+        for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
+            const struct edge *edge = &network->edges[e];
+            if (edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high)
+                add_item(a, edge->to, frame_of(a, state->items[i].frame, state));
+        }
+    }
+    return state->next[class] = a->making.n ? end_making(a) : a->dead;
+}
+
+/* ---- the automaton -------------------------------------------------------------------------- */
+
+void automaton_init(struct automaton *a, const struct network *network, size_t max_bytes) {
+    *a = (struct automaton){.network = network, .max_bytes = max_bytes};
+    a->making.last = mem_calloc(network->n_nodes, sizeof *a->making.last);
+    a->here = mem_calloc((size_t)network->n_rules + 1, sizeof *a->here);
+    for (; a->n_frames <= (uint32_t)network->n_rules; a->n_frames++) {
+        a->here[a->n_frames] = (struct frame){a->n_frames, a->n_frames, NULL, NULL};
+    }
+    a->dead = state_new(a, NULL, 0, 0, false);
+    for (int i = 0; i < network->n_classes; i++) a->dead->next[i] = a->dead;
+    begin_making(a);
+    add_item(a, network->rules[network->root].start, &a->here[network->n_rules]);
+    a->start = end_making(a);
+    assert(a->start != a->dead || a->is_exhausted);
+}
+
+static void state_free(struct state *state) {
+    for (struct frame *f = state->frames, *next; f; f = next) {
+        next = f->next;
+        free(f);
+    }
+    free(state->mask);
+    free(state);
+}
+
+void automaton_free(struct automaton *a) {
+    for (uint32_t i = 0; i < a->n_buckets; i++) {
+        for (struct state *s = a->buckets[i], *next; s; s = next) {
+            next = s->same_hash;
+            state_free(s);
+        }
+    }
+    free(a->buckets);
+    free(a->path);
+    free(a->here);
+    free(a->making.items);
+    free(a->making.same_node);
+    free(a->making.last);
+}

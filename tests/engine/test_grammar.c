@@ -1,0 +1,277 @@
+/* Grammars: what each kind accepts, and what is refused with which sentence. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/grammar.h"
+#include "support/suite_main.h"
+
+/* Texts begin with '+' (accepted), '~' (a beginning) or '-' (neither). */
+struct example {
+    enum grammar_kind kind;
+    const char *text;
+    const char *texts[12];
+};
+
+static void check_example(const struct example *example) {
+    struct grammar *grammar;
+    struct err err = {0};
+    enum status status =
+        grammar_compile(example->kind, example->text, strlen(example->text), NULL, &grammar, &err);
+    ck_assert_msg(status == STATUS_OK, "%s: %s", example->text, err.message);
+    for (const char *const *text = example->texts; *text; text++) {
+        bool may_end;
+        size_t n = strlen(*text + 1), accepted = grammar_match(grammar, *text + 1, n, &may_end);
+        char found = accepted < n ? '-' : may_end ? '+' : '~';
+        ck_assert_msg(found == **text, "%s: %s is %c", example->text, *text, found);
+    }
+    grammar_release(grammar);
+}
+
+static const struct example regexes[] = {
+    {GRAMMAR_REGEX, "a(b|c)*d", {"+ad", "+abcbcd", "-abx", "~a", "~"}},
+    {GRAMMAR_REGEX, "[^a-c]{2,3}x?", {"+\u00e9\u00e9x", "-a", "~z", "+zzz", "+xxxx", "-xxxxx"}},
+    {GRAMMAR_REGEX, "^(?i)s[a-c]$", {"+SA", "+sB", "-\u017fb", "-sd"}},
+    {GRAMMAR_REGEX, "\\d+\\.\\d{2}|\\pL+", {"+12.34", "-1a", "+\u00c4rger", "~1."}},
+    {GRAMMAR_REGEX, "a{2}b{1,}c{0,2}", {"+aab", "+aabbbcc", "-aabccc", "~aa"}},
+    {GRAMMAR_REGEX, "\\x41\\x{e9}\\Q.*\\E", {"+A\u00e9.*", "-A\u00e9x"}},
+    {GRAMMAR_REGEX, "(?s:.)\\n.", {"+\n\nx", "-x\n\n"}},
+    {GRAMMAR_REGEX, "[[:alpha:]-]+[]]", {"+a-Z]", "-1"}},
+    {GRAMMAR_REGEX, "(a*)*b", {"+b", "+aaab", "~aaa"}},
+    {GRAMMAR_REGEX, "", {"+", "-x"}},
+};
+
+START_TEST(regular_expressions_match_as_re2_says) {
+    check_example(&regexes[_i]);
+}
+END_TEST
+
+static const struct example others[] = {
+    {GRAMMAR_CHOICE, "[\"yes\",\"no\",\"nope\"]", {"+yes", "+no", "+nope", "-maybe", "~ye"}},
+    {GRAMMAR_JSON_OBJECT,
+     "",
+     {"+{}", "+{\"a\": [1, 2.5e3, {\"b\":null}], \"c\":\"\\u00e9\"}", "-{\"a\":1,}", "-[",
+      "+{\"\\ud83d\\ude00\": true}", "-{\"\\ud800\":1}", "~{\"a\"", "-{\"a\":01}", "-{\n\n}"}},
+};
+
+START_TEST(choices_and_objects_match) {
+    check_example(&others[_i]);
+}
+END_TEST
+
+static const struct example grammars[] = {
+    {GRAMMAR_GBNF,
+     "root ::= \"a\" (b | \"c\"+)* # x\nb ::= [^x-z\\n]{2} \"\\n\"",
+     {"+a\u00e9\u00e9\nc", "+a", "-ax", "~ab"}},
+    {GRAMMAR_GBNF,
+     "root ::= root \"+\" t | t\nt ::= [0-9]+ | \"(\" root \")\"",
+     {"+1+2+(3+4)", "~1+", "-1+)", "~(((1"}},
+    {GRAMMAR_GBNF, "root ::= root root | 'a' | ''", {"+", "+aaaaaaaa", "-b"}},
+    {GRAMMAR_GBNF, "root ::= x*\nx ::= \"\\x41\" .", {"+A\u00e9A\n", "~A", "-x"}},
+    {GRAMMAR_GBNF,
+     "start: expr (\",\" expr)*\n?expr: NAME | INT -> x\n  | \"a\"..\"c\" ~ 2..3\n"
+     "%import common.INT\nNAME: /[x-z]+/i",
+     {"+XY,12,abc", "~ab,b", "+ab,1"}},
+    {GRAMMAR_GBNF, "start: \"No\"i [\"!\"] // either", {"+nO", "+NO!", "-y"}},
+};
+
+START_TEST(grammars_match) {
+    check_example(&grammars[_i]);
+}
+END_TEST
+
+#define TAGS                                                                                       \
+    "[{\"begin\":\"<f=a>\",\"content\":{\"type\":\"json_schema\",\"json_schema\":{\"type\":"       \
+    "\"null\"}},\"end\":\"</f>\"},{\"begin\":\"<f=b>\",\"content\":{\"type\":\"any_text\"},"       \
+    "\"end\":[\"</f>\",\"|\"]}]"
+#define TAG(format) GRAMMAR_STRUCTURAL_TAG, "{\"type\":\"structural_tag\",\"format\":" format "}"
+
+static const struct example tags[] = {
+    {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"<f=\"],\"tags\":" TAGS "}"),
+     {"+hi <f <<f=a>null</f> x<f=b><</</f>", "+", "-<f=c", "-<f=a>x", "~<f=b>x", "+<f=b>x|<"}},
+    {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"<f=\"],\"at_least_one\":true,"
+         "\"stop_after_first\":true,\"tags\":" TAGS "}"),
+     {"+<f=a>null</f>", "-x", "-<f=b>||", "~"}},
+    {TAG("{\"type\":\"tags_with_separator\",\"separator\":\", \",\"tags\":" TAGS "}"),
+     {"+", "+<f=a>null</f>, <f=b>|", "-<f=b>|<", "~<f=b>|,"}},
+    {TAG("{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\",\"value\":\"a\"},"
+         "{\"type\":\"or\",\"elements\":[{\"type\":\"regex\",\"pattern\":\"x+\"},"
+         "{\"type\":\"grammar\",\"grammar\":\"root ::= [0-9]\"}]}]}"),
+     {"+axx", "+a7", "-a77", "~a"}},
+    {TAG("{\"type\":\"tag\",\"begin\":\"(\",\"end\":\")\",\"content\":{\"type\":\"sequence\","
+         "\"elements\":[{\"type\":\"const_string\",\"value\":\"a\"},{\"type\":\"any_text\"}]}}"),
+     {"+(abc)", "-(abc)x", "-(b"}},
+    {GRAMMAR_STRUCTURAL_TAG,
+     "{\"structures\":[{\"begin\":\"<f>\",\"schema\":{\"type\":\"null\"},\"end\":\"</f>\"}],"
+     "\"triggers\":[\"<f\"]}",
+     {"+x<f>null</f>y", "-<fx", "~<f"}},
+    {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"aab\"],\"tags\":[{\"begin\":\"aab\","
+         "\"content\":{\"type\":\"const_string\",\"value\":\"!\"},\"end\":\"\"}]}"),
+     {"+aaab!ab", "-aaabx", "+aa"}},
+};
+
+START_TEST(structural_tags_match) {
+    check_example(&tags[_i]);
+}
+END_TEST
+
+#define S(schema) GRAMMAR_JSON_SCHEMA, schema
+static const struct example schemas[] = {
+    {S("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":"
+       "\"integer\","
+       "\"minimum\":3,\"maximum\":120},\"c\":{\"enum\":[\"x\",3]}},\"required\":[\"b\"],"
+       "\"additionalProperties\":false}"),
+     {"+{\"a\":\"hi\",\"b\":5}", "+{\"b\":120,\"c\":\"x\"}", "-{\"b\":121}", "-{\"b\":2}",
+      "-{\"c\"", "-{\"b\":3,\"a\"", "+{\"b\":3,\"c\":3}", "-{}", "+{ \"b\" : 3 }", "~{\"b\":12"}},
+    {S("{\"properties\":{\"a\":{\"type\":\"string\"}}}"),
+     {"+{\"a\":\"hi\",\"b\":5}", "+{\"ab\":3,\"\":1}", "-{\"a\":1}", "+3", "-{\"b\":1,\"a\"",
+      "-{\"\\u0061\"", "+{}"}},
+    {S("{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{"
+       "\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":1.5},\"n\":{\"anyOf\":[{\"$ref\":"
+       "\"#/$defs/n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"],"
+       "\"additionalProperties\":false}}}"),
+     {"+{\"v\":1.2,\"n\":{\"v\":0.01,\"n\":null}}", "-{\"v\":0,", "+{\"v\":1.50,\"n\":null}",
+      "-{\"v\":1.51", "-{\"v\":-", "-{\"v\":1}"}},
+    {S("{\"type\":\"string\",\"pattern\":\"^a+$\",\"maxLength\":3}"),
+     {"+\"aa\"", "-\"aaaa", "-\"b\"", "-\"\""}},
+    {S("{\"type\":\"string\",\"pattern\":\"x\"}"), {"+\"axb\"", "+\"\\\"x\"", "-\"ab\""}},
+    {S("{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}"),
+     {"+\"\u00e9\u00e9\"", "-\"\"", "-\"abc", "+\"\\ud83d\\ude00x\""}},
+    {S("{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"minItems\":2,\"maxItems\":3}"),
+     {"+[true,false]", "-[true]", "+[true, true,true]", "-[true,true,true,"}},
+    {S("{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"items\":false}"),
+     {"+[]", "+[1]", "+[1,null]", "-[1,null,", "-[null", "+{\"x\":1}"}},
+    {S("{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"minimum\":2}}},{\"properties\":"
+       "{\"a\":{\"type\":\"integer\",\"maximum\":3}},\"required\":[\"a\"]}]}"),
+     {"+{\"a\":2}", "+{\"a\":3}", "-{\"a\":4}", "-{\"a\":1}", "-{}"}},
+    {S("{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"x\"}},\"required\":"
+       "[\"k\"]},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"y\"},\"v\":{\"type\":"
+       "\"null\"}},\"required\":[\"k\"],\"additionalProperties\":false}]}"),
+     {"+{\"k\":\"x\"}", "+{\"k\":\"y\",\"v\":null}", "-{\"k\":\"y\",\"v\":1",
+      "+{\"k\":\"x\",\"v\":1}"}},
+    {S("{\"type\":\"object\",\"patternProperties\":{\"^n\":{\"type\":\"null\"}},"
+       "\"additionalProperties\":{\"type\":\"integer\"},\"properties\":{\"name\":{}}}"),
+     {"+{\"name\":null,\"nx\":null,\"m\":1}", "-{\"nx\":1", "-{\"m\":null", "-{\"name\":1"}},
+    {S("{\"type\":\"integer\",\"multipleOf\":7}"), {"+0", "+14", "+-21", "-01", "~1", "+147"}},
+    {S("{\"const\":{\"a\":[1,\"\u00e9\"]}}"),
+     {"+{\"a\":[1,\"\u00e9\"]}", "+{\"a\": [1, \"\\u00E9\"]}", "-{\"a\":[1,\"e"}},
+    {S("{\"type\":[\"null\",\"boolean\"]}"), {"+null", "+true", "-1"}},
+    {S("true"), {"+[1,{}]", "-x"}},
+};
+
+START_TEST(schemas_accept_what_is_valid) {
+    check_example(&schemas[_i]);
+}
+END_TEST
+
+static const struct {
+    const char *format, *texts[8];
+} formats[] = {
+    {"date", {"+2024-02-29", "-2023-02-29", "-2100-02-29", "+2000-02-29", "-2024-04-31", "-0000-"}},
+    {"time", {"+12:00:00Z", "+23:59:59.5-01:00", "-24", "~12:00:00"}},
+    {"date-time", {"+2024-02-28T23:59:59Z", "-2024-02-28 "}},
+    {"duration", {"+P1DT2H", "+P3W", "+PT5M1S", "~P", "~P1DT"}},
+    {"email", {"+a.b@c.org", "~a@", "-@"}},
+    {"hostname", {"+example.org", "-.a", "~a-"}},
+    {"ipv4", {"+1.22.255.0", "-256", "-01"}},
+    {"ipv6", {"+::1", "+1:2:3:4:5:6:7:8", "+::ffff:1.2.3.4", "+1::", "-1::2::"}},
+    {"uuid", {"+123e4567-e89b-12d3-a456-426614174000", "-123e4567e"}},
+    {"uri", {"+https://a.b/c?d=e#f", "+urn:x", "-//a"}},
+};
+
+START_TEST(formats_are_enforced) {
+    char schema[100];
+    snprintf(schema, sizeof schema, "{\"type\":\"string\",\"format\":\"%s\"}", formats[_i].format);
+    struct example example = {.kind = GRAMMAR_JSON_SCHEMA, .text = schema};
+    char texts[8][64];
+    for (int i = 0; formats[_i].texts[i]; i++) {
+        const char *text = formats[_i].texts[i];
+        bool closes = *text == '+';
+        snprintf(texts[i], sizeof texts[i], "%c\"%s%s", *text, text + 1, closes ? "\"" : "");
+        example.texts[i] = texts[i];
+    }
+    check_example(&example);
+}
+END_TEST
+
+static const struct {
+    enum grammar_kind kind;
+    const char *text, *words;
+} refused[] = {
+    {GRAMMAR_REGEX, "(?=a)", "a look around"},
+    {GRAMMAR_REGEX, "(?<!a)b", "a look around"},
+    {GRAMMAR_REGEX, "(a)\\1", "a reference back"},
+    {GRAMMAR_REGEX, "\\bx", "a word boundary"},
+    {GRAMMAR_REGEX, "a**", "a repetition of a repetition"},
+    {GRAMMAR_REGEX, "*a", "a repetition of nothing at byte 0"},
+    {GRAMMAR_REGEX, "(a", "a '(' without its ')' at byte 0"},
+    {GRAMMAR_REGEX, "a)", "a ')' without its '(' at byte 1"},
+    {GRAMMAR_REGEX, "[a", "a '[' without its ']'"},
+    {GRAMMAR_REGEX, "[z-a]", "a range whose end comes before its beginning"},
+    {GRAMMAR_REGEX, "a\xff", "a byte that is not UTF-8 at byte 1"},
+    {GRAMMAR_REGEX, "a$b", "an anchor inside it"},
+    {GRAMMAR_REGEX, "\\p{Klingon}", "an unknown Unicode property"},
+    {GRAMMAR_REGEX, "(a{1000}){1000}", "more than 50000 states"},
+    {GRAMMAR_REGEX, "[^\\x00-\\x{10ffff}]", "Nothing can match"},
+    {GRAMMAR_CHOICE, "[]", "at least one string"},
+    {GRAMMAR_CHOICE, "[\"a\",1]", "at /1 is a number"},
+    {GRAMMAR_GBNF, "root ::= foo", "a name that no rule has at line 1, column 10"},
+    {GRAMMAR_GBNF, "x ::= \"a\"", "has no rule \"root\""},
+    {GRAMMAR_GBNF, "root ::= \"a\nx ::= \"b\"", "a text in quotes without its end at line 1"},
+    {GRAMMAR_GBNF, "root ::= (\"a\"", "a '(' without its ')'"},
+    {GRAMMAR_GBNF, "root ::= x\nx ::= x \"a\"", "Nothing can match"},
+    {GRAMMAR_GBNF, "root ::= \"a\"{3,2}", "a count of repetitions that is none"},
+    {GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"", "a rule that is defined twice at line 2"},
+    {GRAMMAR_GBNF, "start: \"a\"\n%ignore \" \"", "a directive that is not served"},
+    {GRAMMAR_GBNF, "start: x{y}", "a template"},
+    {GRAMMAR_STRUCTURAL_TAG, "{}", "needs an object \"format\""},
+    {TAG("{\"type\":\"magic\"}"), "at \"/format/type\" is no format that is served"},
+    {TAG("{\"type\":\"any_text\",\"x\":1}"), "\"/format/x\" is a field that is not served"},
+    {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"<g\"],\"tags\":" TAGS "}"),
+     "begins with none of the triggers"},
+    {S("{\"typo\":1}"), "at \"/typo\" is a keyword that is not enforced"},
+    {S("{\"properties\":{\"a/b\":{\"not\":{}}}}"), "\"/properties/a~1b/not\""},
+    {S("{\"$ref\":\"#\"}"), "refers to itself"},
+    {S("{\"$ref\":\"#/x\"}"), "where there is no schema"},
+    {S("{\"$ref\":\"http://a/b\"}"), "only places in this schema"},
+    {S("{\"type\":\"text\"}"), "must be one of null, boolean"},
+    {S("{\"minLength\":-1}"), "at \"/minLength\" must be a whole number"},
+    {S("{\"uniqueItems\":true}"), "cannot be enforced"},
+    {S("{\"type\":\"string\",\"format\":\"regex\"}"), "is no format that is enforced"},
+    {S("{\"type\":\"string\",\"pattern\":\"(?=a)\"}"), "The pattern at /pattern has a look around"},
+    {S("{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}"), "may hold together"},
+    {S("{\"type\":\"string\",\"enum\":[1]}"), "Nothing can match"},
+    {S("{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}"), "Nothing can match"},
+    {S("{\"required\":[\"a\"],\"type\":\"object\",\"additionalProperties\":false}"),
+     "Nothing can match"},
+    {S("false"), "Nothing can match"},
+    {S("[]"), "must be a schema"},
+    {S("{"), "is not valid JSON"},
+};
+
+START_TEST(what_cannot_be_enforced_is_refused_by_name) {
+    struct grammar *grammar;
+    struct err err = {0};
+    enum status status = grammar_compile(refused[_i].kind, refused[_i].text,
+                                         strlen(refused[_i].text), NULL, &grammar, &err);
+    ck_assert_msg(status == STATUS_INVALID_REQUEST, "%s", refused[_i].text);
+    ck_assert_msg(strstr(err.message, refused[_i].words), "%s: %s", refused[_i].text, err.message);
+}
+END_TEST
+
+#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
+
+int main(void) {
+    Suite *suite = suite_create("grammar");
+    TCase *cases = tcase_create("examples");
+    tcase_add_loop_test(cases, regular_expressions_match_as_re2_says, 0, COUNT(regexes));
+    tcase_add_loop_test(cases, choices_and_objects_match, 0, COUNT(others));
+    tcase_add_loop_test(cases, grammars_match, 0, COUNT(grammars));
+    tcase_add_loop_test(cases, structural_tags_match, 0, COUNT(tags));
+    tcase_add_loop_test(cases, schemas_accept_what_is_valid, 0, COUNT(schemas));
+    tcase_add_loop_test(cases, formats_are_enforced, 0, COUNT(formats));
+    tcase_add_loop_test(cases, what_cannot_be_enforced_is_refused_by_name, 0, COUNT(refused));
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}

@@ -1,0 +1,160 @@
+/* Masks are exact: over random grammars and regular expressions each one equals what a naive
+ * recogniser says of every token, also after tokens were taken back, and again from the cache.
+ * ctest label: slow */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/grammar.h"
+#include "support/naive_grammar.h"
+#include "support/suite_main.h"
+
+enum { V = 301, WORDS = (V + 31) / 32, GRAMMARS = 60, STEPS = 12, MAX_PREFIX = 24 };
+
+static char tokens[V][16];
+static int lengths[V];
+static struct vocabulary *vocabulary;
+
+/* ASCII, all that characters go on with, random mixes of what grammars have, a few doubles, and one
+ * without bytes. */
+static void setup(void) {
+    static const char *const parts[] = {"a", "b", "ab", "aab",    "\u00e9",   "\xc3", "\xa9", "c",
+                                        ",", "(", ")",  "\u20ac", "\xe2\x82", "x",    "bb",   "aa"};
+    const char *bytes[V];
+    uint64_t seed = 7;
+    for (int id = 0; id < V; id++) {
+        bytes[id] = tokens[id];
+        if (id < 160) tokens[id][lengths[id]++] = (char)(id < 96 ? ' ' + id : 0x80 + id - 96);
+        int n = id < 160 || id == 200 ? 0 : 1 + naive_draw(&seed, 4);
+        for (int i = 0; i < n; i++) {
+            const char *part = parts[naive_draw(&seed, 16)];
+            memcpy(tokens[id] + lengths[id], part, strlen(part));
+            lengths[id] += (int)strlen(part);
+        }
+    }
+    vocabulary = vocabulary_new(bytes, lengths, V);
+}
+
+static void teardown(void) {
+    vocabulary_free(vocabulary);
+    memset(lengths, 0, sizeof lengths);
+}
+
+struct place {
+    struct naive_grammar naive;
+    struct matcher *matcher;
+    const char *grammar_text;
+    char text[NAIVE_MAX_TEXT + 1];
+    int n, n_taken, taken[STEPS]; /* bytes; tokens */
+};
+
+static bool is_in(const uint32_t *mask, int id) {
+    return mask[id / 32] >> (id % 32) & 1;
+}
+
+static void check_mask(struct place *p, const uint32_t *mask) {
+    char text[NAIVE_MAX_TEXT + 1];
+    bool complete;
+    memcpy(text, p->text, (size_t)p->n);
+    for (int id = 0; id < V; id++) {
+        memcpy(text + p->n, tokens[id], (size_t)lengths[id]);
+        bool may_come =
+            lengths[id] > 0 && naive_matches(&p->naive, text, p->n + lengths[id], &complete);
+        ck_assert_msg(is_in(mask, id) == may_come, "%s after \"%.*s\": token %d \"%.*s\" is %d",
+                      p->grammar_text, p->n, p->text, id, lengths[id], tokens[id], !may_come);
+    }
+    ck_assert(naive_matches(&p->naive, p->text, p->n, &complete));
+    ck_assert_msg(matcher_may_end(p->matcher) == complete, "%s after \"%.*s\"", p->grammar_text,
+                  p->n, p->text);
+}
+
+/* The forced bytes are those that may come alone. */
+static void check_forced(struct place *p) {
+    char forced[8], text[NAIVE_MAX_TEXT + 9];
+    int n = matcher_forced(p->matcher, forced, 8);
+    memcpy(text, p->text, (size_t)p->n);
+    for (int i = 0; i <= n && i < 8 && p->n + i < NAIVE_MAX_TEXT; i++) {
+        int found = 0;
+        bool complete, ends;
+        naive_matches(&p->naive, text, p->n + i, &ends);
+        for (int byte = 0; byte < 256; byte++) {
+            text[p->n + i] = (char)byte;
+            found += naive_matches(&p->naive, text, p->n + i + 1, &complete);
+        }
+        ck_assert_msg((found == 1 && !ends) == (i < n), "%s after \"%.*s\"", p->grammar_text, p->n,
+                      p->text);
+        text[p->n + i] = i < n ? forced[i] : 0;
+    }
+}
+
+/* Takes a random token of the mask, or takes back some. False: the end. */
+static bool move(struct place *p, const uint32_t *mask, uint64_t *seed) {
+    if (p->n_taken > 0 && naive_draw(seed, 4) == 0) {
+        int n = 1 + naive_draw(seed, p->n_taken);
+        matcher_roll_back(p->matcher, n);
+        for (int i = 0; i < n; i++) p->n -= lengths[p->taken[--p->n_taken]];
+        return true;
+    }
+    int allowed[V], n = 0;
+    for (int id = 0; id < V; id++) {
+        bool taken = is_in(mask, id);
+        if (taken) allowed[n++] = id;
+        if (!taken) ck_assert(!matcher_accept(p->matcher, id));
+    }
+    if (n == 0 || p->n > MAX_PREFIX || p->n_taken == STEPS) return false;
+    int id = allowed[naive_draw(seed, n)];
+    ck_assert(matcher_accept(p->matcher, id));
+    memcpy(p->text + p->n, tokens[id], (size_t)lengths[id]);
+    p->n += lengths[id];
+    p->taken[p->n_taken++] = id;
+    return true;
+}
+
+/* One walk, checked; the second time every mask comes from the cache. */
+static void walk(struct grammar *grammar, struct naive_grammar naive, const char *text,
+                 uint64_t seed, bool checks) {
+    struct place place = {.naive = naive, .grammar_text = text};
+    place.matcher = matcher_new(grammar, vocabulary);
+    for (int step = 0; step < STEPS; step++) {
+        uint32_t mask[WORDS], again[WORDS];
+        bool any = matcher_mask(place.matcher, mask);
+        struct matcher *copy = matcher_copy(place.matcher);
+        ck_assert(any);
+        ck_assert(matcher_mask(copy, again) && memcmp(mask, again, sizeof mask) == 0);
+        matcher_free(copy);
+        if (checks || step % 4 == 3) check_mask(&place, mask);
+        if (checks) check_forced(&place);
+        if (!move(&place, mask, &seed)) break;
+    }
+    matcher_free(place.matcher);
+}
+
+START_TEST(masks_are_what_a_naive_recogniser_says) {
+    uint64_t seed = (uint64_t)_i + 1;
+    bool as_regex = _i % 3 == 0;
+    struct naive_grammar naive = naive_random(&seed, as_regex);
+    struct buf text = {0};
+    struct grammar *grammar;
+    struct err err = {0};
+    naive_write(&naive, as_regex, &text);
+    enum status status = grammar_compile(as_regex ? GRAMMAR_REGEX : GRAMMAR_GBNF, text.data,
+                                         text.length, NULL, &grammar, &err);
+    ck_assert_msg(status == STATUS_OK, "%s: %s", text.data, err.message);
+    walk(grammar, naive, text.data, seed, true);
+    walk(grammar, naive, text.data, seed, false);
+    grammar_release(grammar);
+    buf_free(&text);
+    naive_free(&naive);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("grammar_masks");
+    TCase *cases = tcase_create("random");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, masks_are_what_a_naive_recogniser_says, 0, GRAMMARS);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}
