@@ -42,6 +42,7 @@ struct rope_config {
     bool is_used; /* false: D_rope is 0 */
     int D_rope;   /* leading dimensions of a head that are rotated */
     enum rope_layout layout;
+    float part; /* of a head, if a config.json does not say it; 0: all */
     float base;
     struct rope_stretch stretch;
 };
@@ -87,6 +88,7 @@ struct model_config {
     enum norm_kind norm;
     float norm_epsilon;
     enum activation activation;
+    bool has_parallel_branches; /* attention and MLP of a layer see the same rows */
     struct expert_config experts;
     struct rope_config rope;
     enum window_rope window_rotation;

@@ -82,9 +82,19 @@ static enum status check_activation(const struct model_config *c, const struct h
                    key_shown(value, text));
 }
 
+const char *hf_bias_key(enum hf_bias bias) {
+    static const char *const keys[N_HF_BIASES] = {[HF_BIAS_ATTENTION] = "attention_bias",
+                                                  [HF_BIAS_OUTPUT] = "attention_out_bias",
+                                                  [HF_BIAS_QKV] = "use_qkv_bias",
+                                                  [HF_BIAS_MLP] = "mlp_bias",
+                                                  [HF_BIAS_ALL] = "use_bias"};
+    return keys[bias];
+}
+
 static enum status read_epsilon(struct model_config *c, const struct json *root, struct err *err) {
     double epsilon = c->norm_epsilon;
-    const char *key = c->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_epsilon|layer_norm_eps";
+    const char *key =
+        c->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_epsilon|layer_norm_eps|norm_epsilon";
     if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family knows it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
     c->norm_epsilon = (float)epsilon;
@@ -100,7 +110,9 @@ static enum status refuse_features(const struct json *root, struct err *err) {
                 {"_remove_final_layer_norm", false},
                 {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},
-                {"use_bidirectional_attention", false}};
+                {"use_bidirectional_attention", false},
+                {"use_parallel_residual", false},
+                {"qk_layernorm", false}};
     char text[64];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
@@ -154,7 +166,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
     if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, 0, &window, err);
-    if (!status)
+    if (!status && !types) /* there it may be a word, and is said once more */
         status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
                             &c->full_every, err);
     if (status) return status;
@@ -244,8 +256,8 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);
-    if (!status) status = key_bool_or(root, "attention_bias", false, &hf->attention_bias, err);
-    if (!status) status = key_bool_or(root, "mlp_bias", false, &hf->mlp_bias, err);
+    for (enum hf_bias bias = 0; bias < N_HF_BIASES && !status; bias++)
+        status = key_bool_or(root, hf_bias_key(bias), false, &hf->has_bias[bias], err);
     if (!status)
         status = key_bool_or(of_tie, "tie_word_embeddings", hf->is_tied, &hf->is_tied, err);
     if (!status) status = read_dtype(hf, err);

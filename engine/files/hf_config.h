@@ -11,15 +11,25 @@
 struct json;
 struct safetensors;
 
+/* Keys that turn biases on; which they are is the family's. */
+enum hf_bias {
+    HF_BIAS_ATTENTION,
+    HF_BIAS_OUTPUT,
+    HF_BIAS_QKV,
+    HF_BIAS_MLP,
+    HF_BIAS_ALL,
+    N_HF_BIASES
+};
+
 enum { MAX_FILE_END_IDS = 8, MIN_STAND_IN_TOKENS = 257 };
 
 struct hf_config {
     struct json *root;
-    const struct json *text;       /* the text_config of a model with other parts, otherwise root */
-    char *folder;                  /* NULL: config.json was given alone */
-    char *path;                    /* of config.json */
-    char name[128];                /* of the folder that the file is in */
-    bool attention_bias, mlp_bias; /* as config.json has it: what they mean is the family's */
+    const struct json *text;    /* the text_config of a model with other parts, otherwise root */
+    char *folder;               /* NULL: config.json was given alone */
+    char *path;                 /* of config.json */
+    char name[128];             /* of the folder that the file is in */
+    bool has_bias[N_HF_BIASES]; /* as config.json says it */
     bool is_tied;           /* the head is the embedding; hf_config_read takes it as the default */
     const char *activation; /* a name of the family's own for it, or NULL; set like is_tied */
     enum dtype dtype;
@@ -60,6 +70,9 @@ enum status hf_config_read(struct model_config *config, struct hf_config *hf, st
 /* Fills in how positions are rotated, from the config.json's part of the text. The letters and the
  * context's length are known. */
 enum status hf_rope_read(struct model_config *config, const struct json *root, struct err *err);
+
+/* The key of a kind of biases. */
+const char *hf_bias_key(enum hf_bias bias);
 
 /* Fills in the end ids and sampling defaults of a folder's generation_config.json, if there is one.
  * V is known. */

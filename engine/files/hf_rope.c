@@ -167,7 +167,7 @@ static enum status read_rotation(struct rope_config *rope, const struct model_co
     const struct json *type = key_value(scaling, "rope_type|type");
     const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
     const struct reader r = {root, scaling, c->context_length, err};
-    double theta = (double)rope->base, part = 1;
+    double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
     enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
     if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
     if (status) return status;

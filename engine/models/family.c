@@ -14,9 +14,11 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama, &model_mistral, &model_qwen2,    &model_qwen3,    &model_smollm3, &model_phi3,
-    &model_gemma, &model_gemma2,  &model_gemma3,   &model_gpt2,     &model_opt,     &model_granite,
-    &model_olmo2, &model_mixtral, &model_qwen2moe, &model_qwen3moe,
+    &model_llama,    &model_mistral,    &model_qwen2,    &model_qwen3,   &model_smollm3,
+    &model_phi3,     &model_gemma,      &model_gemma2,   &model_gemma3,  &model_gpt2,
+    &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,    &model_ernie4_5,
+    &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
+    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -76,6 +78,7 @@ static void begin(struct model_config *config, const struct model_family *family
                                     .norm = family->norm,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
+                                    .has_parallel_branches = family->has_parallel_branches,
                                     .full_every = family->full_every,
                                     .window_rotation = family->window_rotation,
                                     .embedding_scale = 1,
@@ -86,7 +89,9 @@ static void begin(struct model_config *config, const struct model_family *family
     config->experts.is_used = family_has_experts(family);
     config->experts.normalises =
         in_gguf ? family->weights.normalised_in_gguf : family->weights.normalised_in_folders;
-    bool adjacent = in_gguf && family->positions == POSITIONS_ROPE_ADJACENT;
+    bool adjacent = family->positions == POSITIONS_ROPE_ADJACENT &&
+                    (in_gguf || family->folder.rotates_adjacent);
+    config->rope.part = family->folder.rope_part;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
     config->rope.base = family->rope_base > 0 ? family->rope_base : 10000;
@@ -235,13 +240,24 @@ static enum status refuse_scales(const struct model_config *config,
     return STATUS_OK;
 }
 
-/* Adds the biases that a key of config.json turns on, of those that the family may have. */
+/* Adds the biases that keys of config.json turn on, of those that the family may have. */
 static enum status add_biases(struct model_config *config, const struct model_family *family,
-                              const char *key, bool is_on, uint64_t biases, struct err *err) {
-    biases &= family->roles | family->optional;
-    if (is_on && biases == 0)
-        return err_set(err, STATUS_BAD_FILE, key, "key %s: only false is supported", key);
-    if (is_on) config->roles |= biases;
+                              const struct hf_config *hf, struct err *err) {
+    static const uint64_t roles[N_HF_BIASES] = {
+        [HF_BIAS_ATTENTION] = ROLES_ATTENTION_BIASES,
+        [HF_BIAS_OUTPUT] = ROLE_BIT(ROLE_O_BIAS),
+        [HF_BIAS_QKV] = ROLES_QKV_BIASES,
+        [HF_BIAS_MLP] = ROLES_MLP_BIASES,
+        [HF_BIAS_ALL] = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
+    };
+    for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
+        uint64_t biases = roles[bias] & (family->roles | family->optional);
+        const char *key = hf_bias_key(bias);
+        if (!hf->has_bias[bias]) continue;
+        if (biases == 0)
+            return err_set(err, STATUS_BAD_FILE, key, "key %s: only false is supported", key);
+        config->roles |= biases;
+    }
     return STATUS_OK;
 }
 
@@ -268,10 +284,7 @@ static enum status check_experts(struct model_config *config, struct err *err) {
 static enum status read_folder(struct model_config *config, struct hf_config *hf,
                                const struct model_family *family, struct err *err) {
     if (!hf->is_tied) config->roles |= ROLE_BIT(ROLE_OUTPUT);
-    enum status status = add_biases(config, family, "attention_bias", hf->attention_bias,
-                                    ROLES_ATTENTION_BIASES, err);
-    if (!status)
-        status = add_biases(config, family, "mlp_bias", hf->mlp_bias, ROLES_MLP_BIASES, err);
+    enum status status = add_biases(config, family, hf, err);
     if (status) return status;
     if (hf->n_shards == 0) return dummy_weights(&hf->weights, config, hf->dtype, err);
     return folder_names_read(config, &hf->weights, family, hf, err);

@@ -263,8 +263,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                          .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
-    if (!hf->attention_bias) m.known &= ~(family->optional & ROLES_ATTENTION_BIASES);
-    if (!hf->mlp_bias) m.known &= ~(family->optional & ROLES_MLP_BIASES);
+    /* a bias that no key turns on would be left out by transformers */
+    m.known &= ~(family->optional & (ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES)) | config->roles;
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
     match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);

@@ -6,6 +6,7 @@
  *     x = embedding(token) [+ position]
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
+ *               or x += output(attention) + down(..), both of the same x
  *     logits = head(norm(x))
  *
  * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
@@ -59,6 +60,13 @@ static struct norm norm_of(const struct model *model, const struct tensors *t, e
 /* What an op takes of it: NULL where the model has no such norm. */
 static const struct norm *norm_or_none(const struct norm *norm) {
     return norm->gain ? norm : NULL;
+}
+
+static struct mlp mlp_of(const struct model *model, const struct tensors *t) {
+    return (struct mlp){.activation = model->config.activation,
+                        .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
+                        .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
+                        .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
 }
 
 /* Where products go whose sum over the ranks is to be added to rows x: x itself, or the rank's
@@ -143,10 +151,29 @@ static void end_branch(struct model *model, const struct tensors *t, enum role p
     if (y != x) TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
 }
 
+/* M rows: x += output(attn_out) + mlp(norm(x)), of the norm that attention had. The MLP is first,
+ * while x is what both branches see. */
+static void parallel_branches(struct model *model, int layer, float *x, const float *attn_out,
+                              int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->layers[layer];
+    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    const struct mlp mlp = mlp_of(model, t);
+    const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
+    assert(norm.gain && !t->vec[ROLE_ATTN_POST_NORM] && !t->vec[ROLE_FFN_POST_NORM]);
+    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, x), x, &norm, &mlp, M));
+    TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, x), attn_out, &output, M));
+    all_reduce(model, x, M);
+}
+
 /* M rows: x += output(attn_out), then x += mlp(norm(x)). */
 static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
+    if (model->config.has_parallel_branches) {
+        parallel_branches(model, layer, x, attn_out, M);
+        return;
+    }
     assert(M > 0 && t->w[ROLE_O]);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
     const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
@@ -154,10 +181,7 @@ static void output_and_mlp(struct model *model, int layer, float *x, const float
     end_branch(model, t, ROLE_ATTN_POST_NORM, x, y, M);
 
     const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
-    const struct mlp mlp = {.activation = model->config.activation,
-                            .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
-                            .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
-                            .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
+    const struct mlp mlp = mlp_of(model, t);
     y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
     const struct experts experts = experts_of(model, t);
     if (experts.router.w)

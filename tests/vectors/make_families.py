@@ -126,6 +126,37 @@ def gemma3():
         rope_parameters=rope, **SMALL))
 
 
+def glm4():
+    return transformers.Glm4ForCausalLM(transformers.Glm4Config(
+        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
+
+
+def ernie4_5():
+    return transformers.Ernie4_5ForCausalLM(transformers.Ernie4_5Config(
+        num_hidden_layers=2, head_dim=12, rms_norm_eps=1e-5, pad_token_id=0, rope_theta=5e5, **SMALL))
+
+
+def starcoder2():
+    return transformers.Starcoder2ForCausalLM(transformers.Starcoder2Config(
+        num_hidden_layers=2, norm_epsilon=1e-5, rope_theta=1e5, **SMALL))
+
+
+def stablelm():
+    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
+        num_hidden_layers=2, layer_norm_eps=1e-5, use_qkv_bias=True, **SMALL))
+
+
+def cohere2():
+    return transformers.Cohere2ForCausalLM(transformers.Cohere2Config(
+        num_hidden_layers=4, layer_norm_eps=1e-5, pad_token_id=0, sliding_window=12, logit_scale=0.5, rope_theta=5e4, **SMALL))
+
+
+def exaone4():
+    return transformers.Exaone4ForCausalLM(transformers.Exaone4Config(
+        num_hidden_layers=4, rms_norm_eps=1e-5, sliding_window=12, sliding_window_pattern=4, rope_theta=1e6, **SMALL))
+
+
 def experts(n, used):
     return {"num_local_experts": n, "num_experts": n, "num_experts_per_tok": used, "tie_word_embeddings": False}
 
@@ -288,6 +319,9 @@ NAMES = {
     "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
 }
+NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
+NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
 EXPERTS = ("mixtral", "qwen2moe", "qwen3moe")
@@ -339,6 +373,21 @@ def add_rope_factors(writer, c):
         writer.add_tensor(f"rope_factors_{kind}.weight", values.numpy())
 
 
+def add_rope_keys(writer, family, c):
+    rope = c.rope_parameters
+    head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1)))
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if family in ("cohere2", "exaone4"):
+        writer.add_sliding_window(c.sliding_window)
+    if family == "cohere2":
+        writer.add_logit_scale(c.logit_scale)
+    if family == "stablelm":
+        writer.add_parallel_residual(False)
+
+
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
     writer.add_context_length(CONTEXT)
@@ -350,7 +399,13 @@ def add_keys(writer, family, c):
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
         return
     writer.add_head_count_kv(c.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    if hasattr(c, "rms_norm_eps"):
+        writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    else:
+        writer.add_layer_norm_eps(c.norm_epsilon if family == "starcoder2" else c.layer_norm_eps)
+    if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "cohere2", "exaone4"):
+        add_rope_keys(writer, family, c)
+        return
     if family.startswith("phi3"):
         writer.add_sliding_window(c.sliding_window or 0)
         writer.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
@@ -418,7 +473,9 @@ def write_gguf(path, family, model):
 FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
             "phi3_long": phi3_long, "phi3_short": phi3_short,
-            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe}
+            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe,
+            "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
+            "exaone4": exaone4}
 
 
 def main():

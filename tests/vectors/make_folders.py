@@ -112,6 +112,48 @@ def gemma3():
         head_dim=16, query_pre_attn_scalar=24, sliding_window=12, rms_norm_eps=1e-6, sliding_window_pattern=2, **SMALL))
 
 
+def llama_biased():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True,
+        rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}, **SMALL))
+
+
+def glm4():
+    return transformers.Glm4ForCausalLM(transformers.Glm4Config(
+        head_dim=16, rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True, rope_parameters={
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
+
+
+def ernie4_5():
+    return transformers.Ernie4_5ForCausalLM(transformers.Ernie4_5Config(
+        head_dim=12, rms_norm_eps=1e-5, pad_token_id=0, use_bias=True, rope_theta=5e5, **SMALL))
+
+
+def seed_oss():
+    return transformers.SeedOssForCausalLM(transformers.SeedOssConfig(
+        head_dim=12, rms_norm_eps=1e-6, pad_token_id=0, attention_bias=True, rope_theta=1e7, **SMALL))
+
+
+def starcoder2():
+    return transformers.Starcoder2ForCausalLM(transformers.Starcoder2Config(
+        norm_epsilon=1e-5, sliding_window=12, rope_theta=1e5, **SMALL))
+
+
+def stablelm():
+    return transformers.StableLmForCausalLM(transformers.StableLmConfig(layer_norm_eps=1e-5, **SMALL))
+
+
+def cohere2():
+    return transformers.Cohere2ForCausalLM(transformers.Cohere2Config(
+        layer_norm_eps=1e-5, pad_token_id=0, sliding_window=12, logit_scale=0.5, layer_types=["full_attention", "sliding_attention"],
+        **SMALL))
+
+
+def exaone4():
+    return transformers.Exaone4ForCausalLM(transformers.Exaone4Config(
+        rms_norm_eps=1e-5, sliding_window=None, layer_types=["full_attention"] * 2, rope_theta=1e6, **SMALL))
+
+
 def mixtral():
     return transformers.MixtralForCausalLM(transformers.MixtralConfig(
         rms_norm_eps=1e-5, sliding_window=12, **{**SMALL, "intermediate_size": 48}, **make_families.experts(4, 2)))
@@ -215,6 +257,9 @@ FOLDERS = {
     "mixtral": (mixtral, torch.bfloat16, "1GB", None),
     "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
+    **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
+        "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
+        "stablelm": stablelm, "cohere2": cohere2, "exaone4": exaone4}.items()},
 }
 
 

@@ -35,6 +35,8 @@ struct folder_style {
     int unused_positions;           /* rows of the learned positions before that of position 0 */
     const char *activation; /* what config.json may call the activation besides its usual names */
     float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
+    float rope_part;        /* of a head that rotates, if config.json does not say it; 0: all */
+    bool rotates_adjacent;  /* its rotary positions are those of GGUF files */
 };
 
 struct model_family {
@@ -46,6 +48,7 @@ struct model_family {
     enum norm_kind norm;
     float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;
+    bool has_parallel_branches;   /* attention and MLP of a layer see the same rows */
     enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
     int full_every; /* of WINDOWS_PATTERN */
@@ -82,8 +85,9 @@ static inline bool family_has_experts(const struct model_family *family) {
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
-    model_gemma2, model_gemma3, model_granite, model_olmo2, model_mistral, model_opt, model_phi3,
-    model_smollm3;
+    model_gemma2, model_gemma3, model_granite, model_olmo2, model_ernie4_5, model_seed_oss,
+    model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2, model_mistral,
+    model_opt, model_phi3, model_smollm3;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe; /* experts.c */
 
 #endif

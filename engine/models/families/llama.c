@@ -1,9 +1,12 @@
 /* The llama family: pre-norm blocks of grouped-query attention with rotary positions and a
  * SiLU-gated MLP (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2 and Llama 1 to 3 are of this
- * shape, and Mistral's GGUF files say that they are. */
+ * shape, and Mistral's GGUF files say that they are. ERNIE 4.5 (Baidu 2025) rotates adjacent pairs
+ * in folders too; Seed-OSS (ByteDance 2025) has biases of queries, keys and values. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"LlamaForCausalLM", NULL};
+static const char *const ernie4_5_hf[] = {"Ernie4_5ForCausalLM", NULL};
+static const char *const seed_oss_hf[] = {"SeedOssForCausalLM", NULL};
 
 const struct model_family model_llama = {
     .gguf = "llama",
@@ -14,4 +17,28 @@ const struct model_family model_llama = {
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_ADJACENT,
+};
+
+const struct model_family model_ernie4_5 = {
+    .gguf = "ernie4_5",
+    .hf = ernie4_5_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .rope_base = 500000,
+    .ties = true,
+    .folder = {.rotates_adjacent = true},
+};
+
+const struct model_family model_seed_oss = {
+    .gguf = "seed_oss",
+    .only_folders = true,
+    .hf = seed_oss_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_MLP_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
 };

@@ -1,0 +1,30 @@
+/* Command R7B (Cohere 2024): attention and MLP of a layer see the same normed rows, a LayerNorm
+ * without bias, scaled logits. All layers but each fourth have a window and rotate; those fourths
+ * have no positions. */
+#include "engine/models/families/family.h"
+
+static enum status finish(struct model_config *config, struct err *err) {
+    (void)err;
+    for (int i = 0; i < config->L; i++) config->layer[i].has_no_rope = !config->layer[i].slides;
+    return STATUS_OK;
+}
+
+static const char *const hf[] = {"Cohere2ForCausalLM", NULL};
+
+const struct model_family model_cohere2 = {
+    .gguf = "cohere2",
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
+             ROLE_BIT(ROLE_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
+    .norm = NORM_LAYER,
+    .activation = ACTIVATION_SILU,
+    .has_parallel_branches = true,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 4,
+    .scales = true,
+    .ties = true,
+    .folder = {.rotates_adjacent = true},
+    .finish = finish,
+};

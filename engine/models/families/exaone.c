@@ -1,0 +1,31 @@
+/* EXAONE 4 (LG AI Research 2025): norms after the branches alone, and one of each head of queries
+ * and keys. In the 32B model all layers but each fourth have a window; those fourths have no
+ * positions. */
+#include "engine/models/families/family.h"
+
+static enum status finish(struct model_config *config, struct err *err) {
+    bool has_windows = false;
+    (void)err;
+    for (int i = 0; i < config->L; i++) has_windows |= config->layer[i].slides;
+    for (int i = 0; i < config->L && has_windows; i++)
+        config->layer[i].has_no_rope = !config->layer[i].slides;
+    return STATUS_OK;
+}
+
+static const char *const hf[] = {"Exaone4ForCausalLM", NULL};
+
+const struct model_family model_exaone4 = {
+    .gguf = "exaone4",
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) |
+             ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM) |
+             ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
+             ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_FFN_POST_NORM),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 4,
+    .finish = finish,
+};
