@@ -189,9 +189,10 @@ void engine_time_ops(struct engine *engine, struct op_times *times);
  * thread. */
 void engine_limits(struct engine *engine, struct device_limits *out);
 
-/* Bytes of weights that a pass reads: those of the layers, and those of the head where rows want
+/* Bytes of weights that a pass over so many rows reads: those of the layers, of experts the part
+ * that rows that choose at random are expected to choose, and those of the head where rows want
  * logits. Any thread. */
-void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head);
+void engine_weights_read(const struct engine *engine, int rows, int64_t *layers, int64_t *head);
 
 /* Runs fn(arg, i) for i in [0, n) on the compute threads; for `penstock bench`. */
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n);

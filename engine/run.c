@@ -184,14 +184,27 @@ void engine_limits(struct engine *engine, struct device_limits *out) {
     if (b->timers) b->timers->limits(b, out);
 }
 
-void engine_weights_read(const struct engine *engine, int64_t *layers, int64_t *head) {
+/* Bytes of experts that so many rows are not expected to go through. */
+static double unread_bytes(const struct model *model, int rows) {
+    const struct expert_config *experts = &model->config.experts;
+    double bytes = 0, unread = 1;
+    for (int i = 0; i < model->config.L && experts->is_used; i++)
+        for (enum role role = 0; role < N_ROLES; role++)
+            if (role_info(role)->of_experts && model->layers[i].w[role])
+                bytes += (double)model->backend->memory->matrix_bytes(model->layers[i].w[role]);
+    for (int row = 0; row < rows && experts->is_used; row++)
+        unread *= 1 - (double)experts->n_used / experts->E;
+    return bytes * unread;
+}
+
+void engine_weights_read(const struct engine *engine, int rows, int64_t *layers, int64_t *head) {
     const struct model *model = &engine->model;
     size_t (*bytes)(const struct matrix *) = engine->backend->memory->matrix_bytes;
     int64_t ends = 0;
     for (int role = 0; role < N_ROLES; role++)
         if (model->ends.w[role]) ends += (int64_t)bytes(model->ends.w[role]);
     *head = (int64_t)bytes(model_head(model));
-    *layers = model->weight_bytes - ends;
+    *layers = model->weight_bytes - ends - (int64_t)unread_bytes(model, rows);
 }
 
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {

@@ -21,9 +21,9 @@ static const char *const part_name[N_PARTS] = {
 static const enum part part_of[N_OPS] = {
     [OP_EMBED] = ROWS,          [OP_MATMUL] = PRODUCTS,     [OP_ROPE_WRITE] = ROWS,
     [OP_ATTENTION] = ATTENTION, [OP_MATMUL_ADD] = PRODUCTS, [OP_MLP] = PRODUCTS,
-    [OP_GATHER] = ROWS,         [OP_LOGITS] = HEAD,         [OP_SAMPLE] = SAMPLING,
-    [OP_DOWNLOAD] = STEP,       [OP_STEP_BEGIN] = STEP,     [OP_BETWEEN] = STEP,
-    [OP_STEP] = STEP,
+    [OP_EXPERTS] = PRODUCTS,    [OP_GATHER] = ROWS,         [OP_LOGITS] = HEAD,
+    [OP_SAMPLE] = SAMPLING,     [OP_DOWNLOAD] = STEP,       [OP_STEP_BEGIN] = STEP,
+    [OP_BETWEEN] = STEP,        [OP_STEP] = STEP,
 };
 
 /* ---- what a test must move and compute ------------------------------------------------------ */
@@ -42,7 +42,7 @@ static void count_work(const struct engine *engine, const struct test *t,
                        struct work work[N_PARTS]) {
     const struct model_config *m = engine_model(engine);
     int64_t layers, head;
-    engine_weights_read(engine, &layers, &head);
+    engine_weights_read(engine, t->S * t->rows, &layers, &head);
     double steps = t->steps, rows = (double)t->S * t->rows * t->steps, logits = t->S * steps;
     double end = t->from + steps * t->rows, cached = 0;
     for (int i = 1; i <= t->steps; i++) cached += t->from + (double)i * t->rows;

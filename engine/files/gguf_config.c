@@ -297,8 +297,9 @@ static enum status refuse_expert_features(struct reader *r, bool has_experts) {
     enum { SOFTMAX = 1 };
     if (!has_experts) return check_expert_number(r, "expert_count", 0);
     enum status status = check_expert_number(r, "expert_gating_func", SOFTMAX);
-    double scale;
-    if (!status) status = read_number_or(r, "expert_weights_scale", 1, 1, 1, &scale);
+    double value;
+    if (!status) status = read_number_or(r, "expert_weights_scale", 1, 1, 1, &value);
+    if (!status) status = read_number_or(r, "attention.clamp_kqv", 0, 0, 0, &value);
     if (!status) status = check_expert_number(r, "leading_dense_block_count", 0);
     if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
     return status ? status : check_expert_number(r, "expert_group_count", 1);

@@ -145,6 +145,10 @@ static enum status refuse_dense_layers(const struct json *root, struct err *err)
 static enum status read_experts(struct model_config *c, const struct json *root, struct err *err) {
     struct expert_config *e = &c->experts;
     if (!e->is_used) return STATUS_OK;
+    if (key_value(root, "clip_qkv"))
+        return err_set(err, STATUS_BAD_FILE, "clip_qkv",
+                       "key clip_qkv: queries, keys and values that are clipped are not supported; "
+                       "null was expected");
     enum status status = refuse_dense_layers(root, err);
     if (!status)
         status = key_int(root, "num_local_experts|num_experts", 1, MAX_EXPERTS, &e->E, err);

@@ -18,7 +18,7 @@ static const struct model_family *const families[] = {
     &model_phi3,     &model_gemma,      &model_gemma2,   &model_gemma3,  &model_gpt2,
     &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,    &model_ernie4_5,
     &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
-    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe,
+    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,   &model_granitemoe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -74,7 +74,7 @@ static enum status find_family(const struct model_family **out, const struct mod
 
 static void begin(struct model_config *config, const struct model_family *family, bool in_gguf) {
     assert((family->roles & family->optional) == 0);
-    *config = (struct model_config){.roles = family->roles,
+    *config = (struct model_config){.roles = family_roles(family, in_gguf),
                                     .norm = family->norm,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,

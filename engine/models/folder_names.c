@@ -165,19 +165,21 @@ static void skip_rows(struct weight *weight, int n) {
     assert(weight->dim[1] > 0);
 }
 
-/* Checks a tensor against its role, and turns it to where the outputs are rows. */
-static void check_shape(struct matching *m, struct weight *weight, enum role role) {
+/* Checks a tensor against its role, and turns it to where the outputs are rows. `is_whole`: it
+ * is of all experts. */
+static void check_shape(struct matching *m, struct weight *weight, enum role role, bool is_whole) {
     const struct role_info *info = role_info(role);
     const struct folder_style *style = &m->family->folder;
     bool transposed = style->transposed & ROLE_BIT(role);
     int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
-    int64_t dim[2] = {info->K ? K : N, N};
+    int64_t dim[3] = {info->K ? K : N, N, m->config->experts.E};
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
-    int n_dims = info->K ? 2 : 1;
-    bool fits = weight->n_dims == n_dims && weight->dim[0] == dim[0];
-    if (!fits || (n_dims == 2 && weight->dim[1] != dim[1])) {
+    int n_dims = is_whole ? 3 : info->K ? 2 : 1;
+    bool fits = weight->n_dims == n_dims;
+    for (int i = 0; i < n_dims; i++) fits = fits && weight->dim[i] == dim[i];
+    if (!fits) {
         char found[48], wanted[48], more[128];
         shape_text(found, weight->dim, weight->n_dims);
         shape_text(wanted, dim, n_dims);
@@ -217,14 +219,16 @@ static void check_tensor(struct matching *m, enum role role, int layer, int expe
     if (number < 0)
         note_missing(m, role, layer, expert);
     else
-        check_shape(m, &m->weights->tensor[number], role);
+        check_shape(m, &m->weights->tensor[number], role,
+                    expert < 0 && role_info(role)->of_experts);
 }
 
 /* Is each tensor there that the model has? */
 static void check_tensors(struct matching *m) {
     for (int layer = -1; layer < m->config->L; layer++) /* -1: what belongs to none */
         for (enum role role = 0; role < N_ROLES; role++) {
-            int experts = role_info(role)->of_experts ? m->config->experts.E : 0;
+            const char *of_role = folder_name(m->family, role);
+            int experts = of_role && strchr(of_role, '*') ? m->config->experts.E : 0;
             if (!config_has(m->config, role) || role_is_of_layer(role) != (layer >= 0)) continue;
             if (experts == 0) check_tensor(m, role, layer, -1);
             for (int e = 0; e < experts; e++) check_tensor(m, role, layer, e);
@@ -259,7 +263,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known = family->roles | family->optional,
+                         .known = family_roles(family, false) | family->optional,
                          .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");

@@ -212,6 +212,36 @@ static enum status gather_experts(const struct loader *l, enum role role, int la
     return status;
 }
 
+/* Loads the matrices of all experts, which lie one after the other. */
+static enum status load_all_experts(const struct loader *l, struct tensors *out, enum role role,
+                                    const struct weight *all) {
+    struct weight flat = *all;
+    flat.n_dims = 2;
+    flat.dim[1] = all->n_elements / all->dim[0];
+    flat.dim[2] = 1;
+    const struct source source = {.weight = &flat, .N = (int)flat.dim[1], .K = (int)flat.dim[0]};
+    return load_rows(l, out, role, &source);
+}
+
+/* Loads part i of a fused tensor: its rows of each expert, put together. */
+static enum status load_part(const struct loader *l, struct tensors *out, enum role role, int i,
+                             const struct weight *fused) {
+    const struct role_info *info = role_info(role);
+    size_t E = (size_t)l->model->config.experts.E, n_parts = (size_t)info->n_parts;
+    struct weight part = *fused;
+    part.n_elements /= info->n_parts;
+    part.bytes /= n_parts;
+    size_t bytes = part.bytes / E; /* of one expert's rows */
+    char *to = mem_large(part.bytes);
+    const char *from = (const char *)fused->data + (size_t)i * bytes;
+    for (size_t e = 0; e < E && fused->data; e++)
+        memcpy(to + e * bytes, from + e * n_parts * bytes, bytes);
+    part.data = to;
+    enum status status = load_all_experts(l, out, info->parts[i], &part);
+    mem_large_free(to, part.bytes);
+    return status;
+}
+
 /* The matrices of a layer's experts become one: in the file they are one tensor of 3 dimensions, or
  * a tensor for each expert. */
 static enum status load_experts(const struct loader *l, struct tensors *out, enum role role,
@@ -220,7 +250,7 @@ static enum status load_experts(const struct loader *l, struct tensors *out, enu
     const struct model_config *m = &l->model->config;
     int N = role_extent(m, info->N), K = role_extent(m, info->K), E = m->experts.E;
     char name[ROLE_NAME_BYTES];
-    struct weight all;
+    struct weight all = {0};
     const struct weight *weight;
     role_name(name, role, layer);
     bool is_whole = weights_lookup(l->weights, name) != NULL;
@@ -228,13 +258,8 @@ static enum status load_experts(const struct loader *l, struct tensors *out, enu
                                                  WEIGHT_ANY_TYPE, &weight, l->err)
                                   : gather_experts(l, role, layer, &all);
     if (is_whole && !status) all = *weight;
-    if (!status) {
-        all.n_dims = 2;
-        all.dim[1] = (int64_t)E * N;
-        all.dim[2] = 1;
-        const struct source source = {.weight = &all, .N = E * N, .K = K};
-        status = load_rows(l, out, role, &source);
-    }
+    for (int i = 0; i < info->n_parts && !status; i++) status = load_part(l, out, role, i, &all);
+    if (info->n_parts == 0 && !status) status = load_all_experts(l, out, role, &all);
     if (!is_whole) mem_large_free((void *)all.data, all.bytes);
     return status;
 }

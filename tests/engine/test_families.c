@@ -55,6 +55,10 @@ static const char *const models[] = {
     "folders/olmo2",
     "families/olmo3.gguf",
     "folders/olmo3",
+    "families/olmoe.gguf",
+    "folders/olmoe",
+    "families/granitemoe.gguf",
+    "folders/granitemoe",
     "families/mixtral.gguf",
     "folders/mixtral",
     "families/qwen2moe.gguf",
@@ -62,7 +66,7 @@ static const char *const models[] = {
     "families/qwen3moe.gguf",
     "folders/qwen3moe",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 10, N_EXPERTS = 6 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 14, N_EXPERTS = 8 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -158,12 +158,13 @@ START_TEST(fused_tensors_have_their_parts) {
         for (int i = 0; i < whole->n_parts; i++) {
             const struct role_info *part = role_info(whole->parts[i]);
             ck_assert(part->K == whole->K && part->split == whole->split && part->n_parts == 0);
+            ck_assert(part->of_experts == whole->of_experts);
             rows += role_extent(&six_heads, part->N);
         }
         ck_assert_int_eq(rows, role_extent(&six_heads, whole->N));
         n_fused++;
     }
-    ck_assert_int_eq(n_fused, 3);
+    ck_assert_int_eq(n_fused, 4);
 }
 END_TEST
 

@@ -41,15 +41,15 @@
 
 /* ---- the models ----------------------------------------------------------------------------- */
 
-/* Every kind of product that a path has, every cache type, groups of one and of several query
- * heads, a head whose size is no whole vector. */
+/* Every kind of product that a path has, experts, every cache type, groups of one and of several
+ * query heads, a head whose size is no whole vector. */
 static const struct variety {
     const char *name;
     enum dtype dtype;
     int V, K, F, L, H, G, D;
     bool untied, float32;
     enum kv_dtype kv_dtype;
-    int ranks;
+    int ranks, E;
 } varieties[] = {
     {"f32", DTYPE_F32, 300, 64, 96, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO},
     {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, KV_DTYPE_Q8_0},
@@ -60,6 +60,8 @@ static const struct variety {
     {"q4_1 as float32", DTYPE_Q4_1, 300, 64, 96, 2, 4, 2, 16, false, true, KV_DTYPE_AUTO},
     {"q4_1 on 2 ranks", DTYPE_Q4_1, 300, 64, 128, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO, 2},
     {"f32 on 3 ranks", DTYPE_F32, 290, 48, 96, 2, 6, 3, 16, true, false, KV_DTYPE_Q8_0, 3},
+    {"experts", DTYPE_Q8_0, 290, 64, 32, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO, 1, 7},
+    {"experts of halves", DTYPE_BF16, 290, 48, 48, 2, 2, 2, 24, true, false, KV_DTYPE_Q8_0, 1, 4},
 };
 
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
@@ -77,6 +79,7 @@ static struct request_set *set_of(int i) {
                               .H = v->H,
                               .G = v->G,
                               .D = v->D,
+                              .E = v->E,
                               .context_length = TINY_LENGTH,
                               .dtype = v->dtype,
                               .untied = v->untied,

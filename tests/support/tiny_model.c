@@ -147,24 +147,38 @@ static void write_vector(struct maker *maker, const char *name, int K) {
     free(x);
 }
 
-/* N rows of K whose products with unit inputs have unit variance, so that deep models neither fade
- * nor burst. */
-static void write_matrix(struct maker *maker, const char *name, int N, int K) {
+/* N rows of K, or of each of E experts, whose products with unit inputs have unit variance, so that
+ * deep models neither fade nor burst. */
+static void write_matrices(struct maker *maker, const char *name, int N, int K, int E) {
     enum dtype type = maker->model->dtype;
     if (K % dtype_block_elements((int)type) != 0) type = DTYPE_F32;
-    size_t n = (size_t)N * (size_t)K, bytes = dtype_bytes(type, n);
+    size_t n = (size_t)(E > 0 ? E : 1) * (size_t)N * (size_t)K, bytes = dtype_bytes(type, n);
     float *x = mem_alloc(n * sizeof *x);
     void *packed = mem_alloc(bytes);
     fill(x, n, 0, sqrtf(3.0f / (float)K), &maker->random);
     quantise(type, x, packed, n);
-    gguf_writer_tensor(&maker->writer, name, type, 2, (int64_t[]){K, N}, packed, bytes);
+    gguf_writer_tensor(&maker->writer, name, type, E > 0 ? 3 : 2, (int64_t[]){K, N, E}, packed,
+                       bytes);
     free(packed);
     free(x);
+}
+
+static void write_matrix(struct maker *maker, const char *name, int N, int K) {
+    write_matrices(maker, name, N, K, 0);
 }
 
 static const char *layer_name(char out[64], int layer, const char *part) {
     snprintf(out, 64, "blk.%d.%s.weight", layer, part);
     return out;
+}
+
+static void write_experts(struct maker *maker, int layer) {
+    const struct tiny_model *m = maker->model;
+    char name[64];
+    write_matrix(maker, layer_name(name, layer, "ffn_gate_inp"), m->E, m->K);
+    write_matrices(maker, layer_name(name, layer, "ffn_gate_exps"), m->F, m->K, m->E);
+    write_matrices(maker, layer_name(name, layer, "ffn_up_exps"), m->F, m->K, m->E);
+    write_matrices(maker, layer_name(name, layer, "ffn_down_exps"), m->K, m->F, m->E);
 }
 
 static void write_layer(struct maker *maker, int layer) {
@@ -176,6 +190,10 @@ static void write_layer(struct maker *maker, int layer) {
     write_matrix(maker, layer_name(name, layer, "attn_v"), m->G * m->D, m->K);
     write_matrix(maker, layer_name(name, layer, "attn_output"), m->K, m->H * m->D);
     write_vector(maker, layer_name(name, layer, "ffn_norm"), m->K);
+    if (m->E > 0) {
+        write_experts(maker, layer);
+        return;
+    }
     write_matrix(maker, layer_name(name, layer, "ffn_gate"), m->F, m->K);
     write_matrix(maker, layer_name(name, layer, "ffn_up"), m->F, m->K);
     write_matrix(maker, layer_name(name, layer, "ffn_down"), m->K, m->F);
@@ -205,6 +223,9 @@ static void write_shape(struct gguf_writer *writer, const struct tiny_model *mod
     gguf_writer_f32(writer, "llama.rope.freq_base", 10000);
     gguf_writer_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf_writer_u32(writer, "llama.vocab_size", (uint32_t)V);
+    if (model->E == 0) return;
+    gguf_writer_u32(writer, "llama.expert_count", (uint32_t)model->E);
+    gguf_writer_u32(writer, "llama.expert_used_count", 2);
 }
 
 void tiny_model_bytes(const struct tiny_model *model, struct buf *out) {

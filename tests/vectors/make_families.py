@@ -172,6 +172,17 @@ def qwen2moe():
         num_hidden_layers=2, **SMALL, **experts(6, 3)))
 
 
+def olmoe():
+    return transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
+        rms_norm_eps=1e-5, rope_theta=5e5, num_hidden_layers=2, **{**SMALL, "intermediate_size": 16}, **experts(9, 3)))
+
+
+def granitemoe():
+    return transformers.GraniteMoeForCausalLM(transformers.GraniteMoeConfig(
+        rms_norm_eps=1e-5, rope_theta=1e6, num_hidden_layers=2, embedding_multiplier=3.0, residual_multiplier=0.4,
+        attention_multiplier=0.2, logits_scaling=0.75, **{**SMALL, "intermediate_size": 32}, **experts(6, 2)))
+
+
 def qwen3moe():
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=16, norm_topk_prob=True, rope_theta=1e6,
@@ -314,6 +325,8 @@ NAMES = {
     "mixtral": MOE,
     "qwen2moe": MOE,
     "qwen3moe": MOE,
+    "olmoe": MOE,
+    "granitemoe": {**MOE, "block_sparse_moe.router": "ffn_gate_inp"},
     "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "gemma2": {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
@@ -324,7 +337,7 @@ NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_do
 NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
-EXPERTS = ("mixtral", "qwen2moe", "qwen3moe")
+EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
 
@@ -362,7 +375,7 @@ def add_tensors(writer, family, model):
             data = data.T
         if "gemma" in family and data.dim() == 1:
             data = data + 1
-        if family in ("smollm3", "granite", "mixtral") and ("q_proj" in name or "k_proj" in name):
+        if family in ("smollm3", "granite", "mixtral", "granitemoe") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
 
@@ -417,7 +430,7 @@ def add_keys(writer, family, c):
         return
     if family == "phi3":
         return
-    if family == "granite":
+    if family in ("granite", "granitemoe"):
         writer.add_embedding_scale(c.embedding_multiplier)
         writer.add_residual_scale(c.residual_multiplier)
         writer.add_attention_scale(c.attention_multiplier)
@@ -430,17 +443,17 @@ def add_keys(writer, family, c):
     if family == "olmo3":
         writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
-    if family.startswith("olmo"):
+    if family in ("olmo2", "olmo3"):
         writer.add_rope_freq_base(5e5)
         return
     if family in EXPERTS:
-        writer.add_expert_count(c.num_local_experts if family != "qwen2moe" else c.num_experts)
+        writer.add_expert_count(c.num_experts if family in ("qwen2moe", "olmoe") else c.num_local_experts)
         writer.add_expert_used_count(c.num_experts_per_tok)
     if family in ("qwen2moe", "qwen3moe"):
         writer.add_expert_feed_forward_length(c.moe_intermediate_size)
     if family == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
-    if family == "mixtral":
+    if family in ("mixtral", "olmoe", "granitemoe"):
         writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
         return
     if family not in ("qwen2", "qwen2moe", "smollm3", "granite"):
@@ -473,7 +486,7 @@ def write_gguf(path, family, model):
 FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
             "phi3_long": phi3_long, "phi3_short": phi3_short,
-            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe,
+            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
             "exaone4": exaone4}
 

@@ -165,6 +165,17 @@ def qwen2moe():
         **make_families.experts(4, 2)))
 
 
+def olmoe():
+    return transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
+        rms_norm_eps=1e-5, norm_topk_prob=True, **{**SMALL, "intermediate_size": 16}, **make_families.experts(5, 2)))
+
+
+def granitemoe():
+    return transformers.GraniteMoeForCausalLM(transformers.GraniteMoeConfig(
+        rms_norm_eps=1e-5, embedding_multiplier=2.0, residual_multiplier=0.3, attention_multiplier=0.25, logits_scaling=0.5,
+        **{**SMALL, "intermediate_size": 32}, **make_families.experts(4, 2)))
+
+
 def qwen3moe():
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=False, **SMALL,
@@ -256,6 +267,8 @@ FOLDERS = {
     "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
     "mixtral": (mixtral, torch.bfloat16, "1GB", None),
     "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
+    "olmoe": (olmoe, torch.bfloat16, "1GB", None),
+    "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,

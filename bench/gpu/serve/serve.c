@@ -54,7 +54,7 @@ void write_failure(struct run *run, const char *id, const char *why) {
 void count_step(const struct engine *engine, int S, double context, double *bytes, double *flops) {
     const struct model_config *m = engine_model(engine);
     int64_t layers, head;
-    engine_weights_read(engine, &layers, &head);
+    engine_weights_read(engine, 1, &layers, &head);
     double q = (double)m->H * m->D, kv = (double)m->G * m->D;
     double weights = m->L * (m->K * (2 * q + 2 * kv) + 3.0 * m->K * m->F) + (double)m->V * m->K;
     double cached = (double)engine_memory(engine)->kv_bytes_per_token;

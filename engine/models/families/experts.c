@@ -1,6 +1,7 @@
 /* Families whose MLP is a mixture of experts (struct experts of kernels/ops.h): Mixtral (Jiang et
- * al. 2024), which is Mistral with experts and whose GGUF files say that they are llama's; and the
- * MoE kinds of Qwen2 and Qwen3. Qwen2's have a shared expert, which a gate weighs. */
+ * al. 2024), which is Mistral with experts and whose GGUF files say that they are llama's; the MoE
+ * kinds of Qwen2 and Qwen3, of which Qwen2's have a shared expert that a gate weighs; OLMoE
+ * (Muennighoff et al. 2024), with a norm of all heads; and Granite's, with its scales. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -10,6 +11,15 @@
     (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN) |          \
      ROLE_BIT(ROLE_SHARED_ROUTER))
 
+/* A divisor in the file. */
+static enum status finish_granite(struct model_config *config, struct err *err) {
+    (void)err;
+    config->logit_scale = 1 / config->logit_scale;
+    return STATUS_OK;
+}
+
+static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
+static const char *const olmoe_hf[] = {"OlmoeForCausalLM", NULL};
 static const char *const mixtral_hf[] = {"MixtralForCausalLM", NULL};
 static const char *const qwen2_hf[] = {"Qwen2MoeForCausalLM", NULL};
 static const char *const qwen3_hf[] = {"Qwen3MoeForCausalLM", NULL};
@@ -20,6 +30,37 @@ static const struct role_alias mixtral_alias[] = {
     {ROLE_EXPERTS_UP, "block_sparse_moe.experts.*.w3.weight"},
     {ROLE_EXPERTS_DOWN, "block_sparse_moe.experts.*.w2.weight"},
     {0}};
+
+static const struct role_alias granite_alias[] = {
+    {ROLE_ROUTER, "block_sparse_moe.router.layer.weight"},
+    {ROLE_EXPERTS_GATE_UP, "block_sparse_moe.input_linear.weight"},
+    {ROLE_EXPERTS_DOWN, "block_sparse_moe.output_linear.weight"},
+    {0}};
+
+const struct model_family model_granitemoe = {
+    .gguf = "granitemoe",
+    .hf = granite_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .scales = true,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .folder = {.alias = granite_alias, .attention_scale = 1, .fuses_experts = true},
+    .finish = finish_granite,
+};
+
+const struct model_family model_olmoe = {
+    .gguf = "olmoe",
+    .hf = olmoe_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_Q_NORM_ALL) |
+             ROLE_BIT(ROLE_K_NORM_ALL),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+};
 
 const struct model_family model_mixtral = {
     .gguf = "llama",

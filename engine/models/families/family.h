@@ -33,6 +33,7 @@ struct folder_style {
     uint64_t transposed;            /* matrices that lie there as columns, as in a Conv1D */
     bool adds_one;                  /* gains lie there without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before that of position 0 */
+    bool fuses_experts;             /* gate and up of all experts are one tensor */
     const char *activation; /* what config.json may call the activation besides its usual names */
     float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
     float rope_part;        /* of a head that rotates, if config.json does not say it; 0: all */
@@ -84,10 +85,18 @@ static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
 }
 
+/* The tensors that each file has, of the one kind or the other. */
+static inline uint64_t family_roles(const struct model_family *family, bool in_gguf) {
+    uint64_t apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
+    if (in_gguf || !family->folder.fuses_experts) return family->roles;
+    return (family->roles & ~apart) | ROLE_BIT(ROLE_EXPERTS_GATE_UP);
+}
+
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_granite, model_olmo2, model_ernie4_5, model_seed_oss,
     model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2, model_mistral,
     model_opt, model_phi3, model_smollm3;
-extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe; /* experts.c */
+extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
+    model_granitemoe; /* experts.c */
 
 #endif

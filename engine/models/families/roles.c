@@ -63,6 +63,12 @@ static const struct role_info table[N_ROLES] = {
                            MATRIX(F_EXPERT, K, NONE), .of_experts = true},
     [ROLE_EXPERTS_UP] = {"ffn_up_exps.weight", "mlp.experts.*.up_proj.weight",
                          MATRIX(F_EXPERT, K, NONE), .of_experts = true},
+    [ROLE_EXPERTS_GATE_UP] = {"ffn_gate_up_exps.weight",
+                              "mlp.experts.gate_up_proj",
+                              MATRIX(2F_EXPERT, K, NONE),
+                              2,
+                              {ROLE_EXPERTS_GATE, ROLE_EXPERTS_UP},
+                              .of_experts = true},
     [ROLE_EXPERTS_DOWN] = {"ffn_down_exps.weight", "mlp.experts.*.down_proj.weight",
                            MATRIX(K, F_EXPERT, NONE), .of_experts = true},
     [ROLE_SHARED_GATE] = {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight",
@@ -126,6 +132,8 @@ int role_extent(const struct model_config *config, enum extent extent) {
         return config->experts.E;
     case EXTENT_F_EXPERT:
         return config->experts.F;
+    case EXTENT_2F_EXPERT:
+        return 2 * config->experts.F;
     case EXTENT_F_SHARED:
         return config->experts.F_shared;
     }

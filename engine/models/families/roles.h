@@ -55,6 +55,7 @@ enum role {
     ROLE_ROUTER, /* of experts: see struct experts of kernels/ops.h */
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_UP,
+    ROLE_EXPERTS_GATE_UP, /* of each expert gate and then up; loaded as two */
     ROLE_EXPERTS_DOWN,
     ROLE_SHARED_GATE, /* of the shared expert's MLP */
     ROLE_SHARED_UP,
@@ -82,6 +83,7 @@ enum extent {
     EXTENT_ONE,
     EXTENT_E, /* experts */
     EXTENT_F_EXPERT,
+    EXTENT_2F_EXPERT,
     EXTENT_F_SHARED,
 };
 
