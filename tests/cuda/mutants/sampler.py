@@ -7,7 +7,7 @@ MUTANTS = [
     ("sampling/op.cu", "sample->n_output + 1, !sample->shared,", "sample->n_output, !sample->shared,"),
     ("sampling/op.cu", "        if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;\n", ""),
     ("sampling/op.cu", "s->slots[slot].launch < s->slots[oldest].launch", "s->slots[slot].launch > s->slots[oldest].launch"),
-    ("sampling/op.cu", "s->wave[i] = changed ? i - first : 0;", "s->wave[i] = 0;"),
+    ("sampling/op.cu", "NO_WAVE : changed ? i - first : 0;", "NO_WAVE : 0;"),
     ("sampling/op.cu", "first ? sample->row : -1", "first || sample->row >= 0 ? sample->row : -1"),
     ("sampling/op.cu", "!sample->shared};", "true};"),
     ("sampling/op.cu", "    at->n_bias += how->n_bias;\n", ""),
