@@ -61,14 +61,15 @@ bool pattern_property(struct regex *r, char letter, struct ranges *into) {
     bool negated = letter == 'P';
     const char *name = r->at;
     size_t n = 1;
-    if (r->at < r->end && *r->at == '{') {
+    if (r->at == r->end) return false;
+    if (*r->at == '{') {
         const char *close = memchr(r->at, '}', (size_t)(r->end - r->at));
         if (!close) return false;
         name++;
         n = (size_t)(close - name);
         r->at = close + 1;
-    } else if (r->at++ >= r->end) {
-        return false;
+    } else {
+        r->at++;
     }
     if (n > 0 && *name == '^') negated = !negated, name++, n--;
     if (!ranges_add_category(&named, name, n)) return false;
