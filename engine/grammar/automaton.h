@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "config/list.h"
 #include "engine/grammar/build.h"
 
 /* ---- the network ---------------------------------------------------------------------------- */
@@ -98,9 +99,13 @@ struct item {
     struct frame *frame;
 };
 
+enum { N_SLICES = 2 };
+
 struct state {
     struct state *same_hash;
-    struct frame *frames; /* that began here, and were gone on with */
+    struct state *through[N_SLICES]; /* behind any one character of a slice; dead: there is no such
+                                        state; NULL: not looked for yet */
+    struct frame *frames;            /* that began here, and were gone on with */
     struct item *items;
     int n_items;
     uint32_t hash;
@@ -112,7 +117,7 @@ struct state {
 
 struct automaton {
     const struct network *network;
-    size_t bytes, max_bytes; /* of states and masks */
+    size_t bytes, max_bytes; /* of states and masks; when unused ones are freed */
     struct frame *here;      /* [n_rules + 1]: rules that begin in the item's own state; the root */
     uint32_t n_frames;
     struct state *dead; /* nothing comes back from it */
@@ -134,6 +139,7 @@ struct automaton {
 
 void automaton_init(struct automaton *a, const struct network *network, size_t max_bytes);
 void automaton_free(struct automaton *a);
+void state_free(struct state *state);
 
 /* Finds the state behind a byte class that state->next does not know yet. */
 struct state *automaton_find(struct automaton *a, struct state *state, int class);
@@ -149,10 +155,23 @@ static inline struct state *automaton_step(struct automaton *a, struct state *st
 
 struct grammar {
     atomic_int owners;
-    pthread_mutex_t lock; /* of the automaton */
+    pthread_mutex_t lock; /* of the automaton and of the list */
+    struct list matchers;
     struct network *network;
     struct automaton automaton;
 };
+
+struct matcher {
+    struct list_node in_grammar;
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary;
+    struct state **states; /* [n]: before the first token, and behind each */
+    size_t n, max;
+};
+
+/* Frees the states that no matcher stands at or can go back to, and all masks, once they take more
+ * than the limit. The caller holds the lock (collect.c). */
+void grammar_collect(struct grammar *grammar);
 
 /* ---- vocabularies --------------------------------------------------------------------------- */
 
@@ -164,8 +183,19 @@ struct trie_node {
     uint8_t byte;
 };
 
+/* Tokens of whole characters that are all in one set: where a state takes every such character, it
+ * takes these tokens without a walk, which goes over the rest only. */
+struct slice {
+    bool has[128]; /* ASCII; characters beyond are in every slice */
+    int max_characters;
+    uint32_t *mask;
+    struct trie_node *rest; /* a trie of the other tokens */
+    uint32_t n_rest;
+};
+
 struct vocabulary {
-    uint64_t id; /* unlike that of every other */
+    struct slice slices[N_SLICES]; /* the text of JSON's strings; that without '<' */
+    uint64_t id;                   /* unlike that of every other */
     int V, max_depth;
     char *bytes;
     uint32_t *at;       /* [V + 1]: token i is bytes[at[i]] to bytes[at[i + 1]] */
@@ -173,5 +203,8 @@ struct vocabulary {
     struct trie_node *nodes;
     uint32_t n_nodes;
 };
+
+/* Does the state take every token of a slice? It may say no where it does (slices.c). */
+bool slice_passes(struct automaton *a, const struct vocabulary *v, int slice, struct state *state);
 
 #endif

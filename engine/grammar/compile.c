@@ -40,6 +40,7 @@ static struct grammar *grammar_new(struct network *network, const struct builder
     grammar->owners = 1;
     pthread_mutex_init(&grammar->lock, NULL);
     grammar->network = network;
+    list_init(&grammar->matchers);
     automaton_init(&grammar->automaton, network, b->limits.max_bytes);
     return grammar;
 }

@@ -2,8 +2,8 @@
  *
  * A mask is a walk of the vocabulary's trie, byte by byte through the automaton; a subtree whose
  * first byte leads nowhere is skipped. It is kept at the state, for every sequence that comes
- * there. States are only ever added while the grammar's lock is held, and a state's own fields but
- * `next`, `frames` and `mask` never change, so matcher_may_end needs no lock.
+ * there. States are made and freed while the grammar's lock is held, none that a matcher stands at
+ * is freed, and may_end never changes, so matcher_may_end needs no lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,18 +11,19 @@
 
 #include "engine/grammar/automaton.h"
 
-struct matcher {
-    struct grammar *grammar;
-    const struct vocabulary *vocabulary;
-    struct state **states; /* [n]: before the first token, and behind each */
-    size_t n, max;
-};
+static void add_to_grammar(struct matcher *matcher) {
+    pthread_mutex_lock(&matcher->grammar->lock);
+    list_append(&matcher->grammar->matchers, &matcher->in_grammar);
+    pthread_mutex_unlock(&matcher->grammar->lock);
+}
 
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
     struct matcher *matcher = mem_alloc(sizeof *matcher);
-    *matcher = (struct matcher){grammar_acquire(grammar), vocabulary, .n = 1, .max = 256};
+    *matcher = (struct matcher){
+        .grammar = grammar_acquire(grammar), .vocabulary = vocabulary, .n = 1, .max = 256};
     matcher->states = mem_alloc(matcher->max * sizeof *matcher->states);
     matcher->states[0] = grammar->automaton.start;
+    add_to_grammar(matcher);
     return matcher;
 }
 
@@ -32,11 +33,16 @@ struct matcher *matcher_copy(const struct matcher *matcher) {
     grammar_acquire(copy->grammar);
     copy->states = mem_alloc(copy->max * sizeof *copy->states);
     memcpy(copy->states, matcher->states, copy->n * sizeof *copy->states);
+    copy->in_grammar = (struct list_node){0};
+    add_to_grammar(copy);
     return copy;
 }
 
 void matcher_free(struct matcher *matcher) {
     if (!matcher) return;
+    pthread_mutex_lock(&matcher->grammar->lock);
+    list_remove(&matcher->grammar->matchers, &matcher->in_grammar);
+    pthread_mutex_unlock(&matcher->grammar->lock);
     grammar_release(matcher->grammar);
     free(matcher->states);
     free(matcher);
@@ -56,13 +62,13 @@ static void allow(const struct vocabulary *v, int32_t id, uint32_t *mask) {
     for (; id >= 0; id = v->same_next[id]) mask[id / 32] |= (uint32_t)1 << (id % 32);
 }
 
-static void walk(struct automaton *a, const struct vocabulary *v, struct state *start,
-                 uint32_t *mask) {
+static void walk(struct automaton *a, const struct vocabulary *v, const struct trie_node *nodes,
+                 uint32_t n_nodes, struct state *start, uint32_t *mask) {
     struct state **path = a->path; /* [depth]: the state before the byte of that depth */
     const uint8_t *class_of = a->network->class_of;
     path[0] = start;
-    for (uint32_t i = 0; i < v->n_nodes;) {
-        const struct trie_node *node = &v->nodes[i];
+    for (uint32_t i = 0; i < n_nodes;) {
+        const struct trie_node *node = &nodes[i];
         struct state *state = path[node->depth], *next = state->next[class_of[node->byte]];
         if (!next) next = automaton_find(a, state, class_of[node->byte]);
         if (next == a->dead) {
@@ -88,7 +94,12 @@ static void find_mask(struct automaton *a, const struct vocabulary *v, struct st
         a->max_path = v->max_depth + 1;
         a->path = mem_realloc(a->path, (size_t)a->max_path * sizeof *a->path);
     }
-    walk(a, v, state, state->mask);
+    int slice = 0;
+    while (slice < N_SLICES && !slice_passes(a, v, slice, state)) slice++;
+    const struct slice *passed = slice < N_SLICES ? &v->slices[slice] : NULL;
+    if (passed) memcpy(state->mask, passed->mask, bytes);
+    walk(a, v, passed ? passed->rest : v->nodes, passed ? passed->n_rest : v->n_nodes, state,
+         state->mask);
     state->mask_of = v->id;
 }
 
@@ -97,6 +108,7 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     struct grammar *grammar = matcher->grammar;
     struct state *state = here(matcher);
     pthread_mutex_lock(&grammar->lock);
+    grammar_collect(grammar);
     if (!state->mask || state->mask_of != v->id) find_mask(&grammar->automaton, v, state);
     memcpy(mask, state->mask, mask_words(v) * sizeof *mask);
     pthread_mutex_unlock(&grammar->lock);

@@ -235,7 +235,7 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
     assert(a->start != a->dead || a->is_exhausted);
 }
 
-static void state_free(struct state *state) {
+void state_free(struct state *state) {
     for (struct frame *f = state->frames, *next; f; f = next) {
         next = f->next;
         free(f);

@@ -45,47 +45,94 @@ static uint32_t common_prefix(const struct sorted_token *x, const struct sorted_
     return i;
 }
 
+/* A trie that is being made. */
+struct trie {
+    struct trie_node *nodes;
+    uint32_t n;
+};
+
 /* Adds the nodes of sorted tokens: each begins where it differs from the one before. open[d] is the
  * node of depth d on the path to the last one. */
-static void add_nodes(struct vocabulary *v, const struct sorted_token *sorted, int n) {
+static void add_nodes(struct vocabulary *v, struct trie *trie, const struct sorted_token *sorted,
+                      int n) {
     uint32_t *open = mem_calloc((size_t)v->max_depth + 1, sizeof *open);
     uint32_t depth = 0;
     for (int i = 0; i < n; i++) {
         uint32_t shared = i ? common_prefix(&sorted[i - 1], &sorted[i]) : 0;
         if (i && shared == sorted[i].length && depth == shared) { /* the same bytes again */
-            v->same_next[sorted[i].id] = v->same_next[sorted[i - 1].id];
             v->same_next[sorted[i - 1].id] = sorted[i].id;
             continue;
         }
-        for (; depth > shared; depth--) v->nodes[open[depth - 1]].skip = v->n_nodes;
+        for (; depth > shared; depth--) trie->nodes[open[depth - 1]].skip = trie->n;
         for (; depth < sorted[i].length; depth++) {
-            open[depth] = v->n_nodes;
-            v->nodes[v->n_nodes++] = (struct trie_node){
+            open[depth] = trie->n;
+            trie->nodes[trie->n++] = (struct trie_node){
                 .token = -1, .depth = (uint16_t)depth, .byte = (uint8_t)sorted[i].bytes[depth]};
         }
-        v->nodes[open[depth - 1]].token = sorted[i].id;
+        trie->nodes[open[depth - 1]].token = sorted[i].id;
     }
-    for (; depth > 0; depth--) v->nodes[open[depth - 1]].skip = v->n_nodes;
+    for (; depth > 0; depth--) trie->nodes[open[depth - 1]].skip = trie->n;
     free(open);
 }
 
-static uint32_t count_nodes(const struct sorted_token *sorted, int n) {
-    uint32_t nodes = 0;
+static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sorted, int n) {
+    size_t nodes = 1;
     for (int i = 0; i < n; i++) {
         nodes += sorted[i].length - (i ? common_prefix(&sorted[i - 1], &sorted[i]) : 0);
     }
-    return nodes;
+    struct trie trie = {.nodes = mem_alloc(nodes * sizeof *trie.nodes)};
+    add_nodes(v, &trie, sorted, n);
+    assert(trie.n + 1 == nodes);
+    return trie;
 }
 
-static void build_trie(struct vocabulary *v) {
+/* ---- slices --------------------------------------------------------------------------------- */
+
+/* How many characters a token has, if all of them are in the slice, else 0. */
+static int characters_in(const struct slice *slice, const struct sorted_token *token) {
+    int n = 0;
+    for (size_t at = 0; at < token->length; n++) {
+        size_t size = utf8_character(token->bytes + at, token->length - at);
+        if (size == 0 || (size == 1 && !slice->has[(uint8_t)token->bytes[at]])) return 0;
+        at += size;
+    }
+    return n;
+}
+
+/* Divides the tokens: those of the slice into its mask, the others into a trie. */
+static void make_slice(struct vocabulary *v, struct slice *slice, const struct sorted_token *sorted,
+                       int n) {
+    struct sorted_token *rest = mem_alloc(((size_t)n + 1) * sizeof *rest);
+    int n_rest = 0;
+    slice->mask = mem_calloc(((size_t)v->V + 31) / 32 + 1, sizeof *slice->mask);
+    for (int i = 0; i < n; i++) {
+        int characters = characters_in(slice, &sorted[i]), id = sorted[i].id;
+        slice->max_characters = max_int(slice->max_characters, characters);
+        if (characters)
+            slice->mask[id / 32] |= (uint32_t)1 << (id % 32);
+        else
+            rest[n_rest++] = sorted[i];
+    }
+    struct trie trie = trie_new(v, rest, n_rest);
+    slice->rest = trie.nodes;
+    slice->n_rest = trie.n;
+    free(rest);
+}
+
+static void build_tries(struct vocabulary *v) {
     int n;
     struct sorted_token *sorted = sort_tokens(v, &n);
     v->same_next = mem_alloc(((size_t)v->V + 1) * sizeof *v->same_next);
     for (int id = 0; id < v->V; id++) v->same_next[id] = -1;
-    uint32_t n_nodes = count_nodes(sorted, n);
-    v->nodes = mem_alloc(((size_t)n_nodes + 1) * sizeof *v->nodes);
-    add_nodes(v, sorted, n);
-    assert(v->n_nodes == n_nodes);
+    struct trie trie = trie_new(v, sorted, n);
+    v->nodes = trie.nodes;
+    v->n_nodes = trie.n;
+    for (int i = 0; i < N_SLICES; i++) {
+        struct slice *slice = &v->slices[i];
+        for (int c = ' '; c < 128; c++)
+            slice->has[c] = c != '"' && c != '\\' && (c != '<' || i == 0);
+        make_slice(v, slice, sorted, n);
+    }
     free(sorted);
 }
 
@@ -107,7 +154,7 @@ struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, 
     for (int id = 0; id < V; id++) {
         if (lengths[id]) memcpy(v->bytes + v->at[id], bytes[id], (size_t)lengths[id]);
     }
-    build_trie(v);
+    build_tries(v);
     return v;
 }
 
@@ -117,5 +164,9 @@ void vocabulary_free(struct vocabulary *v) {
     free(v->at);
     free(v->same_next);
     free(v->nodes);
+    for (int i = 0; i < N_SLICES; i++) {
+        free(v->slices[i].mask);
+        free(v->slices[i].rest);
+    }
     free(v);
 }

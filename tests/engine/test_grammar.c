@@ -212,6 +212,7 @@ static const struct {
     {GRAMMAR_REGEX, "a\xff", "a byte that is not UTF-8 at byte 1"},
     {GRAMMAR_REGEX, "a$b", "an anchor inside it"},
     {GRAMMAR_REGEX, "\\p{Klingon}", "an unknown Unicode property"},
+    {GRAMMAR_REGEX, "a\\p", "an unknown Unicode property"},
     {GRAMMAR_REGEX, "(a{1000}){1000}", "more than 50000 states"},
     {GRAMMAR_REGEX, "[^\\x00-\\x{10ffff}]", "Nothing can match"},
     {GRAMMAR_CHOICE, "[]", "at least one string"},

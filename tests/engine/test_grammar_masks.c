@@ -149,12 +149,70 @@ START_TEST(masks_are_what_a_naive_recogniser_says) {
 }
 END_TEST
 
+/* Texts whose masks begin with a slice, and a limit so small that states are freed all the time. */
+static const struct {
+    enum grammar_kind kind;
+    const char *text;
+} long_texts[] = {
+    {GRAMMAR_JSON_OBJECT, ""},
+    {GRAMMAR_REGEX, ".*"},
+    {GRAMMAR_REGEX, "[^\"]{0,9}x"},
+    {GRAMMAR_REGEX, "[^<]*<a>"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":9}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}"},
+};
+
+/* Where no naive recogniser is at hand, the mask is held against a match byte by byte. */
+static void check_by_match(struct grammar *grammar, const uint32_t *mask, char *text, int n) {
+    for (int id = 0; id < V; id++) {
+        bool ends;
+        memcpy(text + n, tokens[id], (size_t)lengths[id]);
+        size_t all = (size_t)(n + lengths[id]);
+        bool may_come = lengths[id] > 0 && grammar_match(grammar, text, all, &ends) == all;
+        ck_assert_msg(is_in(mask, id) == may_come, "after \"%.*s\": token %d", n, text, id);
+    }
+}
+
+START_TEST(masks_of_long_texts_are_exact_while_states_are_freed) {
+    struct grammar_limits limits = {.max_bytes = 100000};
+    struct grammar *grammar;
+    struct err err = {0};
+    const char *source = long_texts[_i].text;
+    ck_assert(
+        !grammar_compile(long_texts[_i].kind, source, strlen(source), &limits, &grammar, &err));
+    uint64_t seed = (uint64_t)_i;
+    for (int round = 0; round < 20; round++) {
+        struct matcher *matcher = matcher_new(grammar, vocabulary);
+        char text[30 * 16];
+        int n = 0;
+        for (int step = 0; step < 25; step++) {
+            uint32_t mask[WORDS];
+            int allowed[V], count = 0;
+            if (!matcher_mask(matcher, mask)) break;
+            if (step % 5 == 0) check_by_match(grammar, mask, text, n);
+            for (int id = 0; id < V; id++) {
+                if (is_in(mask, id)) allowed[count++] = id;
+            }
+            if (count == 0) break;
+            int id = allowed[naive_draw(&seed, count)];
+            ck_assert(matcher_accept(matcher, id));
+            memcpy(text + n, tokens[id], (size_t)lengths[id]);
+            n += lengths[id];
+        }
+        matcher_free(matcher);
+    }
+    grammar_release(grammar);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("grammar_masks");
     TCase *cases = tcase_create("random");
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, masks_are_what_a_naive_recogniser_says, 0, GRAMMARS);
+    tcase_add_loop_test(cases, masks_of_long_texts_are_exact_while_states_are_freed, 0,
+                        (int)(sizeof long_texts / sizeof *long_texts));
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

@@ -1,0 +1,33 @@
+"""Mutants of engine/grammar; tests/mutate.py says what the names mean."""
+G = "engine/grammar/"
+SUITES = {
+    G: ["engine_grammar", "engine_grammar_masks"],
+}
+
+MUTANTS = [
+    # masks
+    (G + "matcher.c", "if (!state->mask || state->mask_of != v->id) find_mask",
+     "if (!state->mask) state = matcher->states[0];\n    if (!state->mask || state->mask_of != v->id) find_mask"),
+    (G + "matcher.c", "            i = node->skip;\n", "            i++;\n"),
+    (G + "matcher.c", "    matcher->n -= (size_t)n;", "    matcher->n -= (size_t)(n > 1 ? n - 1 : n);"),
+    (G + "matcher.c", "return here(matcher)->may_end;", "return true;"),
+    (G + "matcher.c", "    if (state->may_end) return -1;\n", ""),
+    (G + "matcher.c", "if (found >= 0 || network->size_of[class] != 1) return -1;", "if (found >= 0) return -1;"),
+    (G + "matcher.c", "for (; id >= 0; id = v->same_next[id]) mask", "mask"),
+    # states
+    (G + "states.c", "            if (rule->is_nullable) add_item(a, edge->to, item.frame);\n", ""),
+    (G + "states.c", "if (s->hash == hash && s->may_end == may_end &&", "if (s->hash == hash &&",
+     "may_end is a part of the hash too, so this needs two equal hashes"),
+    (G + "states.c", "    if (node->is_end) complete(a, item.frame);\n", ""),
+    (G + "collect.c", "        for (size_t i = 0; i < matcher->n; i++) mark(", "        for (size_t i = 0; i < 1; i++) mark("),
+    (G + "slices.c", "        if (next == a->dead) return false;\n", "", "a walk through dead states ends in dead again"),
+    (G + "slices.c", "if (found && found != next) return a->dead;\n        found = next;\n    }\n    return found;\n}\n\n/* The one",
+     "found = next;\n    }\n    return found;\n}\n\n/* The one",
+     "no grammar of the suites tells apart the last bytes of characters where it takes all others"),
+    # reading
+    (G + "draft.c", "        if (goes_on) draft_empty(draft, path[length], to);\n", ""),
+    (G + "read/structural_tag.c", "    if (r->end) add_texts(r, ends, r->end);\n    if (b->status", "    if (b->status"),
+    (G + "schema/object.c", "    if (o->n) expr_add(all, expr_of(b, EXPR_NOT, names, NULL));\n", ""),
+    (G + "schema/number.c", "bool above, bool strict) {\n    size_t n", "bool above, bool strict) {\n    strict = false;\n    size_t n"),
+    (G + "schema/json_rules.c", "[JSON_RULE_SPACE] = \"\\\\n?", "[JSON_RULE_SPACE] = \"\\\\n*"),
+]
