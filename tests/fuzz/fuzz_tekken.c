@@ -1,43 +1,10 @@
-/* Any bytes as Mistral's tekken.json: they are refused with a sentence, or a tokenizer is built of
- * them that encodes and decodes. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "engine/files/model_file.h"
-#include "engine/files/text/folder_text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds) {
-    if (!holds) abort();
-}
-
-static void use(const struct tokenizer *tokenizer) {
-    static const char text[] = "Ab <s> 12\xC3\xA9\xFF  \xF0\x9F\x98\x80\n";
-    int32_t *ids;
-    struct buf out = {0};
-    int n = tokenizer_encode(tokenizer, text, sizeof text, SPECIAL_PARSED, true, 1 << 16, &ids);
-    for (int i = 0; i < n; i++) require(ids[i] >= 0 && ids[i] < tokenizer_size(tokenizer));
-    detokenize(tokenizer, ids, n < 0 ? 0 : n, false, &out);
-    require(utf8_valid_prefix(out.data ? out.data : "", out.length) == out.length);
-    buf_free(&out);
-    free(ids);
-}
+/* Any bytes as Mistral's tekken.json: refused with a sentence, or a tokenizer is built that
+ * encodes and decodes. */
+#include "tokenizer_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct err err = {0};
     struct tokenizer_spec spec;
-    struct tokenizer *tokenizer = NULL;
     enum status status = tekken_json_read(&spec, "fuzz", (const char *)data, size, 0, &err);
-    if (!status) {
-        status = tokenizer_new(&tokenizer, &spec, &err);
-        tokenizer_spec_free(&spec);
-    }
-    if (status) {
-        require(status == STATUS_BAD_FILE && err.message[0] != 0);
-        return 0;
-    }
-    use(tokenizer);
-    tokenizer_free(tokenizer);
-    return 0;
+    return use_tokenizer_file(status, &spec, &err);
 }
