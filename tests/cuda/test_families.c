@@ -13,15 +13,15 @@
 enum { V = 299, LENGTH = 44 };
 
 static const char *const models[] = {
-    "families/qwen2.gguf",    "families/qwen3.gguf",      "families/gpt2.gguf",
-    "families/gemma.gguf",    "families/gemma2.gguf",     "families/phi3.gguf",
-    "families/smollm3.gguf",  "folders/mistral",          "folders/opt",
-    "families/granite.gguf",  "families/olmo2.gguf",      "families/olmo3.gguf",
-    "families/gemma3.gguf",   "families/mixtral.gguf",    "families/qwen2moe.gguf",
-    "families/qwen3moe.gguf", "folders/qwen2moe",         "families/phi3_long.gguf",
-    "families/glm4.gguf",     "families/ernie4_5.gguf",   "families/starcoder2.gguf",
-    "families/stablelm.gguf", "families/cohere2.gguf",    "families/exaone4.gguf",
-    "families/olmoe.gguf",    "families/granitemoe.gguf",
+    "families/qwen2.gguf",      "families/qwen3.gguf",      "families/gpt2.gguf",
+    "families/gemma.gguf",      "families/gemma2.gguf",     "families/phi3.gguf",
+    "families/smollm3.gguf",    "folders/mistral",          "folders/opt",
+    "families/granite.gguf",    "families/olmo2.gguf",      "families/olmo3.gguf",
+    "families/gemma3.gguf",     "families/mixtral.gguf",    "families/qwen2moe.gguf",
+    "families/qwen3moe.gguf",   "folders/qwen2moe",         "families/phi3_long.gguf",
+    "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm.gguf",
+    "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
+    "families/granitemoe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
