@@ -8,7 +8,8 @@
 /* The list of weight types, a row each; whatever must know all of them unfolds it. A new quantised
  * type is a row here, and how its blocks are read: kernels/cpu/weights/dequantise.c and
  * kernels/cuda/gemm/source.cuh. One that has codes of a new width also needs their place in a panel
- * (kernels/cpu/weights.h). The columns of X(...):
+ * (kernels/cpu/weights.h). INT4 and INT8 are no types of GGUF files: the codes of quantised folders
+ * become their blocks while they are loaded. The columns of X(...):
  *
  *   TYPE, name       as in DTYPE_TYPE and in texts
  *   number           GGUF's number of the tensor type, so that a file's type needs no translation
@@ -19,30 +20,32 @@
  *   super            scales in two steps: a block is 8 small ones of 32
  *   halved           a scale for each 16 weights, else for 32
  *   table            what codes stand for: a CODES_ of below
- *   brain            scales are kept as bfloat16, which has powers of two that halves lack
+ *   scales           what scales are kept as: a SCALES_ of below
  *   scale_at, min_at where a file's block has its scale and minimum, halves; -1: none
  *   deviation, mean  of random weights with a scale of 1: their standard deviation, and what a
  *                    minimum must be multiplied by for their mean to be 0 */
 #define FLOAT_TYPES(X)                                                                             \
-    X(F32, f32, 0, 1, 4, 0, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)          \
-    X(F16, f16, 1, 1, 2, 16, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)         \
-    X(BF16, bf16, 30, 1, 2, 16, 0, false, false, false, CODES_LINEAR, false, -1, -1, 73.3, 0)
+    X(F32, f32, 0, 1, 4, 0, 0, 0, 0, 0, CODES_LINEAR, SCALES_HALF, -1, -1, 73.3, 0)                \
+    X(F16, f16, 1, 1, 2, 16, 0, 0, 0, 0, CODES_LINEAR, SCALES_HALF, -1, -1, 73.3, 0)               \
+    X(BF16, bf16, 30, 1, 2, 16, 0, 0, 0, 0, CODES_LINEAR, SCALES_HALF, -1, -1, 73.3, 0)
 #define QUANT_TYPES(X)                                                                             \
-    X(Q4_0, q4_0, 2, 32, 18, 4, 8, false, false, false, CODES_LINEAR, false, 0, -1, 4.6, 0)        \
-    X(Q4_1, q4_1, 3, 32, 20, 4, 0, true, false, false, CODES_LINEAR, false, 0, 2, 4.6, -7.5)       \
-    X(Q5_0, q5_0, 6, 32, 22, 5, 16, false, false, false, CODES_LINEAR, false, 0, -1, 9.2, 0)       \
-    X(Q5_1, q5_1, 7, 32, 24, 5, 0, true, false, false, CODES_LINEAR, false, 0, 2, 9.2, -15.5)      \
-    X(Q8_0, q8_0, 8, 32, 34, 8, 128, false, false, false, CODES_LINEAR, false, 0, -1, 73.9, 0)     \
-    X(Q2_K, q2_k, 10, 256, 84, 2, 0, true, true, true, CODES_LINEAR, false, 80, 82, 13.9, 1.5)     \
-    X(Q3_K, q3_k, 11, 256, 110, 3, 4, false, true, true, CODES_LINEAR, false, 108, -1, 43.3, 0)    \
-    X(Q4_K, q4_k, 12, 256, 144, 4, 0, true, true, false, CODES_LINEAR, false, 0, 2, 258, 7.5)      \
-    X(Q5_K, q5_k, 13, 256, 176, 5, 0, true, true, false, CODES_LINEAR, false, 0, 2, 527, 15.5)     \
-    X(Q6_K, q6_k, 14, 256, 210, 6, 32, false, true, true, CODES_LINEAR, false, 208, -1, 1369, 0)   \
-    X(IQ4_NL, iq4_nl, 20, 32, 18, 4, 128, false, false, false, CODES_NL4, false, 0, -1, 67, 0)     \
-    X(IQ4_XS, iq4_xs, 23, 256, 136, 4, 128, false, true, false, CODES_NL4, false, 0, -1, 1246, 0)  \
-    X(TQ1_0, tq1_0, 34, 256, 54, 2, 1, false, false, false, CODES_LINEAR, false, 52, -1, 0.82, 0)  \
-    X(TQ2_0, tq2_0, 35, 256, 66, 2, 1, false, false, false, CODES_LINEAR, false, 64, -1, 1.12, 0)  \
-    X(MXFP4, mxfp4, 39, 32, 17, 4, 128, false, false, false, CODES_E2M1, true, 0, -1, 5.9, 0)
+    X(Q4_0, q4_0, 2, 32, 18, 4, 8, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 0, -1, 4.6, 0)              \
+    X(Q4_1, q4_1, 3, 32, 20, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_HALF, 0, 2, 4.6, -7.5)            \
+    X(Q5_0, q5_0, 6, 32, 22, 5, 16, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 0, -1, 9.2, 0)             \
+    X(Q5_1, q5_1, 7, 32, 24, 5, 0, 1, 0, 0, CODES_LINEAR, SCALES_HALF, 0, 2, 9.2, -15.5)           \
+    X(Q8_0, q8_0, 8, 32, 34, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 0, -1, 73.9, 0)           \
+    X(Q2_K, q2_k, 10, 256, 84, 2, 0, 1, 1, 1, CODES_LINEAR, SCALES_HALF, 80, 82, 13.9, 1.5)        \
+    X(Q3_K, q3_k, 11, 256, 110, 3, 4, 0, 1, 1, CODES_LINEAR, SCALES_HALF, 108, -1, 43.3, 0)        \
+    X(Q4_K, q4_k, 12, 256, 144, 4, 0, 1, 1, 0, CODES_LINEAR, SCALES_HALF, 0, 2, 258, 7.5)          \
+    X(Q5_K, q5_k, 13, 256, 176, 5, 0, 1, 1, 0, CODES_LINEAR, SCALES_HALF, 0, 2, 527, 15.5)         \
+    X(Q6_K, q6_k, 14, 256, 210, 6, 32, 0, 1, 1, CODES_LINEAR, SCALES_HALF, 208, -1, 1369, 0)       \
+    X(IQ4_NL, iq4_nl, 20, 32, 18, 4, 128, 0, 0, 0, CODES_NL4, SCALES_HALF, 0, -1, 67, 0)           \
+    X(IQ4_XS, iq4_xs, 23, 256, 136, 4, 128, 0, 1, 0, CODES_NL4, SCALES_HALF, 0, -1, 1246, 0)       \
+    X(TQ1_0, tq1_0, 34, 256, 54, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 52, -1, 0.82, 0)        \
+    X(TQ2_0, tq2_0, 35, 256, 66, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 64, -1, 1.12, 0)        \
+    X(MXFP4, mxfp4, 39, 32, 17, 4, 128, 0, 0, 0, CODES_E2M1, SCALES_BRAIN, 0, -1, 5.9, 0)          \
+    X(INT4, int4, 1025, 32, 21, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 4.6, 0)          \
+    X(INT8, int8, 1026, 32, 36, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 73.9, 0)
 #define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
 
 /* What a code c stands for. */
@@ -50,6 +53,13 @@ enum codes {
     CODES_LINEAR, /* c - zero */
     CODES_NL4,    /* the 16 values of IQ4: finer about 0 */
     CODES_E2M1,   /* twice a float of 4 bits: 0, 1, 2, 3, 4, 6, 8, 12, and their negatives */
+};
+
+/* What scales are. */
+enum scales {
+    SCALES_HALF,
+    SCALES_BRAIN, /* bfloat16, which has powers of two that halves lack */
+    SCALES_FLOAT, /* float32; a minimum is minus the scale times a zero point, a byte */
 };
 
 enum dtype {

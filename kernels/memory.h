@@ -26,6 +26,7 @@ enum status device_out_of_memory(struct err *err, const char *param, const char 
 enum matrix_form {
     MATRIX_NATIVE,  /* the file's type, or the nearest that the backend multiplies */
     MATRIX_FLOAT32, /* the oracle mode */
+    MATRIX_HALVES,  /* of float rows: kept as BF16's are; on CUDA in the activations' type */
     /* F32, F16 and BF16 quantised to e4m3 with a scale a row, other types native; CUDA only */
     MATRIX_FP8,
 };

@@ -113,7 +113,6 @@ static enum status refuse_features(const struct json *root, struct err *err) {
                 {"use_bidirectional_attention", false},
                 {"use_parallel_residual", false},
                 {"qk_layernorm", false}};
-    char text[64];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
         enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);
@@ -122,13 +121,7 @@ static enum status refuse_features(const struct json *root, struct err *err) {
             return err_set(err, STATUS_BAD_FILE, keys[i].key, "key %s: only %s is supported",
                            keys[i].key, keys[i].served ? "true" : "false");
     }
-    const struct json *quantised = key_value(root, "quantization_config");
-    if (!quantised) return STATUS_OK;
-    return err_set(
-        err, STATUS_BAD_FILE, "quantization_config",
-        "key quantization_config: quantised folders (\"%s\") are not supported; give one "
-        "of F32, F16 or BF16, or a GGUF file",
-        key_shown(key_value(quantised, "quant_method"), text));
+    return STATUS_OK;
 }
 
 /* All layers must have experts. */
@@ -256,6 +249,10 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, err);
     if (!status && root != hf->root) status = refuse_features(root, err);
+    if (!status && hf->n_shards == 0 && key_value(hf->root, "quantization_config"))
+        status = err_set(err, STATUS_BAD_FILE, "quantization_config",
+                         "key quantization_config: random weights (--load-format dummy) are those "
+                         "of a folder that is not quantised; take the key away");
     if (!status) status = read_windows(config, root, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);

@@ -23,6 +23,21 @@ enum hf_bias {
 
 enum { MAX_FILE_END_IDS = 8, MIN_STAND_IN_TOKENS = 257 };
 
+/* What quantization_config says of the tensors. */
+enum packing_method {
+    PACKING_NONE,
+    PACKING_GPTQ,
+    PACKING_AWQ,
+    PACKING_COMPRESSED, /* compressed-tensors, of llm-compressor */
+    PACKING_FP8,
+};
+struct packing {
+    enum packing_method method;
+    int bits;                      /* of codes in words */
+    bool zeros_less_one;           /* GPTQ's first format stores zero points less one */
+    int block_rows, block_columns; /* fp8: of a scale; 0: each matrix or row has one */
+};
+
 struct hf_config {
     struct json *root;
     const struct json *text;    /* the text_config of a model with other parts, otherwise root */
@@ -41,6 +56,7 @@ struct hf_config {
     int n_shards;      /* files of weights; 0: the weights are random */
     struct safetensors *shard;
     int64_t file_bytes;     /* of all shards */
+    struct packing packing;
     struct weights weights; /* the tensors: the shards', or random ones without data */
 };
 
@@ -57,6 +73,12 @@ void hf_config_close(struct hf_config *hf);
  * names. Lists their tensors, each of them checked, by the names that the files have. Fails with
  * STATUS_BAD_FILE. */
 enum status hf_weights_open(struct hf_config *hf, struct err *err);
+
+/* Reads quantization_config, if there is one, before the weights are listed; and joins the tensors
+ * of a packed matrix to one weight, after that. They fail with STATUS_BAD_FILE: an unknown method,
+ * parts that are missing or contradict each other, scales that are no numbers. */
+enum status hf_packing_read(struct hf_config *hf, struct err *err);
+enum status hf_packing_join(struct hf_config *hf, struct err *err);
 
 /* The first of "architectures", or "" with length 0. */
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length);

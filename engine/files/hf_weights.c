@@ -139,7 +139,8 @@ static enum status list_shards(struct hf_config *hf, const struct shards *shards
     int *first = mem_calloc((size_t)shards->n + 1, sizeof *first);
     weights_init(&hf->weights, (size_t)n_tensors);
     for (int i = 0; i < shards->n && !status; i++) {
-        status = safetensors_list(&hf->shard[i], &hf->weights, err);
+        status =
+            safetensors_list(&hf->shard[i], &hf->weights, hf->packing.method != PACKING_NONE, err);
         if (status) blame_file(err, status, shards->file[i]);
         first[i + 1] = hf->weights.n;
     }
@@ -155,8 +156,10 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
     struct shards shards = {0};
     char *index = path_in(hf->folder, INDEX);
     int n_tensors = 0;
-    enum status status = STATUS_OK;
-    if (is_in_folder(hf->folder, SINGLE)) {
+    enum status status = hf_packing_read(hf, err);
+    if (status) {
+        /* the tensors cannot be what they seem */
+    } else if (is_in_folder(hf->folder, SINGLE)) {
         add_shard(&shards, hf->folder, SINGLE);
     } else if (is_in_folder(hf->folder, INDEX)) {
         shards.path = index;
@@ -166,6 +169,10 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
     }
     if (!status) status = open_shards(hf, &shards, &n_tensors, err);
     if (!status) status = list_shards(hf, &shards, n_tensors, err);
+    if (!status) {
+        status = hf_packing_join(hf, err);
+        if (status) blame_file(err, status, hf->folder);
+    }
     shards_free(&shards);
     free(index);
     return status;

@@ -140,15 +140,20 @@ static enum status check_members(const struct json *entry, struct err *err) {
         entry->name, entry->n_children);
 }
 
-static enum status read_type(struct weight *weight, const struct json *entry, struct err *err) {
+static enum status read_type(struct weight *weight, const struct json *entry, bool packed,
+                             struct err *err) {
+    enum { FLOATS = 3 };
     static const struct {
         const char *name;
-        enum dtype type;
-    } types[] = {{"F32", DTYPE_F32}, {"F16", DTYPE_F16}, {"BF16", DTYPE_BF16}};
+        int type;
+    } types[] = {{"F32", DTYPE_F32},      {"F16", DTYPE_F16},
+                 {"BF16", DTYPE_BF16},    {"I32", WEIGHT_RAW_I32},
+                 {"I64", WEIGHT_RAW_I64}, {"I8", WEIGHT_RAW_I8},
+                 {"F8_E4M3", WEIGHT_RAW_E4M3}};
     const struct json *value = json_member(entry, "dtype");
     char text[32];
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        weight->type = types[i].type;
+    for (size_t i = 0; i < (packed ? sizeof types / sizeof *types : FLOATS); i++) {
+        weight->type = (enum dtype)types[i].type;
         if (json_is_text(value, types[i].name)) return STATUS_OK;
     }
     return err_set(err, STATUS_BAD_FILE, entry->name,
@@ -174,7 +179,7 @@ static enum status read_shape(struct weight *weight, const struct json *entry, s
                            entry->name, n - i);
         weight->dim[--i] = item->integer;
     }
-    return weight_measure(weight, err);
+    return weight_measure_type(weight, err);
 }
 
 static enum status read_place(struct place *place, const struct json *entry, size_t data_bytes,
@@ -199,8 +204,8 @@ static enum status read_place(struct place *place, const struct json *entry, siz
 }
 
 static enum status read_tensor(struct weight *weight, const struct place *place,
-                               const struct json *entry, struct err *err) {
-    enum status status = read_type(weight, entry, err);
+                               const struct json *entry, bool packed, struct err *err) {
+    enum status status = read_type(weight, entry, packed, err);
     if (!status) status = read_shape(weight, entry, err);
     if (status || weight->bytes == place->end - place->begin) return status;
     return err_set(err, STATUS_BAD_FILE, entry->name,
@@ -236,7 +241,8 @@ static enum status check_places(struct place *places, int n, size_t data_bytes, 
 }
 
 static enum status list_entry(const struct safetensors *file, struct weights *weights,
-                              struct place *place, const struct json *entry, struct err *err) {
+                              struct place *place, const struct json *entry, bool packed,
+                              struct err *err) {
     struct weight weight = {0};
     enum status status = read_name(&weight, entry, err);
     if (!status && !json_is(entry, JSON_OBJECT))
@@ -246,13 +252,14 @@ static enum status list_entry(const struct safetensors *file, struct weights *we
     if (!status) status = check_members(entry, err);
     if (!status) status = read_place(place, entry, file->data_bytes, err);
     if (status || safetensors_is_computed(entry->name)) return status;
-    status = read_tensor(&weight, place, entry, err);
+    status = read_tensor(&weight, place, entry, packed, err);
     if (status) return status;
     weight.data = file->data + place->begin;
     return weights_add(weights, &weight, err);
 }
 
-enum status safetensors_list(struct safetensors *file, struct weights *weights, struct err *err) {
+enum status safetensors_list(struct safetensors *file, struct weights *weights, bool packed,
+                             struct err *err) {
     struct place *places = mem_alloc(((size_t)file->n_tensors + 1) * sizeof *places);
     enum status status = STATUS_OK;
     int n = 0, n_comments = 0, first = weights->n;
@@ -260,7 +267,7 @@ enum status safetensors_list(struct safetensors *file, struct weights *weights, 
     json_each(entry, file->header) {
         if (status) break;
         if (strcmp(entry->name, "__metadata__") != 0)
-            status = list_entry(file, weights, &places[n++], entry, err);
+            status = list_entry(file, weights, &places[n++], entry, packed, err);
         else if (!json_is(entry, JSON_OBJECT) || n_comments++ > 0)
             status = err_set(err, STATUS_BAD_FILE, entry->name,
                              "__metadata__ must be an object, and there once");

@@ -32,9 +32,11 @@ enum status safetensors_open_memory(struct safetensors *out, const void *data, s
                                     struct err *err);
 void safetensors_close(struct safetensors *file);
 
-/* Adds the tensors to `weights`, which has room for them. Fails with STATUS_BAD_FILE, the tensor's
+/* Adds the tensors to `weights`, which has room for them; with `packed` also those of integers,
+ * which are parts of packed matrices. Fails with STATUS_BAD_FILE, the tensor's
  * name, what was expected and what was found. Called once. */
-enum status safetensors_list(struct safetensors *file, struct weights *weights, struct err *err);
+enum status safetensors_list(struct safetensors *file, struct weights *weights, bool packed,
+                             struct err *err);
 
 /* Is the tensor one that some checkpoints hold though a model computes it (a mask, the frequencies
  * of rotary positions)? It is not listed. */

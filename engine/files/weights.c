@@ -16,6 +16,7 @@ void weights_init(struct weights *weights, size_t n) {
 }
 
 void weights_free(struct weights *weights) {
+    for (int i = 0; i < weights->n; i++) free(weights->tensor[i].packed);
     free(weights->tensor);
     free(weights->pages);
     free(weights->renamed);
@@ -76,8 +77,28 @@ static enum status measure_dims(struct weight *weight, struct err *err) {
 
 enum status weight_measure(struct weight *weight, struct err *err) {
     if ((unsigned)weight->type > WEIGHT_MAX_TYPE) return refuse_type(weight, err);
-    int elements = dtype_block_elements((int)weight->type);
-    int block_bytes = dtype_block_bytes((int)weight->type);
+    return weight_measure_type(weight, err);
+}
+
+/* Bytes of a number of a packed matrix's part; 0: it is none. */
+static int raw_bytes(int type) {
+    switch (type) {
+    case WEIGHT_RAW_I32:
+        return 4;
+    case WEIGHT_RAW_I64:
+        return 8;
+    case WEIGHT_RAW_I8:
+    case WEIGHT_RAW_E4M3:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+enum status weight_measure_type(struct weight *weight, struct err *err) {
+    int raw = raw_bytes((int)weight->type);
+    int elements = raw ? 1 : dtype_block_elements((int)weight->type);
+    int block_bytes = raw ? raw : dtype_block_bytes((int)weight->type);
     if (elements <= 0) return refuse_type(weight, err);
     enum status status = measure_dims(weight, err);
     if (status != STATUS_OK) return status;

@@ -17,6 +17,37 @@
 #define WEIGHT_ANY_TYPE (-1)
 #define WEIGHT_MAX_TYPE 63 /* no type that is supported has a higher number */
 
+/* Types of tensors that are parts of a packed matrix, and of no other: numbers of no `enum
+ * dtype`. */
+enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3 };
+
+/* How a quantised folder keeps the codes of a matrix [N][K]. Words are 32 bits, the first code in
+ * the lowest bits:
+ *   GPTQ   [K / 8][N] words of 8 inputs; zero points [groups][N / 8]
+ *   AWQ    [K][N / 8] words of 8 outputs, in the order 0 2 4 6 1 3 5 7; zero points alike
+ *   WORDS  [N][K / 8] words of 8 inputs; zero points [N / 8][groups], words of 8 outputs
+ *   BYTES  [N][K] signed
+ *   E4M3   [N][K] floats of 8 bits */
+enum packed_layout { PACKED_GPTQ, PACKED_AWQ, PACKED_WORDS, PACKED_BYTES, PACKED_E4M3 };
+
+/* A matrix of several tensors, all checked: weight [n][k] is
+ *   scale[n / scale_rows * row_stride + group * group_stride] * (code - zero point). */
+struct packed {
+    enum packed_layout layout;
+    int N, K, bits;
+    int group, n_groups; /* inputs that share a scale, where `groups` does not say it */
+    int zero_add;        /* what zero points are stored less of */
+    const void *codes, *zeros, *scales; /* zeros NULL: the middle */
+    const void *groups;                 /* [K] int32 the group of each input, or NULL */
+    enum dtype scale_type;
+    int scale_rows;
+    size_t row_stride, group_stride;
+};
+
+/* The group of input k, and the zero point of an output's group. */
+int32_t packed_group(const struct packed *p, int k);
+int packed_zero(const struct packed *p, int n, int g);
+
 /* One tensor. Dimensions are in GGUF's order: dim[0] is the length of a row (K, the inputs), dim[1]
  * the number of rows (N, the outputs); those beyond n_dims are 1. */
 struct weight {
@@ -27,6 +58,8 @@ struct weight {
     int64_t n_elements;           /* their product */
     const void *data;             /* [bytes], aligned as the file has it: read it with dequantise */
     size_t bytes;                 /* dtype_bytes(type, n_elements) */
+    struct packed *packed;        /* owned: rows are made of several tensors; or NULL */
+    bool in_16_bits;              /* of F32: products may see 16 bits of it */
     bool is_transposed; /* data holds columns one after the other; of F32, F16 and BF16 alone */
     bool adds_one;      /* a gain of which the model takes 1 more than the file has */
 };
@@ -38,6 +71,10 @@ struct weight_pages {
 };
 
 #define WEIGHT_MAX_RENAMED 63 /* bytes of a second name */
+
+/* The rows of a packed matrix, in its type, made on all threads of the backend; mem_large of
+ * weight->bytes, which the caller frees. */
+void *packed_rows(struct backend *b, const struct weight *weight);
 
 struct weights {
     int n, capacity;
@@ -56,6 +93,9 @@ void weights_free(struct weights *weights);
  * STATUS_BAD_FILE for a type that is not supported (with those that are), a dimension or product
  * out of range, or rows that are not whole blocks. */
 enum status weight_measure(struct weight *weight, struct err *err);
+
+/* The same without a bound of the type's number: of types of ours. */
+enum status weight_measure_type(struct weight *weight, struct err *err);
 
 /* Adds a copy of a measured tensor. Fails with STATUS_BAD_FILE when its name is in use. */
 enum status weights_add(struct weights *weights, const struct weight *weight, struct err *err);

@@ -187,6 +187,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
         complain(&m->shapes, weight->name, more);
         return;
     }
+    if (transposed && weight->packed) complain(&m->shapes, weight->name, " (packed columns)");
     if (transposed) weight->is_transposed = true, weight->dim[0] = K, weight->dim[1] = N;
     if (unused) skip_rows(weight, unused);
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;

@@ -34,12 +34,15 @@ static enum matrix_form form_of(const struct engine_config *settings, enum role 
 }
 
 /* A matrix of rows of a type, quantised first where the settings ask for it. */
-static enum status make_matrix(const struct loader *l, enum role role, enum dtype type, int N,
-                               int K, const void *rows, struct matrix **out) {
+static enum status make_matrix(const struct loader *l, enum role role, const struct weight *weight,
+                               int N, int K, const void *rows, struct matrix **out) {
     struct backend *b = l->model->backend;
+    enum dtype type = weight->type;
     enum matrix_form form = form_of(l->settings, role);
+    if (weight->in_16_bits && form == MATRIX_NATIVE) form = MATRIX_HALVES;
     enum dtype to = quantised_type(l->settings->quantization, role_info(role)->gguf, type, K);
     if (to == type) return b->memory->matrix_new(b, out, type, N, K, rows, form, l->err);
+    if (form == MATRIX_HALVES) form = MATRIX_NATIVE;
     size_t bytes = (size_t)N * dtype_bytes(to, (size_t)K);
     void *made = mem_large(bytes);
     quantise_rows(b, to, made, type, rows, N, K);
@@ -73,7 +76,9 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     const struct weight *weight = source->weight;
     size_t row_bytes = dtype_bytes(weight->type, (size_t)source->K);
     size_t turned_bytes = (size_t)source->N * row_bytes;
-    void *made = l->settings->dummy ? dummy_matrix(weight) : NULL;
+    void *made = l->settings->dummy ? dummy_matrix(weight)
+                 : weight->packed   ? packed_rows(l->model->backend, weight)
+                                    : NULL;
     void *turned = weight->is_transposed ? turned_rows(source, turned_bytes) : NULL;
     const char *rows = made ? made : weight->data;
     struct piece piece;
@@ -81,7 +86,7 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     rows = turned ? turned : rows + (size_t)source->first * row_bytes;
     piece_cut(&piece, l->model->shard, role_info(role)->split, weight->type, source->N, source->K,
               rows);
-    enum status status = make_matrix(l, role, weight->type, piece.N, piece.K, piece.rows, out);
+    enum status status = make_matrix(l, role, weight, piece.N, piece.K, piece.rows, out);
     piece_free(&piece);
     mem_large_free(made, weight->bytes);
     mem_large_free(turned, turned_bytes);
@@ -94,7 +99,8 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     struct backend *b = l->model->backend;
     enum split split = role_info(role)->split;
     bool is_cut = l->model->shard.ranks > 1 && (split == SPLIT_OUTPUTS || split == SPLIT_INPUTS);
-    bool in_pieces = l->settings->dummy && quantization_is_blocks(l->settings->quantization);
+    bool in_pieces =
+        weight->packed || (l->settings->dummy && quantization_is_blocks(l->settings->quantization));
     enum status status;
     if (is_cut || in_pieces || source->N != weight->dim[1] || weight->is_transposed)
         status = load_piece(l, role, source, out);
@@ -103,7 +109,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
             b->memory->matrix_random(b, out, weight->type, source->N, source->K,
                                      dummy_seed(weight->name), form_of(l->settings, role), l->err);
     else
-        status = make_matrix(l, role, weight->type, source->N, source->K, weight->data, out);
+        status = make_matrix(l, role, weight, source->N, source->K, weight->data, out);
     if (!l->settings->dummy) l->model->unreleased_bytes += weight->bytes;
     if (l->model->unreleased_bytes >= RELEASE_BYTES) {
         l->model->unreleased_bytes = 0;
@@ -179,6 +185,12 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
+static void copy_rows(const struct loader *l, const struct weight *weight, void *to) {
+    void *made = weight->packed ? packed_rows(l->model->backend, weight) : NULL;
+    memcpy(to, made ? made : weight->data, weight->bytes);
+    mem_large_free(made, weight->bytes);
+}
+
 /* Puts the matrices of all experts, which are tensors of their own in `weights`, one after the
  * other: mem_large of all->bytes at all->data, which the caller frees. */
 static enum status gather_experts(const struct loader *l, enum role role, int layer,
@@ -207,8 +219,9 @@ static enum status gather_experts(const struct loader *l, enum role role, int la
                         "tensor %s: expected type %s as of the first expert, found %s",
                         weight->name, dtype_name((int)all->type), dtype_name((int)weight->type));
         else
-            memcpy(to + (size_t)e * weight->bytes, weight->data, weight->bytes);
+            copy_rows(l, weight, to + (size_t)e * weight->bytes);
     }
+    all->packed = NULL; /* the rows are made */
     return status;
 }
 

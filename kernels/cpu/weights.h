@@ -8,13 +8,14 @@
 struct cpu;
 
 /* 32 consecutive weights of one row, as a file holds them: weight i is
- *   d * scale[i / 16] * (what code[i] stands for) + half(m) * min[i / 16],
- * where d is a half or of bfloat16. */
+ *   d * scale[i / 16] * (what code[i] stands for) + m * min[i / 16],
+ * where m is d where that is of float32. */
 struct block {
     uint8_t code[BLOCK];
     const int8_t *table; /* what codes stand for; NULL: code - zero */
-    uint16_t d, m;
-    bool brain; /* d is of bfloat16 */
+    enum scales scales; /* what d is */
+    uint16_t d, m;      /* m a half */
+    float d_float;      /* instead of both */
     int scale[2], min[2], zero;
 };
 
@@ -55,10 +56,10 @@ struct format {
     int zero; /* with a table 128, as products add that to its values */
     bool has_min, super, halved;
     enum codes table;
-    bool brain;
+    enum scales scales;
 };
-#define FORMAT(bits, zero, has_min, super, halved, table, brain, ...)                              \
-    { bits, zero, has_min, super, halved, table, brain }
+#define FORMAT(bits, zero, has_min, super, halved, table, scales, ...)                             \
+    { bits, zero, has_min, super, halved, table, scales }
 const struct format *format_of(enum dtype type);
 
 /* A weight [N][K] in panels of 16 rows, so that a vector's lane is a row (an output). Rows that
@@ -73,7 +74,8 @@ const struct format *format_of(enum dtype type);
  *     6 bits        line 4 + i: bits 2f, 2f+1 of byte t of a row are bits 4, 5 of input
  *                   4 * (4i + f) + t
  *     8 bits        line g is group g, as code = weight + 128
- *   scales of a block: 16 halves d (of bfloat16 in MXFP4), then with a minimum 16 halves m
+ *   scales of a block: 16 halves d (of bfloat16 in MXFP4), then with a minimum 16 halves m; or 16
+ *     float32 d, in INT4 then 16 bytes zero point
  *   scales of K types, for 8 blocks: 16 halves d, with a minimum 16 halves m; then for each block
  *     16 bytes scale, 16 bytes min (Q4_K, Q5_K); or 16 signed bytes scale (IQ4_XS); or for each of
  *     its halves 16 bytes: a signed scale (Q3_K, Q6_K), or a scale in the low nibble and a minimum
@@ -115,8 +117,8 @@ void matrix_block(const struct matrix *w, struct block *block, int row, int i);
 void matrix_half_block(const struct matrix *w, struct half_block *block, int row, int i);
 /* matrix_row of two-byte floats. */
 void matrix_half_row(const struct matrix *w, int row, float *out);
-/* Writes a row of two-byte floats into its panel, whose memory is zero. */
-void matrix_write_halves(struct matrix *w, int row, const void *from);
+/* Writes a row of a float type into its panel of two-byte floats, whose memory is zero. */
+void matrix_write_halves(struct matrix *w, int row, const void *from, enum dtype type);
 /* Writes a row of 4- to 8-bit weights into its panel, whose memory is zero. */
 void matrix_write_row(struct matrix *w, int row, const void *from);
 /* Writes a panel from its 16 rows, whole, for the types that have a quick way

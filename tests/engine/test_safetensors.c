@@ -25,7 +25,7 @@ static enum status read_all(struct weights *weights, const void *bytes, size_t s
     enum status status = safetensors_open_memory(&file, bytes, size, err);
     if (!status) {
         weights_init(weights, (size_t)file.n_tensors);
-        status = safetensors_list(&file, weights, err);
+        status = safetensors_list(&file, weights, false, err);
     }
     safetensors_close(&file);
     return status;

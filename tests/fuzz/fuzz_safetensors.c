@@ -20,6 +20,7 @@ static void read_tensors(const struct weights *weights) {
         for (size_t at = 0; at < weight->bytes; at++) sum ^= bytes[at];
         sink = sum;
         require(weights_lookup(weights, weight->name) == weight);
+        if (dtype_name((int)weight->type) == NULL) continue; /* a part of a packed matrix */
         require(weight->bytes == dtype_bytes(weight->type, (size_t)weight->n_elements));
     }
     struct err err;
@@ -33,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum status status = safetensors_open_memory(&file, data, size, &err);
     if (!status) {
         weights_init(&weights, (size_t)file.n_tensors);
-        status = safetensors_list(&file, &weights, &err);
+        status = safetensors_list(&file, &weights, size % 2, &err);
     }
     if (status)
         require(status == STATUS_BAD_FILE && err.status == STATUS_BAD_FILE && err.message[0]);

@@ -1,7 +1,8 @@
 """Mutants of reading, packing and multiplying quantised weights; tests/mutate.py says what the names mean."""
-W = "kernels/cpu/weights/"
+W, F = "kernels/cpu/weights/", "engine/files/"
 SUITES = {
     W: ["kernels_dtype", "kernels_matmul"],
+    F: ["engine_families", "engine_folder_broken"],
     W + "quantise.c": ["kernels_quantise"],
     W + "quantise_k.c": ["kernels_quantise"],
 }
@@ -34,11 +35,18 @@ MUTANTS = [
     (W + "quantise_k.c", "if (error < best_error) best", "if (error > best_error) best"),
     (W + "quantise_k.c", "put_half(p + 208, max / -128)", "put_half(p + 208, max / 64)"),
     (W + "quantise_k.c", "(uint8_t)(code >> 4 << block % 4 * 2)", "(uint8_t)(code >> 4 << block % 2 * 2)"),
+    # quantised folders
+    (F + "packed.c", "{0, 4, 1, 5, 2, 6, 3, 7}", "{0, 2, 4, 6, 1, 3, 5, 7}"),
+    (F + "packed.c", "& mask) + p->zero_add;", "& mask);"),
+    (F + "packed.c", "(size_t)k) : k / p->group;", "(size_t)k) : k / p->group % 1;"),
+    (F + "packed.c", "if (g != last) scale", "if (last < 0) scale"),
+    (F + "packed.c", "(size_t)(n / p->scale_rows) * p->row_stride", "(size_t)n * p->row_stride"),
+    (F + "hf_packing.c", "p->zeros_less_one = !json_is_text(format, \"gptq_v2\");", "p->zeros_less_one = true;"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),
     (W + "pack.c", "block->scale[1] | -block->min[1] << 4", "block->scale[1] | -block->min[0] << 4"),
     (W + "pack.c", "return format->has_min || format->halved ? 2 * LANES : LANES;", "return LANES;"),
-    (W + "pack.c", "block->brain = w->format->brain;", ""),
+    (W + "pack.c", "block->scales = w->format->scales;", ""),
     (W + "pack.c", "block->table = codes_table(w->format->table);", ""),
 ]

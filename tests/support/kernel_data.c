@@ -63,6 +63,14 @@ static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
     case DTYPE_TQ2_0:
         put_half(block + 64, scale);
         break;
+    case DTYPE_INT4: /* with a zero point of 0 to 16 */
+        memcpy(block, &scale, sizeof scale);
+        block[4] = (uint8_t)random_below(state, 17);
+        break;
+    case DTYPE_INT8:
+        scale /= 8;
+        memcpy(block, &scale, sizeof scale);
+        break;
     case DTYPE_MXFP4: /* powers of two of ordinary size, and once in a while none */
         *block = (uint8_t)(scale == 0 ? 0 : 119 + random_below(state, 6));
         break;

@@ -101,12 +101,24 @@ INLINE void unpack_small(__m256 *d, __m256 *m, const uint8_t *small, const struc
     *m = _mm256_mul_ps(*m, _mm256_cvtepi32_ps(minus));
 }
 
+/* What a zero point adds to each weight. */
+INLINE __m256 minus_zero_points(__m256 d, const uint8_t *zero) {
+    __m256i points = _mm256_cvtepu8_epi32(load_8_bytes(zero));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_setzero_si256(), points)));
+}
+
 /* The scales of block i and its minima, in float, for rows part * 8 and on: two of each where the
  * block is halved. */
 INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, int part,
                           const struct format format) {
     const uint8_t *own = scales + part * 16;
-    d[0] = format.brain ? brains(own) : halves(own);
+    if (format.scales == SCALES_FLOAT) {
+        d[0] = _mm256_loadu_ps((const float *)(scales + part * 32));
+        m[0] = format.has_min ? minus_zero_points(d[0], scales + 64 + part * VEC8)
+                              : _mm256_setzero_ps();
+        return;
+    }
+    d[0] = format.scales == SCALES_BRAIN ? brains(own) : halves(own);
     m[0] = format.has_min ? halves(own + 32) : _mm256_setzero_ps();
     if (!format.super) return;
     const size_t each = format.has_min || format.halved ? 32 : 16;

@@ -94,10 +94,21 @@ INLINE void unpack_small(__m512 *d, __m512 *m, const uint8_t *small, const struc
     *m = _mm512_mul_ps(*m, _mm512_cvtepi32_ps(minus));
 }
 
+/* What a zero point adds to each weight. */
+INLINE __m512 minus_zero_points(__m512 d, const uint8_t *zero) {
+    __m512i points = _mm512_cvtepu8_epi32(load_16_bytes(zero));
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_setzero_si512(), points)));
+}
+
 /* The scales of block i and its minima, in float: two of each where it is halved. */
 INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i,
                           const struct format format) {
-    d[0] = format.brain ? brains(scales) : halves(scales);
+    if (format.scales == SCALES_FLOAT) {
+        d[0] = _mm512_loadu_ps(scales);
+        m[0] = format.has_min ? minus_zero_points(d[0], scales + 64) : _mm512_setzero_ps();
+        return;
+    }
+    d[0] = format.scales == SCALES_BRAIN ? brains(scales) : halves(scales);
     m[0] = format.has_min ? halves(scales + 32) : _mm512_setzero_ps();
     if (!format.super) return;
     const size_t each = format.has_min || format.halved ? 32 : 16;

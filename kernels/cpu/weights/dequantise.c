@@ -186,9 +186,33 @@ static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
 static void read_mxfp4(struct block *block, const uint8_t *p, int i) {
     (void)i;
     uint16_t scale = (uint16_t)(*p < 2 ? 0x20 << *p : (*p - 1) << 7);
-    *block = (struct block){.d = scale, .brain = true, .scale = {1, 1}};
+    *block = (struct block){.d = scale, .scales = SCALES_BRAIN, .scale = {1, 1}};
     block->table = codes_table(CODES_E2M1);
     read_nibbles(block->code, p + 1);
+}
+
+/* ---- codes of quantised folders ------------------------------------------------------------- */
+
+static float read_float(const uint8_t *p) {
+    float value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+/* A float32, the zero point, the codes. */
+static void read_int4(struct block *block, const uint8_t *p, int i) {
+    (void)i;
+    *block = (struct block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
+    block->min[0] = block->min[1] = -p[4];
+    read_nibbles(block->code, p + 5);
+}
+
+/* A float32, then signed bytes. */
+static void read_int8(struct block *block, const uint8_t *p, int i) {
+    (void)i;
+    *block = (struct block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
+    block->zero = 128;
+    for (int k = 0; k < BLOCK; k++) block->code[k] = p[4 + k] ^ 0x80;
 }
 
 /* ---- any type ------------------------------------------------------------------------------- */
@@ -217,12 +241,15 @@ static float brain_to_float(uint16_t brain) {
 }
 
 float block_scale(const struct block *block, int half) {
-    float d = block->brain ? brain_to_float(block->d) : half_to_float(block->d);
+    float d = block->scales == SCALES_HALF    ? half_to_float(block->d)
+              : block->scales == SCALES_BRAIN ? brain_to_float(block->d)
+                                              : block->d_float;
     return d * (float)block->scale[half];
 }
 
 float block_min(const struct block *block, int half) {
-    return half_to_float(block->m) * (float)block->min[half];
+    float m = block->scales == SCALES_FLOAT ? block->d_float : half_to_float(block->m);
+    return m * (float)block->min[half];
 }
 
 void block_floats(const struct block *block, float *out) {

@@ -6,13 +6,17 @@
 #include "kernels/cpu/cpu.h"
 
 const struct format *format_of(enum dtype type) {
-    static const struct format formats[] = {
-#define ENTRY(TYPE, name, number, elements, bytes, ...) [DTYPE_##TYPE] = FORMAT(__VA_ARGS__),
+    static const struct {
+        enum dtype type;
+        struct format format;
+    } formats[] = {
+#define ENTRY(TYPE, name, number, elements, bytes, ...) {DTYPE_##TYPE, FORMAT(__VA_ARGS__)},
         WEIGHT_TYPES(ENTRY)
 #undef ENTRY
     };
-    assert(dtype_name(type));
-    return &formats[type];
+    size_t i = 0;
+    while (formats[i].type != type) assert(i < sizeof formats / sizeof *formats - 1), i++;
+    return &formats[i].format;
 }
 
 /* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------ */
@@ -89,7 +93,7 @@ static size_t code_bytes(int bits) {
 
 /* ---- scales --------------------------------------------------------------------------------- */
 
-enum { HALVES = 2 * LANES }; /* bytes of one half of each row */
+enum { HALVES = 2 * LANES, FLOATS = 4 * LANES }; /* bytes of one number of each row */
 
 /* Bytes of a block's small scales: 16 of one kind, and most have 16 of another. */
 static size_t small_bytes(const struct format *format) {
@@ -98,6 +102,7 @@ static size_t small_bytes(const struct format *format) {
 
 static size_t scale_bytes(const struct format *format) {
     if (format->bits == 16) return LANES;
+    if (format->scales == SCALES_FLOAT) return FLOATS + (format->has_min ? LANES : 0);
     size_t halves = format->has_min ? 2 * HALVES : HALVES;
     return format->super ? halves + 8 * small_bytes(format) : halves;
 }
@@ -109,6 +114,11 @@ static size_t small_offset(const struct format *format, int i) {
 
 static void scales_write(uint8_t *scales, const struct format *format, const struct block *block,
                          int i, int lane) {
+    if (format->scales == SCALES_FLOAT) {
+        memcpy(scales + 4 * lane, &block->d_float, 4);
+        if (format->has_min) scales[FLOATS + lane] = (uint8_t)-block->min[0];
+        return;
+    }
     memcpy(scales + 2 * lane, &block->d, 2);
     if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
     if (!format->super) return;
@@ -125,11 +135,16 @@ static void scales_write(uint8_t *scales, const struct format *format, const str
 
 static void scales_read(const uint8_t *scales, const struct format *format, struct block *block,
                         int i, int lane) {
-    memcpy(&block->d, scales + 2 * lane, 2);
-    block->m = 0;
-    if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
     block->scale[0] = block->scale[1] = 1;
     block->min[0] = block->min[1] = format->has_min;
+    block->m = 0;
+    if (format->scales == SCALES_FLOAT) {
+        memcpy(&block->d_float, scales + 4 * lane, 4);
+        if (format->has_min) block->min[0] = block->min[1] = -scales[FLOATS + lane];
+        return;
+    }
+    memcpy(&block->d, scales + 2 * lane, 2);
+    if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
     if (!format->super) return;
     const uint8_t *small = scales + small_offset(format, i) + lane;
     for (int half = 0; half < 2; half++) {
@@ -266,7 +281,7 @@ static void pack_panel_rows(struct pack_job *job, int panel) {
         if (matrix_is_float(w))
             write_float_row(w, row, from, job->type);
         else if (matrix_is_half(w))
-            matrix_write_halves(w, row, from);
+            matrix_write_halves(w, row, from, job->type);
         else
             matrix_write_row(w, row, from);
     }
@@ -298,7 +313,11 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     if (form == MATRIX_FP8)
         return err_set(err, STATUS_USAGE, "quantization",
                        "the CPU multiplies no fp8; serve a file of q8_0 or q4_k");
-    struct matrix plain = {.type = form == MATRIX_FLOAT32 ? DTYPE_F32 : type, .N = N, .K = K};
+    struct matrix plain = {.type = form == MATRIX_FLOAT32  ? DTYPE_F32
+                                   : form == MATRIX_HALVES ? DTYPE_BF16
+                                                           : type,
+                           .N = N,
+                           .K = K};
     plain.format = format_of(plain.type);
     plain.n_panels = (N + LANES - 1) / LANES;
     if (!plan(&plain))
@@ -329,7 +348,7 @@ void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
     codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
     scales_read(matrix_scales(w, panel, i), w->format, block, i, lane);
     block->zero = w->format->zero;
-    block->brain = w->format->brain;
+    block->scales = w->format->scales;
     block->table = codes_table(w->format->table);
 }
 

@@ -44,13 +44,13 @@ static void write_block(uint8_t *codes, uint8_t *scales, const float *values, in
                PAIR * sizeof *code);
 }
 
-void matrix_write_halves(struct matrix *w, int row, const void *from) {
+void matrix_write_halves(struct matrix *w, int row, const void *from, enum dtype type) {
     assert(row >= 0 && row < w->N && matrix_is_half(w));
     int panel = row / LANES, lane = row % LANES;
     for (int i = 0; i < w->n_blocks; i++) {
         float values[BLOCK] = {0};
         size_t left = (size_t)(w->K - i * BLOCK);
-        dequantise(w->type, (const uint8_t *)from + dtype_bytes(w->type, (size_t)i * BLOCK), values,
+        dequantise(type, (const uint8_t *)from + dtype_bytes(type, (size_t)i * BLOCK), values,
                    left < BLOCK ? left : BLOCK);
         write_block((uint8_t *)matrix_codes(w, panel, i), (uint8_t *)matrix_scales(w, panel, i),
                     values, lane);

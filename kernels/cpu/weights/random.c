@@ -17,7 +17,7 @@ static const struct kind {
     double deviation, mean;
 } kinds[] = {
 #define ENTRY(TYPE, name, number, elements, bytes, bits, zero, has_min, super, halved, table,      \
-              brain, ...)                                                                          \
+              scales, ...)                                                                         \
     {DTYPE_##TYPE, __VA_ARGS__},
     WEIGHT_TYPES(ENTRY)
 #undef ENTRY

@@ -251,7 +251,7 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
     case DTYPE_Q3_K:
         return GEMM_Q6_K;
     default:
-        return GEMM_16; /* Q5 in all its kinds, Q2_K, IQ4_XS and MXFP4, too */
+        return GEMM_16; /* Q5 in all its kinds, Q2_K, IQ4_XS, MXFP4, INT4, INT8, too */
     }
 }
 

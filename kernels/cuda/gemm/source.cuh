@@ -158,6 +158,30 @@ template <> struct Source<DTYPE_Q6_K> : Block256<210, 208, 32, false> {
     }
 };
 
+/* Codes of quantised folders: a float32, in INT4 a zero point, the codes. */
+__device__ __forceinline__ float float_at(const uint8_t *p) {
+    return __uint_as_float(u16_at(p) | u16_at(p + 2) << 16);
+}
+template <> struct Source<DTYPE_INT4> : Block32<21, 0, true, 0> {
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_at(block(row, k));
+    }
+    __device__ static float min(const uint8_t *row, int k) {
+        return scale(row, k) * -(float)block(row, k)[4];
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        return block(row, k)[5 + k % 16] >> k % 32 / 16 * 4 & 15;
+    }
+};
+template <> struct Source<DTYPE_INT8> : Block32<36, 0, false, 0> {
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_at(block(row, k));
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        return (int8_t)block(row, k)[4 + k % 32];
+    }
+};
+
 /* 16 bytes of scales and minima, 64 of pairs, d, dmin. */
 template <> struct Source<DTYPE_Q2_K> : Block256<84, 80, 0, true> {
     __device__ static float scale(const uint8_t *row, int k) {

@@ -1,0 +1,429 @@
+/* DESIGN: the matrices of quantised folders.
+ *
+ * A folder that GPTQ, AWQ, llm-compressor or an fp8 converter made has several tensors for one
+ * matrix: codes, scales, perhaps zero points and each input's group. They are joined into one
+ * weight of the matrix's name, so that the rest of the engine knows tensors of one kind; its rows
+ * are made as they are loaded (engine/quantise/packed.c). Everything that a row's making relies on
+ * is checked here: shapes against each other, scales for being numbers, groups for being there.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+#include "engine/files/mapping.h"
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+static enum status refuse_key(const char *key, const char *expected, const struct json *found,
+                              struct err *err) {
+    char text[64];
+    return err_set(err, STATUS_BAD_FILE, "quantization_config",
+                   "key quantization_config.%s: %s was expected, found %s%s", key, expected,
+                   json_is(found, JSON_STRING) ? "" : json_type_name(found),
+                   key_shown(found, text));
+}
+
+static enum status read_gptq(struct packing *p, const struct json *config, struct err *err) {
+    const struct json *format = key_value(config, "checkpoint_format");
+    enum status status = key_int(config, "bits", 2, 8, &p->bits, err);
+    if (status) return status;
+    if (p->bits != 4 && p->bits != 8)
+        return err_set(err, STATUS_BAD_FILE, "bits",
+                       "key quantization_config.bits: 4 or 8 was expected, found %d", p->bits);
+    p->zeros_less_one = !json_is_text(format, "gptq_v2");
+    if (format && p->zeros_less_one && !json_is_text(format, "gptq"))
+        return refuse_key("checkpoint_format", "\"gptq\" or \"gptq_v2\"", format, err);
+    return STATUS_OK;
+}
+
+static enum status read_awq(struct packing *p, const struct json *config, struct err *err) {
+    const struct json *version = key_value(config, "version");
+    enum status status = key_int(config, "bits|w_bit", 4, 4, &p->bits, err);
+    if (status || !version || json_is_text(version, "gemm") || json_is_text(version, "GEMM"))
+        return status;
+    return refuse_key("version", "\"gemm\"", version, err);
+}
+
+/* Each group's tensors say what they are, but for their bits. */
+static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
+    static const char *const formats[] = {"pack-quantized", "int-quantized", "float-quantized",
+                                          "naive-quantized", "mixed-precision"};
+    const struct json *format = key_value(config, "format"), *sparse;
+    bool known = false;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        known |= json_is_text(format, formats[i]);
+    if (!known)
+        return refuse_key("format", "pack-quantized, int-quantized or float-quantized", format,
+                          err);
+    sparse = key_value(key_value(config, "sparsity_config"), "format");
+    if (sparse && !json_is_text(sparse, "dense"))
+        return refuse_key("sparsity_config.format", "\"dense\"", sparse, err);
+    if (json_first(key_value(config, "transform_config")))
+        return refuse_key("transform_config", "none", key_value(config, "transform_config"), err);
+    json_each(group, key_value(config, "config_groups")) {
+        int bits = 0;
+        enum status status = key_int(key_value(group, "weights"), "num_bits", 4, 8, &bits, err);
+        if (status) return status;
+        if (bits != 4 && bits != 8)
+            return err_set(err, STATUS_BAD_FILE, "num_bits",
+                           "key num_bits: 4 or 8 was expected, found %d", bits);
+    }
+    p->bits = 4; /* of what is packed */
+    return STATUS_OK;
+}
+
+static enum status read_fp8(struct packing *p, const struct json *config, struct err *err) {
+    const struct json *sizes = key_value(config, "weight_block_size"), *first = json_first(sizes);
+    if (!sizes) return STATUS_OK;
+    int64_t size[2] = {0};
+    if (json_is(sizes, JSON_ARRAY) && sizes->n_children == 2)
+        for (int i = 0; i < 2; i++, first = first->next)
+            size[i] = json_is(first, JSON_NUMBER) && first->is_integer ? first->integer : 0;
+    if (size[0] < 1 || size[1] < 1 || size[0] > 65536 || size[1] > 65536)
+        return refuse_key("weight_block_size", "an array of two numbers from 1", sizes, err);
+    p->block_rows = (int)size[0];
+    p->block_columns = (int)size[1];
+    return STATUS_OK;
+}
+
+enum status hf_packing_read(struct hf_config *hf, struct err *err) {
+    static const struct {
+        const char *name;
+        enum packing_method method;
+        enum status (*read)(struct packing *, const struct json *, struct err *);
+    } methods[] = {{"gptq", PACKING_GPTQ, read_gptq},
+                   {"awq", PACKING_AWQ, read_awq},
+                   {"compressed-tensors", PACKING_COMPRESSED, read_compressed},
+                   {"fp8", PACKING_FP8, read_fp8}};
+    const struct json *config = key_value(hf->text, "quantization_config");
+    if (!config) config = key_value(hf->root, "quantization_config");
+    if (!config) config = key_value(hf->root, "compression_config");
+    if (!config) return STATUS_OK;
+    const struct json *method = key_value(config, "quant_method");
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (!json_is_text(method, methods[i].name)) continue;
+        hf->packing.method = methods[i].method;
+        enum status status = methods[i].read(&hf->packing, config, err);
+        return status ? blame_file(err, status, hf->path) : STATUS_OK;
+    }
+    char text[64];
+    return err_set(err, STATUS_BAD_FILE, "quantization_config",
+                   "%s: key quantization_config: the method \"%s\" is not supported; gptq, awq, "
+                   "compressed-tensors and fp8 are",
+                   hf->path, key_shown(method, text));
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
+struct joining {
+    const struct packing *packing;
+    const struct weights *from;
+    struct weights *to;
+    bool *used; /* [from->n] tensors that are a part of a weight, or that nothing is done with */
+    struct err *err;
+};
+
+/* The part `base` + `suffix` of a weight, which becomes used; NULL where there is none. */
+static const struct weight *part_of(struct joining *j, const char *base, const char *suffix) {
+    char name[WEIGHT_MAX_NAME + 1];
+    if (strlen(base) + strlen(suffix) > WEIGHT_MAX_NAME) return NULL;
+    snprintf(name, sizeof name, "%s%s", base, suffix);
+    const struct weight *part = weights_lookup(j->from, name);
+    if (part) j->used[part - j->from->tensor] = true;
+    return part;
+}
+
+static enum status refuse_part(const struct joining *j, const char *base, const char *suffix,
+                               const char *expected) {
+    return err_set(j->err, STATUS_BAD_FILE, base, "tensor %s%s: expected %s", base, suffix,
+                   expected);
+}
+
+/* Is a part there, of that type (0: a float), with `rows` rows of `columns`? */
+static enum status check_part(const struct joining *j, const char *base, const char *suffix,
+                              const struct weight *part, int type, int64_t rows, int64_t columns) {
+    char expected[160];
+    const char *name = type == WEIGHT_RAW_I32 ? "I32" : "F16, BF16 or F32";
+    if (part && part->dim[0] == columns && part->dim[1] == rows && part->dim[2] == 1 &&
+        (type ? (int)part->type == type : dtype_block_elements((int)part->type) == 1))
+        return STATUS_OK;
+    int n = snprintf(expected, sizeof expected, "[%lld, %lld] of %s, found ", (long long)rows,
+                     (long long)columns, name);
+    if (part)
+        snprintf(expected + n, sizeof expected - (size_t)n, "[%lld, %lld]", (long long)part->dim[1],
+                 (long long)part->dim[0]);
+    else
+        snprintf(expected + n, sizeof expected - (size_t)n, "none");
+    return refuse_part(j, base, suffix, expected);
+}
+
+static float scale_at(const struct weight *scales, int64_t i) {
+    float value;
+    const char *at = (const char *)scales->data + dtype_bytes(scales->type, (size_t)i);
+    dequantise(scales->type, at, &value, 1);
+    return value;
+}
+
+static enum status check_scales(const struct joining *j, const struct weight *scales) {
+    for (int64_t i = 0; i < scales->n_elements; i++)
+        if (!isfinite(scale_at(scales, i)))
+            return err_set(j->err, STATUS_BAD_FILE, scales->name,
+                           "tensor %s: number %lld is %g; finite scales were expected",
+                           scales->name, (long long)i, (double)scale_at(scales, i));
+    return STATUS_OK;
+}
+
+/* Each input's group must be one that there is. */
+static enum status check_groups(const struct joining *j, const struct packed *p,
+                                const struct weight *groups) {
+    for (int k = 0; k < p->K; k++) {
+        int32_t group = packed_group(p, k);
+        if (group < 0 || group >= p->n_groups)
+            return err_set(j->err, STATUS_BAD_FILE, groups->name,
+                           "tensor %s: input %d is of group %d; 0 to %d were expected",
+                           groups->name, k, (int)group, p->n_groups - 1);
+    }
+    return STATUS_OK;
+}
+
+/* Do all 32 inputs of each block share a group? */
+static bool has_whole_blocks(const struct packed *p) {
+    for (int k = 0; k < p->K; k++)
+        if (packed_group(p, k) != packed_group(p, k - k % 32)) return false;
+    return p->K % 32 == 0;
+}
+
+/* Codes of 4 bits with a zero point, and signed bytes, are multiplied as integers where 32 of them
+ * share a scale. What does not fit becomes floats. */
+static enum dtype type_of(const struct packed *p) {
+    if (p->layout == PACKED_E4M3 || !has_whole_blocks(p)) return DTYPE_F32;
+    if (p->bits == 4) return DTYPE_INT4;
+    for (int g = 0; g < p->n_groups && p->zeros; g++)
+        for (int n = 0; n < p->N; n++)
+            if (packed_zero(p, n, g) != 128) return DTYPE_F32;
+    return DTYPE_INT8;
+}
+
+/* Adds the weight that a base's parts are. */
+static enum status add_packed(struct joining *j, const char *base, const struct packed *p,
+                              const struct weight *codes) {
+    struct weight weight = {.n_dims = 2, .dim = {p->K, p->N}, .data = codes->data};
+    if (p->N < 1 || p->K < 1) return refuse_part(j, base, "", "at least one row and column");
+    snprintf(weight.name, sizeof weight.name, "%s.weight", base);
+    weight.type = type_of(p);
+    weight.in_16_bits = weight.type == DTYPE_F32;
+    enum status status = weight_measure_type(&weight, j->err);
+    if (status) return status;
+    struct packed *kept = mem_alloc(sizeof *kept);
+    *kept = *p;
+    weight.packed = kept;
+    status = weights_add(j->to, &weight, j->err);
+    if (status) free(kept);
+    return status;
+}
+
+/* The parts of a matrix whose codes stand in columns of outputs. */
+struct columns {
+    const struct weight *codes, *scales, *zeros, *groups;
+    int64_t N, K, n_groups;
+};
+
+static enum status check_columns(const struct joining *j, const char *base,
+                                 const struct columns *c) {
+    int per = 32 / j->packing->bits;
+    if (!c->scales) return refuse_part(j, base, ".scales", "scales, found none");
+    if (c->K > INT32_MAX || c->N > INT32_MAX || (int)c->codes->type != WEIGHT_RAW_I32)
+        return refuse_part(j, base, ".qweight", "a matrix of I32");
+    if (c->n_groups < 1 || c->K % c->n_groups != 0)
+        return err_set(j->err, STATUS_BAD_FILE, c->scales->name,
+                       "tensor %s: %lld groups do not divide %lld inputs", c->scales->name,
+                       (long long)c->n_groups, (long long)c->K);
+    if (c->N % per != 0) return refuse_part(j, base, ".qzeros", "whole words a row");
+    enum status status = check_part(j, base, ".scales", c->scales, 0, c->n_groups, c->N);
+    if (!status)
+        status = check_part(j, base, ".qzeros", c->zeros, WEIGHT_RAW_I32, c->n_groups, c->N / per);
+    if (!status && c->groups)
+        status = check_part(j, base, ".g_idx", c->groups, WEIGHT_RAW_I32, 1, c->K);
+    return status ? status : check_scales(j, c->scales);
+}
+
+/* qweight, qzeros and scales: [inputs][outputs], of which GPTQ packs inputs and AWQ outputs. */
+static enum status join_columns(struct joining *j, const char *base, const struct weight *codes) {
+    bool awq = j->packing->method == PACKING_AWQ;
+    int bits = j->packing->bits, per = 32 / bits;
+    struct columns c = {codes,
+                        part_of(j, base, ".scales"),
+                        part_of(j, base, ".qzeros"),
+                        awq ? NULL : part_of(j, base, ".g_idx"),
+                        codes->dim[0] * (awq ? per : 1),
+                        codes->dim[1] * (awq ? 1 : per),
+                        0};
+    if (c.scales) c.n_groups = c.scales->dim[1];
+    enum status status = check_columns(j, base, &c);
+    if (status) return status;
+    struct packed p = {.layout = awq ? PACKED_AWQ : PACKED_GPTQ,
+                       .N = (int)c.N,
+                       .K = (int)c.K,
+                       .bits = bits,
+                       .group = (int)(c.K / c.n_groups),
+                       .n_groups = (int)c.n_groups,
+                       .zero_add = !awq && j->packing->zeros_less_one,
+                       .codes = codes->data,
+                       .zeros = c.zeros->data,
+                       .groups = c.groups ? c.groups->data : NULL,
+                       .scales = c.scales->data,
+                       .scale_type = c.scales->type,
+                       .scale_rows = 1,
+                       .row_stride = 1,
+                       .group_stride = (size_t)c.N};
+    if (c.groups) status = check_groups(j, &p, c.groups);
+    return status ? status : add_packed(j, base, &p, codes);
+}
+
+/* The outputs and inputs of packed words, which padding may follow. */
+static enum status read_packed_shape(const struct joining *j, const char *base,
+                                     const struct weight *shape, struct packed *p,
+                                     const struct weight *codes) {
+    int64_t dim[2] = {codes->dim[1], codes->dim[0] * 8};
+    bool is_pair = shape && shape->n_elements == 2;
+    int type = shape ? (int)shape->type : 0;
+    is_pair = is_pair && (type == WEIGHT_RAW_I64 || type == WEIGHT_RAW_I32);
+    for (int i = 0; is_pair && i < 2; i++) {
+        int32_t small[2];
+        if (type == WEIGHT_RAW_I64) memcpy(dim, shape->data, sizeof dim);
+        if (type == WEIGHT_RAW_I32) memcpy(small, shape->data, sizeof small), dim[i] = small[i];
+    }
+    if (!is_pair || dim[0] != codes->dim[1] || dim[1] < 1 || (dim[1] + 7) / 8 != codes->dim[0])
+        return refuse_part(j, base, ".weight_shape",
+                           "two numbers, the rows and columns of weight_packed");
+    p->N = (int)dim[0];
+    p->K = (int)dim[1];
+    return STATUS_OK;
+}
+
+/* The shape of a matrix's scales: one for all, one a row, one a row and group, or one a block. */
+static enum status place_scales(const struct joining *j, const char *base,
+                                const struct weight *scales, struct packed *p) {
+    const struct packing *packing = j->packing;
+    int64_t rows = scales->dim[1], columns = scales->dim[0];
+    if (columns == p->N && rows == 1) rows = p->N, columns = 1; /* a vector */
+    bool blocks = p->layout == PACKED_E4M3 && packing->block_rows > 0 && rows * columns > 1;
+    if (!blocks && (columns < 1 || p->K % columns != 0))
+        return err_set(j->err, STATUS_BAD_FILE, scales->name,
+                       "tensor %s: %lld groups do not divide %d inputs", scales->name,
+                       (long long)columns, p->K);
+    p->scale_rows = blocks ? packing->block_rows : rows == 1 ? p->N : 1;
+    p->group = blocks ? packing->block_columns : (int)(p->K / columns);
+    p->n_groups = blocks ? (p->K + p->group - 1) / p->group : (int)columns;
+    p->scales = scales->data;
+    p->scale_type = scales->type;
+    p->row_stride = (size_t)columns;
+    p->group_stride = 1;
+    int64_t rows_expected = (p->N + p->scale_rows - 1) / p->scale_rows;
+    bool fits = rows == rows_expected && columns == p->n_groups && scales->dim[2] == 1;
+    if (!fits || dtype_block_elements((int)scales->type) != 1)
+        return check_part(j, base, scales->name + strlen(base), scales, 0, rows_expected,
+                          p->n_groups);
+    return check_scales(j, scales);
+}
+
+/* Codes in rows of outputs: words of llm-compressor, its bytes, or floats of 8 bits. */
+static enum status join_rows(struct joining *j, const char *base, const struct weight *codes,
+                             enum packed_layout layout) {
+    bool words = layout == PACKED_WORDS;
+    const struct weight *scales = part_of(j, base, ".weight_scale");
+    const struct weight *zeros = part_of(j, base, ".weight_zero_point");
+    const struct weight *groups = part_of(j, base, ".weight_g_idx");
+    const struct weight *shape = words ? part_of(j, base, ".weight_shape") : NULL;
+    struct packed p = {.layout = layout,
+                       .N = (int)codes->dim[1],
+                       .K = (int)codes->dim[0],
+                       .bits = words ? 4 : 8,
+                       .codes = codes->data,
+                       .zeros = zeros ? zeros->data : NULL,
+                       .groups = groups ? groups->data : NULL};
+    if (!scales) scales = part_of(j, base, ".weight_scale_inv");
+    if (!scales) return refuse_part(j, base, ".weight_scale", "scales, found none");
+    if (zeros && !words)
+        return refuse_part(j, base, ".weight_zero_point", "none beside codes of 8 bits");
+    enum status status = words ? read_packed_shape(j, base, shape, &p, codes) : STATUS_OK;
+    if (!status) status = place_scales(j, base, scales, &p);
+    if (!status && zeros)
+        status = check_part(j, base, ".weight_zero_point", zeros, WEIGHT_RAW_I32, (p.N + 7) / 8,
+                            p.n_groups);
+    if (!status && groups)
+        status = check_part(j, base, ".weight_g_idx", groups, WEIGHT_RAW_I32, 1, p.K);
+    if (!status && groups) status = check_groups(j, &p, groups);
+    return status ? status : add_packed(j, base, &p, codes);
+}
+
+/* The name without `suffix`, if it ends with it. */
+static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char *suffix) {
+    size_t n = strlen(name), end = strlen(suffix);
+    if (n <= end || strcmp(name + n - end, suffix) != 0) return false;
+    memcpy(base, name, n - end);
+    base[n - end] = 0;
+    return true;
+}
+
+/* Joins what a tensor begins, if it has a weight's codes. */
+static enum status join_tensor(struct joining *j, int i) {
+    const struct weight *tensor = &j->from->tensor[i];
+    enum packing_method method = j->packing->method;
+    bool columns = method == PACKING_GPTQ || method == PACKING_AWQ;
+    char base[WEIGHT_MAX_NAME + 1];
+    int type = (int)tensor->type;
+    enum packed_layout layout = PACKED_WORDS;
+    bool is_codes = columns && base_of(base, tensor->name, ".qweight");
+    if (method == PACKING_COMPRESSED)
+        is_codes = base_of(base, tensor->name, ".weight_packed") && type == WEIGHT_RAW_I32;
+    if (!is_codes && !columns && base_of(base, tensor->name, ".weight")) {
+        layout = type == WEIGHT_RAW_E4M3 ? PACKED_E4M3 : PACKED_BYTES;
+        is_codes = type == WEIGHT_RAW_E4M3 || (type == WEIGHT_RAW_I8 && method != PACKING_FP8);
+    }
+    if (!is_codes) return STATUS_OK;
+    j->used[i] = true;
+    if (tensor->n_dims != 2) return refuse_part(j, tensor->name, "", "a matrix");
+    return columns ? join_columns(j, base, tensor) : join_rows(j, base, tensor, layout);
+}
+
+/* Scales of activations and of a cache: ours are our own. */
+static bool is_of_inputs(const char *name) {
+    static const char *const ends[] = {".input_scale", ".input_zero_point", ".output_scale",
+                                       ".k_scale",     ".v_scale",          ".q_scale"};
+    char base[WEIGHT_MAX_NAME + 1];
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (base_of(base, name, ends[i])) return true;
+    return false;
+}
+
+enum status hf_packing_join(struct hf_config *hf, struct err *err) {
+    struct weights to, *from = &hf->weights;
+    if (hf->packing.method == PACKING_NONE) return STATUS_OK;
+    weights_init(&to, (size_t)from->n);
+    struct joining j = {&hf->packing, from, &to, mem_calloc((size_t)from->n + 1, sizeof *j.used),
+                        err};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < from->n && !status; i++) status = join_tensor(&j, i);
+    for (int i = 0; i < from->n && !status; i++) {
+        const struct weight *tensor = &from->tensor[i];
+        if (j.used[i] || is_of_inputs(tensor->name)) continue;
+        status = dtype_block_elements((int)tensor->type) == 1
+                     ? weights_add(&to, tensor, err)
+                     : err_set(err, STATUS_BAD_FILE, tensor->name,
+                               "tensor %s holds integers, but belongs to no matrix of the "
+                               "method of quantization_config",
+                               tensor->name);
+    }
+    free(j.used);
+    to.n_pages = from->n_pages;
+    to.pages = from->pages;
+    from->pages = NULL;
+    weights_free(from);
+    *from = to;
+    return status;
+}

@@ -1,0 +1,125 @@
+/* Rows of matrices that quantised folders keep as several tensors (weights.h draws
+ * them): blocks of INT4 or INT8 that hold the same codes and scales, or floats. */
+#include "engine/files/weights.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Word i; files do not align their tensors. */
+static uint32_t word_at(const void *words, size_t i) {
+    uint32_t word;
+    memcpy(&word, (const uint8_t *)words + 4 * i, sizeof word);
+    return word;
+}
+
+/* AWQ's place of output n % 8 in its word. */
+static int awq_shift(int n) {
+    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    return 4 * place[n % 8];
+}
+
+int32_t packed_group(const struct packed *p, int k) {
+    return p->groups ? (int32_t)word_at(p->groups, (size_t)k) : k / p->group;
+}
+
+int packed_zero(const struct packed *p, int n, int g) {
+    int per = 32 / p->bits, mask = (1 << p->bits) - 1;
+    size_t N = (size_t)p->N, row = (size_t)n, group = (size_t)g;
+    if (!p->zeros) return 1 << (p->bits - 1);
+    if (p->layout == PACKED_AWQ)
+        return (int)(word_at(p->zeros, group * (N / 8) + row / 8) >> awq_shift(n)) & mask;
+    if (p->layout == PACKED_WORDS)
+        return (int)(word_at(p->zeros, row / 8 * (size_t)p->n_groups + group) >> n % 8 * 4) & mask;
+    uint32_t word = word_at(p->zeros, group * (N / (size_t)per) + row / (size_t)per);
+    return ((int)(word >> n % per * p->bits) & mask) + p->zero_add;
+}
+
+static float scale_of(const struct packed *p, int n, int g) {
+    float scale;
+    size_t i = (size_t)(n / p->scale_rows) * p->row_stride + (size_t)g * p->group_stride;
+    dequantise(p->scale_type, (const char *)p->scales + dtype_bytes(p->scale_type, i), &scale, 1);
+    return scale;
+}
+
+static float e4m3_value(uint8_t bits) { /* a half with a smaller exponent */
+    if ((bits & 127) == 127) return half_to_float(0x7e00);
+    return half_to_float((uint16_t)((bits & 128) << 8 | (bits & 127) << 7)) * 0x1p8f;
+}
+
+/* The code of input k, without a sign. */
+static uint8_t code_at(const struct packed *p, int n, int k) {
+    int per = 32 / p->bits, mask = (1 << p->bits) - 1;
+    size_t N = (size_t)p->N, row = (size_t)n, column = (size_t)k;
+    switch (p->layout) {
+    case PACKED_GPTQ:
+        return (uint8_t)(word_at(p->codes, column / (size_t)per * N + row) >> k % per * p->bits &
+                         (uint32_t)mask);
+    case PACKED_AWQ:
+        return word_at(p->codes, column * (N / 8) + row / 8) >> awq_shift(n) & 15;
+    case PACKED_WORDS:
+        return word_at(p->codes, row * (((size_t)p->K + 7) / 8) + column / 8) >> k % 8 * 4 & 15;
+    case PACKED_BYTES:
+        return ((const uint8_t *)p->codes)[row * (size_t)p->K + column] ^ 0x80;
+    case PACKED_E4M3:
+        break;
+    }
+    return ((const uint8_t *)p->codes)[row * (size_t)p->K + column];
+}
+
+static void float_row(const struct packed *p, int n, float *out) {
+    int last = -1, zero = 0;
+    float scale = 0;
+    for (int k = 0; k < p->K; k++) {
+        int g = packed_group(p, k);
+        if (g != last) scale = scale_of(p, n, g), zero = packed_zero(p, n, g), last = g;
+        uint8_t code = code_at(p, n, k);
+        out[k] = (p->layout == PACKED_E4M3 ? e4m3_value(code) : (float)(code - zero)) * scale;
+    }
+}
+
+/* A row of blocks of INT4 or INT8. */
+static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *out) {
+    enum { BLOCK = 32 };
+    for (int k = 0; k < p->K; k += BLOCK, out += dtype_block_bytes((int)type)) {
+        int g = packed_group(p, k);
+        float scale = scale_of(p, n, g);
+        memcpy(out, &scale, sizeof scale);
+        if (type == DTYPE_INT8) {
+            for (int i = 0; i < BLOCK; i++) out[4 + i] = code_at(p, n, k + i) ^ 0x80;
+            continue;
+        }
+        out[4] = (uint8_t)packed_zero(p, n, g);
+        for (int i = 0; i < BLOCK / 2; i++)
+            out[5 + i] = (uint8_t)(code_at(p, n, k + i) | code_at(p, n, k + i + BLOCK / 2) << 4);
+    }
+}
+
+/* Rows side by side are words side by side in most layouts: a thread takes as many as a line of the
+ * cache has. */
+enum { ROWS_AT_ONCE = 16 };
+
+struct unpacking {
+    const struct weight *weight;
+    uint8_t *out;
+};
+
+static void unpack_some(void *arg, int i) {
+    const struct unpacking *job = arg;
+    const struct packed *p = job->weight->packed;
+    size_t row_bytes = dtype_bytes(job->weight->type, (size_t)p->K);
+    for (int n = i * ROWS_AT_ONCE; n < (i + 1) * ROWS_AT_ONCE && n < p->N; n++) {
+        uint8_t *row = job->out + (size_t)n * row_bytes;
+        if (job->weight->type == DTYPE_F32)
+            float_row(p, n, (float *)(void *)row);
+        else
+            block_row(p, job->weight->type, n, row);
+    }
+}
+
+void *packed_rows(struct backend *b, const struct weight *weight) {
+    struct unpacking job = {weight, mem_large(weight->bytes)};
+    assert(weight->packed && weight->dim[0] == weight->packed->K);
+    b->device->parallel(b, unpack_some, &job,
+                        (weight->packed->N + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE);
+    return job.out;
+}

@@ -1,0 +1,211 @@
+"""Makes the quantised folders of tests/vectors/folders/, and what transformers computes from their weights in float32.
+
+    /tmp/oracle/bin/python tests/vectors/make_packed.py [NAME ...]
+
+Needs the packages of make_folders.py, which has the form of what is written. The weights of a folder are not those of a
+quantiser: codes, scales and zero points are random. `read_*` below are a reader of their own of each format, in numpy, from
+what the formats' documents say; the model that computes the golden tokens has the weights that they give. Scales differ from group to group by a
+factor, groups of act order are shuffled, and zero points go to the ends of their range.
+"""
+
+import json
+import shutil
+import sys
+
+import make_families
+import make_folders
+import numpy as np
+import safetensors.torch
+import torch
+import transformers
+
+SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **make_families.COMMON}
+MODELS = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
+}
+GROUP = 32
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
+
+
+# ---- writing: tensors of one matrix of N outputs and K inputs -------------------------------------------------
+
+def words(codes):
+    """Eight (or with bytes four) neighbours of the last axis in a word, the first in the lowest bits."""
+    bits = 4 if codes.max() < 16 else 8
+    parts = codes.reshape(*codes.shape[:-1], -1, 32 // bits).astype(np.uint32)
+    return np.bitwise_or.reduce(parts << (np.arange(32 // bits, dtype=np.uint32) * bits), axis=-1).astype(np.uint32).view(np.int32)
+
+
+def scales(random, shape, size):
+    return (size * random.uniform(0.5, 2.0, shape)).astype(np.float32)
+
+
+def gptq(random, N, K, size, v2, act_order):
+    codes = random.integers(0, 16, (K, N))
+    zeros = random.integers(4, 12, (K // GROUP, N)) if not v2 else np.full((K // GROUP, N), 8)
+    if not v2:
+        zeros[0, :2] = 1, 16
+    groups = np.arange(K) // GROUP
+    if act_order:
+        random.shuffle(groups)
+    return {"qweight": words(codes.T).T.copy(), "qzeros": words(zeros - (0 if v2 else 1)),
+            "scales": scales(random, (K // GROUP, N), size).astype(np.float16), "g_idx": groups.astype(np.int32)}
+
+
+def awq(random, N, K, size):
+    codes, zeros = random.integers(0, 16, (K, N)), random.integers(0, 16, (K // GROUP, N))
+
+    def ordered(columns):
+        return words(columns.reshape(columns.shape[0], -1, 8)[:, :, AWQ_ORDER].reshape(columns.shape))
+
+    return {"qweight": ordered(codes), "qzeros": ordered(zeros),
+            "scales": scales(random, (K // GROUP, N), size).astype(np.float16)}
+
+
+def packed(random, N, K, size, zeros):
+    codes = random.integers(0, 16, (N, K))
+    made = {"weight_packed": words(codes), "weight_scale": torch.from_numpy(scales(random, (N, K // GROUP), size)).bfloat16(),
+            "weight_shape": np.array([N, K], dtype=np.int64)}
+    if zeros:
+        made["weight_zero_point"] = words(random.integers(0, 16, (N, K // GROUP)).T).T.copy()
+    return made
+
+
+def integers(random, N, K, size):
+    return {"weight": random.integers(-127, 128, (N, K)).astype(np.int8),
+            "weight_scale": torch.from_numpy(scales(random, (N, 1), size / 16)).bfloat16()}
+
+
+def float8(random, N, K, block, size):
+    weight = torch.from_numpy(random.normal(0, 60, (N, K)).astype(np.float32)).to(torch.float8_e4m3fn)
+    if block:
+        shape = (-(-N // block), -(-K // block))
+        return {"weight": weight, "weight_scale_inv": scales(random, shape, size / 12)}
+    return {"weight": weight, "weight_scale": scales(random, (N, 1), size / 12), "input_scale": np.ones(1, np.float32)}
+
+
+# ---- reading: the weights [N][K] of those tensors -------------------------------------------------------------
+
+def unpacked(array, bits):
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    array = np.ascontiguousarray(array).view(np.uint32)
+    return (array[..., None] >> shifts & (2**bits - 1)).reshape(*array.shape[:-1], -1).astype(np.int64)
+
+
+def read_gptq(t, v2):
+    codes = unpacked(t["qweight"].T, 4)
+    zeros = unpacked(t["qzeros"], 4) + (0 if v2 else 1)
+    groups = t["g_idx"]
+    return (codes - zeros[groups].T) * t["scales"].astype(np.float64)[groups].T
+
+
+def read_awq(t):
+    place = np.argsort(AWQ_ORDER)
+
+    def columns(array):
+        return unpacked(array, 4).reshape(array.shape[0], -1, 8)[:, :, place].reshape(array.shape[0], -1)
+
+    groups = np.arange(t["qweight"].shape[0]) // GROUP
+    return ((columns(t["qweight"]) - columns(t["qzeros"])[groups]) * t["scales"].astype(np.float64)[groups]).T
+
+
+def read_packed(t):
+    codes = unpacked(t["weight_packed"], 4)
+    zeros = unpacked(t["weight_zero_point"].T, 4).T if "weight_zero_point" in t else np.full(t["weight_scale"].shape, 8)
+    groups = np.arange(codes.shape[1]) // GROUP
+    return (codes - zeros[:, groups]) * t["weight_scale"].double().numpy()[:, groups]
+
+
+def read_integers(t):
+    return t["weight"] * t["weight_scale"].double().numpy()
+
+
+def read_float8(t, block):
+    weight = t["weight"].double().numpy()
+    if not block:
+        return weight * t["weight_scale"]
+    rows, columns = (np.arange(n) // block for n in weight.shape)
+    return weight * t["weight_scale_inv"][rows][:, columns]
+
+
+# ---- the folders ----------------------------------------------------------------------------------------------
+
+COMPRESSED = {"quant_method": "compressed-tensors", "kv_cache_scheme": None}
+
+
+def compressed(form, bits, kind, **more):
+    weights = {"num_bits": bits, "type": kind, "symmetric": not more.get("zeros"), "strategy": more["strategy"]}
+    return {**COMPRESSED, "format": form, "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+
+# name: (model, quantization_config, writer, reader)
+FOLDERS = {
+    "gptq": ("llama", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
+             lambda *a: gptq(*a, v2=False, act_order=False), lambda t: read_gptq(t, False)),
+    "gptq-act-order": ("qwen3", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": True,
+                                 "checkpoint_format": "gptq_v2"},
+                       lambda *a: gptq(*a, v2=True, act_order=True), lambda t: read_gptq(t, True)),
+    "awq": ("qwen3", {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}, awq, read_awq),
+    "packed-int4": ("llama", compressed("pack-quantized", 4, "int", zeros=True, strategy="group"),
+                    lambda *a: packed(*a, zeros=True), read_packed),
+    "packed-int4-middle": ("qwen3", compressed("pack-quantized", 4, "int", strategy="group"),
+                           lambda *a: packed(*a, zeros=False), read_packed),
+    "int8": ("qwen3", compressed("int-quantized", 8, "int", strategy="channel"), integers, read_integers),
+    "float8-rows": ("llama", compressed("float-quantized", 8, "float", strategy="channel"),
+                    lambda r, N, K, size: float8(r, N, K, 0, size), lambda t: read_float8(t, 0)),
+    "float8-blocks": ("qwen3", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 40]},
+                      lambda r, N, K, size: float8(r, N, K, 40, size), lambda t: read_float8(t, 40)),
+}
+
+
+def pack_model(model, writer, reader, seed):
+    """Replaces the layers' matrices by packed ones; gives the folder's tensors."""
+    random = np.random.default_rng(seed)
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        base = name.removesuffix(".weight")
+        if not base.endswith("_proj"):
+            parameter.data = parameter.data.bfloat16().float()
+            tensors[name] = parameter.data.bfloat16()
+            continue
+        N, K = parameter.shape
+        parts = writer(random, N, K, 0.2 / K**0.5)
+        parameter.data = torch.from_numpy(np.ascontiguousarray(reader(parts))).float()
+        for part, value in parts.items():
+            tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    return tensors
+
+
+def write_folder(name):
+    kind, config, writer, reader = FOLDERS[name]
+    kept = {}
+    plain = make_families.randomise
+
+    def randomise(model, seed):
+        kept["tensors"] = pack_model(plain(model, seed), writer, reader, seed)
+        return model
+
+    make_families.randomise = randomise
+    try:
+        model, runs, seed = make_families.golden(MODELS[kind])
+    finally:
+        make_families.randomise = plain
+    folder = make_folders.OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model.config.save_pretrained(folder)
+    make_folders.edit_json(folder / "config.json", lambda c: c.update(quantization_config=config, dtype="bfloat16",
+                                                                     architectures=[type(model).__name__]))
+    safetensors.torch.save_file({key: value.contiguous() for key, value in kept["tensors"].items()},
+                                folder / "model.safetensors", {"format": "pt"})
+    make_folders.write_tokenizer(folder)
+    make_families.write_golden(make_folders.OUT / f"{name}.txt", name, runs, seed)
+    print(f"{name}: seed {seed}, {sum(path.stat().st_size for path in folder.iterdir())} bytes")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for folder_name in sys.argv[1:] or FOLDERS:
+        write_folder(folder_name)
