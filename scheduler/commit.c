@@ -66,6 +66,16 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
+/* The prediction's guesses are counted before the event that shows it: one more held, or all that
+ * are left did not. */
+static void count_prediction(struct sequence *sequence, bool holds, int left) {
+    if (!sequence->drafts_predicted) return;
+    if (holds)
+        sequence->n_predicted_held++;
+    else
+        sequence->n_predicted_refused += left;
+}
+
 /* Takes the tokens that were drawn after the last known token and after each draft, up to the first
  * that is not the draft after it, or that ends the sequence. The row of a draft that held is one of
  * a known token; blocks that only refused ones needed are given back. Returns the number of
@@ -75,6 +85,7 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     int n = sequence->n_drafts, taken = 0;
     for (;; taken++) {
         bool holds = taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];
+        count_prediction(sequence, holds, n - taken);
         commit_token(s, sequence, &results[taken]);
         if (!holds || sequence->state == SEQUENCE_ENDED) break;
         if (sequence->state != SEQUENCE_RUNNING) continue; /* preempted: its rows are lost */

@@ -17,6 +17,8 @@ struct event *event_add(struct scheduler *s, const struct sequence *sequence,
     event->kind = kind;
     event->choice = sequence->choice;
     event->n_cached = sequence->n_cached;
+    event->predicted_held = sequence->n_predicted_held;
+    event->predicted_refused = sequence->n_predicted_refused;
     event->first_scheduled_ns = sequence->first_scheduled_ns;
     return event;
 }

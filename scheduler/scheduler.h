@@ -44,6 +44,8 @@ struct generation {
     int max_tokens; /* of each choice; 0: only the prompt's logprobs */
     int min_tokens;
     int max_drafts;           /* guessed tokens that a step may verify; 0: none */
+    const int32_t *predicted; /* [n_predicted] the output that is expected, to guess from */
+    int n_predicted;          /* 0: none is */
     struct sampling sampling; /* banned is the scheduler's to fill */
     int n_stop_ids;
     /* end the choice; with the model's end ids unless ignore_eos, already merged in */
@@ -87,8 +89,10 @@ struct event {
     int position;                /* EVENT_PROMPT_TOKEN: index in the prompt */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     uint64_t first_scheduled_ns; /* when its first row entered a step */
-    float score;                 /* of a beam search: the text's, with its finish */
-    struct sampled sampled;      /* id; logprobs where asked for */
+    /* of the predicted output, so far: guesses that held, and that did not */
+    int predicted_held, predicted_refused;
+    float score;            /* of a beam search: the text's, with its finish */
+    struct sampled sampled; /* id; logprobs where asked for */
 };
 
 /* ---- the scheduler -------------------------------------------------------------------------- */

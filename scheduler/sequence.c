@@ -86,6 +86,8 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
         speculate_begin(sequence);
+        sequence->prediction =
+            (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];

@@ -76,6 +76,9 @@ struct sequence {
     int draft_match; /* of the first draft */
     float draft_chance[MAX_DRAFT_MATCH + 1]; /* by match */
     void *draft_state;                       /* the drafter's; NULL without one */
+    struct prediction prediction;            /* n 0: none */
+    bool drafts_predicted;                   /* the drafts are the prediction's */
+    int n_predicted_held, n_predicted_refused;
 };
 
 struct request {

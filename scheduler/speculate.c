@@ -63,7 +63,11 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);
     assert(sequence->n_pending == 0 && sequence->n_drafts == 0 && !sequence_scoring(sequence));
     if (most <= 0) return;
-    struct draft draft = s->drafter.propose(s->drafter.self, &context, most);
+    struct draft draft = {0};
+    if (sequence->prediction.n > 0)
+        draft = draft_predicted(&sequence->prediction, &context, request->n_prompt, most);
+    sequence->drafts_predicted = draft.n > 0;
+    if (draft.n == 0) draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
     assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
     sequence->n_proposed = draft.n;

@@ -10,6 +10,7 @@
 #ifndef PENSTOCK_DRAFT_H
 #define PENSTOCK_DRAFT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,5 +47,20 @@ struct lookup_config {
     int max_match; /* tokens that are compared, at most MAX_DRAFT_MATCH */
 };
 struct drafter drafter_lookup(const struct lookup_config *config); /* which must outlive it */
+
+/* A text that the client expects as the output (OpenAI's predicted output), and where in it a
+ * sequence is. It begins with all but the text zero. */
+struct prediction {
+    const int32_t *tokens; /* [n] the generation's */
+    int n;
+    int at;     /* the next token, if the output follows the text */
+    int match;  /* how many tokens it has followed it for; 0: it does not */
+    int n_seen; /* tokens of the sequence that were looked at */
+};
+
+/* Guesses what the text says next, into context->tokens: one more place to look in, before the
+ * drafter is asked. Of the known tokens the first n_prompt are the prompt. */
+struct draft draft_predicted(struct prediction *prediction, const struct draft_context *context,
+                             int n_prompt, int max_drafts);
 
 #endif

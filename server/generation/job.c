@@ -42,6 +42,15 @@ static void add_prompt_token(struct prompt_run *run, const struct event *event) 
     logprob->has_logprob = true;
 }
 
+/* An event has the counts of its choice so far. */
+static void count_predicted(struct generation_job *job, struct choice *choice,
+                            const struct event *event) {
+    job->predicted_held += event->predicted_held - choice->predicted_held;
+    job->predicted_refused += event->predicted_refused - choice->predicted_refused;
+    choice->predicted_held = event->predicted_held;
+    choice->predicted_refused = event->predicted_refused;
+}
+
 static void add_to_choice(struct generation_job *job, struct prompt_run *run,
                           const struct event *event) {
     struct generation *g = &run->generation;
@@ -55,6 +64,7 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
     }
     job->completion_tokens += event->kind == EVENT_TOKEN;
     job->reasoning_tokens += run->choices[i].n_reasoning - n_reasoning;
+    count_predicted(job, &run->choices[i], event);
     if (change == CHOICE_STOPPED) {
         atomic_fetch_or(&g->cancelled_choices[i / 64], (uint64_t)1 << (i % 64));
         scheduler_cancel(job->app->scheduler, g);
@@ -116,6 +126,7 @@ void job_clear(struct generation_job *job) {
         free(run->choices);
         free(run->prompt_logprobs);
         free(run->ids);
+        free(run->predicted);
         buf_free(&run->text);
     }
     free(job->prompts);
@@ -137,6 +148,9 @@ struct api_usage job_usage(const struct generation_job *job) {
         .cached_tokens = job->cached_tokens,
         .has_reasoning = job->format.reasoning != NULL,
         .reasoning_tokens = job->reasoning_tokens,
+        .predicts = job->request->predicts,
+        .predicted_held = job->predicted_held,
+        .predicted_refused = job->predicted_refused,
     };
 }
 

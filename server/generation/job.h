@@ -38,6 +38,7 @@ struct choice {
     const char *finish_reason;
     const char *stop_string;
     int32_t stop_id;
+    int predicted_held, predicted_refused;
     uint64_t first_token_ns, last_token_ns; /* now_ns(); 0: none came yet */
 };
 
@@ -47,6 +48,7 @@ struct prompt_run {
     struct generation generation; /* the scheduler's between submit and its last event */
     int32_t *ids;                 /* [n_ids] */
     int n_ids;
+    int32_t *predicted;                  /* [generation.n_predicted] or NULL */
     struct buf text;                     /* for echo: as the client sent it, or decoded */
     struct api_logprob *prompt_logprobs; /* [n_ids] with echo and logprobs, or prompt_logprobs */
     int n_cached;
@@ -78,9 +80,10 @@ struct generation_job {
     int n_open;    /* choices that are not done */
     int n_running; /* generations that the scheduler has */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
-    struct tool_set *tools;         /* that answers may call; NULL: none */
-    struct message_settings format; /* of its answers; without formats they are text */
-    char id[64];                    /* the request's, for the log: outlives `request` */
+    int predicted_held, predicted_refused; /* guesses from the request's prediction */
+    struct tool_set *tools;                /* that answers may call; NULL: none */
+    struct message_settings format;        /* of its answers; without formats they are text */
+    char id[64];                           /* the request's, for the log: outlives `request` */
 };
 
 /* ---- choice.c ------------------------------------------------------------------------------- */

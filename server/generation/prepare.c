@@ -118,6 +118,25 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     assert(g->n >= 1 && g->n <= MAX_CHOICES && g->n_stop_ids <= MAX_STOP_IDS);
 }
 
+/* Guesses cost nothing unless they are verified, but who expects more than there is room for has
+ * mistaken something. */
+static enum status prepare_prediction(const struct generation_job *job, struct prompt_run *run,
+                                      struct err *err) {
+    const struct api_request *request = job->request;
+    const int context = job->app->limits.max_model_len;
+    if (!request->prediction) return STATUS_OK;
+    int n = tokenizer_encode(engine_tokenizer(job->app->engine), request->prediction,
+                             request->prediction_length, SPECIAL_AS_TEXT, false, context,
+                             &run->predicted);
+    if (n < 0)
+        return err_set(err, STATUS_INVALID_REQUEST, "prediction",
+                       "'prediction' has more tokens than the model's context, which holds %d.",
+                       context);
+    run->generation.predicted = run->predicted;
+    run->generation.n_predicted = n;
+    return STATUS_OK;
+}
+
 static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
     struct prompt_run *run = &job->prompts[index];
     const struct api_request *request = job->request;
@@ -132,6 +151,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     if (request->echo) prepare_echo(job, run, asked, truncated);
     if (best_of_prompt(request) >= 0) prepare_prompt_logprobs(job, run, asked);
     fill_generation(job, run);
+    if (prepare_prediction(job, run, err)) return err->status;
     const int context = job->app->limits.max_model_len;
     if (run->n_ids > context - (run->generation.max_tokens > 0)) {
         const char *param = asked->messages ? "messages" : "prompt";

@@ -48,6 +48,7 @@ enum status refuse_unserved(struct parse *parse, int where);
 /* The checks of fields, each of the field that it is named after. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
+enum status check_prediction(struct parse *parse, const char *name, const struct json *value);
 enum status check_early_stopping(struct parse *parse, const char *name, const struct json *value);
 enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
 

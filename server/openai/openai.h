@@ -69,6 +69,9 @@ struct api_request {
     int max_tokens;           /* -1: the rest of the context */
     int min_tokens;
     int speculative_tokens; /* guesses that a step may verify, at most */
+    bool predicts;          /* a text is expected, which guesses are taken from: */
+    const char *prediction; /* or NULL if it is empty */
+    size_t prediction_length;
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
@@ -199,6 +202,9 @@ struct api_usage {
     int prompt_tokens, completion_tokens, cached_tokens;
     bool has_reasoning;   /* thoughts are split off, and their tokens counted */
     int reasoning_tokens; /* of the completion's, those of thoughts with their markers */
+    /* an output was predicted, and so many guesses from it held, or did not: */
+    bool predicts;
+    int predicted_held, predicted_refused;
 };
 
 /* What the answers of one request share. */

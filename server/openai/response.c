@@ -99,6 +99,18 @@ void write_logprob(struct buf *out, float logprob) {
         buf_printf(out, "%.9g", (double)logprob);
 }
 
+/* What the completion's tokens were: of thoughts, or guessed from a predicted output. */
+static void write_completion_details(struct buf *out, const struct api_usage *usage) {
+    if (!usage->has_reasoning && !usage->predicts) return;
+    buf_puts(out, ",\"completion_tokens_details\":{");
+    if (usage->has_reasoning) buf_printf(out, "\"reasoning_tokens\":%d", usage->reasoning_tokens);
+    if (usage->has_reasoning && usage->predicts) buf_puts(out, ",");
+    if (usage->predicts)
+        buf_printf(out, "\"accepted_prediction_tokens\":%d,\"rejected_prediction_tokens\":%d",
+                   usage->predicted_held, usage->predicted_refused);
+    buf_puts(out, "}");
+}
+
 void write_usage(struct buf *out, const struct api_usage *usage) {
     if (!usage) {
         buf_puts(out, "null");
@@ -112,11 +124,9 @@ void write_usage(struct buf *out, const struct api_usage *usage) {
     json_write_int(out, (int64_t)usage->prompt_tokens + usage->completion_tokens);
     buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     json_write_int(out, usage->cached_tokens);
-    if (usage->has_reasoning) {
-        buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":");
-        json_write_int(out, usage->reasoning_tokens);
-    }
-    buf_puts(out, "}}");
+    buf_puts(out, "}");
+    write_completion_details(out, usage);
+    buf_puts(out, "}");
 }
 
 /* ---- events --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@ import concurrent.futures
 import re
 
 import httpx
+import openai
 
 TEXT = "The river runs past the mill. The mill stands by the bridge. The bridge leads to the town. "
 BODIES = [
@@ -53,6 +54,32 @@ def test_one_sequence_at_a_time_is_guessed_too(server, start):
     guessing = start("--speculative-config", "ngram", "--always-speculate", "--max-num-seqs", "1")
     assert ask(guessing, body) == ask(server, body)
     assert counter(guessing, "spec_decode_num_accepted_tokens") > 40
+
+
+def predict(server, prediction, **fields):
+    """A greedy chat of 64 tokens through OpenAI's own client."""
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
+    return client.chat.completions.create(model="smol", messages=[{"role": "user", "content": "List ten colours."}], temperature=0,
+                                          max_completion_tokens=64, prediction={"type": "content", "content": prediction}, **fields)
+
+
+def test_predicted_output(server, start):
+    plain = predict(server, "")
+    wanted = plain.choices[0].message.content
+    details = predict(server, wanted).usage.completion_tokens_details
+    assert (details.accepted_prediction_tokens, details.rejected_prediction_tokens) == (0, 0), "this server does not guess"
+    guessing = start("--speculative-config", "ngram", "--always-speculate")
+    right = predict(guessing, wanted)
+    parts = predict(guessing, [{"type": "text", "text": wanted[:90]}, {"type": "text", "text": wanted[90:]}])
+    wrong = predict(guessing, wanted[:30] + " and nothing of this is said at any place, whatever was asked.")
+    both = predict(guessing, wanted, n=2)
+    assert [one.message.content for answer in (right, parts, wrong, both) for one in answer.choices] == [wanted] * 5
+    counts = [(one.accepted_prediction_tokens, one.rejected_prediction_tokens)
+              for one in (answer.usage.completion_tokens_details for answer in (right, parts, wrong, both))]
+    assert counts[0][0] > 45 and counts[0] == counts[1]
+    assert counts[2][0] < 20 and counts[2][1] > 0
+    assert counts[3][0] > 90, "of both choices"
+    assert counter(guessing, "spec_decode_num_drafts") > 0
 
 
 def test_bad_fields_and_flags(server, start):

@@ -6,6 +6,13 @@ SUITES = {
 ENVIRONMENT = {"SCHEDULER_STEPS": "300000"}
 
 MUTANTS = [
+    # predicted output
+    (S + "draft/predicted.c", "p->match = FIRST_MATCH;", "p->match = 0;"),
+    (S + "draft/predicted.c", "        p->at += follows;\n", ""),
+    (S + "draft/predicted.c", "if (match > best)", "if (match >= best)"),
+    (S + "draft/predicted.c", "p->match = best >= MIN_MATCH ? best : 0;", "p->match = best;"),
+    (S + "draft/predicted.c", "min_int(min_int(place, c->n - n_prompt), MAX_DRAFT_MATCH)", "min_int(place, MAX_DRAFT_MATCH)"),
+    (S + "draft/predicted.c", "p->n_seen = n_prompt, p->match", "p->match"),
     # verifying
     (S + "commit.c", "taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];",
      "taken < n;"),

@@ -173,6 +173,16 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 
+/* What the first choice will give, with some tokens that it will not. */
+static void draw_prediction(struct simulation *sim, struct fake_client *client) {
+    struct generation *g = &client->generation;
+    int most = generation_max_tokens(g, client->max_model_len) - g->n_prompt;
+    g->predicted = client->predicted;
+    g->n_predicted = fake_foresee(client, 0, g->n_prompt, client->predicted, most);
+    for (int i = between(sim, 0, 5); i < g->n_predicted; i += between(sim, 1, 20))
+        client->predicted[i] = between(sim, 0, FAKE_V - 1);
+}
+
 static uint64_t work_of(const struct fake_client *client) {
     const struct generation *g = &client->generation;
     int slots = generation_max_tokens(g, client->max_model_len);
@@ -209,6 +219,7 @@ static void arrive(struct simulation *sim) {
     struct err err;
     draw_generation(sim, client);
     fake_client_ready(client, sim->config.max_model_len);
+    if (client->generation.beams.width == 0 && chance(sim, 20)) draw_prediction(sim, client);
     client->submitted_at = sim->n_steps;
     client->work_before = sim->work_out;
     enum status status = scheduler_submit(sim->scheduler, &client->generation, &err);

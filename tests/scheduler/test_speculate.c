@@ -91,6 +91,56 @@ START_TEST(repetition_is_continued) {
 }
 END_TEST
 
+/* ---- predicted output ----------------------------------------------------------------------- */
+
+static struct draft predict(struct text *text, struct prediction *prediction, int n_prompt) {
+    const struct draft_context context = {.tokens = text->tokens, .n = text->n, .max_tokens = 40};
+    struct draft draft = draft_predicted(prediction, &context, n_prompt, 4);
+    text->tokens[text->n + draft.n] = 0;
+    return draft;
+}
+
+static void check_prediction(struct text *text, struct prediction *prediction, const char *come,
+                             const char *wanted, int match) {
+    add(text, come);
+    struct draft draft = predict(text, prediction, 3);
+    ck_assert_int_eq(draft.n, (int)strlen(wanted));
+    for (int i = 0; i < draft.n; i++) ck_assert_int_eq(text->tokens[text->n + i], wanted[i]);
+    ck_assert_int_eq(draft.match, match);
+}
+
+START_TEST(a_prediction_is_followed_and_found_again) {
+    static const char expected[] = "abcdefghijkl";
+    static struct text text;
+    int32_t tokens[sizeof expected];
+    for (size_t i = 0; i < sizeof expected; i++) tokens[i] = expected[i];
+    struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
+    text_begin(&text);
+    check_prediction(&text, &p, "efg", "abcd", 4); /* the prompt is no part of it */
+    check_prediction(&text, &p, "abc", "defg", 7);
+    check_prediction(&text, &p, "xe", "", 0); /* one token is no match */
+    check_prediction(&text, &p, "f", "ghij", 2);
+    check_prediction(&text, &p, "ghij", "kl", 6);
+    check_prediction(&text, &p, "kl", "", 0); /* its end */
+    check_prediction(&text, &p, "ab", "cdef", 2);
+    free(text.state);
+}
+END_TEST
+
+START_TEST(the_longest_match_in_a_prediction_is_followed) {
+    static const char expected[] = "xab1 yab2 zab3";
+    static struct text text;
+    int32_t tokens[sizeof expected];
+    for (size_t i = 0; i < sizeof expected; i++) tokens[i] = expected[i];
+    struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
+    text_begin(&text);
+    check_prediction(&text, &p, "---", "xab1", 4);
+    check_prediction(&text, &p, "-yab", "2 za", 3);
+    check_prediction(&text, &p, "-ab", "3", 2); /* the first behind the cursor */
+    free(text.state);
+}
+END_TEST
+
 /* Tokens that were drafted and did not come leave no trace. */
 START_TEST(drafts_are_not_indexed) {
     static struct text text;
@@ -432,6 +482,8 @@ int main(void) {
     tcase_add_test(core, of_equal_matches_the_latest_is_followed);
     tcase_add_test(core, what_was_never_seen_is_not_guessed);
     tcase_add_test(core, repetition_is_continued);
+    tcase_add_test(core, a_prediction_is_followed_and_found_again);
+    tcase_add_test(core, the_longest_match_in_a_prediction_is_followed);
     tcase_add_test(core, drafts_are_not_indexed);
     tcase_add_test(core, a_long_prompt_is_indexed_in_parts);
     tcase_add_loop_test(core, lookup_equals_a_search_of_all_places, 0, 10);

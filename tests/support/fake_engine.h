@@ -80,7 +80,7 @@ struct fake_text {
 /* A generation with room for what it points to, and what has come of it. */
 struct fake_client {
     struct generation generation;
-    int32_t prompt[FAKE_MAX_TOKENS];
+    int32_t prompt[FAKE_MAX_TOKENS], predicted[FAKE_MAX_TOKENS];
     uint64_t prompt_sum[FAKE_MAX_TOKENS]; /* words of prompt[0..i] */
     int max_model_len;
     struct fake_choice choice[MAX_CHOICES];

@@ -1,0 +1,50 @@
+/* OpenAI's predicted output: a text that the client expects as the answer. It is one more text to
+ * look in for guesses (scheduler/draft/predicted.c), and changes the time of an answer alone. */
+#include <stdio.h>
+
+#include "server/openai/internal.h"
+
+/* The text of a part, or NULL with the error set. */
+static const struct json *text_of_part(struct parse *parse, const char *name,
+                                       const struct json *part) {
+    const struct json *text = json_member(part, "text");
+    if (json_is_text(json_member(part, "type"), "text") && json_is(text, JSON_STRING)) return text;
+    field_wrong(parse, name, "must be an object with 'type': \"text\" and a string 'text'");
+    return NULL;
+}
+
+static enum status join_texts(struct parse *parse, const struct json *content, struct buf *out) {
+    char name[48];
+    int i = 0;
+    json_each(part, content) {
+        snprintf(name, sizeof name, "prediction.content[%d]", i++);
+        const struct json *text = text_of_part(parse, name, part);
+        if (!text) return STATUS_INVALID_REQUEST;
+        buf_add(out, text->string, text->length);
+    }
+    return STATUS_OK;
+}
+
+enum status check_prediction(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    const struct json *content = json_member(value, "content");
+    struct buf text = {0};
+    enum status status = STATUS_OK;
+    if (!json_is_text(json_member(value, "type"), "content"))
+        return field_wrong(parse, name, "must have 'type': \"content\"");
+    if (json_is(content, JSON_ARRAY))
+        status = join_texts(parse, content, &text);
+    else if (json_is(content, JSON_STRING))
+        buf_add(&text, content->string, content->length);
+    else
+        status = field_wrong(parse, name, "must have a 'content': a string or parts of text");
+    request->predicts = true;
+    request->prediction_length = text.length;
+    if (status == STATUS_OK && text.length > 0) {
+        request->prediction = arena_strndup(parse->arena, text.data, text.length);
+        if (!request->prediction)
+            status = err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    }
+    buf_free(&text);
+    return status;
+}
