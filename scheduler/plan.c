@@ -183,9 +183,24 @@ static int blocks_ahead(const struct plan_view *view, const struct sequence *seq
     return block_pool_blocks_for(view->pool, slots);
 }
 
+/* Blocks that the beams of a search may need which wait while others of it are in. */
+static int blocks_of_rest(const struct plan_view *view, const struct request *request) {
+    int blocks = 0;
+    for (int i = 0; request->beams && i < request->n; i++) {
+        const struct sequence *beam = &request->sequence[i];
+        if (beam->state == SEQUENCE_WAITING || beam->state == SEQUENCE_SWAPPED)
+            blocks += blocks_ahead(view, beam, view->pool->block_size);
+    }
+    return blocks;
+}
+
 static int promised_blocks(const struct plan *plan, const struct plan_view *view) {
     int promised = 0;
+    const struct request *before = NULL;
     for (int i = 0; i < plan->n_kept; i++) {
+        const struct request *request = plan->item[i].sequence->request;
+        if (request != before) promised += blocks_of_rest(view, request);
+        before = request;
         const struct plan_item *item = &plan->item[i];
         int held = item->sequence->n_blocks + item->blocks - item->copy;
         promised += max_int(blocks_ahead(view, item->sequence, view->pool->block_size) - held, 0);
@@ -240,7 +255,7 @@ static bool being_computed(const struct plan *plan, const struct plan_view *view
 enum admission { ADMITTED, HELD_BACK, NO_ROOM };
 
 static bool has_beam_in(const struct plan *plan, const struct sequence *sequence) {
-    for (int i = 0; i < plan->n_items; i++)
+    for (int i = 0; sequence->request->beams && i < plan->n_items; i++)
         if (search_together(plan->item[i].sequence, sequence)) return true;
     return false;
 }
@@ -287,8 +302,27 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     plan->promised += blocks_ahead(view, sequence, size) - item.hits - item.blocks;
     plan->loads |= item.loads;
     plan->batch_rows += batch_rows;
+    if (batch_rows > 1)
+        plan->promised +=
+            blocks_of_rest(view, sequence->request) - blocks_ahead(view, sequence, size);
     plan->item[plan->n_items++] = item;
     return ADMITTED;
+}
+
+/* Lets in the other beams of searches that are in, whatever stands before them: until they are,
+ * those keep their blocks and wait. Returns whether all came in or are held back. */
+static bool admit_rest(struct plan *plan, const struct plan_view *view) {
+    int n_out = 0;
+    list_each(node, view->waiting) {
+        struct sequence *sequence = sequence_of(node);
+        if (!has_beam_in(plan, sequence)) continue;
+        int own = blocks_ahead(view, sequence, view->pool->block_size);
+        plan->promised -= own;
+        enum admission admission = admit(plan, view, sequence);
+        if (admission != ADMITTED) plan->promised += own;
+        n_out += admission == NO_ROOM;
+    }
+    return n_out == 0;
 }
 
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
@@ -296,8 +330,10 @@ static void admit_waiting(struct plan *plan, const struct plan_view *view) {
     plan->promised = promised_blocks(plan, view);
     plan->batch_rows = batch_rows_claimed(view->running);
     int n_held_back = 0;
+    if (!admit_rest(plan, view)) return;
     list_each(node, view->waiting) {
         if (plan->rows == plan->row_limit) return;
+        if (has_beam_in(plan, sequence_of(node))) continue;
         enum admission admission = admit(plan, view, sequence_of(node));
         if (admission == NO_ROOM) return;
         if (admission == HELD_BACK && ++n_held_back == MAX_HELD_BACK) return;

@@ -27,8 +27,9 @@
  *
  *   - The beams of a search run, sit out and are preempted together. From when its first one is let
  *     in it claims batch rows for all that it may come to have. A preempted search is let in when
- *     there are blocks for all its beams; each computes what it lacks as others do, and when it has
- *     got its candidates it waits, with nothing to compute, for the others'.
+ *     there are blocks for all its beams; then its others come before all that waits, because those
+ *     that are in keep their blocks until these are too. Each computes what it lacks as others do,
+ *     and when it has got its candidates it waits, with nothing to compute, for the others'.
  *
  *   - Drafts come last, where they take nothing from anybody (speculate.h).
  *
