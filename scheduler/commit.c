@@ -4,6 +4,7 @@
  * failed there are no results, and every request ends. */
 #include <string.h>
 
+#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
@@ -36,12 +37,14 @@ static int n_output(const struct sequence *sequence) {
     return sequence->n_tokens - sequence->request->n_prompt;
 }
 
-static enum finish finish_after(const struct sequence *sequence, int32_t token) {
+static enum finish finish_after(struct scheduler *s, struct sequence *sequence, int32_t token) {
     const struct request *request = sequence->request;
     const struct generation *generation = request->generation;
     bool early = n_output(sequence) <= generation->min_tokens;
     for (int i = 0; !early && i < generation->n_stop_ids; i++)
         if (generation->stop_ids[i] == token) return FINISH_STOP;
+    enum finish taken = generation->grammar ? constraint_take(s, sequence) : FINISH_NONE;
+    if (taken != FINISH_NONE) return taken;
     if (sequence->n_tokens == request->max_tokens) return FINISH_LENGTH;
     return FINISH_NONE;
 }
@@ -55,14 +58,16 @@ static void set_sampled(struct event *event, const struct sampled *sampled) {
 static void commit_token(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *sampled) {
     if (sampled->id < 0 || sampled->id >= s->port.V) {
-        sequence_end(s, sequence, FINISH_ERROR, event_add(s, sequence, EVENT_END));
+        bool stuck = sampled->id == -1 && sequence->request->generation->grammar;
+        enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;
+        sequence_end(s, sequence, finish, event_add(s, sequence, EVENT_END));
         return;
     }
     sequence_append(sequence, sampled->id);
     s->stats.generated_tokens++;
     struct event *event = event_add(s, sequence, EVENT_TOKEN);
     set_sampled(event, sampled);
-    enum finish finish = finish_after(sequence, sampled->id);
+    enum finish finish = finish_after(s, sequence, sampled->id);
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 

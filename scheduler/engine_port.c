@@ -21,6 +21,10 @@ static bool port_failed(void *self, struct err *err) {
     return engine_failed(self, err);
 }
 
+static void port_parallel(void *self, void (*fn)(void *arg, int i), void *arg, int n) {
+    engine_parallel(self, fn, arg, n);
+}
+
 static bool port_swap_reserve(void *self, int n) {
     return engine_swap_reserve(self, n);
 }
@@ -47,6 +51,7 @@ struct scheduler *scheduler_new(const struct scheduler_config *config, struct en
                                      .sample = port_sample,
                                      .wait = port_wait,
                                      .failed = port_failed,
+                                     .parallel = port_parallel,
                                      .swap = {.self = engine,
                                               .n_host_blocks = engine_host_blocks(engine),
                                               .reserve = port_swap_reserve,

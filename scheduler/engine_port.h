@@ -18,6 +18,7 @@ struct engine_port {
     void (*sample)(void *self, const struct sample *samples, int n);
     const struct sampled *(*wait)(void *self);
     bool (*failed)(void *self, struct err *err); /* called only after a wait that gave NULL */
+    void (*parallel)(void *self, void (*fn)(void *arg, int i), void *arg, int n);
     struct swap_port swap;
 };
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -49,6 +50,7 @@ static void leave_queue(struct scheduler *s, struct sequence *sequence) {
         list_remove(&s->waiting, &sequence->node);
     if (sequence->state == SEQUENCE_UNFORKED) sequence->request->n_unforked--;
     sequence->state = SEQUENCE_ENDED;
+    constraint_end(sequence);
 }
 
 /* The request has ended; while it is in flight its memory stays. */

@@ -2,11 +2,17 @@
 
 #include <stdlib.h>
 
-void inflight_init(struct inflight *inflight, int max_seqs, int max_samples) {
-    *inflight = (struct inflight){.max_samples = max_samples};
+static size_t mask_bytes(const struct inflight *inflight) {
+    return (size_t)inflight->max_samples * (size_t)inflight->mask_words * sizeof(uint32_t);
+}
+
+void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V) {
+    *inflight = (struct inflight){.max_samples = max_samples, .mask_words = mask_words(V)};
     inflight->rows = mem_calloc((size_t)max_seqs, sizeof *inflight->rows);
     inflight->samples = mem_calloc((size_t)max_samples, sizeof *inflight->samples);
     inflight->owner = mem_calloc((size_t)max_samples, sizeof(struct sequence *));
+    inflight->masks = mem_large(mask_bytes(inflight));
+    inflight->constrained = mem_calloc((size_t)max_samples, sizeof(int));
 }
 
 void inflight_free(struct inflight *inflight) {
@@ -14,6 +20,8 @@ void inflight_free(struct inflight *inflight) {
     free(inflight->rows);
     free(inflight->samples);
     free(inflight->owner);
+    mem_large_free(inflight->masks, mask_bytes(inflight));
+    free(inflight->constrained);
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -84,10 +92,12 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
  * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
- * which row gives its last token is known when they are verified; or if it is a beam. */
+ * which row gives its last token is known when they are verified; or if it is a beam; or if it has a
+ * grammar: what may come after the token depends on it. */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
-    if (sequence->request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
-    if (sequence->request->beams) return -1;
+    const struct request *request = sequence->request;
+    if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
+    if (request->beams || request->generation->grammar) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
 }

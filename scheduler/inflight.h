@@ -41,11 +41,19 @@ struct inflight {
     struct inflight_rows *rows; /* [max_seqs] */
     struct sample *samples;     /* [max_samples] as the engine reads them */
     struct sequence **owner;    /* [max_samples] the sequence that gets the result */
+    int mask_words;             /* of a mask */
+    uint32_t *masks;            /* [max_samples][mask_words] untouched until one is wanted */
+    int *constrained;           /* [max_samples] while masks are made: their sequences' samples */
     uint64_t began_ns;          /* when it was planned */
     int decode_rows;            /* its rows, if all are of sequences that decode; otherwise 0 */
 };
 
-void inflight_init(struct inflight *inflight, int max_seqs, int max_samples);
+/* Words of a mask: a bit for each of V ids. */
+static inline int mask_words(int V) {
+    return (V + 31) / 32;
+}
+
+void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V);
 void inflight_free(struct inflight *inflight);
 
 /* Adds what a logit row of a sequence gives: the score of the prompt token at `position`; or its

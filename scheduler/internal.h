@@ -50,6 +50,7 @@ struct scheduler {
     struct batch batch;
     struct inflight inflight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_in_flight on */
     int first_in_flight, n_in_flight;
+    uint32_t *spare_mask; /* [mask_words] */
     struct event *events; /* [max_events] not yet handed over */
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, as they grow */

@@ -60,6 +60,10 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     assert(sequence->n_drafts == 0 || sequence->request->n_in_flight > 0);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
     assert(sequence->n_tokens + sequence->n_pending <= sequence->request->max_tokens);
+    const struct constraint *c = &sequence->constraint;
+    bool has_grammar = sequence->request->generation->grammar != NULL;
+    assert(!c->matcher || (has_grammar && c->n_tokens == sequence->n_tokens));
+    assert(!has_grammar || sequence->pending_row < 0);
     assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(s->batch.sequence[sequence->batch_row] == sequence &&
            sequence->batch_row < s->batch.n_sequences);

@@ -21,6 +21,7 @@
  */
 #include <stdlib.h>
 
+#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
@@ -77,7 +78,9 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     int samples = config->max_logit_rows + MAX_EXTRA_SAMPLES;
     s->max_events = samples + MAX_CHOICES;
     assert(port->in_flight >= 1 && port->in_flight <= MAX_IN_FLIGHT);
-    for (int i = 0; i < port->in_flight; i++) inflight_init(&s->inflight[i], s->max_seqs, samples);
+    for (int i = 0; i < port->in_flight; i++)
+        inflight_init(&s->inflight[i], s->max_seqs, samples, port->V);
+    s->spare_mask = mem_calloc((size_t)mask_words(port->V), sizeof *s->spare_mask);
     s->events = mem_calloc((size_t)s->max_events, sizeof *s->events);
     inbox_init(s);
     inbox_publish(s);
@@ -128,6 +131,7 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step);
     step_part_ends(s, PART_FORWARD);
+    constraint_make_masks(s, inflight);
     s->port.sample(s->port.self, inflight->samples, inflight->n_samples);
     step_part_ends(s, PART_SAMPLE);
     return true;
@@ -196,6 +200,7 @@ void scheduler_free(struct scheduler *s) {
     batch_free(&s->batch);
     for (int i = 0; i < s->port.in_flight; i++) inflight_free(&s->inflight[i]);
     free(s->events);
+    free(s->spare_mask);
     inbox_free(s);
     free(s);
 }

@@ -11,6 +11,9 @@
 
 #include "engine/engine.h"
 
+struct grammar;
+struct vocabulary;
+
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
 #define MAX_CHOICES 128
@@ -50,6 +53,13 @@ struct generation {
     int n_stop_ids;
     /* end the choice; with the model's end ids unless ignore_eos, already merged in */
     int32_t stop_ids[MAX_STOP_IDS];
+    /* What each choice's text keeps to, and the model's vocabulary with it; NULL: anything. It
+     * begins behind the first n_begin_ids tokens of the output that are begin_ids, if there are
+     * any. It comes before min_tokens and stop_ids (constraint.h). */
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary;
+    int n_begin_ids;
+    const int32_t *begin_ids;
     /* -1: none; otherwise an event for each prompt token, with that many best */
     int prompt_logprobs;
     int priority; /* lower first */
@@ -68,8 +78,10 @@ struct generation {
 enum finish {
     FINISH_NONE,      /* more will come */
     FINISH_STOP,      /* a stop id: `token` is it */
+    FINISH_COMPLETE,  /* nothing can come after the token, which is part of the text */
     FINISH_LENGTH,    /* max_tokens, or the model's length */
     FINISH_CANCELLED, /* asked for, or the server is stopping */
+    FINISH_STUCK,     /* no token is left that the grammar and the sampling both allow */
     FINISH_ERROR,     /* a bug: the request ends alone; or the device has failed, with all */
 };
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/constraint.h"
 #include "scheduler/speculate.h"
 
 int generation_max_tokens(const struct generation *generation, int max_model_len) {
@@ -88,6 +89,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         speculate_begin(sequence);
         sequence->prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
+        constraint_begin(sequence);
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];

@@ -47,6 +47,15 @@ enum sequence_state {
     SEQUENCE_ENDED,
 };
 
+struct matcher;
+
+/* Where a sequence stands in its generation's grammar; without one it is not used. */
+struct constraint {
+    struct matcher *matcher; /* made when it first samples */
+    int n_tokens;            /* of the sequence that were taken, the prompt included */
+    int begins_at;           /* the token behind which the grammar begins, or -1: not yet */
+};
+
 struct sequence {
     struct list_node node; /* in waiting or running */
     struct request *request;
@@ -79,6 +88,7 @@ struct sequence {
     struct prediction prediction;            /* n 0: none */
     bool drafts_predicted;                   /* the drafts are the prediction's */
     int n_predicted_held, n_predicted_refused;
+    struct constraint constraint;
 };
 
 struct request {

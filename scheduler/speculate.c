@@ -1,5 +1,6 @@
 #include "scheduler/speculate.h"
 
+#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 
 /* What a draft's chance is believed to be by its match, before the sequence has shown its own; how
@@ -70,7 +71,7 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     if (draft.n == 0) draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
     assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
-    sequence->n_proposed = draft.n;
+    sequence->n_proposed = constraint_cut_drafts(sequence, draft.n);
     sequence->draft_match = draft.match;
 }
 

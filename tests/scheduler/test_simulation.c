@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "support/fake_engine.h"
+#include "support/lettered.h"
 #include "support/replay_drafter.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -25,6 +26,7 @@
 
 #define MAX_CLIENTS 48
 #define N_TEMPLATES 4
+#define N_GRAMMARS 4
 
 struct simulation {
     uint64_t seed, random;
@@ -35,6 +37,7 @@ struct simulation {
     struct scheduler *scheduler;
     struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
     int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
+    struct grammar *grammar[N_GRAMMARS];
     int n_live, n_left; /* requests that live; that are still to come */
     bool priorities;
     uint64_t n_steps, engine_steps; /* in all; that computed something */
@@ -44,8 +47,11 @@ struct simulation {
     uint64_t n_out, n_in;          /* blocks swapped */
     uint64_t n_drafts, n_accepted; /* drafts verified; that held */
     uint64_t n_searches;           /* requests with beams */
+    /* choices whose grammar let nothing more come; no token at all */
+    uint64_t n_complete, n_stuck;
 };
 
+static struct vocabulary *vocabulary;
 static uint64_t current_seed; /* told when an assert fails */
 
 static void tell_seed(int signal) {
@@ -118,6 +124,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_config(sim);
     draw_drafter(sim);
     draw_templates(sim);
+    for (int i = 0; i < N_GRAMMARS; i++) sim->grammar[i] = draw_grammar(&sim->random);
     sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
@@ -150,6 +157,16 @@ static void draw_search(struct simulation *sim, struct generation *g) {
     g->n = between(sim, 1, g->beams.width);
 }
 
+/* A quarter of the requests have one; of these, some begin it behind one id or two. */
+static void draw_constraint(struct simulation *sim, struct generation *g) {
+    static const int32_t begin_ids[] = {3, 5};
+    if (!chance(sim, 25)) return;
+    g->grammar = sim->grammar[between(sim, 0, N_GRAMMARS - 1)];
+    g->vocabulary = vocabulary;
+    g->n_begin_ids = chance(sim, 70) ? 0 : between(sim, 1, 2);
+    g->begin_ids = g->n_begin_ids == 1 ? begin_ids + 1 : begin_ids;
+}
+
 static void draw_generation(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
     int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
@@ -170,6 +187,7 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     if (chance(sim, 15)) draw_search(sim, g);
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
+    if (g->beams.width == 0) draw_constraint(sim, g);
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 
@@ -267,6 +285,8 @@ static void on_events(void *arg, const struct event *events, int n) {
     for (int i = 0; i < n; i++) {
         struct fake_client *client = events[i].generation->owner;
         fake_client_take(client, &events[i]);
+        sim->n_complete += events[i].finish == FINISH_COMPLETE;
+        sim->n_stuck += events[i].finish == FINISH_STUCK;
         if (!events[i].last) continue;
         int k = 0;
         while (sim->client[k] != client) k++;
@@ -329,6 +349,7 @@ static void simulation_end(struct simulation *sim) {
     assert(stats.steps == 0);
     scheduler_free(sim->scheduler);
     fake_engine_free(sim->engine);
+    for (int i = 0; i < N_GRAMMARS; i++) grammar_release(sim->grammar[i]);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise) {
@@ -341,6 +362,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
     uint64_t only = number_from("SCHEDULER_SEED", 0);
     struct simulation *sum = mem_calloc(1, sizeof *sum), *sim = mem_calloc(1, sizeof *sim);
     uint64_t began = now_ns();
+    vocabulary = lettered_vocabulary(FAKE_V);
     for (seed = only ? only : 1; done < steps; seed++) {
         simulation_begin(sim, seed);
         simulate(sim);
@@ -360,13 +382,15 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_accepted += sim->n_accepted;
         sum->n_rows += sim->n_rows;
         sum->n_searches += sim->n_searches;
+        sum->n_complete += sim->n_complete;
+        sum->n_stuck += sim->n_stuck;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
-           "%llu searches\n",
+           "%llu searches, %llu choices complete and %llu stuck\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -375,12 +399,15 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_pending, (unsigned long long)sum->n_dropped,
            (unsigned long long)sum->n_out, (unsigned long long)sum->n_in,
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
-           (unsigned long long)sum->n_searches);
+           (unsigned long long)sum->n_searches, (unsigned long long)sum->n_complete,
+           (unsigned long long)sum->n_stuck);
     ck_assert(only || sum->n_searches > 0);
+    ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     ck_assert(only || (sum->n_pending > 0 && sum->n_dropped > 0));
+    vocabulary_free(vocabulary);
     free(sum);
     free(sim);
 }

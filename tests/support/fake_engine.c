@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/grammar/grammar.h"
+
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) {
@@ -36,13 +38,15 @@ static bool listed(const int32_t *ids, int n, int32_t id) {
     return false;
 }
 
+/* The id that is due, or the next one that is neither banned nor outside the mask; -1: none. */
 static int32_t choose(uint64_t logits, uint64_t seed, int position, int choice, int32_t last,
-                      const int32_t *banned, int n_banned) {
+                      const int32_t *banned, int n_banned, uint32_t mask) {
     uint64_t key =
         mix(seed + 3) + (uint64_t)position * 131 + (uint64_t)choice * 8191 + (uint64_t)last * 7;
     int32_t id = (int32_t)(mix(logits ^ key) % FAKE_V);
-    while (listed(banned, n_banned, id)) id = (id + 1) % FAKE_V;
-    return id;
+    for (int i = 0; i < FAKE_V; i++, id = (id + 1) % FAKE_V)
+        if (!listed(banned, n_banned, id) && (mask >> id & 1)) return id;
+    return -1;
 }
 
 static float score(uint64_t logits, int32_t id, int n_top) {
@@ -198,7 +202,8 @@ static struct sampled sample_one(const struct fake_pass *pass, const struct samp
     if (sample->n_best > 0) return best_of(logits, sample);
     return (struct sampled){.id = choose(logits, sample->sampling->seed, sample->position,
                                          sample->choice, last, sample->sampling->banned,
-                                         sample->sampling->n_banned)};
+                                         sample->sampling->n_banned,
+                                         sample->mask ? *sample->mask : UINT32_MAX)};
 }
 
 static void fake_sample(void *self, const struct sample *samples, int n) {
@@ -229,6 +234,11 @@ static bool fake_failed(void *self, struct err *err) {
     (void)self;
     err_set(err, STATUS_SERVER_ERROR, NULL, "The fake device has failed.");
     return true;
+}
+
+static void fake_parallel(void *self, void (*fn)(void *arg, int i), void *arg, int n) {
+    (void)self;
+    for (int i = n - 1; i >= 0; i--) fn(arg, i);
 }
 
 /* ---- swapping ------------------------------------------------------------------------------- */
@@ -288,6 +298,7 @@ struct engine_port fake_engine_port(struct fake_engine *engine) {
                                 .sample = fake_sample,
                                 .wait = fake_wait,
                                 .failed = fake_failed,
+                                .parallel = fake_parallel,
                                 .swap = {.self = engine,
                                          .n_host_blocks = engine->n_host_blocks,
                                          .reserve = fake_swap_reserve,
@@ -432,10 +443,43 @@ static void take_prompt_token(struct fake_client *client, const struct event *ev
     for (int i = 0; i < generation->n; i++) assert(client->choice[i].n_output == 0);
 }
 
+/* Before the grammar has begun all may come but an end; then an end where it may. */
+static uint32_t mask_due(const struct generation *generation, const struct fake_choice *choice) {
+    uint32_t mask = UINT32_MAX, ends = 0;
+    if (!choice->matcher) return mask;
+    for (int i = 0; i < generation->n_stop_ids; i++) ends |= 1u << generation->stop_ids[i];
+    if (choice->begun) matcher_mask(choice->matcher, &mask);
+    mask &= ~ends;
+    return choice->begun && matcher_may_end(choice->matcher) ? mask | ends : mask;
+}
+
+/* The matcher takes a token; or the grammar begins behind it and, if there are two ids that say so,
+ * the one before it. */
+static void take_due(const struct generation *generation, struct fake_choice *choice,
+                     int32_t before, int32_t due) {
+    int n = generation->n_begin_ids;
+    const int32_t *ids = generation->begin_ids;
+    if (listed(generation->stop_ids, generation->n_stop_ids, due)) return;
+    if (choice->begun) {
+        bool may_come = matcher_accept(choice->matcher, due);
+        assert(may_come);
+    } else if (choice->n_output >= n && ids[n - 1] == due) {
+        choice->begun = n == 1 || ids[0] == before;
+    }
+}
+
+static bool is_complete(const struct fake_choice *choice) {
+    uint32_t mask;
+    if (!choice->begun || !matcher_may_end(choice->matcher)) return false;
+    matcher_mask(choice->matcher, &mask);
+    return !(mask & (uint32_t)((1ull << FAKE_V) - 1));
+}
+
 static enum finish finish_due(const struct fake_client *client, const struct fake_choice *choice) {
     const struct generation *generation = &client->generation;
     bool stop = listed(generation->stop_ids, generation->n_stop_ids, choice->last);
     if (stop && choice->n_output > generation->min_tokens) return FINISH_STOP;
+    if (choice->matcher && is_complete(choice)) return FINISH_COMPLETE;
     if (choice->n_output == generation->max_tokens) return FINISH_LENGTH;
     if (generation->n_prompt + choice->n_output == client->max_model_len) return FINISH_LENGTH;
     return FINISH_NONE;
@@ -447,18 +491,35 @@ static int32_t choice_next(const struct generation *generation, struct fake_choi
     int position = generation->n_prompt + choice->n_output;
     bool early = choice->n_output < generation->min_tokens;
     int32_t due = choose(logits_of(choice->sum), generation->sampling.seed, position, number,
-                         choice->last, generation->stop_ids, early ? generation->n_stop_ids : 0);
+                         choice->last, generation->stop_ids, early ? generation->n_stop_ids : 0,
+                         mask_due(generation, choice));
+    int32_t before = choice->last;
+    if (due < 0) return due;
     choice_add(choice, due, position);
     choice->n_output++;
+    if (choice->matcher) take_due(generation, choice, before, due);
     return due;
 }
 
+static void begin_matcher(const struct generation *generation, struct fake_choice *choice) {
+    if (!generation->grammar || choice->matcher) return;
+    choice->matcher = matcher_new(generation->grammar, generation->vocabulary);
+    choice->begun = generation->n_begin_ids == 0;
+}
+
 int fake_foresee(void *arg, int number, int n_known, int32_t *out, int n) {
-    const struct fake_client *client = arg;
+    struct fake_client *client = arg;
+    begin_matcher(&client->generation, &client->choice[number]);
     struct fake_choice choice = client->choice[number];
     assert(n_known == client->generation.n_prompt + choice.n_output);
-    for (int i = 0; i < n; i++) out[i] = choice_next(&client->generation, &choice, number);
-    return n;
+    if (choice.matcher) choice.matcher = matcher_copy(choice.matcher);
+    int found = 0;
+    while (found < n && (out[found] = choice_next(&client->generation, &choice, number)) >= 0) {
+        found++;
+        if (finish_due(client, &choice) != FINISH_NONE) break;
+    }
+    matcher_free(choice.matcher);
+    return found;
 }
 
 static void take_text(const struct fake_client *client, struct fake_choice *choice,
@@ -478,6 +539,7 @@ static void take_token(struct fake_client *client, const struct event *event) {
         take_text(client, choice, event);
         return;
     }
+    begin_matcher(generation, choice);
     assert(event->sampled.id == choice_next(generation, choice, event->choice));
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
     assert(event->finish == finish_due(client, choice));
@@ -488,10 +550,16 @@ static bool was_cancelled(const struct generation *generation, int choice) {
            (atomic_load(&generation->cancelled_choices[choice / 64]) >> (choice % 64) & 1);
 }
 
-static void take_end(const struct fake_client *client, const struct event *event) {
+static void take_end(struct fake_client *client, const struct event *event) {
     const struct generation *generation = &client->generation;
     if (event->finish == FINISH_CANCELLED) {
         assert(was_cancelled(generation, event->choice));
+        return;
+    }
+    if (event->finish == FINISH_STUCK) {
+        struct fake_choice *choice = &client->choice[event->choice];
+        begin_matcher(generation, choice);
+        assert(choice_next(generation, choice, event->choice) == -1);
         return;
     }
     assert(event->finish == FINISH_LENGTH);
@@ -511,6 +579,8 @@ void fake_client_take(struct fake_client *client, const struct event *event) {
     if (event->kind == EVENT_TOKEN) take_token(client, event);
     if (event->kind == EVENT_END) take_end(client, event);
     if (event->finish != FINISH_NONE) {
+        matcher_free(choice->matcher);
+        choice->matcher = NULL;
         choice->ended = true;
         choice->finish = event->finish;
         client->n_ended++;

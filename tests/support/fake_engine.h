@@ -18,7 +18,7 @@
 
 #include "scheduler/internal.h"
 
-#define FAKE_V 16
+#define FAKE_V 16 /* at most 32: a mask is one word */
 #define FAKE_MAX_TOKENS 512
 
 /* A step in flight. */
@@ -62,8 +62,10 @@ struct engine_port fake_engine_port(struct fake_engine *engine);
 
 /* One choice as its events have shown it so far. */
 struct fake_choice {
-    uint64_t sum; /* of the words of all its tokens */
-    int32_t last; /* token */
+    uint64_t sum;            /* of the words of all its tokens */
+    int32_t last;            /* token */
+    struct matcher *matcher; /* with a grammar, until it ends: all its tokens were taken */
+    bool begun;              /* the grammar has */
     int n_output;
     bool ended;
     enum finish finish;

@@ -80,6 +80,7 @@ struct request_set {
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */
     int32_t *drawn;                 /* themes that the set has drawn itself, or NULL */
+    struct vocabulary *vocabulary;  /* of requests with a grammar: letters, whatever the model's */
     struct asked asked[MOST_ASKED];
 };
 

@@ -6,6 +6,7 @@
 #include "engine/memory/memory.h"
 #include "support/fake_engine.h"
 #include "support/forbidden.h"
+#include "support/lettered.h"
 #include "support/same_bytes.h"
 
 int drawn_between(uint64_t *random, int low, int high) {
@@ -97,6 +98,22 @@ static void draw_asked(const struct request_set *set, struct asked *asked, int l
     draw_sampling(set, asked, random);
 }
 
+/* Every fourth request has a grammar, which may begin behind a token that others may be, too. They
+ * are drawn apart, so that all other requests are what they are without them. */
+static void draw_constraint(const struct request_set *set, struct asked *asked, uint64_t random) {
+    static const int32_t begin_ids[] = {7};
+    struct generation *g = &asked->generation;
+    if (!drawn_chance(&random, 25)) return;
+    g->grammar = draw_grammar(&random);
+    g->vocabulary = set->vocabulary;
+    g->n_begin_ids = drawn_chance(&random, 20);
+    g->begin_ids = begin_ids;
+    if (g->n_begin_ids == 0) return;
+    asked->bias[0] = (struct logit_bias){begin_ids[0], 3}; /* or it would hardly ever come */
+    g->sampling.bias = asked->bias;
+    g->sampling.n_bias = 1;
+}
+
 static void draw_themes(struct request_set *set, uint64_t *random) {
     set->n_theme = set->model.max_model_len;
     size_t n = (size_t)set->n_theme;
@@ -149,10 +166,12 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
     }
     assert(set->n_theme >= LONG_PROMPT && set->model.max_model_len > LONG_PROMPT);
     set->n_asked = n_asked;
+    set->vocabulary = lettered_vocabulary(set->V);
     for (int i = 0; i < n_asked; i++) {
         int length = draw_length(&random, set->longest);
         if (i == 0) length = set->long_prompt ? set->long_prompt : LONG_PROMPT;
         draw_asked(set, &set->asked[i], length, &random);
+        draw_constraint(set, &set->asked[i], seed * 7717 + (uint64_t)i);
     }
 }
 
@@ -161,10 +180,12 @@ void request_set_free(struct request_set *set) {
         struct asked *asked = &set->asked[i];
         free((void *)asked->generation.prompt);
         free(asked->allowed);
+        grammar_release(asked->generation.grammar);
         free(asked->bad_words);
         free(asked->answer.scored);
         for (int c = 0; c < MOST_CHOICES; c++) free(asked->answer.choice[c].token);
     }
+    vocabulary_free(set->vocabulary);
     free(set->drawn);
 }
 

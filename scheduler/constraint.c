@@ -1,0 +1,142 @@
+#include "scheduler/constraint.h"
+
+#include <string.h>
+
+#include "engine/grammar/grammar.h"
+#include "scheduler/internal.h"
+
+void constraint_begin(struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    bool later = request->generation->n_begin_ids > 0;
+    sequence->constraint = (struct constraint){.n_tokens = request->n_prompt,
+                                               .begins_at = later ? -1 : request->n_prompt};
+}
+
+void constraint_end(struct sequence *sequence) {
+    matcher_free(sequence->constraint.matcher);
+    sequence->constraint.matcher = NULL;
+}
+
+static void make_matcher(struct sequence *sequence) {
+    const struct generation *generation = sequence->request->generation;
+    if (sequence->constraint.matcher) return;
+    sequence->constraint.matcher = matcher_new(generation->grammar, generation->vocabulary);
+}
+
+/* ---- moving --------------------------------------------------------------------------------- */
+
+static bool is_end(const struct generation *generation, int32_t token) {
+    for (int i = 0; i < generation->n_stop_ids; i++)
+        if (generation->stop_ids[i] == token) return true;
+    return false;
+}
+
+/* Does the output end with the ids behind which the grammar begins? */
+static bool begins_here(const struct sequence *sequence) {
+    const struct generation *generation = sequence->request->generation;
+    int n = generation->n_begin_ids, end = sequence->constraint.n_tokens;
+    if (end - sequence->request->n_prompt < n) return false;
+    const int32_t *ids = sequence->tokens + end - n;
+    return memcmp(ids, generation->begin_ids, (size_t)n * sizeof *ids) == 0;
+}
+
+/* Takes the sequence's next token, or draft. False: it may not come, and nothing has changed. */
+static bool advance(struct sequence *sequence) {
+    struct constraint *c = &sequence->constraint;
+    int32_t token = sequence->tokens[c->n_tokens];
+    if (is_end(sequence->request->generation, token)) return false;
+    if (c->begins_at >= 0 && !matcher_accept(c->matcher, token)) return false;
+    c->n_tokens++;
+    if (c->begins_at < 0 && begins_here(sequence)) c->begins_at = c->n_tokens;
+    return true;
+}
+
+static void go_back(struct sequence *sequence, int n) {
+    struct constraint *c = &sequence->constraint;
+    int begins_at = c->begins_at;
+    c->n_tokens -= n;
+    assert(c->n_tokens >= sequence->request->n_prompt);
+    if (begins_at < 0) return;
+    bool before = c->n_tokens < begins_at;
+    matcher_roll_back(c->matcher, before ? c->n_tokens + n - begins_at : n);
+    if (before) c->begins_at = -1;
+}
+
+int constraint_cut_drafts(struct sequence *sequence, int n) {
+    int allowed = 0;
+    if (!sequence->request->generation->grammar) return n;
+    make_matcher(sequence);
+    assert(sequence->constraint.n_tokens == sequence->n_tokens);
+    while (allowed < n && advance(sequence)) allowed++;
+    go_back(sequence, allowed);
+    return allowed;
+}
+
+/* ---- masks ---------------------------------------------------------------------------------- */
+
+/* Before the grammar everything may come but an end. */
+static void make_mask(struct sequence *sequence, uint32_t *mask, int words) {
+    const struct constraint *c = &sequence->constraint;
+    const struct generation *generation = sequence->request->generation;
+    bool may_end = false;
+    if (c->begins_at < 0) {
+        memset(mask, 0xff, (size_t)words * sizeof *mask);
+    } else {
+        matcher_mask(c->matcher, mask);
+        may_end = matcher_may_end(c->matcher);
+    }
+    for (int i = 0; i < generation->n_stop_ids; i++) {
+        int32_t id = generation->stop_ids[i];
+        uint32_t bit = (uint32_t)1 << id % 32;
+        mask[id / 32] = may_end ? mask[id / 32] | bit : mask[id / 32] & ~bit;
+    }
+}
+
+/* The masks of one sequence: behind its last token, and behind each draft. */
+static void make_masks(void *arg, int i) {
+    struct inflight *inflight = arg;
+    int at = inflight->constrained[i], drafts = 0;
+    struct sequence *sequence = inflight->owner[at];
+    make_matcher(sequence);
+    for (;; at++, drafts++) {
+        uint32_t *mask = inflight->masks + (size_t)at * (size_t)inflight->mask_words;
+        make_mask(sequence, mask, inflight->mask_words);
+        inflight->samples[at].mask = mask;
+        if (at + 1 == inflight->n_samples || inflight->owner[at + 1] != sequence) break;
+        bool may_come = advance(sequence); /* the drafts were cut */
+        assert(may_come);
+        (void)may_come;
+    }
+    go_back(sequence, drafts);
+}
+
+void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
+    int n = 0;
+    for (int i = 0; i < inflight->n_samples; i++) {
+        const struct sequence *owner = inflight->owner[i];
+        bool chooses = inflight->samples[i].sampling && owner->request->generation->grammar;
+        bool first = n == 0 || inflight->owner[inflight->constrained[n - 1]] != owner;
+        if (chooses && first) inflight->constrained[n++] = i;
+    }
+    if (n > 0) s->port.parallel(s->port.self, make_masks, inflight, n);
+}
+
+/* ---- committing ----------------------------------------------------------------------------- */
+
+/* Only where the grammar may end is it worth a look: the mask is mostly the next step's. */
+static bool is_complete(struct scheduler *s, struct matcher *matcher) {
+    uint32_t any = 0;
+    if (!matcher_may_end(matcher)) return false;
+    matcher_mask(matcher, s->spare_mask);
+    for (int i = 0; i < mask_words(s->port.V); i++) any |= s->spare_mask[i];
+    return !any;
+}
+
+enum finish constraint_take(struct scheduler *s, struct sequence *sequence) {
+    struct constraint *c = &sequence->constraint;
+    assert(c->matcher && c->n_tokens == sequence->n_tokens - 1);
+    if (!advance(sequence)) return FINISH_STUCK;
+    assert(c->n_tokens == sequence->n_tokens);
+    bool complete = c->begins_at >= 0 && is_complete(s, c->matcher);
+    return complete ? FINISH_COMPLETE : FINISH_NONE;
+}
