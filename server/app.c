@@ -14,6 +14,7 @@
 
 #include "server/app.h"
 #include "server/commands/commands.h"
+#include "server/generation/grammar_store.h"
 
 #define IDLE_CONNECTION_MS 75000
 #define MAX_HEADER_BYTES (64 << 10)
@@ -130,6 +131,8 @@ static enum status open_http(struct app *app, struct err *err) {
 enum status app_open(struct app *app, struct err *err) {
     list_init(&app->requests);
     app_set_limits(app);
+    app->grammars = grammar_store_new(app->engine, app->limits.V,
+                                      (size_t)app->options->grammar_cache);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */
         files.rlim_cur = files.rlim_max;
@@ -156,6 +159,7 @@ void app_close(struct app *app) {
     bridge_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
+    grammar_store_free(app->grammars);
     buf_free(&app->keys);
     buf_free(&app->proxies);
     buf_free(&app->admin_keys);

@@ -15,6 +15,8 @@
 #include "server/metrics.h"
 #include "server/openai/openai.h"
 
+struct grammar_store;
+
 /* ---- the process ---------------------------------------------------------------------------- */
 
 /* Events on their way from the engine thread, which appends, to the loop, which swaps the vector
@@ -35,6 +37,7 @@ struct app {
     struct scheduler *scheduler;
     struct http_server *http;
     struct api_limits limits;
+    struct grammar_store *grammars; /* of all requests; any worker */
     struct metrics metrics;
     struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */

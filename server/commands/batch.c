@@ -20,6 +20,7 @@
 
 #include "server/commands/batch.h"
 #include "server/commands/commands.h"
+#include "server/generation/grammar_store.h"
 #include "server/generation/job.h"
 
 /* Open lines hold at most this many bytes of input, unless a single one is larger. */
@@ -363,6 +364,8 @@ static int open_all(struct batch *batch) {
     if (code) return code;
     app_set_name(&batch->app);
     app_set_limits(&batch->app);
+    batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
+                                            (size_t)options->grammar_cache);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds what waits */
     config.max_queued_tokens = 1 << 30;
@@ -376,6 +379,7 @@ static int open_all(struct batch *batch) {
 
 static void close_all(struct batch *batch) {
     if (batch->app.scheduler) scheduler_free(batch->app.scheduler);
+    grammar_store_free(batch->app.grammars);
     if (batch->app.engine) engine_close(batch->app.engine);
     if (batch->input) fclose(batch->input);
     batch_output_close(&batch->output);

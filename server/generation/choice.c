@@ -159,7 +159,7 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     if (event->finish == FINISH_NONE) return CHOICE_GROWN;
     stop_matcher_finish(&choice->stops, &choice->text);
     if (is_stop && !is_end_id(run->job, id)) choice->stop_id = id;
-    finish(choice, is_stop ? "stop" : "length");
+    finish(choice, event->finish == FINISH_LENGTH ? "length" : "stop");
     return CHOICE_ENDED;
 }
 

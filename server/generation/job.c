@@ -22,11 +22,15 @@ static void end(struct generation_job *job) {
     if (job->listener->on_end) job->listener->on_end(job);
 }
 
-static void fail(struct generation_job *job) {
+static void fail(struct generation_job *job, enum finish finish) {
     struct app *app = job->app;
     assert(!job->err.status);
     if (app->failure.status)
         job->err = app->failure;
+    else if (finish == FINISH_STUCK)
+        err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
+                "No token was left: what the grammar allows next, 'allowed_token_ids', 'bad_words' "
+                "or 'min_tokens' forbid, or the grammar has grown beyond its memory.");
     else
         err_set(&job->err, STATUS_SERVER_ERROR, NULL, "The engine failed on this request.");
     app->metrics.finished_error++;
@@ -84,8 +88,8 @@ void job_event(const struct event *event) {
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
         }
-    } else if (event->finish == FINISH_ERROR) {
-        fail(job);
+    } else if (event->finish == FINISH_ERROR || event->finish == FINISH_STUCK) {
+        fail(job, event->finish);
     } else if (event->kind == EVENT_PROMPT_TOKEN) {
         add_prompt_token(run, event);
     } else {
@@ -131,6 +135,8 @@ void job_clear(struct generation_job *job) {
     }
     free(job->prompts);
     tool_set_free(job->tools);
+    if (job->grammar) grammar_release(job->grammar);
+    free(job->begin_ids);
     api_request_free(job->request);
 }
 

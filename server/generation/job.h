@@ -81,9 +81,14 @@ struct generation_job {
     int n_running; /* generations that the scheduler has */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* guesses from the request's prediction */
-    struct tool_set *tools;                /* that answers may call; NULL: none */
-    struct message_settings format;        /* of its answers; without formats they are text */
-    char id[64];                           /* the request's, for the log: outlives `request` */
+    struct tool_set *tools;         /* that answers may call; NULL: none */
+    struct message_settings format; /* of its answers; without formats they are text */
+    /* what all answers keep to: released with the job; NULL: nothing */
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary;
+    int32_t *begin_ids; /* [n_begin_ids] behind which it begins */
+    int n_begin_ids;
+    char id[64]; /* the request's, for the log: outlives `request` */
 };
 
 /* ---- choice.c ------------------------------------------------------------------------------- */
@@ -122,6 +127,12 @@ void choice_clear(struct choice *choice);
 /* Turns the bad words of the job's request into tokens, which its sampling has then. Fails if what
  * is forbidden could leave no token to choose. Any thread. */
 enum status job_forbid(const struct generation_job *job, struct err *err);
+
+/* ---- constrain.c ---------------------------------------------------------------------------- */
+
+/* Compiles what the request's grammar says into the job's, or takes it from the app's store. Fails
+ * with a sentence that names the field and the place in it. A worker. */
+enum status job_constrain(struct generation_job *job, struct err *err);
 
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 

@@ -104,6 +104,10 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         uint64_t count = atomic_fetch_add(&job->app->n_seeds, 1);
         g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
     }
+    g->grammar = job->grammar;
+    g->vocabulary = job->vocabulary;
+    g->n_begin_ids = job->n_begin_ids;
+    g->begin_ids = job->begin_ids;
     g->prompt_logprobs = best_of_prompt(request);
     g->priority = request->priority;
     memcpy(g->cache_salt, request->cache_salt, sizeof g->cache_salt);
@@ -179,7 +183,7 @@ void job_prepare(struct generation_job *job, struct json *body) {
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return;
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
-    if (job_forbid(job, &job->err)) return;
+    if (job_forbid(job, &job->err) || job_constrain(job, &job->err)) return;
     set_format(job);
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);

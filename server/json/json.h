@@ -13,6 +13,7 @@ struct api_limits; /* for the checks of a room above: nothing here looks into it
  * always is. */
 void json_write_string(struct buf *out, const char *text, size_t length);
 void json_write_int(struct buf *out, int64_t value);
+void json_write_value(struct buf *out, const struct json *value);    /* without white space */
 void json_write_ints(struct buf *out, const int32_t *values, int n); /* [1,2,3] */
 
 /* ---- checked fields (json/fields.c) --------------------------------------------------------- */

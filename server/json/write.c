@@ -1,5 +1,6 @@
 /* JSON text. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/json/json.h"
@@ -34,6 +35,55 @@ void json_write_int(struct buf *out, int64_t value) {
     char digits[24];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
     buf_add(out, digits, (size_t)n);
+}
+
+/* The fewest digits that are read back as the same number. */
+static void write_number(struct buf *out, const struct json *value) {
+    char digits[32];
+    if (value->is_integer) {
+        json_write_int(out, value->integer);
+        return;
+    }
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value->number);
+        if (strtod(digits, NULL) == value->number) break;
+    }
+    buf_puts(out, digits);
+}
+
+static void write_children(struct buf *out, const struct json *value) {
+    bool object = value->type == JSON_OBJECT;
+    buf_puts(out, object ? "{" : "[");
+    json_each(child, value) {
+        if (child != value->child) buf_puts(out, ",");
+        if (object) {
+            json_write_string(out, child->name, strlen(child->name));
+            buf_puts(out, ":");
+        }
+        json_write_value(out, child);
+    }
+    buf_puts(out, object ? "}" : "]");
+}
+
+/* The reader bounds how deep a tree is. */
+void json_write_value(struct buf *out, const struct json *value) {
+    switch (value->type) {
+    case JSON_NULL:
+        buf_puts(out, "null");
+        break;
+    case JSON_BOOL:
+        buf_puts(out, value->boolean ? "true" : "false");
+        break;
+    case JSON_NUMBER:
+        write_number(out, value);
+        break;
+    case JSON_STRING:
+        json_write_string(out, value->string, value->length);
+        break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        write_children(out, value);
+    }
 }
 
 void json_write_ints(struct buf *out, const int32_t *values, int n) {

@@ -57,7 +57,7 @@ static const struct field fields[] = {
     {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"prediction", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_prediction},
-    {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
+    STRUCTURED_FIELDS,
     {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
     {"tool_choice", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
     {"parallel_tool_calls", FIELD_BOOL, IN(parallel_tool_calls), 1},

@@ -36,7 +36,7 @@ static const struct field fields[] = {
     {"logprobs", FIELD_INT, offsetof(struct draft, logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
-    {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},
+    STRUCTURED_FIELDS,
 };
 
 static enum status finish_request(struct parse *parse) {

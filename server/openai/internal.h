@@ -50,7 +50,6 @@ enum status check_n(struct parse *parse, const char *name, const struct json *va
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
 enum status check_prediction(struct parse *parse, const char *name, const struct json *value);
 enum status check_early_stopping(struct parse *parse, const char *name, const struct json *value);
-enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
 
 /* ---- prompts (request_prompt.c) ------------------------------------------------------------- */
 
@@ -98,6 +97,15 @@ enum status check_truncation(struct parse *parse, const char *name, const struct
 enum status check_seed(struct parse *parse, const char *name, const struct json *value);
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
+
+/* ---- what the text keeps to (request_structured.c) ------------------------------------------ */
+
+/* The fields of STRUCTURED_FIELDS, which each set the request's grammar, if they ask for one; a
+ * second one that does is refused. */
+enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
+enum status check_structured_outputs(struct parse *parse, const char *name,
+                                     const struct json *value);
+enum status check_constraint(struct parse *parse, const char *name, const struct json *value);
 
 /* Rows of an API's table: name, type, where it goes, default, min, max, is min itself outside, its
  * own check. The order is the one in which a body is checked. */
@@ -152,6 +160,18 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
          -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY},                                                 \
     {                                                                                              \
         "early_stopping", FIELD_ANY, FIELD_NOT_STORED, .check = check_early_stopping               \
+    }
+
+#define STRUCTURED_FIELDS                                                                          \
+    {"response_format", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_response_format},           \
+        {"structured_outputs", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_structured_outputs}, \
+        {"guided_json", FIELD_ANY, FIELD_NOT_STORED, .check = check_constraint},                   \
+        {"guided_regex", FIELD_STRING, FIELD_NOT_STORED, .check = check_constraint},               \
+        {"guided_choice", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_constraint},               \
+        {"guided_grammar", FIELD_STRING, FIELD_NOT_STORED, .check = check_constraint},             \
+        {"structural_tag", FIELD_ANY, FIELD_NOT_STORED, .check = check_constraint},                \
+        {"grammar", FIELD_STRING, FIELD_NOT_STORED, .check = check_constraint}, {                  \
+        "json_schema", FIELD_ANY, FIELD_NOT_STORED, .check = check_constraint                      \
     }
 
 #define DELIVERY_FIELDS                                                                            \

@@ -9,6 +9,7 @@
 #ifndef PENSTOCK_SERVER_OPENAI_H
 #define PENSTOCK_SERVER_OPENAI_H
 
+#include "engine/grammar/grammar.h"
 #include "scheduler/scheduler.h"
 #include "server/message/message.h"
 
@@ -30,6 +31,15 @@ struct api_prompt {
     const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */
     bool add_generation_prompt, continue_final_message;
+};
+
+/* What an answer's text keeps to, as a field gave it. */
+struct api_grammar {
+    const char *field; /* "response_format.json_schema.schema", for messages; NULL: no grammar */
+    enum grammar_kind kind;
+    const char *text; /* [length] of the kind, and a NUL */
+    size_t length;
+    const char *begins_after; /* a text of the model's, behind which it begins; NULL: at once */
 };
 
 /* What limits a request, from the model and the server's options. */
@@ -84,6 +94,7 @@ struct api_request {
     bool add_special_tokens; /* to texts, and to messages on top of what the template writes */
     bool has_seed;
     struct sampling sampling; /* seed set; banned and bad words empty */
+    struct api_grammar grammar;
     int n_stops;
     struct {
         const char *text;

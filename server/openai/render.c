@@ -69,6 +69,29 @@ static void write_search(struct buf *out, const struct api_request *request) {
     buf_printf(out, ",\"early_stopping\":%s", rules[request->beams.stopping]);
 }
 
+/* vLLM's form: one member by its kind, a schema as text; or null. */
+static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
+    static const char *const member[] = {[GRAMMAR_JSON_OBJECT] = "json_object",
+                                         [GRAMMAR_JSON_SCHEMA] = "json",
+                                         [GRAMMAR_REGEX] = "regex",
+                                         [GRAMMAR_CHOICE] = "choice",
+                                         [GRAMMAR_GBNF] = "grammar",
+                                         [GRAMMAR_STRUCTURAL_TAG] = "structural_tag"};
+    buf_puts(out, ",\"structured_outputs\":");
+    if (!grammar->field) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_printf(out, "{\"%s\":", member[grammar->kind]);
+    if (grammar->kind == GRAMMAR_JSON_OBJECT)
+        buf_puts(out, "true");
+    else if (grammar->kind == GRAMMAR_CHOICE)
+        buf_add(out, grammar->text, grammar->length);
+    else
+        json_write_string(out, grammar->text, grammar->length);
+    buf_puts(out, "}");
+}
+
 /* What all APIs have in common, from which the numbers of a rule are written. */
 static const struct field settings[] = {SAMPLING_FIELDS};
 
@@ -92,6 +115,7 @@ static void write_sampling(struct buf *out, const struct api_request *request,
         buf_puts(out, ",\"logprobs\":null");
     write_bias(out, sampling);
     write_stops(out, request);
+    write_grammar(out, &request->grammar);
     buf_add(out, "}", 1);
 }
 

@@ -16,13 +16,6 @@ enum status not_served(struct parse *parse, const char *name, const char *but) {
                    "'%s' is not served by this version: leave it out%s.", name, but);
 }
 
-enum status check_response_format(struct parse *parse, const char *name, const struct json *value) {
-    const struct json *type = json_member(value, "type");
-    if (!json_is(type, JSON_STRING)) return field_wrong(parse, name, "must have a string 'type'");
-    if (json_is_text(type, "text")) return STATUS_OK;
-    return not_served(parse, name, " or give {\"type\": \"text\"}");
-}
-
 enum status check_n(struct parse *parse, const char *name, const struct json *value) {
     const struct api_request *request = parse->target;
     (void)value;

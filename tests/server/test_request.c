@@ -160,7 +160,6 @@ static const struct refused refused[] = {
      "must be 1 to 48 characters"},
     {C "\"cache_salt\":\"\"}", "cache_salt", "must not be an empty string"},
     {C "\"suffix\":\"x\"}", "suffix", "is not served by this version"},
-    {C "\"response_format\":{\"type\":\"json_object\"}}", "response_format", "is not served"},
     {C "\"response_format\":{}}", "response_format", "must have a string 'type'"},
     {C "\"response_format\":\"text\"}", "response_format", "must be an object"},
     {&api_chat, "{}", "messages", "'messages' is missing"},

@@ -1,0 +1,190 @@
+/* DESIGN: a table of compiled grammars, the least recently used first to go.
+ *
+ * One mutex guards the table and is never held while something compiles. Who finds no entry for its
+ * text adds one without a grammar, compiles, and then fills it; who finds such an entry waits. So
+ * equal texts that come together compile once. One that fails is removed again, and who has waited
+ * for it compiles for itself, to get the sentence.
+ *
+ * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar grows
+ * while it is used (states, masks), so an entry's size is looked at again whenever it is found.
+ */
+#include "server/generation/grammar_store.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "config/list.h"
+
+#define N_BUCKETS 1024
+
+struct entry {
+    struct list_node by_age;
+    struct entry *next; /* in its bucket */
+    uint64_t hash;
+    enum grammar_kind kind;
+    struct grammar *grammar; /* NULL: it is being compiled */
+    size_t bytes;            /* as counted in the store's; 0 while it is being compiled */
+    size_t length;
+    char text[];
+};
+
+struct grammar_store {
+    const struct engine *engine;
+    int V;
+    size_t max_bytes;
+    pthread_mutex_t mutex; /* guards all that follows */
+    pthread_cond_t compiled;
+    struct list by_age; /* of the entries that have a grammar, the newest first */
+    size_t bytes;       /* of these */
+    struct entry *bucket[N_BUCKETS];
+    struct vocabulary *vocabulary;
+};
+
+struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes) {
+    struct grammar_store *store = mem_calloc(1, sizeof *store);
+    store->engine = engine;
+    store->V = V;
+    store->max_bytes = max_bytes;
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->compiled, NULL);
+    list_init(&store->by_age);
+    return store;
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(enum grammar_kind kind, const char *text, size_t length) {
+    return XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
+}
+
+static struct entry **place_of(struct grammar_store *store, uint64_t hash, enum grammar_kind kind,
+                               const char *text, size_t length) {
+    struct entry **place = &store->bucket[hash % N_BUCKETS];
+    for (; *place; place = &(*place)->next) {
+        const struct entry *entry = *place;
+        if (entry->hash == hash && entry->kind == kind && entry->length == length &&
+            memcmp(entry->text, text, length) == 0)
+            break;
+    }
+    return place;
+}
+
+static void remove_entry(struct grammar_store *store, struct entry *entry) {
+    struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
+    while (*place != entry) place = &(*place)->next;
+    *place = entry->next;
+    if (entry->grammar) {
+        list_remove(&store->by_age, &entry->by_age);
+        assert(store->bytes >= entry->bytes);
+        store->bytes -= entry->bytes;
+        grammar_release(entry->grammar);
+    }
+    free(entry);
+}
+
+/* An entry that was just used becomes the newest; the oldest ones go until all fit. */
+static void count_entry(struct grammar_store *store, struct entry *entry) {
+    store->bytes -= entry->bytes;
+    entry->bytes = sizeof *entry + entry->length + grammar_bytes(entry->grammar);
+    store->bytes += entry->bytes;
+    list_insert_after(&store->by_age, &store->by_age.head, &entry->by_age);
+    while (store->bytes > store->max_bytes)
+        remove_entry(store, list_entry(store->by_age.head.prev, struct entry, by_age));
+}
+
+static struct entry *add_entry(struct entry **place, uint64_t hash, enum grammar_kind kind,
+                               const char *text, size_t length) {
+    struct entry *entry = mem_alloc(sizeof *entry + length);
+    *entry = (struct entry){.hash = hash, .kind = kind, .length = length};
+    memcpy(entry->text, text, length);
+    assert(!*place);
+    return *place = entry;
+}
+
+void grammar_store_free(struct grammar_store *store) {
+    if (!store) return;
+    for (int i = 0; i < N_BUCKETS; i++)
+        while (store->bucket[i]) remove_entry(store, store->bucket[i]);
+    assert(store->bytes == 0);
+    vocabulary_free(store->vocabulary);
+    pthread_cond_destroy(&store->compiled);
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
+static enum status compile(struct grammar_store *store, struct entry *entry, struct grammar **out,
+                           struct err *err) {
+    static const struct grammar_limits defaults = {0};
+    pthread_mutex_unlock(&store->mutex);
+    enum status status =
+        grammar_compile(entry->kind, entry->text, entry->length, &defaults, out, err);
+    pthread_mutex_lock(&store->mutex);
+    if (status == STATUS_OK) {
+        entry->grammar = grammar_acquire(*out);
+        count_entry(store, entry);
+    } else {
+        remove_entry(store, entry);
+    }
+    pthread_cond_broadcast(&store->compiled);
+    return status;
+}
+
+enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
+                              size_t length, struct grammar **out, struct err *err) {
+    uint64_t hash = hash_of(kind, text, length);
+    enum status status = STATUS_OK;
+    struct entry **place;
+    *out = NULL;
+    pthread_mutex_lock(&store->mutex);
+    while (*(place = place_of(store, hash, kind, text, length)) && !(*place)->grammar)
+        pthread_cond_wait(&store->compiled, &store->mutex);
+    if (*place) {
+        struct entry *entry = *place;
+        *out = grammar_acquire(entry->grammar);
+        list_remove(&store->by_age, &entry->by_age);
+        count_entry(store, entry);
+    } else {
+        status = compile(store, add_entry(place, hash, kind, text, length), out, err);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* ---- the vocabulary ------------------------------------------------------------------------- */
+
+static bool ends_answers(const struct engine *engine, int32_t id) {
+    int n;
+    const int32_t *ends = engine_end_ids(engine, &n);
+    for (int i = 0; i < n; i++)
+        if (ends[i] == id) return true;
+    return false;
+}
+
+/* What has no text in an answer, control tokens and ends, never matches. */
+static struct vocabulary *read_vocabulary(const struct engine *engine, int V) {
+    const struct tokenizer *tokenizer = engine_tokenizer(engine);
+    const char **bytes = mem_calloc((size_t)V, sizeof *bytes);
+    int *lengths = mem_calloc((size_t)V, sizeof *lengths);
+    for (int id = 0; id < V; id++) {
+        size_t length;
+        bytes[id] = tokenizer_token_bytes(tokenizer, id, &length);
+        bool silent = tokenizer_is_special(tokenizer, id) || ends_answers(engine, id);
+        lengths[id] = silent ? 0 : (int)length;
+    }
+    struct vocabulary *vocabulary = vocabulary_new(bytes, lengths, V);
+    free(bytes);
+    free(lengths);
+    return vocabulary;
+}
+
+const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store) {
+    pthread_mutex_lock(&store->mutex);
+    if (!store->vocabulary) store->vocabulary = read_vocabulary(store->engine, store->V);
+    pthread_mutex_unlock(&store->mutex);
+    return store->vocabulary;
+}

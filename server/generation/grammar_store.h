@@ -1,0 +1,26 @@
+/* grammar_store: compiled grammars, kept for the next request that gives the same text, and the
+ * vocabulary that all of them go over. */
+#ifndef PENSTOCK_SERVER_GRAMMAR_STORE_H
+#define PENSTOCK_SERVER_GRAMMAR_STORE_H
+
+#include "engine/engine.h"
+#include "engine/grammar/grammar.h"
+
+struct grammar_store;
+
+/* For the engine's vocabulary of V, which must outlive it. Keeps grammars of at most max_bytes
+ * together, 0: none. */
+struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes);
+/* No thread may use it any more; grammars that were handed out stay. NULL is ignored. */
+void grammar_store_free(struct grammar_store *store);
+
+/* The compiled grammar of a text, which the caller releases. Fails as grammar_compile does. Workers
+ * only: it compiles, or waits for another one that compiles the same. */
+enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
+                              size_t length, struct grammar **out, struct err *err);
+
+/* The model's vocabulary, which is made at the first call: that takes up to a tenth of a second.
+ * It lives as long as the store. Workers only. */
+const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store);
+
+#endif
