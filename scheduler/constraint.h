@@ -9,8 +9,8 @@
  *     sample
  *     commit                  constraint_take: the matcher takes the token that was drawn
  *
- * Drafts end before the first that may not come. Of a run of drafts, sample i gets the mask behind i
- * of them, and then the matcher takes them all back.
+ * Drafts end before the first that may not come. Of a run of drafts, sample i gets the mask behind
+ * i of them, and then the matcher takes them all back.
  *
  * The tokens that end a choice are allowed exactly where its grammar may end. The grammar comes
  * before min_tokens and ignore_eos: where nothing can come after a token, the choice ends with it.

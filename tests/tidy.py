@@ -51,7 +51,7 @@ DOORS = {
     "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
-    "server/generation": ["job.h", "prompt.h"],
+    "server/generation": ["grammar_store.h", "job.h", "prompt.h"],
     "server/endpoints": [],
     "server/commands": ["commands.h"],
     "server": ["app.h", "metrics.h"],
@@ -164,6 +164,7 @@ SHORT_FILES = {
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
     "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
+    "server/generation/grammar_store.h": A_DOOR,
     "server/generation/prompt.h": A_DOOR,
 }
 

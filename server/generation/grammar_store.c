@@ -5,8 +5,8 @@
  * equal texts that come together compile once. One that fails is removed again, and who has waited
  * for it compiles for itself, to get the sentence.
  *
- * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar grows
- * while it is used (states, masks), so an entry's size is looked at again whenever it is found.
+ * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar
+ * grows while it is used (states, masks), so an entry's size is looked at whenever it is found.
  */
 #include "server/generation/grammar_store.h"
 

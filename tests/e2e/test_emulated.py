@@ -33,6 +33,8 @@ def bodies(n):
             body |= {"stop": ["e", "zz"], "logit_bias": {"10": 3, "104": -100}}
         if i % 8 == 3:
             body |= {"echo": True}
+        if i % 5 == 3:
+            body |= {"structured_outputs": {"regex": "([a-z]+ ?){2,3}[.]"}}
         made.append(body)
     return made
 

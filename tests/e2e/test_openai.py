@@ -227,7 +227,7 @@ def test_bad_requests(client):
         complete(client, "word " * 3000)
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError):
-        chat(client, response_format={"type": "json_object"})
+        chat(client, response_format={"type": "json"})
     with pytest.raises(openai.BadRequestError):
         complete(client, temperature=3, stream=True)
 

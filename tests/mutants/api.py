@@ -9,6 +9,9 @@ SUITES = {
     O + "checks.c": ["server_request", "server_prompt"],
     G + "shown.c": ["server_prompt"],
     G: ["server_stop_matcher"],
+    G + "grammar_store.c": ["server_grammar_store"],
+    G + "choice.c": ["server_choice"],
+    G + "job.c": ["server_job"],
     G + "prompt.c": ["server_prompt"],
     G + "prepare.c": ["server_job"],
     F: ["server_request", "server_response", "server_fields"],
@@ -16,6 +19,27 @@ SUITES = {
 }
 
 MUTANTS = [
+    # what a text keeps to
+    (O + "request_structured.c", "    if (grammar->field)\n", "    if (grammar->field && kind == grammar->kind)\n"),
+    (O + "request_structured.c", "if (source && n++ > 0)", "if (source && n++ > 1)"),
+    (O + "request_structured.c", "if (is_known && (off ||", "if (is_known && (true ||"),
+    (O + "request_structured.c", "        if (json_is(member, JSON_NULL)) continue;\n", ""),
+    (O + "request_structured.c", "if (own) return keep_schema(parse, \"response_format.schema\", own);", ""),
+    (O + "request_structured.c", "return value->length > 0 ? keep(", "return value->length > 1 ? keep("),
+    (O + "request_structured.c", "return value->boolean ? keep(parse, name, kind, \"\", 0) : STATUS_OK;", "return keep(parse, name, kind, \"\", 0);"),
+    (F + "write.c", "if (child != value->child) buf_puts(out, \",\");", ""),
+    (F + "write.c", "precision = 15;", "precision = 14;", "fewer digits are tried first, which are right or followed by more"),
+    (F + "write.c", "precision <= 17;", "precision <= 15;"),
+    (G + "choice.c", "event->finish == FINISH_LENGTH ? \"length\" : \"stop\");", "is_stop ? \"stop\" : \"length\");"),
+    (G + "job.c", "else if (finish == FINISH_STUCK)", "else if (finish == FINISH_CANCELLED)"),
+    (G + "grammar_store.c", "entry->kind == kind && entry->length == length", "entry->length == length",
+     "the kind is in the hash; two equal hashes of 64 bits cannot be made here"),
+    (G + "grammar_store.c", "memcmp(entry->text, text, length) == 0)", "entry->text[0] == text[0])",
+     "two texts with equal hashes of 64 bits cannot be made here"),
+    (G + "grammar_store.c", "    while (store->bytes > store->max_bytes)\n", "    if (store->bytes > 2 * store->max_bytes)\n"),
+    (G + "grammar_store.c", "        remove_entry(store, entry);\n    }\n    pthread", "    }\n    pthread"),
+    (G + "grammar_store.c", "!(*place)->grammar)\n        pthread_cond_wait", "false)\n        pthread_cond_wait"),
+    (G + "grammar_store.c", "lengths[id] = silent ? 0 : (int)length;", "lengths[id] = (int)length;"),
     # JSON in
     (R, "if (*p == '\\n') line++, column = 1;", ""),
     (R, "if (end - p < 4) return -1;", "if (end - p < 3) return -1;",

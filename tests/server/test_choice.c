@@ -125,6 +125,17 @@ START_TEST(stop_ids_are_told_apart) {
 }
 END_TEST
 
+/* The token behind which a grammar lets nothing come is text. */
+START_TEST(a_complete_text_stops_with_its_last_token) {
+    make("{\"prompt\":\"x\"}");
+    say("a");
+    ck_assert_int_eq(add(token_of('b'), FINISH_COMPLETE), CHOICE_ENDED);
+    expect("ab", "stop");
+    ck_assert_int_eq(choice->stop_id, -1);
+    job_clear(&job);
+}
+END_TEST
+
 START_TEST(characters_stay_whole) {
     make("{\"prompt\":\"x\"}");
     int32_t first = tokenizer_find(vocabulary, "\xC3\x83", 2);  /* byte C3 in the file's alphabet */
@@ -201,6 +212,7 @@ int main(void) {
         a_stop_string_in_the_last_token_ends,
         held_text_comes_with_the_end,
         stop_ids_are_told_apart,
+        a_complete_text_stops_with_its_last_token,
         characters_stay_whole,
         an_end_without_a_token,
         an_echo_comes_first,

@@ -345,6 +345,7 @@ static const struct pair pairs[] = {
     {"\"structured_outputs\":{\"regex\":\"a\",\"json\":{}}", "structured_outputs",
      "exactly one of"},
     {"\"structured_outputs\":{\"regex\":\"a\",\"json\":null}", NULL, NULL},
+    {"\"structured_outputs\":{\"json_object\":false},\"guided_regex\":\"a\"", NULL, NULL},
     {"\"structured_outputs\":{\"json_object\":1}", "structured_outputs.json_object",
      "must be true"},
     {"\"structured_outputs\":{\"regexp\":\"a\"}", "structured_outputs.regexp", "is not known"},

@@ -254,6 +254,17 @@ START_TEST(an_error_of_the_engine_ends_a_job_once) {
 }
 END_TEST
 
+START_TEST(a_row_with_nothing_left_is_the_requests_own_fault) {
+    submit("{\"prompt\":\"x\"}");
+    token(0, 0, 'a', FINISH_NONE, false);
+    end(0, 0, FINISH_STUCK, true);
+    ck_assert_str_eq(told, "cei");
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert(strstr(job.err.message, "No token was left"));
+    job_clear(&job);
+}
+END_TEST
+
 START_TEST(a_failed_device_is_named) {
     submit("{\"prompt\":\"x\"}");
     err_set(&app.failure, STATUS_UNAVAILABLE, NULL, "The device has failed.");
@@ -302,6 +313,7 @@ int main(void) {
         a_stop_string_cancels_its_choice,
         a_cancelled_job_waits_for_its_last_event,
         an_error_of_the_engine_ends_a_job_once,
+        a_row_with_nothing_left_is_the_requests_own_fault,
         a_failed_device_is_named,
         a_refused_prompt_cancels_those_before_it,
         a_listener_may_be_silent,

@@ -312,7 +312,7 @@ START_TEST(rendered_prompts) {
 #define PARAMS                                                                                     \
     "\"n\":2,\"max_tokens\":9," FLAGS REALS                                                        \
     ",\"seed\":null,\"logprobs\":null,\"logit_bias\":null,\"stop\":[],\"stop_token_ids\":[],"      \
-    "\"bad_words\":[]"
+    "\"bad_words\":[],\"structured_outputs\":null"
     check_out("[" RENDERED("cmpl-1", "[5,6,7]", PARAMS) "," RENDERED("cmpl-1", "[5]", PARAMS) "]");
 }
 END_TEST
@@ -344,8 +344,37 @@ START_TEST(a_rendered_chat) {
                        "\"n\":2,\"max_tokens\":9," FLAGS REALS
                        ",\"seed\":-7,\"logprobs\":3,\"logit_bias\":{\"3\":-1.5,\"4\":100},"
                        "\"stop\":[\"a\\\"b\",\"a\"],\"stop_token_ids\":[8],"
-                       "\"bad_words\":[\"no\"]"));
+                       "\"bad_words\":[\"no\"],\"structured_outputs\":null"));
     free(request.bad_words);
+}
+END_TEST
+
+/* A schema and the like as text; a choice and an object as they are. */
+START_TEST(rendered_grammars) {
+    static const struct {
+        struct api_grammar grammar;
+        const char *written;
+    } cases[] = {
+        {{"f", GRAMMAR_JSON_SCHEMA, "{\"type\":1}", 10, NULL}, "{\"json\":\"{\\\"type\\\":1}\"}"},
+        {{"f", GRAMMAR_JSON_OBJECT, "", 0, NULL}, "{\"json_object\":true}"},
+        {{"f", GRAMMAR_REGEX, "a\\d", 3, NULL}, "{\"regex\":\"a\\\\d\"}"},
+        {{"f", GRAMMAR_CHOICE, "[\"a\"]", 5, NULL}, "{\"choice\":[\"a\"]}"},
+        {{"f", GRAMMAR_GBNF, "root ::= x", 10, NULL}, "{\"grammar\":\"root ::= x\"}"},
+        {{"f", GRAMMAR_STRUCTURAL_TAG, "{}", 2, NULL}, "{\"structural_tag\":\"{}\"}"},
+    };
+    static const int32_t ids[] = {5};
+    struct generation generation = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
+    struct api_request request = rendered_request(&api_chat);
+    struct api_answer answer = {&request, "m", &words};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        request.grammar = cases[i].grammar;
+        api_write_rendered(&out, &answer, (const struct generation *const[]){&generation}, 1);
+        buf_add(&out, "", 1);
+        const char *at = strstr(out.data, "\"structured_outputs\":");
+        ck_assert(at &&
+                  strncmp(strchr(at, ':') + 1, cases[i].written, strlen(cases[i].written)) == 0);
+        buf_clear(&out);
+    }
 }
 END_TEST
 
@@ -367,6 +396,21 @@ START_TEST(strings_are_escaped) {
     check_string("\xED\xA0\x80", 3, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
     check_string("\xF4\x90\x80\x80", 4, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
     check_string("\xF0\x9F\x98", 3, "\"\xEF\xBF\xBD\"");
+}
+END_TEST
+
+/* What is read and written again is the same value, without white space. */
+START_TEST(values_are_written_as_they_were) {
+    static const char text[] =
+        " { \"b\" : [ 1, -2.5, 1e300, 0.1, 0.30000000000000004, 9007199254740993 ],"
+        "\"a\":{},\"a\":null,\"\\u00e9\":\"x\\n\\u0000\",\"t\":[true,[false],[]] } ";
+    struct err err;
+    struct json *tree;
+    ck_assert_int_eq(json_parse(&tree, "It", text, sizeof text - 1, &err), STATUS_OK);
+    json_write_value(&out, tree);
+    json_free(tree);
+    check_out("{\"b\":[1,-2.5,1e+300,0.1,0.30000000000000004,9007199254740993],"
+              "\"a\":{},\"a\":null,\"\xC3\xA9\":\"x\\n\\u0000\",\"t\":[true,[false],[]]}");
 }
 END_TEST
 
@@ -406,6 +450,8 @@ int main(void) {
     tcase_add_test(core, rendered_prompts);
     tcase_add_test(core, a_rendered_chat);
     tcase_add_test(core, strings_are_escaped);
+    tcase_add_test(core, rendered_grammars);
+    tcase_add_test(core, values_are_written_as_they_were);
     tcase_add_test(core, any_bytes_give_valid_json);
     suite_add_tcase(suite, core);
     SRunner *runner = srunner_create(suite);

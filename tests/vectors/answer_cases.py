@@ -238,7 +238,7 @@ BAD_FIELDS = [
 ] + [
     ("POST", CHAT, {"messages": RIVER, **fields})
     for fields in [{"logprobs": 5}, {"top_logprobs": 5}, {"max_completion_tokens": 0}, {"tools": [{}]},
-                   {"response_format": {"type": "json_object"}},
+                   {"response_format": {"type": "json"}},
                    {"stream": True, "stream_options": {"include_usage": 1}}]
 ]
 BAD_PATHS = [

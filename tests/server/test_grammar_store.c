@@ -1,0 +1,175 @@
+/* The store of compiled grammars: equal texts compile once, also at the same time; the least
+ * recently used go; what fails is not kept. And the vocabulary that it makes. */
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/generation/grammar_store.h"
+#include "support/suite_main.h"
+#include "support/tokenizer_fixture.h"
+
+enum { V = 762, END = 761, AT_ONCE = 6, ROUNDS = 40 };
+
+static struct tokenizer *tokenizer;
+
+/* ---- stand-ins of the engine's -------------------------------------------------------------- */
+
+const struct tokenizer *engine_tokenizer(const struct engine *engine) {
+    (void)engine;
+    return tokenizer;
+}
+
+const int32_t *engine_end_ids(const struct engine *engine, int *n) {
+    static const int32_t ends[] = {END};
+    (void)engine;
+    *n = 1;
+    return ends;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static struct grammar_store *store;
+
+static void open_store(size_t max_bytes) {
+    if (!tokenizer) tokenizer = fixture_tokenizer("gpt-2");
+    store = grammar_store_new(NULL, V, max_bytes);
+}
+
+static struct grammar *get(enum grammar_kind kind, const char *text) {
+    struct grammar *grammar;
+    struct err err;
+    enum status status = grammar_store_get(store, kind, text, strlen(text), &grammar, &err);
+    ck_assert_msg(status == STATUS_OK, "%s: %s", text, err.message);
+    return grammar;
+}
+
+/* Returns the grammar's address, by which another one with the same text is known. */
+static void *used(enum grammar_kind kind, const char *text) {
+    struct grammar *grammar = get(kind, text);
+    grammar_release(grammar);
+    return grammar;
+}
+
+START_TEST(equal_texts_of_a_kind_compile_once) {
+    open_store(1 << 20);
+    struct grammar *a = get(GRAMMAR_REGEX, "[\"a\"]"), *b = get(GRAMMAR_CHOICE, "[\"a\"]");
+    ck_assert_ptr_eq(used(GRAMMAR_REGEX, "[\"a\"]"), a);
+    ck_assert_ptr_eq(used(GRAMMAR_CHOICE, "[\"a\"]"), b);
+    ck_assert_ptr_ne(a, b);
+    struct grammar *c = get(GRAMMAR_REGEX, "[\"a\"]+");
+    ck_assert_ptr_ne(c, a);
+    grammar_store_free(store);
+    bool complete;
+    ck_assert_uint_eq(grammar_match(a, "a", 1, &complete), 1); /* those handed out stay */
+    grammar_release(a), grammar_release(b), grammar_release(c);
+}
+END_TEST
+
+/* One is kept at a time: with the first one held, a new one cannot have its address. */
+START_TEST(the_least_recently_used_go) {
+    open_store(1 << 20);
+    struct grammar *probe = get(GRAMMAR_REGEX, "a{3}");
+    size_t bytes = grammar_bytes(probe);
+    grammar_release(probe);
+    grammar_store_free(store);
+    open_store(3 * bytes + 3 * 256); /* of such ones three are kept, and no four */
+    struct grammar *a = get(GRAMMAR_REGEX, "a{3}"), *b = get(GRAMMAR_REGEX, "b{3}");
+    struct grammar *c = get(GRAMMAR_REGEX, "c{3}");
+    ck_assert_ptr_eq(used(GRAMMAR_REGEX, "a{3}"), a); /* so that b is the oldest */
+    used(GRAMMAR_REGEX, "d{3}");
+    ck_assert_ptr_eq(used(GRAMMAR_REGEX, "a{3}"), a);
+    ck_assert_ptr_eq(used(GRAMMAR_REGEX, "c{3}"), c);
+    ck_assert_ptr_ne(used(GRAMMAR_REGEX, "b{3}"), b);
+    grammar_release(a), grammar_release(b), grammar_release(c);
+    grammar_store_free(store);
+    open_store(0);
+    a = get(GRAMMAR_REGEX, "a");
+    ck_assert_ptr_ne(used(GRAMMAR_REGEX, "a"), a);
+    grammar_release(a);
+    grammar_store_free(store);
+}
+END_TEST
+
+START_TEST(what_fails_is_not_kept) {
+    open_store(1 << 20);
+    for (int i = 0; i < 2; i++) {
+        struct grammar *grammar;
+        struct err err = {0};
+        ck_assert_int_eq(grammar_store_get(store, GRAMMAR_REGEX, "(", 1, &grammar, &err),
+                         STATUS_INVALID_REQUEST);
+        ck_assert(!grammar && err.message[0]);
+    }
+    grammar_store_free(store);
+}
+END_TEST
+
+static pthread_barrier_t together;
+
+/* Large enough that some come while another thread compiles the same. */
+static void *get_many(void *arg) {
+    for (int i = 0; i < ROUNDS; i++) {
+        char text[32];
+        bool complete;
+        snprintf(text, sizeof text, i % 5 == 4 ? "(%d" : "x{%d,900}", i + 2);
+        struct grammar *grammar;
+        struct err err;
+        pthread_barrier_wait(&together);
+        enum status status =
+            grammar_store_get(store, GRAMMAR_REGEX, text, strlen(text), &grammar, &err);
+        ck_assert_int_eq(status == STATUS_OK, i % 5 != 4);
+        if (!grammar) continue;
+        ck_assert_uint_eq(grammar_match(grammar, "xxx", 3, &complete), 3);
+        ((struct grammar **)arg)[i] = grammar;
+    }
+    ck_assert_ptr_nonnull(grammar_store_vocabulary(store));
+    return NULL;
+}
+
+/* Those that come together get the same grammar, which one of them has compiled. */
+START_TEST(many_threads_share_them) {
+    static struct grammar *got[AT_ONCE][ROUNDS];
+    pthread_t threads[AT_ONCE];
+    open_store(1 << 24);
+    pthread_barrier_init(&together, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) pthread_create(&threads[i], NULL, get_many, got[i]);
+    for (int i = 0; i < AT_ONCE; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < AT_ONCE; i++)
+        for (int j = 0; j < ROUNDS; j++) {
+            ck_assert_ptr_eq(got[i][j], got[0][j]);
+            if (got[i][j]) grammar_release(got[i][j]);
+        }
+    pthread_barrier_destroy(&together);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* A token may come as the text that it has; one without text of its own never does. */
+START_TEST(the_vocabulary_has_the_texts_of_tokens) {
+    uint32_t mask[(V + 31) / 32];
+    open_store(1 << 20);
+    struct grammar *grammar = get(GRAMMAR_REGEX, "(?s:.)+");
+    struct matcher *matcher = matcher_new(grammar, grammar_store_vocabulary(store));
+    ck_assert_ptr_eq(grammar_store_vocabulary(store), grammar_store_vocabulary(store));
+    int32_t a = tokenizer_find(tokenizer, "a", 1);
+    ck_assert(matcher_mask(matcher, mask));
+    ck_assert(mask[a / 32] >> a % 32 & 1);
+    ck_assert(!(mask[END / 32] >> END % 32 & 1) && !matcher_accept(matcher, END));
+    ck_assert(matcher_accept(matcher, a) && matcher_may_end(matcher));
+    matcher_free(matcher);
+    grammar_release(grammar);
+    grammar_store_free(store);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server_grammar_store");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, equal_texts_of_a_kind_compile_once);
+    tcase_add_test(core, the_least_recently_used_go);
+    tcase_add_test(core, what_fails_is_not_kept);
+    tcase_add_test(core, many_threads_share_them);
+    tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
