@@ -4,7 +4,6 @@
  * failed there are no results, and every request ends. */
 #include <string.h>
 
-#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 
 /* ---- events --------------------------------------------------------------------------------- */

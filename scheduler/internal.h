@@ -117,6 +117,27 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
 
+/* ---- constraint.c: choices that keep to a grammar -------------------------------------------- */
+
+/* Where a sequence stands before its first token. */
+void constraint_begin(struct sequence *sequence);
+/* Frees what it has; it may not sample afterwards. */
+void constraint_end(struct sequence *sequence);
+
+/* Gives each sample of a step whose sequence has a grammar its mask. Between the step's submit and
+ * its sampling. */
+void constraint_make_masks(struct scheduler *scheduler, struct inflight *inflight);
+
+/* How many of n guesses behind the sequence's known tokens may come. */
+int constraint_cut_drafts(struct sequence *sequence, int n);
+
+/* Takes the sequence's last token, which does not end it by itself. FINISH_COMPLETE: nothing can
+ * come after it; FINISH_STUCK: the grammar does not allow it, as it has grown beyond its limits;
+ * otherwise FINISH_NONE. */
+enum finish constraint_take(struct scheduler *scheduler, struct sequence *sequence);
+
+/* ---- ends ----------------------------------------------------------------------------------- */
+
 /* The device has failed: tells, takes nothing any more, and ends all that lives. Again: nothing. */
 void scheduler_fail(struct scheduler *scheduler);
 

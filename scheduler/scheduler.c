@@ -21,7 +21,6 @@
  */
 #include <stdlib.h>
 
-#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 

@@ -55,7 +55,7 @@ struct generation {
     int32_t stop_ids[MAX_STOP_IDS];
     /* What each choice's text keeps to, and the model's vocabulary with it; NULL: anything. It
      * begins behind the first n_begin_ids tokens of the output that are begin_ids, if there are
-     * any. It comes before min_tokens and stop_ids (constraint.h). */
+     * any. It comes before min_tokens and stop_ids (constraint.c). */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
     int n_begin_ids;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/constraint.h"
+#include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
 int generation_max_tokens(const struct generation *generation, int max_model_len) {

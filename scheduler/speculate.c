@@ -1,6 +1,5 @@
 #include "scheduler/speculate.h"
 
-#include "scheduler/constraint.h"
 #include "scheduler/internal.h"
 
 /* What a draft's chance is believed to be by its match, before the sequence has shown its own; how

@@ -103,3 +103,10 @@ void grammar_release(struct grammar *grammar) {
     pthread_mutex_destroy(&grammar->lock);
     free(grammar);
 }
+
+size_t grammar_bytes(struct grammar *grammar) {
+    pthread_mutex_lock(&grammar->lock);
+    size_t bytes = sizeof *grammar + grammar->network->bytes + grammar->automaton.bytes;
+    pthread_mutex_unlock(&grammar->lock);
+    return bytes;
+}

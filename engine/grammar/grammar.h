@@ -57,6 +57,9 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
 struct grammar *grammar_acquire(struct grammar *grammar);
 void grammar_release(struct grammar *grammar);
 
+/* The memory that it takes by now, in bytes: it grows while it is used. Any thread. */
+size_t grammar_bytes(struct grammar *grammar);
+
 /* How many bytes of text[n] the grammar accepts, for texts that are not tokens; *complete says
  * whether it may end after them. */
 size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete);

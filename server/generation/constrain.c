@@ -28,6 +28,12 @@ static void encode_beginning(struct generation_job *job, const char *text) {
     assert(job->n_begin_ids > 0);
 }
 
+void job_constrain_behind_thoughts(struct generation_job *job) {
+    const struct reasoning_format *reasoning = job->format.reasoning;
+    if (!job->grammar || !reasoning || !job->format.starts_inside || job->begin_ids) return;
+    if (reasoning_format_end(reasoning)) encode_beginning(job, reasoning_format_end(reasoning));
+}
+
 enum status job_constrain(struct generation_job *job, struct err *err) {
     const struct api_grammar *asked = &job->request->grammar;
     struct err why = {0};

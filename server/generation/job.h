@@ -134,6 +134,9 @@ enum status job_forbid(const struct generation_job *job, struct err *err);
  * with a sentence that names the field and the place in it. A worker. */
 enum status job_constrain(struct generation_job *job, struct err *err);
 
+/* Lets the grammar begin behind the thoughts in which the encoded prompt has ended, if it has. */
+void job_constrain_behind_thoughts(struct generation_job *job);
+
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 
 /* Checks the body, renders and tokenises: fills request and prompts, or err. The body is freed. Any

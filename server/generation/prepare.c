@@ -150,6 +150,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
                                        &job->format, &run->ids, &run->n_ids, err);
     if (status) return status;
+    job_constrain_behind_thoughts(job);
     bool truncated = truncate_prompt(job, run, asked);
     if (check_prompt_logprobs(job, run, err)) return err->status;
     if (request->echo) prepare_echo(job, run, asked, truncated);

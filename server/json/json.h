@@ -29,7 +29,7 @@ enum field_type {
 };
 
 #define FIELD_NOT_STORED ((size_t)-1)
-#define MAX_FIELDS 64
+#define MAX_FIELDS 96
 
 struct parse;
 

@@ -117,6 +117,10 @@ const struct reasoning_format *reasoning_format_find(const char *name) {
     return NULL;
 }
 
+const char *reasoning_format_end(const struct reasoning_format *format) {
+    return format->end;
+}
+
 static void add_names(struct buf *out, const char *names) {
     for (const char *at = names; *at; at++) {
         if (at == names && out->length > 0) buf_puts(out, ", ");

@@ -20,6 +20,9 @@ struct reasoning_format;
 const struct tool_format *tool_format_find(const char *name);
 const struct reasoning_format *reasoning_format_find(const char *name);
 
+/* The marker behind a block of thoughts; NULL: the format has none of its own. */
+const char *reasoning_format_end(const struct reasoning_format *format);
+
 /* The format that a chat template writes calls or thoughts in, as its text shows; NULL: none that
  * is known. */
 const struct tool_format *tool_format_of_template(const char *source, size_t length);

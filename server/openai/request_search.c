@@ -63,6 +63,10 @@ static enum status check_beams(struct parse *parse, struct api_request *request)
         return field_wrong(parse, "stop",
                            "is not served with 'use_beam_search': use "
                            "'stop_token_ids'");
+    if (request->grammar.field)
+        return field_wrong(parse, request->grammar.field,
+                           "is not served together with 'use_beam_search': use 'best_of' without "
+                           "it");
     request->beams.width = request->best_of;
     request->beams.length_penalty = (double)request->length_penalty;
     request->n_generated = request->n;

@@ -105,7 +105,7 @@ MUTANTS = [
     (S + "constraint.c", "    if (!matcher_may_end(matcher)) return false;\n", "    return matcher_may_end(matcher);\n"),
     (S + "constraint.c", "bool complete = c->begins_at >= 0 && is_complete(s, c->matcher);", "bool complete = false;"),
     (S + "constraint.c", "    return !any;\n", "    return any == 1;\n"),
-    (S + "inflight.c", "sequence->n_drafts > 0 || request->generation->grammar)", "sequence->n_drafts > 0)"),
+    (S + "inflight.c", "if (request->beams || request->generation->grammar) return -1;", "if (request->beams) return -1;"),
     (S + "commit.c", "enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;", "enum finish finish = FINISH_ERROR;"),
     # the inbox
     (S + "inbox.c", "if (n_requests > s->config.max_queued_requests - requests) return false;", ""),

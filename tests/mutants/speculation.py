@@ -34,7 +34,7 @@ MUTANTS = [
     # rows and samples
     (S + "batch.c", "position < sequence->n_tokens + sequence->n_drafts", "position <= sequence->n_tokens + sequence->n_drafts"),
     (S + "batch.c", "for (position = end - drafts; position <= end; position++)", "for (position = end; position <= end; position++)"),
-    (S + "inflight.c", "request->n_unforked > 0 || sequence->n_drafts > 0 || request", "request->n_unforked > 0 || request",
+    (S + "inflight.c", "request->n_unforked > 0 || sequence->n_drafts > 0) return -1;", "request->n_unforked > 0) return -1;",
      "with drafts in flight n_computed is beyond what can be scheduled, so nobody asks for the row"),
     (S + "inflight.c", "int wanted = sequence_n_schedulable(sequence) + sequence->n_drafts;", "int wanted = sequence_n_schedulable(sequence);",
      "with drafts in flight n_computed is beyond what can be scheduled, so nobody asks what is pending"),
