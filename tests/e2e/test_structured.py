@@ -97,6 +97,11 @@ FIELDS = [
     ({"structured_outputs": {"json": SCHEMA}}, is_place),
     ({"structured_outputs": {"json": json.dumps(SCHEMA), "disable_any_whitespace": False}}, is_place),
     ({"guided_json": SCHEMA}, is_place),
+    ({"grammar": 'root ::= sum\nsum ::= num ("+" num)?\nnum ::= [0-9]{1,2}'}, re.compile(r"\d{1,2}(\+\d{1,2})?").fullmatch),
+    ({"structured_outputs": {"grammar": 'root ::= "<" ("a" | "b"){1,5} ">"'}}, re.compile("<[ab]{1,5}>").fullmatch),
+    ({"structured_outputs": {"structural_tag": {"type": "structural_tag", "format": {"type": "sequence", "elements": [
+        {"type": "const_string", "value": "["}, {"type": "regex", "pattern": "[0-9]{2}"}, {"type": "const_string", "value": "]"}]}}}},
+     re.compile(r"\[\d\d\]").fullmatch),
     ({"json_schema": SCHEMA}, is_place),
     ({"response_format": {"type": "json_object", "schema": SCHEMA}}, is_place),
 ]
