@@ -86,6 +86,15 @@ void engine_swap_arrive(struct engine *engine) {
     note(engine, "arrive ");
 }
 
+void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {
+    note(engine, "parallel ");
+    for (int i = 0; i < n; i++) fn(arg, i);
+}
+
+static void add(void *sum, int i) {
+    *(int *)sum += i;
+}
+
 static void no_events(void *arg, const struct event *events, int n) {
     (void)arg, (void)events, (void)n;
 }
@@ -120,7 +129,7 @@ START_TEST(a_step_is_submitted_sampled_and_waited_for) {
 }
 END_TEST
 
-START_TEST(swapping_and_failures_are_the_engine_s) {
+START_TEST(swapping_threads_and_failures_are_the_engine_s) {
     struct engine engine = {0};
     struct scheduler *scheduler = scheduler_on(&engine);
     const struct engine_port *port = &scheduler->port;
@@ -135,6 +144,9 @@ START_TEST(swapping_and_failures_are_the_engine_s) {
     swap->in(swap->self, &host_block, &block, 1);
     swap->arrive(swap->self);
     ck_assert_str_eq(engine.calls, "reserve out in arrive ");
+    int sum = 0;
+    port->parallel(port->self, add, &sum, 4);
+    ck_assert(sum == 0 + 1 + 2 + 3 && strstr(engine.calls, "arrive parallel "));
     ck_assert(port->failed(port->self, &err));
     ck_assert_str_eq(err.message, "failed");
     scheduler_free(scheduler);
@@ -145,7 +157,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_engine_port");
     TCase *core = tcase_create("core");
     tcase_add_test(core, a_step_is_submitted_sampled_and_waited_for);
-    tcase_add_test(core, swapping_and_failures_are_the_engine_s);
+    tcase_add_test(core, swapping_threads_and_failures_are_the_engine_s);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
