@@ -35,7 +35,9 @@ static void print_decode(struct driver *d, const struct options *options, int ba
     for (int i = 0; i < options->bench_repeats; i++) seconds[i] = decode_once(d, batch, n);
     double step = bench_median(seconds, options->bench_repeats) / n;
     const struct engine_memory *memory = engine_memory(d->engine);
-    double bytes = (double)memory->weights +
+    int64_t layers, head;
+    engine_weights_read(d->engine, batch, &layers, &head);
+    double bytes = (double)(layers + head) +
                    (double)batch * (BENCH_CONTEXT + n / 2) * (double)memory->kv_bytes_per_token;
     printf("| tg %-5d | %10.1f | %9.2f | %6.1f %% |\n", batch, batch / step, step * 1e3,
            100 * bytes / step / bandwidth);

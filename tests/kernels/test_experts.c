@@ -55,6 +55,19 @@ START_TEST(weights_are_of_all_experts_unless_normalised) {
 }
 END_TEST
 
+/* exp of a difference to the largest is at most 1, whatever the logits are. */
+START_TEST(large_logits_do_not_overflow) {
+    static const float logits[E] = {-150, 200, 10, 199, -3, 0};
+    int32_t expert[2];
+    float weight[2];
+    for (int normalises = 0; normalises < 2; normalises++) {
+        route_row(logits, E, 2, normalises, expert, weight);
+        ck_assert_double_eq_tol((double)weight[0], 1 / (1 + exp(-1)), 1e-6);
+        ck_assert_double_eq_tol((double)weight[1], exp(-1) / (1 + exp(-1)), 1e-6);
+    }
+}
+END_TEST
+
 /* Nothing that a broken model gives may leave a row with fewer experts, or with one twice. */
 START_TEST(nans_leave_a_choice) {
     float logits[E], weight[N_USED];
@@ -260,6 +273,7 @@ int main(void) {
     tcase_add_test(core, the_largest_are_chosen_by_rising_number);
     tcase_add_test(core, of_equals_the_lower_number_is_chosen);
     tcase_add_test(core, weights_are_of_all_experts_unless_normalised);
+    tcase_add_test(core, large_logits_do_not_overflow);
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
     tcase_add_test(core, a_shared_expert_comes_last);
