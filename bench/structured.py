@@ -1,0 +1,105 @@
+"""Measures what a schema costs: users whose answers keep to one, beside the same users without it, in turns.
+
+    python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8]
+
+C14a is tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens. C14b is the ITL p99 of
+free streams beside constrained ones divided by that beside free ones. Medians of the repeats. Every answer must keep to the schema.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import statistics
+import time
+import urllib.request
+
+from speculation import Server
+
+PROMPT = "Describe a town, with all that a traveller wants to know."
+N_FIELDS, MAX_TOKENS = 30, 2000
+
+
+def schema():
+    """Fields of every type, each bounded, so that an answer always ends."""
+    kinds = [{"type": "string", "maxLength": 24}, {"type": "integer", "minimum": 0, "maximum": 99999}, {"type": "boolean"},
+             {"enum": ["low", "middle", "high"]}, {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3},
+             {"type": ["number", "null"], "minimum": 0, "maximum": 100}]
+    properties = {f"field_{i}": kinds[i % len(kinds)] for i in range(N_FIELDS)}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def stream(server, fields):
+    """The text of an answer and the times at which its chunks came."""
+    body = {"messages": [{"role": "user", "content": PROMPT}], "temperature": 1, "stream": True, "ignore_eos": True,
+            "stream_options": {"include_usage": True}, **fields}
+    request = urllib.request.Request(server.url + "/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    text, times, tokens = "", [], 0
+    with urllib.request.urlopen(request) as answer:
+        for line in answer:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line[6:])
+            tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
+            for choice in chunk["choices"]:
+                if choice["delta"].get("content"):
+                    text += choice["delta"]["content"]
+                    times.append(time.perf_counter())
+    return text, times, tokens
+
+
+def together(server, bodies):
+    """Seconds until all have their answers, and these."""
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        began = time.perf_counter()
+        answers = list(pool.map(lambda fields: stream(server, fields), bodies))
+        return time.perf_counter() - began, answers
+
+
+def constrained(seed):
+    return {"guided_json": schema(), "max_tokens": MAX_TOKENS, "seed": seed}
+
+
+def throughput(server, users, round_):
+    """Tokens/s with the schema divided by tokens/s without."""
+    seconds, answers = together(server, [constrained(round_ * users + user) for user in range(users)])
+    for text, _, tokens in answers:
+        assert tokens < MAX_TOKENS and len(json.loads(text)) == N_FIELDS, text
+    free, _ = together(server, [{"max_tokens": tokens, "seed": user} for user, (_, _, tokens) in enumerate(answers)])
+    return free / seconds
+
+
+def itl_p99(server, users, beside, round_):
+    """Milliseconds, of free streams beside as many others."""
+    free = [{"max_tokens": 160, "seed": round_ * users + user} for user in range(users)]
+    others = [constrained(user) if beside else {"max_tokens": 200, "seed": user} for user in range(users)]
+    _, answers = together(server, free + others)
+    gaps = sorted(b - a for _, times, _ in answers[:users] for a, b in zip(times, times[1:]))
+    return gaps[len(gaps) * 99 // 100] * 1e3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", default="build/penstock")
+    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--users", type=int, default=8)
+    parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
+    args = parser.parse_args()
+    with Server(args, *args.flags) as server:
+        throughput(server, args.users, 0)  # warms up: the masks of most states are known afterwards
+        ratios = [throughput(server, args.users, 1 + repeat) for repeat in range(args.repeats)]
+        print(f"C14a: {args.users} users with a schema of {N_FIELDS} fields: {statistics.median(ratios):.3f} of the tokens/s without "
+              f"it ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+        ratios = []
+        for repeat in range(args.repeats):
+            sides = {}
+            for beside in (True, False) if repeat % 2 else (False, True):
+                sides[beside] = itl_p99(server, args.users, beside, repeat)
+            ratios.append(sides[True] / sides[False])
+        print(f"C14b: ITL p99 of {args.users} free streams beside as many constrained ones: {statistics.median(ratios):.3f} of that "
+              f"beside free ones ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
