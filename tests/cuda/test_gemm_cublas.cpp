@@ -42,7 +42,8 @@ static floats download(cudaDataType type, const void *from, size_t n) {
     return unpacked(dtype_of(type), bytes);
 }
 
-/* c[n][m] = a[k][m] of columns, transposed, times b[k][n], as cuBLAS counts. */
+/* c[n][m] = alpha times a[k][m] of columns, transposed, times b[k][n], plus what was there for a
+ * beta of 1, as cuBLAS counts. */
 static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m,
                               int n, int k, const void *alpha, const void *a, cudaDataType a_type,
                               int lda, const void *b, cudaDataType b_type, int ldb,
@@ -52,15 +53,18 @@ static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperat
     ck_assert(chosen && (!expected || chosen == expected));
     ck_assert(ta == CUBLAS_OP_T && tb == CUBLAS_OP_N && compute == CUBLAS_COMPUTE_32F);
     const float before = *static_cast<const float *>(beta);
-    ck_assert(*static_cast<const float *>(alpha) == 1 && (before == 0 || before == 1));
+    const float scale = *static_cast<const float *>(alpha);
+    ck_assert(before == 0 || before == 1);
     CUDA_OK(cudaStreamSynchronize(chosen));
     floats A = download(a_type, a, (size_t)(lda * m)), B = download(b_type, b, (size_t)(ldb * n));
     floats C((size_t)(ldc * n));
     if (before == 1) C = download(c_type, c, C.size());
     for (int j = 0; j < n; j++)
-        for (int i = 0; i < m; i++)
-            for (int l = 0; l < k; l++)
-                C[(size_t)(j * ldc + i)] += A[(size_t)(i * lda + l)] * B[(size_t)(j * ldb + l)];
+        for (int i = 0; i < m; i++) {
+            float sum = 0;
+            for (int l = 0; l < k; l++) sum += A[(size_t)(i * lda + l)] * B[(size_t)(j * ldb + l)];
+            C[(size_t)(j * ldc + i)] += scale * sum;
+        }
     auto bytes = packed(dtype_of(c_type), C);
     CUDA_OK(cudaMemcpyAsync(c, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, chosen));
     CUDA_OK(cudaStreamSynchronize(chosen));
