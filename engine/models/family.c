@@ -143,25 +143,43 @@ static void count_layer_weight(struct model_config *config, const char *name,
     config->layer_bytes += (int64_t)((double)weight->bytes * part + 0.5);
 }
 
+/* How many elements of its matrices a model has in one type. */
+struct type_share {
+    enum dtype type;
+    int64_t n; /* 0: an entry that is not used */
+};
+
+/* Types are few; their numbers are not dense. */
+enum { MAX_TYPES = WEIGHT_MAX_TYPE + 1 };
+
+static void count_type(struct type_share *shares, const struct weight *weight) {
+    struct type_share *share = shares;
+    while (share->n > 0 && share->type != weight->type) share++;
+    assert(share < shares + MAX_TYPES);
+    share->type = weight->type;
+    share->n += weight->n_elements;
+}
+
 /* Most of a model's elements are of one type, which people call it by; vectors stay in float32 in
  * any case. The data of all tensors lies apart in files, so the sum of their elements is far from
  * int64's end. */
 static void count_tensors(struct model_config *config, const struct weights *weights) {
-    int64_t of_type[WEIGHT_MAX_TYPE + 1] = {0}, bytes = 0;
-    int best = -1;
+    struct type_share shares[MAX_TYPES + 1] = {0}, most = {0};
+    int64_t bytes = 0;
     for (int i = 0; i < weights->n; i++) {
         const struct weight *weight = &weights->tensor[i];
         if (!weights_name(weights, i)[0]) continue; /* of no use to this model */
         config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
         if (weight->n_dims > 1) count_layer_weight(config, weights_name(weights, i), weight);
-        if (weight->n_dims > 1) of_type[weight->type] += weight->n_elements;
+        if (weight->n_dims > 1 && weight->n_elements > 0) count_type(shares, weight);
     }
-    for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
-        if (of_type[type] > 0 && (best < 0 || of_type[type] > of_type[best])) best = type;
+    for (int i = 0; shares[i].n > 0; i++) {
+        bool is_lower = shares[i].n == most.n && shares[i].type < most.type;
+        if (shares[i].n > most.n || is_lower) most = shares[i];
     }
     snprintf(config->quantisation, sizeof config->quantisation, "%s",
-             best < 0 ? "none" : dtype_name(best));
+             most.n == 0 ? "none" : dtype_name((int)most.type));
     if (config->file_bytes == 0) config->file_bytes = bytes; /* random weights are in no file */
 }
 

@@ -21,6 +21,7 @@ class Terminal:
 
     def __init__(self, *arguments, rows=50, columns=100, env=None, stdout=None, stderr=None, term="xterm-256color"):
         self.columns, self.rows = columns, rows
+        self.has_editor = term != "dumb"
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -76,8 +77,9 @@ class Terminal:
         return self.wait(lambda: text in self.text(), repr(text))
 
     def at_prompt(self, prompt=">"):
-        """Is the cursor behind an empty prompt, in the last line that shows something?"""
-        return self.text().split("\n")[-1] == prompt and self.screen.cursor.x == len(prompt) + 1
+        """Is the cursor behind an empty prompt, in the last line that shows something, and does the editor read keys?"""
+        is_ready = not self.has_editor or not termios.tcgetattr(self.master)[3] & termios.ICANON
+        return is_ready and self.text().split("\n")[-1] == prompt and self.screen.cursor.x == len(prompt) + 1
 
     def wait_prompt(self, prompt=">"):
         return self.wait(lambda: self.at_prompt(prompt), f"prompt {prompt!r}")
