@@ -23,7 +23,7 @@ static struct beams *begin(int width, enum beam_stopping stopping, double penalt
 
 static void give(struct beams *b, int beam, int n, const struct token_logprob *best) {
     struct sampled sampled = {.n_top = n};
-    memcpy(sampled.top, best, (size_t)n * sizeof *best);
+    if (n > 0) memcpy(sampled.top, best, (size_t)n * sizeof *best);
     beams_take(b, beam, 0, &sampled);
 }
 
