@@ -210,15 +210,16 @@ static void read_golden(void) {
     char line[1024];
     FILE *file = fopen("tests/vectors/beams.txt", "r");
     ck_assert(file != NULL);
-    struct golden *g = golden - 1;
+    struct golden *g = golden;
     memset(golden, 0, sizeof golden); /* tests may share a process */
     n_golden = 0;
     int n_texts = 0;
     while (fgets(line, sizeof line, file)) {
         char *rest = strchr(line, ' ');
         if (strncmp(line, "case", 4) == 0) {
-            ck_assert_int_lt(++n_golden, MOST_CASES);
-            read_case(++g, rest);
+            ck_assert_int_lt(n_golden, MOST_CASES);
+            g = &golden[n_golden++];
+            read_case(g, rest);
             n_texts = 0;
         } else if (strncmp(line, "stops", 5) == 0) {
             g->generation.n_stop_ids = rest ? read_ids(rest, g->generation.stop_ids, 8) : 0;
