@@ -245,6 +245,7 @@ static void arrive(struct simulation *sim) {
     if (status != STATUS_OK) {
         check_refusal(sim, client, status);
         sim->n_refused++;
+        matcher_free(client->choice[0].matcher); /* of a prediction */
         free(client);
         return;
     }
