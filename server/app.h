@@ -59,6 +59,7 @@ struct app {
     /* async.c: */
     uv_timer_t trim_timer; /* until free memory is returned */
     uv_work_t trim_work;
+    int trims_due; /* how often it is to be returned yet */
     bool trimming; /* a worker returns it */
     /* event_bridge.c: */
     uv_async_t wake;

@@ -12,7 +12,7 @@
  *
  * A large body takes up to 30 times its size while a worker reads it, and the C library keeps what
  * is freed for the thread that had it. So a second after such a body a worker returns the free
- * memory of all threads to the system.
+ * memory of all threads to the system, and twice more, for what its answer held until later.
  */
 #include <assert.h>
 #include <malloc.h>
@@ -22,7 +22,9 @@
 
 enum {
     LARGE_BODY = 64 << 10, /* bytes from which on a body's memory is worth returning */
-    TRIM_DELAY_MS = 1000
+    TRIM_DELAY_MS = 1000,
+    N_TRIMS = 3,
+    TRIM_THRESHOLD = 1 << 20 /* free memory at the end of a thread's own that it may keep */
 };
 
 /* ---- memory that large bodies leave behind -------------------------------------------------- */
@@ -41,13 +43,19 @@ static void after_trim(uv_work_t *work, int status) {
 
 static void on_trim_due(uv_timer_t *timer) {
     struct app *app = timer->data;
+    assert(app->trims_due > 0);
+    if (!app->trimming) app->trims_due--;
+    if (app->trims_due > 0) uv_timer_start(timer, on_trim_due, TRIM_DELAY_MS, 0);
     if (app->trimming) return;
     app->trimming = true;
     app->trim_work.data = app;
     uv_queue_work(&app->loop, &app->trim_work, trim, after_trim);
 }
 
+/* malloc_trim leaves alone what is free at the end of a thread's memory; the threshold, which the
+ * C library otherwise raises by itself to twice the largest block that was freed, bounds that. */
 void async_init(struct app *app) {
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
     uv_timer_init(&app->loop, &app->trim_timer);
     app->trim_timer.data = app;
 }
@@ -95,6 +103,7 @@ static void after_run(uv_work_t *work, int status) {
     request->running = false;
     bool is_large = request->http->body_length >= LARGE_BODY;
     bool is_due = uv_is_active((uv_handle_t *)&app->trim_timer);
+    if (is_large) app->trims_due = N_TRIMS;
     if (is_large && !is_due) uv_timer_start(&app->trim_timer, on_trim_due, TRIM_DELAY_MS, 0);
     http_drop_body(request->http);
     request->kind->done(request);
