@@ -13,9 +13,9 @@ struct cpu;
 struct block {
     uint8_t code[BLOCK];
     const int8_t *table; /* what codes stand for; NULL: code - zero */
-    enum scales scales; /* what d is */
-    uint16_t d, m;      /* m a half */
-    float d_float;      /* instead of both */
+    enum scales scales;  /* what d is */
+    uint16_t d, m;       /* m a half */
+    float d_float;       /* instead of both */
     int scale[2], min[2], zero;
 };
 

@@ -4,24 +4,21 @@
  * panel's layout are the weights' tile, its scales in float. Then one tile of rows after the other
  * goes along it. A step is the inputs that share a scale: 32 of them, or 16 for halved types,
  * with tiles half as deep. The tiles give a step's integer sums of 16 rows by 16 outputs, exactly,
- * into memory; the float part follows LEAD steps behind, in the order that order.md has, with the
+ * into memory; the float part follows a block behind, in the order that order.md has, with the
  * sums of all rows in registers. At a stretch's end these rest in y. Bits are the same as on all
  * other paths: the integers are exact and the float operations the same.
  *
- * The float part bounds the speed: tile instructions halve the rate of 512-bit operations for some
- * 250 cycles. With few rows AVX-512 VNNI alone is faster and takes the work.
- *
- * Speeds and the row counts below were measured with a prototype of the same loops; this file was
- * written where no processor had AMX. What it computes is proved there as well: the tests trap its
- * tile instructions and carry them out (tests/support/instructions.c). */
+ * The float part bounds the speed: after a tile instruction, of any kind, one of the two units for
+ * 512-bit operations rests for some 250 cycles, so that a block of 16 rows takes 83 cycles where
+ * its 64 float operations, two at a time, would take 32. That is a third less than with AVX-512
+ * VNNI, but a few rows do not make up for the unpacking, and AVX-512 VNNI takes the work. The
+ * counts below were found on a Sapphire Rapids, with weights that come from memory. */
 #include "kernels/cpu/ops/tiles.h"
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
 
 enum {
     STRETCH = 32, /* blocks: 16 KB of codes stay in the nearest cache beside the inputs */
-    LEAD = 2,     /* steps that the float part is behind */
-    SLOTS = 4,    /* integer sums of steps under way, a power of two above LEAD */
     MAX_STEPS = 2,
 };
 
@@ -30,16 +27,9 @@ struct stretch {
     _Alignas(64) int8_t code[STRETCH][BLOCK * LANES]; /* of a block: [8][16][4] */
     _Alignas(64) float d[STRETCH][MAX_STEPS][LANES];
     _Alignas(64) float m[STRETCH][MAX_STEPS][LANES];
-    int first, blocks; /* which of the panel's */
-};
-
-/* What the kernels are given. */
-struct call {
-    const struct matrix *w;
-    const struct activations *a;
-    int panel, tile, rows;
-    float *y; /* of the tile */
-    size_t stride;
+    int first, blocks;    /* which of the panel's */
+    const uint8_t *ahead; /* what is fetched while the first tile goes along it, */
+    size_t share;         /* so much with each block */
 };
 
 /* ---- unpacking ------------------------------------------------------------------------------ */
@@ -95,46 +85,49 @@ INLINE void sums_rest(const __m512 *acc, const struct call *c, size_t outputs, c
     }
 }
 
-/* The float part of step u. */
-INLINE void add_step(__m512 *acc, const int32_t *dots, const struct call *c,
-                     const struct stretch *s, int u, const int n, const int steps,
-                     const bool has_min) {
-    int i = u / steps;
-    size_t at = activation_at(c->a, c->tile, s->first + i, 0);
-    const float *scale = c->a->scale + at, *sum = c->a->sum + at;
-    const __m512 d = _mm512_load_ps(s->d[i][u % steps]);
-    const __m512 m = has_min ? _mm512_load_ps(s->m[i][u % steps]) : _mm512_setzero_ps();
-    const int32_t *minus = activation_minus_sum(c->a, c->tile, s->first + i, 0);
-    minus += (size_t)(1 + u % steps) * (size_t)c->a->width; /* of the inputs of half a block */
-    UNROLL_FOR(r, n) {
-        __m512 exact = _mm512_cvtepi32_ps(_mm512_load_si512(dots + r * LANES));
-        acc[r] = _mm512_fmadd_ps(exact, _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), acc[r]);
-        float added = steps == 1 ? sum[r] : scale[r] * (float)-minus[r];
-        if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(added), acc[r]);
+/* The integer sums of a block: n rows by 16 outputs for each of its steps. */
+INLINE void multiply_block(int32_t (*dots)[LANES * LANES], const int8_t *q, const int8_t *code,
+                           const int steps) {
+    UNROLL_FOR(step, steps) {
+        int k = step * (BLOCK / steps);
+        tiles_multiply(dots[step], q + k, code + k * LANES);
     }
 }
 
-INLINE void multiply_step(int32_t *dots, const struct call *c, const struct stretch *s, int u,
-                          const int steps) {
-    int i = u / steps, k = u % steps * (BLOCK / steps);
-    const int8_t *q = c->a->q + activation_at(c->a, c->tile, s->first + i, 0) * BLOCK + k;
-    if (u % TILE_SETS)
-        tiles_multiply_odd(dots, q, s->code[i] + k * LANES);
-    else
-        tiles_multiply_even(dots, q, s->code[i] + k * LANES);
+/* The float part of block i of the stretch. */
+INLINE void add_block(__m512 *acc, int32_t (*dots)[LANES * LANES], const struct inputs *in,
+                      const struct stretch *s, int i, const int n, const int steps,
+                      const bool has_min) {
+    UNROLL_FOR(step, steps) {
+        const int32_t *exact = dots[step], *minus = in->minus_sum + (1 + step) * in->width;
+        IN_REGISTER(exact);
+        const __m512 d = _mm512_load_ps(s->d[i][step]);
+        const __m512 m = has_min ? _mm512_load_ps(s->m[i][step]) : _mm512_setzero_ps();
+        UNROLL_FOR(r, n) {
+            __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(exact + r * LANES));
+            acc[r] = _mm512_fmadd_ps(dot, _mm512_mul_ps(d, _mm512_set1_ps(in->scale[r])), acc[r]);
+            float added = steps == 1 ? in->sum[r] : in->scale[r] * (float)-minus[r];
+            if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(added), acc[r]);
+        }
+    }
 }
 
 /* n rows along a stretch whose blocks are so many steps. */
 INLINE void stretch_rows(const struct call *c, const struct stretch *s, const int n,
                          const int steps, const bool has_min) {
-    _Alignas(64) int32_t dots[SLOTS][LANES * LANES];
+    _Alignas(64) int32_t dots[2][MAX_STEPS][LANES * LANES]; /* of a block and the one ahead */
     __m512 acc[LANES];
     size_t left = (size_t)(c->w->N - c->panel * LANES), outputs = left < LANES ? left : LANES;
+    struct inputs in = inputs_at(c, s->first);
+    const size_t step = (size_t)in.width * BLOCK;
     tiles_shape(n, BLOCK / steps);
     sums_begin(acc, c, s->first, outputs, n);
-    for (int u = 0; u < s->blocks * steps + LEAD; u++) {
-        if (u < s->blocks * steps) multiply_step(dots[u % SLOTS], c, s, u, steps);
-        if (u >= LEAD) add_step(acc, dots[(u - LEAD) % SLOTS], c, s, u - LEAD, n, steps, has_min);
+    multiply_block(dots[0], in.q, s->code[0], steps);
+    for (int i = 0; i < s->blocks; i++, inputs_next(&in)) {
+        if (c->tile == 0) fetch(s->ahead + (size_t)i * s->share, s->share);
+        if (i + 1 < s->blocks)
+            multiply_block(dots[(i + 1) % 2], in.q + step, s->code[i + 1], steps);
+        add_block(acc, dots[i % 2], &in, s, i, n, steps, has_min);
     }
     sums_rest(acc, c, outputs, n);
 }
@@ -158,10 +151,10 @@ KERNELS(halved_with_min, 2, true)
 
 /* ---- a panel times a group of tiles --------------------------------------------------------- */
 
-/* From how many rows on the tiles win. */
-static int min_rows(int K) {
-    return K <= 1024 ? 6 : K <= 3072 ? 8 : 12;
-}
+enum {
+    MIN_ROWS = 2 * LANES, /* of a call, from which on the tiles win; and of its last tile */
+    MIN_LAST_ROWS = 8,
+};
 
 static struct call call_of(const struct matrix *w, int panel, const struct activations *a, int tile,
                            float *y, size_t stride) {
@@ -173,22 +166,19 @@ bool amx_group(const struct matrix *w, int panel, const struct activations *a, i
                float *y, size_t stride) {
     int bits = w->format->bits;
     assert(from >= 0 && from < to && to <= tiles_of(a->M));
-    if (a->M < min_rows(w->K) || bits < 2 || bits > 8) return false;
+    if (a->M < MIN_ROWS || bits < 2 || bits > 8) return false;
     rows_fn *const *const kinds[2][2] = {{scaled_rows, with_min_rows},
                                          {halved_rows, halved_with_min_rows}};
     rows_fn *const *kernels = kinds[w->format->halved][w->format->has_min];
     struct call last =
         call_of(w, panel, a, to - 1, y + (size_t)(to - 1 - from) * LANES * stride, stride);
-    bool few = last.rows < min_rows(w->K); /* which is never so for the first tile */
+    bool few = last.rows < MIN_LAST_ROWS;
     int whole = few ? to - 1 : to;
     struct stretch s;
-    for (s.first = 0; s.first < w->n_blocks; s.first += s.blocks) {
+    for (s.first = 0; from < whole && s.first < w->n_blocks; s.first += s.blocks) {
         s.blocks = w->n_blocks - s.first < STRETCH ? w->n_blocks - s.first : STRETCH;
-        if (from == 0) { /* panels are fetched ahead as one run of bytes, a share a stretch */
-            size_t share = fetch_share(w);
-            fetch(matrix_codes(w, panel, 0) + AHEAD + (size_t)s.first * share,
-                  (size_t)s.blocks * share);
-        }
+        s.share = fetch_share(w);
+        s.ahead = matrix_codes(w, panel, 0) + AHEAD + (size_t)s.first * s.share;
         unpack_type(w, panel, &s);
         for (int tile = from; tile < whole; tile++) {
             float *rows = y + (size_t)(tile - from) * LANES * stride;

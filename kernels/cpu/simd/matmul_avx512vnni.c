@@ -9,13 +9,14 @@
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
 
-/* The activations of one block of a tile. */
-struct inputs {
-    const int8_t *q;
-    const float *scale, *sum;
-    const int32_t *minus_sum;
-    int width;
-};
+/* sum + code * activation of a group of 4 inputs: vpdpbusd with a broadcast operand, in whose place
+ * gcc 12 writes two instructions. */
+INLINE __m512i add_group(__m512i sum, __m512i codes, const int8_t *inputs) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(codes), "m"(*(const int8_t(*)[4])inputs));
+    return sum;
+}
 
 /* Sum of code * activation over groups from..to-1, minus the zero-point correction. */
 INLINE __m512i dot(const __m512i *v, const int8_t *q, const int32_t *minus_sum, const int from,
@@ -23,11 +24,7 @@ INLINE __m512i dot(const __m512i *v, const int8_t *q, const int32_t *minus_sum, 
     __m512i sum = _mm512_setzero_si512();
     if (zero) /* a power of two */
         sum = _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), (unsigned)__builtin_ctz(zero));
-    UNROLL for (int g = from; g < to; g++) {
-        int32_t four;
-        memcpy(&four, q + 4 * g, sizeof four);
-        sum = _mm512_dpbusd_epi32(sum, v[g], _mm512_set1_epi32(four));
-    }
+    UNROLL for (int g = from; g < to; g++) sum = add_group(sum, v[g], q + 4 * g);
     return sum;
 }
 
@@ -56,21 +53,6 @@ INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m5
     }
 }
 
-/* What the kernels are given: a panel, a tile and its rows, and where the results go. */
-struct call {
-    const struct matrix *w;
-    const struct activations *a;
-    int panel, tile, rows;
-    float *y;
-    size_t stride;
-};
-
-INLINE struct inputs inputs_at(const struct call *c, int i) {
-    size_t at = activation_at(c->a, c->tile, i, 0);
-    return (struct inputs){c->a->q + at * BLOCK, c->a->scale + at, c->a->sum + at,
-                           activation_minus_sum(c->a, c->tile, i, 0), c->a->width};
-}
-
 INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
     size_t outputs = (size_t)(c->w->N - c->panel * LANES);
     UNROLL_FOR(r, n) {
@@ -85,13 +67,14 @@ INLINE void product_rows(const struct call *c, const int n, const struct format 
     const uint8_t *codes = matrix_codes(c->w, c->panel, 0);
     size_t step = c->w->code_bytes, share = fetch_share(c->w);
     const uint8_t *ahead = codes + AHEAD;
-    for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share) {
+    struct inputs in = inputs_at(c, 0);
+    for (int i = 0; i < c->w->n_blocks; i++, codes += step, ahead += share, inputs_next(&in)) {
         __m512i v[8];
         __m512 d[2], m[2];
         if (c->tile == 0) fetch(ahead, share);
         unpack(v, codes, format);
         unpack_scales(d, m, matrix_scales(c->w, c->panel, i), i, format);
-        add_block(acc, v, d, m, inputs_at(c, i), n, format);
+        add_block(acc, v, d, m, in, n, format);
     }
     store_rows(c, acc, n);
 }

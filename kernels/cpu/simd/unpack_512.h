@@ -1,4 +1,5 @@
-/* What the 512-bit products of AVX-512 VNNI and AMX share: unpacking a panel's block. */
+/* What the 512-bit products of AVX-512 VNNI and AMX share: what they are given, where the inputs
+ * of a tile stand, unpacking a panel's block. */
 #ifndef PENSTOCK_KERNELS_CPU_UNPACK_512_H
 #define PENSTOCK_KERNELS_CPU_UNPACK_512_H
 
@@ -6,6 +7,40 @@
 #include <string.h>
 
 #include "kernels/cpu/simd/vec16.h"
+
+/* What the kernels are given: a panel, a tile and its rows, and where the results go. */
+struct call {
+    const struct matrix *w;
+    const struct activations *a;
+    int panel, tile, rows;
+    float *y; /* of the tile */
+    size_t stride;
+};
+
+/* The inputs of one block of a tile. */
+struct inputs {
+    const int8_t *q;
+    const float *scale, *sum;
+    const int32_t *minus_sum;
+    int width;
+};
+
+INLINE struct inputs inputs_at(const struct call *c, int i) {
+    size_t at = activation_at(c->a, c->tile, i, 0);
+    return (struct inputs){c->a->q + at * BLOCK, c->a->scale + at, c->a->sum + at,
+                           activation_minus_sum(c->a, c->tile, i, 0), c->a->width};
+}
+
+/* On to the next block. */
+INLINE void inputs_next(struct inputs *in) {
+    in->q += (size_t)in->width * BLOCK;
+    in->scale += in->width;
+    in->sum += in->width;
+    in->minus_sum += 3 * in->width;
+    IN_REGISTER(in->q);
+    IN_REGISTER(in->scale);
+    IN_REGISTER(in->sum);
+}
 
 INLINE __m512i line(const uint8_t *p) {
     return _mm512_loadu_si512(p);

@@ -22,6 +22,10 @@
 /* A loop over a constant number of registers: it must be unrolled for them to be registers. */
 #define UNROLL_FOR(i, n) UNROLL for (int i = 0; i < (n); i++)
 
+/* Keeps a pointer in one register. Where an operand in memory is addressed by base and index, the
+ * processors of Intel make two operations of an instruction that has three operands besides. */
+#define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
+
 #ifdef __AVX512F__
 
 typedef __m512 vec16;
@@ -149,11 +153,12 @@ INLINE __m256 vec16_fold_max(vec16 a) {
     return _mm256_max_ps(_mm512_castps512_ps256(a), high);
 }
 
-/* Writes the lanes rounded to the nearest integer, ties to even, as bytes; returns their sum. */
-INLINE int vec16_store_rounded(int8_t *p, vec16 a) {
-    __m512i rounded = _mm512_cvtps_epi32(a);
-    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(rounded));
-    return _mm512_reduce_add_epi32(rounded);
+/* 32 lanes within -127..127, rounded to the nearest integer, ties to even, as bytes. */
+INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m512i words = _mm512_packs_epi32(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high));
+    __m512i bytes = _mm512_packs_epi16(words, words);
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes));
 }
 
 /* Powers of two from the bytes of their exponents. */
@@ -305,15 +310,11 @@ INLINE __m256 vec16_fold_max(vec16 a) {
     return _mm256_max_ps(a.low, a.high);
 }
 
-INLINE int vec16_store_rounded(int8_t *p, vec16 a) {
-    __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words),
-                                                   _mm256_extracti128_si256(words, 1)));
-    __m256i eight = _mm256_add_epi32(low, high);
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i first = _mm256_packs_epi32(_mm256_cvtps_epi32(low.low), _mm256_cvtps_epi32(low.high));
+    __m256i last = _mm256_packs_epi32(_mm256_cvtps_epi32(high.low), _mm256_cvtps_epi32(high.high));
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, last), order);
 }
 
 INLINE __m256 vec8_exponents(const uint8_t *p) {
@@ -350,6 +351,16 @@ INLINE float vec16_largest_magnitude(vec16 a, vec16 b) {
     float max;
     memcpy(&max, &bits, sizeof max);
     return max;
+}
+
+/* Sums of the first 16 and the last 16 of 32 signed bytes: of bytes without a sign there is an
+ * instruction. */
+INLINE void sum_halves(int out[2], __m256i bytes) {
+    __m256i above = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80));
+    __m256i eights = _mm256_sad_epu8(above, _mm256_setzero_si256());
+    __m256i halves = _mm256_add_epi64(eights, _mm256_shuffle_epi32(eights, 0x4e));
+    out[0] = _mm256_cvtsi256_si32(halves) - LANES * 0x80;
+    out[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(halves, 1)) - LANES * 0x80;
 }
 
 INLINE float vec16_sum(vec16 a) {
