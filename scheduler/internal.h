@@ -117,7 +117,7 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
 
-/* ---- constraint.c: choices that keep to a grammar -------------------------------------------- */
+/* ---- constraint.c: choices that keep to a grammar ------------------------------------------- */
 
 /* Where a sequence stands before its first token. */
 void constraint_begin(struct sequence *sequence);

@@ -131,8 +131,8 @@ static enum status open_http(struct app *app, struct err *err) {
 enum status app_open(struct app *app, struct err *err) {
     list_init(&app->requests);
     app_set_limits(app);
-    app->grammars = grammar_store_new(app->engine, app->limits.V,
-                                      (size_t)app->options->grammar_cache);
+    app->grammars =
+        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */
         files.rlim_cur = files.rlim_max;

@@ -55,7 +55,7 @@ struct hf_config {
     char (*token)[16]; /* [V] a stand-in vocabulary; NULL: there is none */
     int n_shards;      /* files of weights; 0: the weights are random */
     struct safetensors *shard;
-    int64_t file_bytes;     /* of all shards */
+    int64_t file_bytes; /* of all shards */
     struct packing packing;
     struct weights weights; /* the tensors: the shards', or random ones without data */
 };

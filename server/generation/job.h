@@ -81,8 +81,8 @@ struct generation_job {
     int n_running; /* generations that the scheduler has */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* guesses from the request's prediction */
-    struct tool_set *tools;         /* that answers may call; NULL: none */
-    struct message_settings format; /* of its answers; without formats they are text */
+    struct tool_set *tools;                /* that answers may call; NULL: none */
+    struct message_settings format;        /* of its answers; without formats they are text */
     /* what all answers keep to: released with the job; NULL: nothing */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
