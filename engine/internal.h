@@ -43,6 +43,7 @@ struct engine {
     struct host_sampler *host_sampler;
     /* or the device: */
     struct device_sampler *device_sampler;
+    struct change_lists *changes;
     struct sampled *device_results; /* device memory [max_samples] */
     int32_t *pending; /* device memory [max_logit_rows]: the ids of pending tokens, by logit row */
 };

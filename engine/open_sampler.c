@@ -27,6 +27,7 @@ static enum status open_device_sampler(struct engine *engine, int sequences, str
         b->sampler->sampler_new(b, engine->model.config.V, sequences, max_samples(engine));
     if (!engine->device_sampler)
         return refuse_room(b, "counts of tokens", slots, FEWER_SEQUENCES, err);
+    engine->changes = change_lists_new(engine->model.config.V, max_samples(engine));
     engine->memory.sampling = (int64_t)(slots + results_bytes(engine));
     status = buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
     engine->device_results = results;
@@ -58,6 +59,7 @@ void sampler_close(struct engine *engine) {
     struct backend *b = engine->backend;
     int rows = engine->model.act.max_logit_rows;
     host_sampler_free(engine->host_sampler);
+    change_lists_free(engine->changes);
     if (engine->device_sampler) b->sampler->sampler_free(b, engine->device_sampler);
     if (engine->device_results)
         b->memory->buffer_free(b, engine->device_results, results_bytes(engine));

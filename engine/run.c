@@ -14,6 +14,9 @@
  * On a backend that cannot sample, engine_sample waits for the logits and the host samples them.
  * Then one pass is in flight, and no token is ever pending.
  *
+ * What a sequence's history changes of its row is listed on the host while the pass runs, unless a
+ * device can count for itself (sampling_lists_changes); the last token of such a history is known.
+ *
  * If several ranks share the model, the engine runs rank 0, which alone has embedding, head and
  * sampling. The others run the same passes on threads of their own (ranks.c); engine_submit returns
  * when all have launched.
@@ -114,9 +117,10 @@ void engine_sample(struct engine *engine, const struct sample *samples, int n) {
     assert(n >= 0 && n <= max_samples(engine) && !engine->passes[i].sampled);
     engine->passes[i].sampled = true;
     if (engine->device_sampler) {
+        const struct logit_changes *changes = change_lists_fill(engine->changes, samples, n);
         TIME_OP(b, OP_SAMPLE,
                 sampler->sample(b, engine->device_sampler, engine->model.act.logits, samples, n,
-                                engine->pending, engine->device_results));
+                                changes, engine->pending, engine->device_results));
         step_fetch(b, i, results, engine->device_results, (size_t)n * sizeof *results);
         return;
     }

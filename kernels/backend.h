@@ -18,9 +18,11 @@ struct sampler_ops {
     void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
     /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
      * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together.
-     * The samples, and what they point to, are read before this returns. */
+     * changes[n] are those of the samples whose settings list them (sampling_lists_changes); NULL:
+     * no sample has any. The samples, and what they point to, are read before this returns. */
     void (*sample)(struct backend *b, struct device_sampler *sampler, float *logits,
-                   const struct sample *samples, int n, int32_t *ids, struct sampled *results);
+                   const struct sample *samples, int n, const struct logit_changes *changes,
+                   int32_t *ids, struct sampled *results);
 };
 
 /* The clock of a device whose ops only queue work. */

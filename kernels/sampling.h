@@ -14,6 +14,7 @@
 #define MAX_LOGIT_BIAS 1024
 #define MAX_BAD_WORDS 512      /* of several tokens */
 #define MAX_BAD_WORD_TOKENS 16 /* of one */
+#define MAX_REPEAT 256         /* tokens of a repeat that are compared, or of an n-gram */
 #define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
 
 struct logit_bias {
@@ -37,6 +38,21 @@ static inline bool bad_word_is_due(const struct bad_word *word, const int32_t *a
     return true;
 }
 
+/* How the history of a row changes one of its logits. */
+struct logit_change {
+    int32_t id;
+    /* how often the id counts for the penalties; -1: for the repetition penalty only; 0: for none
+     * */
+    int32_t count;
+    float minus; /* what is taken off after the penalties; INFINITY: the id may not be chosen */
+    float kept;  /* where a device that samples keeps the logit while it is changed */
+};
+
+struct logit_changes {
+    const struct logit_change *change; /* [n] each of another id; NULL: none are listed */
+    int n;
+};
+
 /* How one sequence's next token is chosen. The order of operations is documented in
  * engine/sampling/sampling.c. */
 struct sampling {
@@ -49,6 +65,14 @@ struct sampling {
     float xtc_probability, xtc_threshold;      /* probability 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
+    /* All three penalties are over so many last tokens, of prompt and output alike; 0: off */
+    int penalty_last_n;
+    /* DRY: of each id that would continue a repeat of at least dry_allowed_length tokens, among the
+     * dry_last_n last ones, multiplier * base^(length - allowed length); a multiplier of 0: off */
+    float dry_multiplier, dry_base;
+    int dry_allowed_length, dry_last_n;
+    const uint32_t *dry_breakers; /* [(V + 31) / 32] ids that no repeat goes across; NULL: none */
+    int no_repeat_ngram;          /* runs of so many tokens come once; 0: off */
     uint64_t seed;
     /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
     int n_logprobs;
@@ -65,6 +89,18 @@ static inline bool sampling_has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
 }
 
+static inline void sampling_drop_penalties(struct sampling *s) {
+    s->presence_penalty = s->frequency_penalty = 0;
+    s->repetition_penalty = 1;
+}
+
+/* Are there rules for which the host lists a row's changes, the penalties among them, as it knows
+ * the whole history? Otherwise a device counts for the penalties by itself. */
+static inline bool sampling_lists_changes(const struct sampling *s) {
+    return s->dry_multiplier > 0 || s->no_repeat_ngram > 0 ||
+           (s->penalty_last_n > 0 && sampling_has_penalties(s));
+}
+
 /* Are there rules that need sums over the whole row to say what they keep (step 5)? */
 static inline bool sampling_has_cuts(const struct sampling *s) {
     return s->top_n_sigma > 0 || s->epsilon_cutoff > 0 || s->eta_cutoff > 0 ||
@@ -74,7 +110,8 @@ static inline bool sampling_has_cuts(const struct sampling *s) {
 /* Does a device that samples keep something of a sequence from one token to the next: its counts,
  * the end of its output, lists over the vocabulary? */
 static inline bool sampling_takes_slot(const struct sampling *s) {
-    return s->allowed || s->n_bad_words > 0 || sampling_has_penalties(s);
+    return s->allowed || s->n_bad_words > 0 ||
+           (sampling_has_penalties(s) && !sampling_lists_changes(s));
 }
 static inline size_t sampling_slot_bytes(int V) {
     return (size_t)V * sizeof(uint32_t) + MAX_BAD_WORD_TOKENS * sizeof(int32_t) +

@@ -92,12 +92,14 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
  * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
- * which row gives its last token is known when they are verified; or if it is a beam; or if it has
- * a grammar: what may come after the token depends on it. */
+ * which row gives its last token is known when they are verified; or if it is a beam; or if the
+ * host has to know the token to say what comes after it: for a grammar, or changes that it lists.
+ * */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
     if (request->beams || request->generation->grammar) return -1;
+    if (sampling_lists_changes(&request->sampling)) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
 }

@@ -1,11 +1,17 @@
 #include "engine/sampling/changes.h"
 
+#include <assert.h>
+#include <float.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampling/sampling.h"
 
 bool changes_logits(const struct sample *sample) {
     const struct sampling *s = sample->sampling;
     return s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask || s->n_bad_words > 0 ||
-           sampling_has_penalties(s);
+           sampling_has_penalties(s) || sampling_lists_changes(s);
 }
 
 /* ---- biases and what is forbidden ----------------------------------------------------------- */
@@ -46,24 +52,148 @@ void bias_and_forbid(const struct sample *sample, float *logits, int V) {
     if (s->n_bad_words > 0) forbid_bad_words(s, logits, end, sample->n_output);
 }
 
-/* ---- penalties ------------------------------------------------------------------------------ */
+/* ---- the history ---------------------------------------------------------------------------- */
 
-/* The penalties apply to each id once: its count goes back to zero then; -1 marks an id that is in
- * the prompt only. */
-void penalise(const struct sample *sample, float *logits, int32_t *count) {
-    const struct sampling *s = sample->sampling;
-    const int32_t *history = sample->history;
-    int n_prompt = sample->n_prompt, n_all = n_prompt + sample->n_output;
-    if (!sampling_has_penalties(s)) return;
-    for (int i = n_prompt; i < n_all; i++) count[history[i]]++;
-    for (int i = 0; i < n_prompt; i++)
-        count[history[i]] = count[history[i]] ? count[history[i]] : -1;
-    for (int i = 0; i < n_all; i++) {
-        int32_t id = history[i], n = count[id];
-        if (n == 0) continue;
-        count[id] = 0;
-        float penalty = s->repetition_penalty;
-        if (penalty != 1) logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-        if (n > 0) logits[id] -= s->frequency_penalty * (float)n + s->presence_penalty;
+/* The changes that were listed, and of each id which of them is its, plus 1. */
+struct change_list {
+    struct logit_change *change;
+    int n;
+    int32_t *place;
+};
+
+static struct logit_change *change_of(struct change_list *list, int32_t id) {
+    if (list->place[id] == 0) {
+        list->change[list->n] = (struct logit_change){.id = id};
+        list->place[id] = ++list->n;
     }
+    return &list->change[list->place[id] - 1];
+}
+
+/* Without a window an id that only the prompt has counts for the repetition penalty alone. */
+static void count_tokens(struct change_list *list, const struct sample *sample) {
+    int n = sample->n_prompt + sample->n_output, last = sample->sampling->penalty_last_n;
+    int first = last > 0 ? max_int(n - last, 0) : sample->n_prompt;
+    if (!sampling_has_penalties(sample->sampling)) return;
+    for (int i = first; i < n; i++) change_of(list, sample->history[i])->count++;
+    for (int i = 0; last == 0 && i < sample->n_prompt; i++) {
+        struct logit_change *change = change_of(list, sample->history[i]);
+        if (change->count == 0) change->count = -1;
+    }
+}
+
+/* How many of the `most` tokens before `end` come behind the last that breaks a repeat. */
+static int length_unbroken(const uint32_t *breakers, const int32_t *end, int most) {
+    int n = 0;
+    if (!breakers) return most;
+    while (n < most && !(breakers[end[-1 - n] / 32] >> end[-1 - n] % 32 & 1)) n++;
+    return n;
+}
+
+/* DRY: where the history's last tokens stood before, `back` tokens earlier, what followed them
+ * there is the less wanted the more of them are the same. */
+static void discourage_repeats(struct change_list *list, const struct sample *sample) {
+    const struct sampling *s = sample->sampling;
+    int n_all = sample->n_prompt + sample->n_output, window = min_int(n_all, s->dry_last_n);
+    const int32_t *end = sample->history + n_all;
+    int longest = length_unbroken(s->dry_breakers, end, min_int(window, MAX_REPEAT));
+    float penalty[MAX_REPEAT + 1];
+    if (s->dry_multiplier <= 0 || longest < s->dry_allowed_length) return;
+    double power = (double)s->dry_multiplier;
+    for (int n = s->dry_allowed_length; n <= longest; n++, power *= (double)s->dry_base)
+        penalty[n] = power < (double)FLT_MAX ? (float)power : FLT_MAX;
+    for (int back = 1; back < window; back++) {
+        int n = 0, most = min_int(longest, window - back);
+        while (n < most && end[-1 - n] == end[-1 - n - back]) n++;
+        if (n < s->dry_allowed_length) continue;
+        struct logit_change *change = change_of(list, end[-back]);
+        change->minus = fmaxf(change->minus, penalty[n]);
+    }
+}
+
+/* What followed the history's last tokens wherever these stood before. */
+static void forbid_ngrams(struct change_list *list, const struct sample *sample) {
+    int n = sample->sampling->no_repeat_ngram - 1;
+    const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
+    for (const int32_t *at = sample->history + n; n >= 0 && at < end; at++)
+        if (memcmp(at - n, end - n, (size_t)n * sizeof *at) == 0)
+            change_of(list, *at)->minus = INFINITY;
+}
+
+int list_changes(const struct sample *sample, int32_t *place, struct logit_change *change) {
+    struct change_list list = {change, 0, place};
+    assert(sample->sampling->no_repeat_ngram <= MAX_REPEAT);
+    count_tokens(&list, sample);
+    discourage_repeats(&list, sample);
+    forbid_ngrams(&list, sample);
+    for (int i = 0; i < list.n; i++) place[change[i].id] = 0;
+    return list.n;
+}
+
+void apply_changes(const struct sampling *s, const struct logit_change *change, int n,
+                   float *logits) {
+    float penalty = s->repetition_penalty;
+    for (; n > 0; n--, change++) {
+        float l = logits[change->id];
+        if (change->count != 0 && penalty != 1) l = l > 0 ? l / penalty : l * penalty;
+        if (change->count > 0)
+            l -= s->frequency_penalty * (float)change->count + s->presence_penalty;
+        logits[change->id] = change->minus == INFINITY ? -INFINITY : l - change->minus;
+    }
+}
+
+/* ---- for a device --------------------------------------------------------------------------- */
+
+struct change_lists {
+    int V, max_samples;
+    int32_t *place;              /* [V] */
+    struct logit_changes *lists; /* [max_samples] */
+    struct logit_change *change; /* [capacity] of all samples; grows when a step needs more */
+    size_t capacity;
+};
+
+struct change_lists *change_lists_new(int V, int max_samples) {
+    struct change_lists *lists = mem_calloc(1, sizeof *lists);
+    assert(V > 0 && max_samples > 0);
+    lists->V = V;
+    lists->max_samples = max_samples;
+    lists->place = mem_calloc((size_t)V, sizeof *lists->place);
+    lists->lists = mem_calloc((size_t)max_samples, sizeof *lists->lists);
+    return lists;
+}
+
+void change_lists_free(struct change_lists *lists) {
+    if (!lists) return;
+    free(lists->place);
+    free(lists->lists);
+    free(lists->change);
+    free(lists);
+}
+
+/* How many changes a sample can have: 0 unless its settings list them. */
+static size_t most_changes(const struct sample *sample, int V) {
+    if (!sample->sampling || sample->part || !sampling_lists_changes(sample->sampling)) return 0;
+    return (size_t)min_int(V, sample->n_prompt + sample->n_output);
+}
+
+const struct logit_changes *change_lists_fill(struct change_lists *lists,
+                                              const struct sample *samples, int n) {
+    size_t most = 0;
+    assert(n <= lists->max_samples);
+    for (int i = 0; i < n; i++) most += most_changes(&samples[i], lists->V);
+    if (most == 0) return NULL;
+    if (most > lists->capacity) {
+        lists->capacity = 2 * most;
+        free(lists->change);
+        lists->change = mem_calloc(lists->capacity, sizeof *lists->change);
+    }
+    struct logit_change *to = lists->change;
+    for (int i = 0; i < n; i++) {
+        lists->lists[i] = (struct logit_changes){0};
+        if (most_changes(&samples[i], lists->V) == 0) continue;
+        assert(!samples[i].late);
+        int listed = list_changes(&samples[i], lists->place, to);
+        lists->lists[i] = (struct logit_changes){to, listed};
+        to += listed;
+    }
+    return lists->lists;
 }

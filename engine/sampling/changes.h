@@ -4,10 +4,12 @@
  *     biases       a sum for each id that is listed
  *     forbidden    -inf: ids before min_tokens, ids that are not allowed, those that a grammar's
  *                  mask leaves out, the last tokens of bad words that are due
- *     penalties    repetition over prompt and output, then frequency and presence over the output
+ *     history      penalties, what DRY takes off, the last tokens of n-grams that have come before
  *
- * For a token they change the logits; for the candidates of a beam the penalties change the
- * log-softmax (sampler_best), while sums and -inf come to the same before and after it. */
+ * What the history changes is first listed, then applied: on the host at once, and for a device
+ * that samples in two places, as only the host has the history. For a token they change the logits;
+ * for the candidates of a beam the history changes the log-softmax (sampler_best), while sums and
+ * -inf come to the same before and after it. */
 #ifndef PENSTOCK_ENGINE_CHANGES_H
 #define PENSTOCK_ENGINE_CHANGES_H
 
@@ -21,10 +23,15 @@ bool changes_logits(const struct sample *sample);
  * add up. */
 void bias_and_forbid(const struct sample *sample, float *logits, int V);
 
-/* Applies the penalties to logits[V], if there are any: to each id of the history once, however
- * often it stands there. The repetition penalty is that of Keskar et al. 2019, the others are
- * OpenAI's. count[V] is scratch, zero before and afterwards: an id's count is how often the output
- * has it, -1 where only the prompt does. */
-void penalise(const struct sample *sample, float *logits, int32_t *count);
+/* What the history changes, each id once: fills change[V] and returns how many. place[V] is
+ * scratch, zero before and afterwards.
+ *
+ * The repetition penalty is that of Keskar et al. 2019, frequency and presence are OpenAI's; DRY is
+ * that of llama-server. No token of the history is pending. */
+int list_changes(const struct sample *sample, int32_t *place, struct logit_change *change);
+
+/* Changes logits[V] by the n changes of a list. */
+void apply_changes(const struct sampling *s, const struct logit_change *change, int n,
+                   float *logits);
 
 #endif

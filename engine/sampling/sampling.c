@@ -8,7 +8,10 @@
  *      those outside the mask (what a grammar lets come here) and the last tokens of bad words that
  *      are due become -inf; with a mask and nothing else left, no token is chosen: its id is -1
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
- *      then l -= frequency * count + presence * (count > 0) over the output
+ *      then l -= frequency * count + presence * (count > 0) over the output; with penalty_last_n
+ *      all three over so many last tokens of both
+ *      then DRY: of ids that would continue a repeat, l -= multiplier * base^(its length - allowed)
+ *      then ids that would complete an n-gram that has come before become -inf
  *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
  *   5. otherwise e = exp((l - max) / temperature), p = e / (the sum of all e), and of the
  *      candidates are kept, one at least by each rule
@@ -62,12 +65,13 @@
 struct sampler {
     int V, n_maxima;
     const struct logit_ops *ops;
-    float *maxima;  /* [n_maxima] of the row that was read last */
-    float *weight;  /* [V] e of every id */
-    float *raw;     /* [V] the untouched logits, while they are changed */
-    int32_t *count; /* [V] zero between calls: how often an id was generated */
-    float *value;   /* [V] what was collected from the row, ... */
-    int32_t *id;    /* [V] ... and its ids */
+    float *maxima;               /* [n_maxima] of the row that was read last */
+    float *weight;               /* [V] e of every id */
+    float *raw;                  /* [V] the untouched logits, while they are changed */
+    int32_t *place;              /* [V] zero between calls: where an id is among the changes */
+    struct logit_change *change; /* [V] what the history changes */
+    float *value;                /* [V] what was collected from the row, ... */
+    int32_t *id;                 /* [V] ... and its ids */
     struct candidates candidates;
 };
 
@@ -79,7 +83,8 @@ struct sampler *sampler_new(int V, const char *path) {
     sampler->maxima = mem_calloc((size_t)sampler->n_maxima, sizeof *sampler->maxima);
     sampler->weight = mem_calloc((size_t)V, sizeof *sampler->weight);
     sampler->raw = mem_calloc((size_t)V, sizeof *sampler->raw);
-    sampler->count = mem_calloc((size_t)V, sizeof *sampler->count);
+    sampler->place = mem_calloc((size_t)V, sizeof *sampler->place);
+    sampler->change = mem_calloc((size_t)V, sizeof *sampler->change);
     sampler->value = mem_calloc((size_t)V, sizeof *sampler->value);
     sampler->id = mem_calloc((size_t)V, sizeof *sampler->id);
     candidates_init(&sampler->candidates, V);
@@ -91,7 +96,8 @@ void sampler_free(struct sampler *sampler) {
     free(sampler->maxima);
     free(sampler->weight);
     free(sampler->raw);
-    free(sampler->count);
+    free(sampler->place);
+    free(sampler->change);
     free(sampler->value);
     free(sampler->id);
     candidates_free(&sampler->candidates);
@@ -206,6 +212,13 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
     score_top(sampler, &row, lse, n_top, out);
 }
 
+/* ---- the history ---------------------------------------------------------------------------- */
+
+static void change_by_history(struct sampler *sampler, const struct sample *sample, float *logits) {
+    int n = list_changes(sample, sampler->place, sampler->change);
+    apply_changes(sample->sampling, sampler->change, n, logits);
+}
+
 /* ---- the best for beams --------------------------------------------------------------------- */
 
 /* Transformers scales the log-softmax, not the logits, so the repetition penalty, the one that is
@@ -218,7 +231,7 @@ void sampler_best(struct sampler *sampler, const struct sample *sample, float *l
     double lse = log_sum(sampler, &row);
     bias_and_forbid(sample, logits, sampler->V);
     for (int i = 0; i < sampler->V; i++) logits[i] = logprob_of(logits[i], lse);
-    penalise(sample, logits, sampler->count);
+    change_by_history(sampler, sample, logits);
     row = read_row(sampler, logits);
     int n = collect(sampler, &row, bound_of_best(sampler, &row, sample->n_best), sampler->V);
     n = best_of_collected(sampler, n, sample->n_best, best);
@@ -428,7 +441,7 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) {
         bias_and_forbid(sample, logits, sampler->V);
-        penalise(sample, logits, sampler->count);
+        change_by_history(sampler, sample, logits);
         row = read_row(sampler, logits);
     }
     if (sample->mask && row.max == -INFINITY)

@@ -29,6 +29,17 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out);
 
+/* ---- what the history changes, for a device that samples ------------------------------------ */
+
+struct change_lists;
+struct change_lists *change_lists_new(int V, int max_samples);
+void change_lists_free(struct change_lists *lists); /* NULL does nothing */
+
+/* Lists the changes of the samples whose settings ask for it: [n], valid until the next call; NULL
+ * if none does. No token of their histories is pending. */
+const struct logit_changes *change_lists_fill(struct change_lists *lists,
+                                              const struct sample *samples, int n);
+
 /* ---- all rows of a step --------------------------------------------------------------------- */
 
 /* Samplers for as many rows at once as there are threads. */

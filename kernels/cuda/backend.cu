@@ -33,9 +33,10 @@ static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
 }
 
 static void op_sample(struct backend *b, struct device_sampler *sampler, float *logits,
-                      const struct sample *samples, int n, int32_t *ids, struct sampled *results) {
+                      const struct sample *samples, int n, const struct logit_changes *changes,
+                      int32_t *ids, struct sampled *results) {
     if (cuda_failed()) return;
-    device_sampler_run(sampler, logits, samples, n, ids, results, cuda_of(b)->stream);
+    device_sampler_run(sampler, logits, samples, n, changes, ids, results, cuda_of(b)->stream);
 }
 
 /* ---- the host's own work -------------------------------------------------------------------- */

@@ -70,7 +70,7 @@ static enum status add_text(struct forbidding *f, int index, const char *text, s
     return STATUS_OK;
 }
 
-static enum status add_word(struct forbidding *f, int index, const struct api_bad_word *word,
+static enum status add_word(struct forbidding *f, int index, const struct api_text *word,
                             struct err *err) {
     struct buf spaced = {0};
     buf_puts(&spaced, " ");

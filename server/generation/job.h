@@ -128,6 +128,12 @@ void choice_clear(struct choice *choice);
  * is forbidden could leave no token to choose. Any thread. */
 enum status job_forbid(const struct generation_job *job, struct err *err);
 
+/* ---- dry_breakers.c ------------------------------------------------------------------------- */
+
+/* Finds the tokens that no repeat goes across, if the request's sampling discourages repeats. Fails
+ * on a text that no token holds. Any thread. */
+enum status job_find_breakers(const struct generation_job *job, struct err *err);
+
 /* ---- constrain.c ---------------------------------------------------------------------------- */
 
 /* Compiles what the request's grammar says into the job's, or takes it from the app's store. Fails

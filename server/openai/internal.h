@@ -35,6 +35,9 @@ enum status check_request(struct parse *parse);
 /* Checks the fields of the best of several answers against each other (request_search.c). */
 enum status check_search(struct parse *parse);
 
+/* Gives the sampling the window of its penalties (request_sampling.c). */
+void finish_penalties(const struct parse *parse);
+
 /* "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
 
@@ -90,7 +93,7 @@ enum status finish_tools(struct parse *parse, struct api_prompt *prompt);
 enum status check_stop(struct parse *parse, const char *name, const struct json *value);
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
-enum status check_repeat_last_n(struct parse *parse, const char *name, const struct json *value);
+enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value);
 enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_bad_words(struct parse *parse, const char *name, const struct json *value);
 enum status check_truncation(struct parse *parse, const char *name, const struct json *value);
@@ -145,7 +148,21 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
         {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
         {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true},      \
-        {"repeat_last_n", FIELD_ANY, FIELD_NOT_STORED, .check = check_repeat_last_n},              \
+        {"repeat_penalty",                                                                         \
+         FIELD_REAL,                                                                               \
+         IN_SAMPLING(repetition_penalty),                                                          \
+         1,                                                                                        \
+         0,                                                                                        \
+         1e6,                                                                                      \
+         true,                                                                                     \
+         .same_as = "repetition_penalty"},                                                         \
+        {"repeat_last_n", FIELD_INT, IN(repeat_last_n), -2, -1, INT32_MAX},                        \
+        {"no_repeat_ngram_size", FIELD_INT, IN_SAMPLING(no_repeat_ngram), 0, 0, MAX_REPEAT},       \
+        {"dry_multiplier", FIELD_REAL, IN_SAMPLING(dry_multiplier), 0, 0, 1e6},                    \
+        {"dry_base", FIELD_REAL, IN_SAMPLING(dry_base), 1.75, 1, 1e6},                             \
+        {"dry_allowed_length", FIELD_INT, IN_SAMPLING(dry_allowed_length), 2, 1, MAX_REPEAT},      \
+        {"dry_penalty_last_n", FIELD_INT, IN_SAMPLING(dry_last_n), -1, -1, INT32_MAX},             \
+        {"dry_sequence_breakers", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_dry_breakers},     \
         {"logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias},                 \
         {"allowed_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_allowed_ids},          \
         {"bad_words", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_bad_words}, {                  \

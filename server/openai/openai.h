@@ -19,6 +19,7 @@ struct json;
 /* ---- requests ------------------------------------------------------------------------------- */
 
 #define API_MAX_STOPS 16
+#define API_MAX_DRY_BREAKERS 64
 #define API_MAX_BAD_WORDS (MAX_BAD_WORDS / 2) /* each is up to two words of tokens */
 
 /* One prompt: text, token ids, or the messages of a chat. */
@@ -59,6 +60,12 @@ struct api_limits {
     const struct reasoning_format *reasoning_format;
     /* for fields that a request leaves out; NULL: the API's own defaults */
     const struct sampling_defaults *sampling;
+};
+
+/* A text of a request's, of at least one byte. */
+struct api_text {
+    const char *text;
+    size_t length;
 };
 
 /* A checked request. All memory is the arena's (and `json`'s): api_request_free releases
@@ -103,10 +110,10 @@ struct api_request {
     int n_stop_ids;
     int32_t stop_ids[MAX_STOP_IDS];
     int n_bad_words;
-    struct api_bad_word {
-        const char *text; /* without white space before it, at least one character */
-        size_t length;
-    } * bad_words; /* [n_bad_words] */
+    struct api_text *bad_words; /* [n_bad_words] without white space before them */
+    int repeat_last_n;          /* below -1: not given */
+    int n_dry_breakers;
+    struct api_text *dry_breakers; /* [n_dry_breakers]; NULL: not given */
     /* How many of a prompt's last tokens are kept; -1: as many as leave room for the output; 0: all
      * of them */
     int truncate_prompt_tokens;

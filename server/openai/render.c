@@ -46,6 +46,13 @@ static void write_stops(struct buf *out, const struct api_request *request) {
         json_write_string(out, request->bad_words[i].text, request->bad_words[i].length);
     }
     buf_add(out, "]", 1);
+    if (!request->dry_breakers) return;
+    buf_puts(out, ",\"dry_sequence_breakers\":[");
+    for (int i = 0; i < request->n_dry_breakers; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        json_write_string(out, request->dry_breakers[i].text, request->dry_breakers[i].length);
+    }
+    buf_add(out, "]", 1);
 }
 
 /* An object of biases by token id, or null. */

@@ -94,7 +94,8 @@ static void use_model_defaults(const struct parse *parse, struct sampling *sampl
         {"temperature", model->temperature, &sampling->temperature},
         {"top_p", model->top_p, &sampling->top_p},
         {"min_p", model->min_p, &sampling->min_p},
-        {"repetition_penalty", model->repetition_penalty, &sampling->repetition_penalty},
+        {is_given(parse, "repeat_penalty") ? "repeat_penalty" : "repetition_penalty",
+         model->repetition_penalty, &sampling->repetition_penalty},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value >= 0 && !is_given(parse, fields[i].name))
@@ -121,6 +122,7 @@ enum status check_request(struct parse *parse) {
     if (sampling->temperature < 1e-5f) sampling->temperature = 0;
     if (sampling->top_k < 0) sampling->top_k = 0;
     if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all of them: off */
+    finish_penalties(parse);
     if (!request->has_seed) sampling->seed = parse->limits->default_seed;
     return check_lengths(parse, request);
 }

@@ -122,14 +122,44 @@ enum status check_logit_bias(struct parse *parse, const char *name, const struct
     return STATUS_OK;
 }
 
-/* llama-server counts the last tokens only, which is the same as all of them without a penalty. */
-enum status check_repeat_last_n(struct parse *parse, const char *name, const struct json *value) {
-    const struct sampling *sampling = &((const struct api_request *)parse->target)->sampling;
-    if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
-    if (value->is_integer && value->integer == -1) return STATUS_OK;
-    return sampling_has_penalties(sampling)
-               ? not_served(parse, name, " or give -1; penalties count all tokens")
-               : STATUS_OK;
+/* ---- penalties ------------------------------------------------------------------------------ */
+
+enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    char path[48];
+    if (value->n_children > API_MAX_DRY_BREAKERS)
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' may hold at most %d strings, but it holds %d.", name,
+                       API_MAX_DRY_BREAKERS, value->n_children);
+    request->dry_breakers =
+        arena_alloc(parse->arena, (size_t)value->n_children * sizeof *request->dry_breakers);
+    if (!request->dry_breakers)
+        return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    json_each(one, value) {
+        struct api_text *breaker = &request->dry_breakers[request->n_dry_breakers];
+        snprintf(path, sizeof path, "%s[%d]", name, request->n_dry_breakers++);
+        if (!json_is(one, JSON_STRING)) return field_wrong_type(parse, path, "a string", one);
+        if (one->length == 0) return field_wrong(parse, path, "must not be an empty string");
+        *breaker =
+            (struct api_text){arena_strndup(parse->arena, one->string, one->length), one->length};
+        if (!breaker->text)
+            return err_set(parse->err, STATUS_UNAVAILABLE, path, "Not enough memory.");
+    }
+    return STATUS_OK;
+}
+
+/* llama-server's repeat_last_n: so many last tokens, of prompt and output; 0: no penalties. Who
+ * gives its repeat_penalty means its default by leaving it out. */
+void finish_penalties(const struct parse *parse) {
+    enum { DEFAULT_LAST_N = 64 };
+    struct api_request *request = parse->target;
+    struct sampling *s = &request->sampling;
+    int last = request->repeat_last_n;
+    if (last < -1 && field_given(parse, "repeat_penalty")) last = DEFAULT_LAST_N;
+    if (last == 0) sampling_drop_penalties(s);
+    s->penalty_last_n = last == -1 ? INT32_MAX : max_int(last, 0);
+    if (s->dry_last_n == 0) s->dry_multiplier = 0;
+    if (s->dry_last_n == -1) s->dry_last_n = INT32_MAX;
 }
 
 /* ---- what may not be chosen ----------------------------------------------------------------- */
@@ -152,7 +182,7 @@ enum status check_allowed_ids(struct parse *parse, const char *name, const struc
 }
 
 static enum status store_bad_word(struct parse *parse, const char *name, const struct json *value,
-                                  struct api_bad_word *word) {
+                                  struct api_text *word) {
     if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
     size_t before = 0, length = value->length;
     while (before < length && isspace((unsigned char)value->string[before])) before++;

@@ -35,7 +35,7 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
 /* That the settings are of all kinds is luck, so it is looked at. */
 static void check_variety(const struct request_set *set) {
     int drawn = 0, cut = 0, penalised = 0, biased = 0, banned = 0, forked = 0, scored = 0, best = 0;
-    int allowed = 0, words = 0, constrained = 0;
+    int allowed = 0, words = 0, constrained = 0, listed = 0;
     for (int i = 1; i < set->n_asked; i++) {
         const struct generation *g = &set->asked[i].generation;
         const struct sampling *s = &g->sampling;
@@ -46,6 +46,7 @@ static void check_variety(const struct request_set *set) {
         allowed += s->allowed != NULL;
         words += s->n_bad_words > 0;
         constrained += g->grammar != NULL;
+        listed += sampling_lists_changes(s);
         banned += g->min_tokens > 0 && g->n_stop_ids > 0;
         forked += g->n > 1 && sampling_has_penalties(s);
         scored += g->prompt_logprobs >= 0;
@@ -55,6 +56,7 @@ static void check_variety(const struct request_set *set) {
     ck_assert(cut > 0 && penalised > 1 && biased > 0 && banned > 0);
     ck_assert(forked > 0 && scored > 0 && best > 0 && allowed > 0 && words > 0);
     ck_assert_int_gt(constrained, 1);
+    ck_assert_int_gt(listed, 1);
 }
 
 /* Nine sequences at most, and so few blocks that some are preempted. */

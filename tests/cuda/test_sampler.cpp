@@ -45,6 +45,18 @@ static void draw_forbidden(uint64_t *state, sequence *q, int V) {
         if (word.n_before > 2) word.n_before = 1 + word.n_before % 2;
 }
 
+/* What the host lists of the history. */
+static void draw_repeats(uint64_t *state, sequence *q) {
+    struct sampling *s = &q->sampling;
+    if (random_below(state, 3) > 0) return;
+    s->penalty_last_n = (int)one_of(state, {0, 1, 5, 30});
+    s->no_repeat_ngram = (int)one_of(state, {0, 1, 2, 3});
+    s->dry_multiplier = one_of(state, {0, 0.8f, 1e9f});
+    s->dry_base = 1.75f;
+    s->dry_allowed_length = 1;
+    s->dry_last_n = (int)one_of(state, {4, 1000});
+}
+
 static sequence new_sequence(uint64_t *state, int V) {
     static uint64_t n = 0;
     sequence q{};
@@ -67,6 +79,7 @@ static sequence new_sequence(uint64_t *state, int V) {
             q.bias.push_back({random_below(state, V), one_of(state, {-100, 2, 5})});
     if (random_below(state, 3) == 0) q.banned = {random_below(state, V), random_below(state, V)};
     draw_forbidden(state, &q, V);
+    draw_repeats(state, &q);
     q.n_prompt = 1 + random_below(state, 20);
     for (int i = 0; i < q.n_prompt; i++) q.tokens.push_back(random_below(state, V));
     return q;
@@ -88,11 +101,12 @@ struct world {
     uint64_t state;
     struct sampler *cpu;
     struct device_sampler *device;
+    struct change_lists *changes;
     std::vector<sequence> sequences;
     floats logits;
     std::vector<wanted> all;
     int rows, counted;
-    uint64_t n_unknown, n_shared, n_stuck, n_beams;
+    uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed;
 };
 
 static void bind(sequence *q) {
@@ -110,7 +124,9 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.of = q;
     t.history = q->tokens;
     t.known = q->tokens;
-    if (q->in_step_before && !shared) {
+    const bool lists = sampling_lists_changes(&q->sampling);
+    w->n_listed += lists;
+    if (q->in_step_before && !shared && !lists) {
         t.known.back() = UNKNOWN;
         t.sample.late = true;
         w->n_unknown++;
@@ -226,6 +242,7 @@ static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
         samples.push_back(t.sample);
     }
     device_sampler_run(w->device, (float *)logits.data, samples.data(), (int)samples.size(),
+                       change_lists_fill(w->changes, samples.data(), (int)samples.size()),
                        (int32_t *)ids.data, (struct sampled *)results.data, test_stream());
     for (wanted &t : w->all) /* read by now */
         for (int32_t &token : t.known) token = UNKNOWN;
@@ -293,6 +310,7 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     w.V = _i % 2 ? 300 : 61;
     w.state = 7 + (uint64_t)_i;
     w.cpu = sampler_new(w.V, NULL);
+    w.changes = change_lists_new(w.V, 1 + MAX_SHARED_SAMPLES);
     w.device = device_sampler_new(w.V, SLOTS, SEQUENCES * 5);
     for (int i = 0; i < SEQUENCES; i++) w.sequences.push_back(new_sequence(&w.state, w.V));
     for (int step = 0; step < STEPS; step++) run_step(&w, step);
@@ -300,23 +318,28 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     ck_assert_uint_gt(w.n_shared, 0);
     ck_assert_uint_gt(w.n_stuck, 0);
     ck_assert_uint_gt(w.n_beams, 0);
+    ck_assert_uint_gt(w.n_listed, 0);
     device_sampler_free(w.device, test_stream());
+    change_lists_free(w.changes);
     sampler_free(w.cpu);
 }
 END_TEST
 
-/* As many choices of one row as there may be, with a bias that none sees twice. */
+/* As many choices of one row as there may be, with a bias that none sees twice, nor what the
+ * history changes. */
 START_TEST(a_row_has_many_choices) {
     const int V = 40, n = 1 + MAX_SHARED_SAMPLES;
     uint64_t state = 3;
     world w{};
     w.V = V;
     w.cpu = sampler_new(V, NULL);
+    w.changes = change_lists_new(w.V, 1 + MAX_SHARED_SAMPLES);
     w.device = device_sampler_new(V, 1, n);
     sequence q = new_sequence(&state, V);
     q.bias = {{5, 1.5f}, {5, 0.25f}};
     q.sampling.temperature = 1;
     q.sampling.frequency_penalty = 1;
+    q.sampling.dry_multiplier = (float)_i;
     for (int c = 0; c < n; c++) add_choice(&w, &q, c, true);
     w.rows = 1;
     w.logits = random_vector(&state, (size_t)V);
@@ -325,6 +348,7 @@ START_TEST(a_row_has_many_choices) {
     sample_on_device(&w, logits, ids, results);
     check_step(&w, logits, ids, results, 0);
     device_sampler_free(w.device, test_stream());
+    change_lists_free(w.changes);
     sampler_free(w.cpu);
 }
 END_TEST
@@ -334,7 +358,7 @@ int main() {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
     tcase_add_loop_test(core, steps_are_sampled_as_on_the_cpu, 0, 4);
-    tcase_add_test(core, a_row_has_many_choices);
+    tcase_add_loop_test(core, a_row_has_many_choices, 0, 2);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

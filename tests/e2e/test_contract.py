@@ -44,6 +44,8 @@ REFUSED = [
     (COMPLETIONS, {"prompt": "x", "allowed_token_ids": [END_ID], "min_tokens": 1}, "allowed_token_ids"),
     (COMPLETIONS, {"prompt": "x", "bad_words": [""]}, "bad_words[0]"),
     (COMPLETIONS, {"prompt": "x", "bad_words": ["x " * 40]}, "bad_words"),
+    (COMPLETIONS, {"prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": ["no token has this"]}, "dry_sequence_breakers"),
+    (COMPLETIONS, {"prompt": "x", "no_repeat_ngram_size": 257}, "no_repeat_ngram_size"),
     (COMPLETIONS, {"prompt": "x", "truncate_prompt_tokens": 1025}, "truncate_prompt_tokens"),
     (COMPLETIONS, {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
     (COMPLETIONS, {"prompt": "x", "logprobs": 21}, "logprobs"),
@@ -340,6 +342,35 @@ def test_bad_words_do_not_come(server):
     assert any(len(server.post("/tokenize", {"prompt": " " + word}).json()["tokens"]) > 1 for word in words)
     left = server.complete(STORY, max_tokens=4, bad_words=[words[0]], allowed_token_ids=[5, 6, 7])["choices"][0]
     assert left["finish_reason"] == "length"
+
+
+def longest_repeat(ids):
+    """The most tokens of which a run comes twice."""
+    n = 0
+    while any(ids[i:i + n + 1] == ids[j:j + n + 1] for i in range(len(ids) - n) for j in range(i + 1, len(ids) - n)):
+        n += 1
+    return n
+
+
+@pytest.mark.parametrize("fields", ({}, {"temperature": 1, "seed": 3}, {"n": 2, "temperature": 1, "seed": 5}))
+def test_repeats_do_not_come(server, fields):
+    """A small model repeats itself; each field ends that, whether guesses are verified or not, and on both endpoints."""
+    prompt = server.post("/tokenize", {"prompt": STORY}).json()["tokens"]
+
+    def ids(**more):
+        body = {"max_tokens": 64, "return_token_ids": True, "ignore_eos": True, **fields, **more}
+        return [choice["token_ids"] for choice in server.complete(STORY, **body)["choices"]]
+
+    plain = ids()
+    if not fields:
+        assert longest_repeat(plain[0]) > 3
+    for more in ({"no_repeat_ngram_size": 3}, {"dry_multiplier": 100, "dry_allowed_length": 2, "dry_sequence_breakers": []},
+                 {"dry_multiplier": 0.8}, {"repeat_penalty": 1.3}, {"repeat_last_n": 5, "presence_penalty": 1.5}):
+        own = ids(**more)
+        assert own != plain, more
+        assert own == ids(**more, speculative_tokens=0), more
+        if "no_repeat_ngram_size" in more or "dry_sequence_breakers" in more:
+            assert all(longest_repeat(prompt + choice) <= 2 for choice in own), more
 
 
 def test_prompts_are_truncated_from_the_left(server):

@@ -69,6 +69,7 @@ struct setting {
     uint32_t mask[(MOST_V + 31) / 32];
     bool masked;
     struct bad_word bad_words[MOST_BAD];
+    uint32_t breakers[(MOST_V + 31) / 32];
     int n_prompt, n_output, position, choice;
 };
 
@@ -110,6 +111,24 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     s->repetition_penalty = ONE_OF(state, 1, 1, 1.2f, 0.8f);
 }
 
+/* What follows from repeats: the history is of few ids, so that it has some. */
+static void draw_repeats(uint64_t *state, struct setting *t, int V) {
+    struct sampling *s = &t->sampling;
+    int kinds = 1 + random_below(state, 5), n_history = t->n_prompt + t->n_output;
+    if (random_below(state, 2)) return;
+    for (int i = 0; i < HISTORY; i++) t->history[i] = random_below(state, V < kinds ? V : kinds);
+    if (random_below(state, 3) == 0) s->penalty_last_n = 1 + random_below(state, n_history + 3);
+    if (random_below(state, 3) == 0) s->no_repeat_ngram = 1 + random_below(state, 5);
+    if (random_below(state, 2)) return;
+    s->dry_multiplier = ONE_OF(state, 0.1f, 0.8f, 1e6f);
+    s->dry_base = ONE_OF(state, 1, 1.75f, 1e6f);
+    s->dry_allowed_length = 1 + random_below(state, 4);
+    s->dry_last_n = random_below(state, 2) ? INT32_MAX : 1 + random_below(state, n_history + 3);
+    if (random_below(state, 3)) return;
+    draw_allowed(state, t->breakers, V, (int)ONE_OF(state, 0, 20, 80));
+    s->dry_breakers = t->breakers;
+}
+
 /* Often one of them alone, sometimes several. */
 static void draw_cuts(uint64_t *state, struct sampling *s) {
     int only = random_below(state, 12);
@@ -135,6 +154,7 @@ static void draw_setting(uint64_t *state, struct setting *t, int V) {
     s->seed = random_u32(state);
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
     draw_changes(state, t, V, random_below(state, 2));
+    draw_repeats(state, t, V);
     draw_cuts(state, s);
 }
 

@@ -1,7 +1,7 @@
 """Mutants of sampling on the host; tests/mutate.py says what the names mean."""
 S = "engine/sampling/"
 SUITES = {
-    S: ["engine_sampling", "engine_cuts", "engine_sampling_same"],
+    S: ["engine_sampling", "engine_cuts", "engine_changes", "engine_sampling_same"],
     S + "host_sampler.c": ["engine_host_sampler"],
 }
 
@@ -26,11 +26,24 @@ MUTANTS = [
     (S + "sampling.c", "own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);", "own = logits;"),
     (S + "sampling.c", "        own_max = row.max;\n", ""),
     # changes
-    (S + "changes.c", "logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;", "logits[id] / penalty;"),
-    (S + "changes.c", "        count[id] = 0;\n", ""),
-    (S + "changes.c", "count[history[i]] ? count[history[i]] : -1;", "-1;"),
-    (S + "changes.c", "if (n > 0) logits[id] -= s->frequency_penalty", "logits[id] -= s->frequency_penalty"),
-    (S + "changes.c", "s->frequency_penalty * (float)n + s->presence_penalty", "s->frequency_penalty * (float)n"),
+    (S + "changes.c", "l = l > 0 ? l / penalty : l * penalty;", "l = l / penalty;"),
+    (S + "changes.c", "if (change->count != 0 && penalty != 1)", "if (penalty != 1)"),
+    (S + "changes.c", "if (change->count > 0)\n", ""),
+    (S + "changes.c", "(float)change->count + s->presence_penalty", "(float)change->count"),
+    (S + "changes.c", "change->minus == INFINITY ? -INFINITY : l - change->minus;", "l - change->minus;"),
+    (S + "changes.c", "    for (int i = 0; i < list.n; i++) place[change[i].id] = 0;\n", ""),
+    (S + "changes.c", "        if (change->count == 0) change->count = -1;\n", "        change->count = -1;\n"),
+    (S + "changes.c", "last > 0 ? max_int(n - last, 0) : sample->n_prompt;", "sample->n_prompt;"),
+    (S + "changes.c", "last == 0 && i < sample->n_prompt", "i < sample->n_prompt"),
+    (S + "changes.c", "while (n < most && !(breakers", "while (!(breakers"),
+    (S + "changes.c", "for (int back = 1; back < window; back++)", "for (int back = 2; back < window; back++)"),
+    (S + "changes.c", "min_int(longest, window - back);", "longest;"),
+    (S + "changes.c", "        if (n < s->dry_allowed_length) continue;\n", "        if (n <= s->dry_allowed_length) continue;\n"),
+    (S + "changes.c", "change_of(list, end[-back]);", "change_of(list, end[-1 - back]);"),
+    (S + "changes.c", "fmaxf(change->minus, penalty[n]);", "penalty[n];"),
+    (S + "changes.c", "power < (double)FLT_MAX ? (float)power : FLT_MAX;", "(float)power;"),
+    (S + "changes.c", "if (memcmp(at - n, end - n,", "if (memcmp(at - n + 1, end - n,"),
+    (S + "changes.c", "no_repeat_ngram - 1;", "no_repeat_ngram;"),
     (S + "changes.c", "logits[s->banned[i]] = -INFINITY;", "logits[s->banned[i]] = -100;"),
     (S + "changes.c", "logits[s->bias[i].id] += s->bias[i].bias;", "logits[s->bias[i].id] = s->bias[i].bias;"),
     (S + "changes.c", "if (V - start < 32) forbidden &= ((uint32_t)1 << (V - start)) - 1;", ""),
@@ -40,6 +53,7 @@ MUTANTS = [
     (S + "changes.c", "s->bad_words[low].before[0] == at[-1]; low++)", "low < 1; low++)"),
     (S + "changes.c", "if (bad_word_is_due(&s->bad_words[low], at, n_output))\n", ""),
     (S + "changes.c", "s->n_bad_words > 0 ||\n           sampling_has_penalties(s)", "sampling_has_penalties(s)"),
+    (S + "changes.c", " || sampling_lists_changes(s);", ";"),
     (S + "changes.c", "s->n_banned > 0 || s->allowed ||", "s->n_banned > 0 ||"),
     (S + "changes.c", "s->allowed || sample->mask ||", "s->allowed ||"),
     (S + "changes.c", "    if (sample->mask) forbid_all_but(sample->mask, logits, V);\n", ""),

@@ -1,4 +1,5 @@
-/* What a body says about tokens that may not be chosen, and about prompts that are cut. */
+/* What a body says about tokens that may not be chosen or not come again, and about prompts that
+ * are cut. */
 #include <check.h>
 #include <string.h>
 
@@ -56,6 +57,54 @@ START_TEST(what_may_not_be_chosen) {
 }
 END_TEST
 
+static const struct window {
+    const char *fields;
+    float repetition, presence;
+    int last_n;
+} windows[] = {
+    {"\"repetition_penalty\":1.5,\"presence_penalty\":1}", 1.5f, 1, 0},
+    {"\"repeat_penalty\":1.5,\"presence_penalty\":1}", 1.5f, 1, 64},
+    {"\"repeat_penalty\":1.5,\"repeat_last_n\":7}", 1.5f, 0, 7},
+    {"\"repetition_penalty\":1.5,\"repeat_last_n\":7}", 1.5f, 0, 7},
+    {"\"presence_penalty\":1,\"repeat_last_n\":-1}", 1, 1, INT32_MAX},
+    {"\"repeat_penalty\":1.5,\"presence_penalty\":1,\"repeat_last_n\":0}", 1, 0, 0},
+};
+
+START_TEST(what_penalties_count) {
+    const struct window *w = &windows[_i];
+    struct buf body = {0};
+    buf_printf(&body, "%s%s", C_TEXT, w->fields);
+    struct api_request *r = parsed(body.data);
+    ck_assert(r->sampling.repetition_penalty == w->repetition);
+    ck_assert(r->sampling.presence_penalty == w->presence);
+    ck_assert_int_eq(r->sampling.penalty_last_n, w->last_n);
+    api_request_free(r);
+    buf_free(&body);
+}
+END_TEST
+
+START_TEST(how_repeats_are_discouraged) {
+    struct api_request *r = parsed("{\"prompt\":\"x\"}");
+    ck_assert(!sampling_lists_changes(&r->sampling) && !r->dry_breakers);
+    api_request_free(r);
+    r = parsed(C_TEXT "\"dry_multiplier\":0.8}");
+    ck_assert(r->sampling.dry_multiplier == 0.8f && r->sampling.dry_base == 1.75f);
+    ck_assert(r->sampling.dry_allowed_length == 2 && r->sampling.dry_last_n == INT32_MAX);
+    api_request_free(r);
+    r = parsed(C_TEXT "\"dry_multiplier\":0.8,\"dry_penalty_last_n\":0}");
+    ck_assert(!sampling_lists_changes(&r->sampling));
+    api_request_free(r);
+    r = parsed(C_TEXT "\"no_repeat_ngram_size\":3,\"dry_sequence_breakers\":[\"a\",\"bc\"]}");
+    ck_assert_int_eq(r->sampling.no_repeat_ngram, 3);
+    ck_assert_int_eq(r->n_dry_breakers, 2);
+    ck_assert(r->dry_breakers[1].length == 2 && strcmp(r->dry_breakers[1].text, "bc") == 0);
+    api_request_free(r);
+    r = parsed(C_TEXT "\"dry_sequence_breakers\":[]}");
+    ck_assert(r->n_dry_breakers == 0 && r->dry_breakers);
+    api_request_free(r);
+}
+END_TEST
+
 /* A prompt of more ids than the context holds is taken if it is cut to fit. */
 START_TEST(truncation_takes_long_prompts) {
     struct buf body = {0};
@@ -75,6 +124,8 @@ int main(void) {
     Suite *suite = suite_create("request_forbidden");
     TCase *core = tcase_create("core");
     tcase_add_test(core, what_may_not_be_chosen);
+    tcase_add_loop_test(core, what_penalties_count, 0, (int)(sizeof windows / sizeof *windows));
+    tcase_add_test(core, how_repeats_are_discouraged);
     tcase_add_test(core, truncation_takes_long_prompts);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -286,7 +286,9 @@ END_TEST
     "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,"                                  \
     "\"top_n_sigma\":0,\"typical_p\":0,\"epsilon_cutoff\":0,\"eta_cutoff\":0,"                     \
     "\"xtc_probability\":0,\"xtc_threshold\":0,\"presence_penalty\":0,"                            \
-    "\"frequency_penalty\":0,\"repetition_penalty\":1,\"prompt_logprobs\":null"
+    "\"frequency_penalty\":0,\"repetition_penalty\":1,\"repeat_last_n\":null,"                     \
+    "\"no_repeat_ngram_size\":0,\"dry_multiplier\":0,\"dry_base\":1.75,"                           \
+    "\"dry_allowed_length\":2,\"dry_penalty_last_n\":-1,\"prompt_logprobs\":null"
 #define FLAGS                                                                                      \
     "\"min_tokens\":0,\"ignore_eos\":false,\"include_stop_str_in_output\":false,"                  \
     "\"skip_special_tokens\":true,"
@@ -296,8 +298,14 @@ static struct api_request rendered_request(const struct api *api) {
     request.n = 2;
     request.skip_special_tokens = true;
     request.prompt_logprobs = -1;
-    request.sampling = (struct sampling){
-        .temperature = 0.7f, .top_p = 0.95f, .repetition_penalty = 1, .n_logprobs = -1};
+    request.repeat_last_n = -2;
+    request.sampling = (struct sampling){.temperature = 0.7f,
+                                         .top_p = 0.95f,
+                                         .repetition_penalty = 1,
+                                         .dry_base = 1.75f,
+                                         .dry_allowed_length = 2,
+                                         .dry_last_n = -1,
+                                         .n_logprobs = -1};
     return request;
 }
 
@@ -333,6 +341,9 @@ START_TEST(a_rendered_chat) {
     request.bad_words = mem_calloc(1, sizeof *request.bad_words);
     request.bad_words[0].text = "no";
     request.bad_words[0].length = 2;
+    struct api_text breakers[] = {{"\n", 1}, {":", 1}};
+    request.dry_breakers = breakers;
+    request.n_dry_breakers = 2;
     request.n_stops = 2;
     request.stops[0].text = request.stops[1].text = "a\"b";
     request.stops[0].length = 3;
@@ -344,7 +355,8 @@ START_TEST(a_rendered_chat) {
                        "\"n\":2,\"max_tokens\":9," FLAGS REALS
                        ",\"seed\":-7,\"logprobs\":3,\"logit_bias\":{\"3\":-1.5,\"4\":100},"
                        "\"stop\":[\"a\\\"b\",\"a\"],\"stop_token_ids\":[8],"
-                       "\"bad_words\":[\"no\"],\"structured_outputs\":null"));
+                       "\"bad_words\":[\"no\"],\"dry_sequence_breakers\":[\"\\n\",\":\"],"
+                       "\"structured_outputs\":null"));
     free(request.bad_words);
 }
 END_TEST

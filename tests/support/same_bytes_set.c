@@ -59,6 +59,20 @@ static void draw_forbidden(const struct request_set *set, struct asked *asked, u
     s->bad_words = asked->bad_words;
 }
 
+/* Drawn apart, as grammars are. What small models choose is full of repeats. */
+static void draw_repeats(struct asked *asked, uint64_t random) {
+    struct sampling *s = &asked->generation.sampling;
+    if (!drawn_chance(&random, 25)) return;
+    if (drawn_chance(&random, 50)) s->no_repeat_ngram = drawn_between(&random, 1, 4);
+    if (drawn_chance(&random, 50)) s->repetition_penalty = 1.5f;
+    if (drawn_chance(&random, 50)) s->penalty_last_n = drawn_between(&random, 1, 30);
+    if (drawn_chance(&random, 50)) return;
+    s->dry_multiplier = 2;
+    s->dry_base = 1.75f;
+    s->dry_allowed_length = drawn_between(&random, 1, 2);
+    s->dry_last_n = drawn_chance(&random, 50) ? INT32_MAX : drawn_between(&random, 2, 40);
+}
+
 static void draw_sampling(const struct request_set *set, struct asked *asked, uint64_t *random) {
     struct sampling *s = &asked->generation.sampling;
     static const float temperatures[] = {0.3f, 0.7f, 1, 1.7f};
@@ -172,6 +186,7 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
         if (i == 0) length = set->long_prompt ? set->long_prompt : LONG_PROMPT;
         draw_asked(set, &set->asked[i], length, &random);
         draw_constraint(set, &set->asked[i], seed * 7717 + (uint64_t)i);
+        draw_repeats(&set->asked[i], seed * 9973 + (uint64_t)i);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "support/sampling_reference.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,12 @@ static int occurrences(const int32_t *ids, int n, int32_t id) {
  * of counts. */
 static void apply_penalties(const struct sampling *s, float *logits, const int32_t *history,
                             int n_prompt, int n_output) {
+    if (s->penalty_last_n > 0) { /* as if nothing had come before, and all had been generated */
+        int skipped = n_prompt + n_output - s->penalty_last_n;
+        history += skipped > 0 ? skipped : 0;
+        n_output = n_prompt + n_output - (skipped > 0 ? skipped : 0);
+        n_prompt = 0;
+    }
     for (int i = 0; i < n_prompt + n_output; i++) {
         int32_t id = history[i];
         if (occurrences(history, i, id) > 0) continue;
@@ -178,6 +185,54 @@ static bool has_bit(const uint32_t *bits, int32_t id) {
     return !bits || (bits[id / 32] & ((uint32_t)1 << id % 32));
 }
 
+/* How many tokens, the last of the history, stand before place `at` too: within the window, and
+ * none of them a breaker. */
+static int repeat_before(const struct sampling *s, const int32_t *history, int n, int at) {
+    int first = n > s->dry_last_n ? n - s->dry_last_n : 0, length = 0;
+    while (at - 1 - length >= first && length < MAX_REPEAT) {
+        int32_t id = history[n - 1 - length];
+        if (s->dry_breakers && has_bit(s->dry_breakers, id)) break;
+        if (history[at - 1 - length] != id) break;
+        length++;
+    }
+    return length;
+}
+
+/* What DRY takes off an id: after every place at which the id stood. */
+static float repeat_penalty(const struct sampling *s, const int32_t *history, int n, int32_t id) {
+    int longest = -1;
+    for (int at = n > s->dry_last_n ? n - s->dry_last_n : 0; at < n; at++) {
+        int length = history[at] == id ? repeat_before(s, history, n, at) : -1;
+        if (length > longest) longest = length;
+    }
+    if (longest < s->dry_allowed_length) return 0;
+    double penalty = (double)s->dry_multiplier;
+    for (int i = s->dry_allowed_length; i < longest; i++) penalty *= (double)s->dry_base;
+    return penalty < (double)FLT_MAX ? (float)penalty : FLT_MAX;
+}
+
+/* Would the id complete a run of n tokens that the history has? */
+static bool completes_ngram(const int32_t *history, int n_history, int n, int32_t id) {
+    for (int at = 0; at + n <= n_history; at++) {
+        bool same = history[at + n - 1] == id;
+        for (int i = 0; same && i < n - 1; i++)
+            same = history[at + i] == history[n_history - n + 1 + i];
+        if (same) return true;
+    }
+    return false;
+}
+
+static void apply_repeats(const struct sample *sample, float *logits, int V) {
+    const struct sampling *s = sample->sampling;
+    int n = sample->n_prompt + sample->n_output;
+    for (int32_t id = 0; id < V; id++) {
+        if (occurrences(sample->history, n, id) == 0) continue;
+        if (s->dry_multiplier > 0) logits[id] -= repeat_penalty(s, sample->history, n, id);
+        if (s->no_repeat_ngram > 0 && completes_ngram(sample->history, n, s->no_repeat_ngram, id))
+            logits[id] = -INFINITY;
+    }
+}
+
 static void change_logits(const struct sample *sample, float *logits, int V) {
     const struct sampling *s = sample->sampling;
     const int32_t *output = sample->history + sample->n_prompt;
@@ -189,6 +244,7 @@ static void change_logits(const struct sample *sample, float *logits, int V) {
     }
     if (has_penalties(s))
         apply_penalties(s, logits, sample->history, sample->n_prompt, sample->n_output);
+    apply_repeats(sample, logits, V);
 }
 
 /* ---- rules that need the whole row ---------------------------------------------------------- */
@@ -396,7 +452,8 @@ void reference_sample(struct reference *sampler, const struct sample *sample, fl
     assert(s->temperature >= 0 && s->repetition_penalty > 0);
     bool scored = s->n_logprobs >= 0;
     bool changed = s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask ||
-                   s->n_bad_words > 0 || has_penalties(s);
+                   s->n_bad_words > 0 || has_penalties(s) || s->dry_multiplier > 0 ||
+                   s->no_repeat_ngram > 0;
     double lse = scored ? log_sum(sampler, logits) : 0;
     *out = (struct sampled){0};
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);

@@ -164,6 +164,28 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
         if (c.is_first(entry)) logits[c.id(entry)] = kept[entry];
 }
 
+/* ---- the history ---------------------------------------------------------------------------- */
+
+/* apply_changes of engine/sampling/changes.c. Each change is of another id. */
+template <int THREADS>
+__device__ __forceinline__ void change_by_history(const struct sample_row &t, float *logits) {
+    const float penalty = t.sampling.repetition_penalty;
+    for (int i = threadIdx.x; i < t.n_changes; i += THREADS) {
+        struct logit_change &change = t.changes[i];
+        float l = change.kept = logits[change.id];
+        if (change.count != 0 && penalty != 1.0f) l = l > 0.0f ? l / penalty : l * penalty;
+        if (change.count > 0)
+            l -= t.sampling.frequency_penalty * (float)change.count + t.sampling.presence_penalty;
+        logits[change.id] = change.minus == INFINITY ? -INFINITY : l - change.minus;
+    }
+}
+
+template <int THREADS>
+__device__ __forceinline__ void restore_history(const struct sample_row &t, float *logits) {
+    for (int i = threadIdx.x; i < t.n_changes; i += THREADS)
+        logits[t.changes[i].id] = t.changes[i].kept;
+}
+
 /* ---- beams ---------------------------------------------------------------------------------- */
 
 /* Makes a row its log-softmax. It is not restored: the row is the beam's alone. */
@@ -331,6 +353,7 @@ __device__ __forceinline__ struct logit_row
 row_with_counts(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
     const struct sampling &how = t.sampling;
     const uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
+    if (t.changes) return {logits, counts, t.mask, b.V, 1.0f, 0.0f, 0.0f};
     return {logits,
             counts,
             t.mask,
@@ -364,7 +387,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     uint32_t *counts = t.slot >= 0 ? b.counts + (size_t)t.slot * b.V : nullptr;
     const int n_words = t.slot >= 0 ? how.n_bad_words : 0;
     const bool beam = t.n_best > 0, scored = how.n_logprobs >= 0;
-    const bool changed = changes.n > 0 || row.counts || row.mask || beam;
+    const bool changed = changes.n > 0 || t.n_changes > 0 || row.counts || row.mask || beam;
 
     if (threadIdx.x == 0) *result = {};
     struct best best = {};
@@ -376,6 +399,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         __syncthreads();
     }
     if (beam) take_log_softmax<THREADS>(logits, b.V, lse);
+    if (t.n_changes > 0) {
+        change_by_history<THREADS>(t, logits);
+        __syncthreads();
+    }
     if (n_words > 0) {
         for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
                                [&](int id) { atomicOr(&counts[id], SAMPLE_DUE); });
@@ -387,6 +414,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     int id = given >= 0 ? given : none ? -1 : best.id;
     if (given < 0 && !none && !beam) id = draw<THREADS, N>(w, row, t, best);
     if (beam) write_candidates<THREADS, N>(w, row, best, t.n_best, result);
+    if (t.n_changes > 0 && !beam) {
+        restore_history<THREADS>(t, logits);
+        __syncthreads();
+    }
     if (changes.n > 0 && !beam) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();

@@ -13,9 +13,9 @@
  * the one that was used longest ago, which this launch does not use: so the last token of a
  * sequence of the launch before, which the host may not know, is never needed.
  *
- * Biases and bans change a row of logits while it is sampled. If several samples share such a row,
- * as the first tokens of a request's choices do, each runs in a wave of its own; else there is one
- * wave. */
+ * Biases, bans and what is listed of the history change a row of logits while it is sampled. If
+ * several samples share such a row, as the first tokens of a request's choices do, each runs in a
+ * wave of its own; else there is one wave. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <stdlib.h>
@@ -186,7 +186,7 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
         bool changed = false;
         for (end = first; end < n && samples[end].row == samples[first].row; end++) {
             const struct sampling *how = samples[end].sampling;
-            changed |= how && (how->n_bias > 0 || how->n_banned > 0);
+            changed |= how && (how->n_bias > 0 || how->n_banned > 0 || sampling_lists_changes(how));
         }
         if (samples[first].n_best > 0) changed = false; /* only one of them reads it */
         for (int i = first; i < end; i++)
@@ -200,9 +200,9 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
 
 /* The offsets of a passage's parts in bytes, and how much is filled. */
 struct layout {
-    size_t places, bias, banned, masks, past, end;
+    size_t places, bias, banned, masks, changes, past, end;
     int n_rows, n_bias, n_banned, n_masks;
-    size_t n_past;
+    size_t n_changes, n_past;
 };
 
 /* What a slot is made from, as numbers of 32 bits one after the other: the history, the bits of the
@@ -223,14 +223,15 @@ static struct past_size past_of(const struct device_sampler *s, const struct sam
 }
 
 static struct layout plan_layout(const struct device_sampler *s, const struct sample *samples,
-                                 int n) {
-    size_t bias = 0, banned = 0, masks = 0, past = 0;
+                                 int n, const struct logit_changes *changes) {
+    size_t bias = 0, banned = 0, masks = 0, past = 0, listed = 0;
     for (int i = 0; i < n; i++) {
         const struct sampling *how = samples[i].sampling;
         assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_STOP_IDS));
         bias += how ? (size_t)how->n_bias : 0;
         banned += how ? (size_t)how->n_banned : 0;
         masks += how && samples[i].mask;
+        listed += changes ? (size_t)changes[i].n : 0;
         if (!s->anew[i]) continue;
         const struct past_size size = past_of(s, &samples[i]);
         past += size.history + size.allowed + size.words;
@@ -240,7 +241,8 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
     at.bias = at.places + (size_t)n * sizeof(struct sample_place);
     at.banned = at.bias + bias * sizeof(struct logit_bias);
     at.masks = at.banned + banned * sizeof(int32_t);
-    at.past = at.masks + masks * bits_of(s) * sizeof(uint32_t);
+    at.changes = at.masks + masks * bits_of(s) * sizeof(uint32_t);
+    at.past = at.changes + listed * sizeof(struct logit_change);
     at.end = at.past + past * sizeof(int32_t);
     return at;
 }
@@ -255,11 +257,12 @@ static struct sample_row score_of(const struct sample *sample) {
 
 /* The row of a sample, with its lists appended to the passage. */
 static struct sample_row row_of(const struct device_sampler *s, const struct sample *sample,
-                                int slot, struct layout *at, const struct passage *p) {
+                                const struct logit_changes *changes, int slot, struct layout *at,
+                                const struct passage *p) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
     struct sample_row row = {*how,    sample->position, sample->choice, slot, sample->n_output,
-                             nullptr, sample->n_best};
+                             nullptr, sample->n_best,   nullptr,        0};
     if (sample->n_best > 0) row.sampling.n_logprobs = 0; /* the sum, and no best of the model's */
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
@@ -270,6 +273,13 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     row.sampling.banned = (const int32_t *)(p->device + banned);
     at->n_bias += how->n_bias;
     at->n_banned += how->n_banned;
+    if (changes && changes->change) {
+        const size_t from = at->changes + at->n_changes * sizeof *changes->change;
+        memcpy(p->host + from, changes->change, (size_t)changes->n * sizeof *changes->change);
+        row.changes = (struct logit_change *)(p->device + from);
+        row.n_changes = changes->n;
+        at->n_changes += (size_t)changes->n;
+    }
     if (!sample->mask) return row;
     const size_t bytes = bits_of(s) * sizeof *row.mask;
     const size_t mask = at->masks + (size_t)at->n_masks++ * bytes;
@@ -279,11 +289,13 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
 }
 
 static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
-                    struct layout *at, const struct passage *p) {
+                    const struct logit_changes *changes, struct layout *at,
+                    const struct passage *p) {
     const struct sample *sample = &samples[i];
     const bool first = i == 0 || samples[i - 1].row != sample->row;
     const int to = at->n_rows++;
-    ((struct sample_row *)p->host)[to] = row_of(s, sample, s->slot[i], at, p);
+    ((struct sample_row *)p->host)[to] =
+        row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, p);
     ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
                                                            sample->sampling ? -1 : sample->scored,
                                                            !sample->shared};
@@ -345,20 +357,21 @@ static_assert(sizeof(struct sample_result) == sizeof(struct sampled) &&
               "one layout");
 
 void device_sampler_run(struct device_sampler *s, float *logits, const struct sample *samples,
-                        int n, int32_t *ids, struct sampled *results, cudaStream_t stream) {
+                        int n, const struct logit_changes *changes, int32_t *ids,
+                        struct sampled *results, cudaStream_t stream) {
     assert(n >= 0 && n <= s->most);
     if (n == 0) return;
     struct passage *p = &s->passages[s->n_launches++ % MAX_IN_FLIGHT];
     find_slots(s, samples, n);
     lend_slots(s, samples, n);
     const int waves = find_waves(s, samples, n);
-    struct layout at = plan_layout(s, samples, n);
+    struct layout at = plan_layout(s, samples, n, changes);
     if (!prepare(p, at.end, stream)) return;
     int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {
         for (int i = 0; i < n; i++)
-            if (s->wave[i] == wave) put_row(s, samples, i, &at, p);
+            if (s->wave[i] == wave) put_row(s, samples, i, changes, &at, p);
         end[wave] = at.n_rows;
     }
     for (int i = 0; i < n; i++)

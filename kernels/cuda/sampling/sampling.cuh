@@ -40,6 +40,9 @@ struct sample_row {
     /* 0, or the row is a beam's: it stays as its changed log-softmax, and so many best of it fill
      * `best` of this row's result and of those right behind it */
     int32_t n_best;
+    /* device memory: what the history changes, or NULL: nothing but the slot's counts */
+    struct logit_change *changes;
+    int32_t n_changes;
 };
 
 struct sample_best {
@@ -98,6 +101,7 @@ void sample_count(uint32_t *counts, struct sample_words *words, int V,
 struct device_sampler *device_sampler_new(int V, int sequences, int most);
 void device_sampler_free(struct device_sampler *sampler, cudaStream_t stream);
 void device_sampler_run(struct device_sampler *sampler, float *logits, const struct sample *samples,
-                        int n, int32_t *ids, struct sampled *results, cudaStream_t stream);
+                        int n, const struct logit_changes *changes, int32_t *ids,
+                        struct sampled *results, cudaStream_t stream);
 
 #endif
