@@ -1,5 +1,5 @@
 """Mutants of the op that samples; tests/cuda_mutate.py says what the names mean."""
-UNITS = ["sampling/op"]
+UNITS = ["sampling/op", "sampling/kernel"]
 
 MUTANTS = [
     ("sampling/op.cu", "slot->n_prompt == sample->n_prompt && slot->n_output == sample->n_output", "slot->n_prompt == sample->n_prompt"),
@@ -12,12 +12,20 @@ MUTANTS = [
     ("sampling/op.cu", "!sample->shared};", "true};"),
     ("sampling/op.cu", "    at->n_bias += how->n_bias;\n", ""),
     ("sampling/op.cu", "(size_t)at->n_masks++ * bytes", "(size_t)at->n_masks * bytes"),
-    ("sampling/op.cu", "at.past = at.masks + masks * bits_of(s)", "at.past = at.masks + masks * (bits_of(s) - 1)"),
+    ("sampling/op.cu", "at.changes = at.masks + masks * bits_of(s)", "at.changes = at.masks + masks * (bits_of(s) - 1)"),
+    ("sampling/op.cu", "at.past = at.changes + listed *", "at.past = at.changes + (listed > 0) *"),
+    ("sampling/op.cu", "        at->n_changes += (size_t)changes->n;\n", ""),
+    ("sampling/op.cu", " || sampling_lists_changes(how));", ");"),
     ("sampling/op.cu", "        past += size.history;\n", ""),
     ("sampling/op.cu", "        past += size.words;\n", ""),
     ("sampling/op.cu", "if (size.allowed > 0) from.allowed", "if (size.allowed > 1) from.allowed"),
     ("sampling/op.cu", "at.bias + bias * sizeof(struct logit_bias)", "at.bias + bias * sizeof(int32_t)"),
     ("sampling/op.cu", "    row.slot = -1;\n", ""),
     ("sampling/op.cu", "changed |= how && (how->n_bias", "changed |= n < 0 && how && (how->n_bias"),
+    ("sampling/kernel.cu", "    if (t.changes) return {logits, counts, t.mask, b.V, 1.0f, 0.0f, 0.0f};\n", ""),
+    ("sampling/kernel.cu", "float l = change.kept = logits[change.id];", "float l = logits[change.id];"),
+    ("sampling/kernel.cu", "if (change.count != 0 && penalty != 1.0f)", "if (penalty != 1.0f)"),
+    ("sampling/kernel.cu", "        if (change.count > 0)\n            l -=", "        l -="),
+    ("sampling/kernel.cu", "if (t.n_changes > 0 && !beam) {", "if (t.n_changes > 0 && beam) {"),
     ("sampling/op.cu", "s->anew[i] = lent || !next;", "s->anew[i] = lent || (n < 0 && !next);"),
 ]
