@@ -48,7 +48,13 @@ enum activation {
     ACTIVATION_GELU,      /* x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel 2016) */
     ACTIVATION_GELU_TANH, /* the same by their tanh approximation */
     ACTIVATION_RELU,      /* max(x, 0) */
+    /* g / (1 + exp(-ALPHA g)) * (u + 1), of a gate g up to CLAMP_LIMIT and an up u within it on
+     * both sides (gpt-oss: OpenAI 2025); only gated */
+    ACTIVATION_CLAMPED,
 };
+
+#define CLAMP_LIMIT 7.0f
+#define CLAMP_ALPHA 1.702f
 
 /* down(activation(gate(x)) * up(x)) (Shazeer 2020); without a gate down(activation(up(x))). */
 struct mlp {
@@ -107,6 +113,8 @@ struct attention {
     float cap;   /* score becomes cap * tanh(score / cap); 0: it stays */
     int window;  /* a row sees the last `window` positions, its own included; 0: all of them.
                     One of backend_config's windows */
+    const float *sinks; /* [H] a score of each head beside those of the positions, whose value is 0
+                           (Xiao et al. 2024); NULL: none */
 };
 
 /* What a token's row begins with. */

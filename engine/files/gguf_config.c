@@ -143,7 +143,6 @@ static enum status read_stretch(struct model_config *config, struct reader *r) {
     if (!status)
         status =
             read_number_or(r, "rope.scaling.yarn_beta_slow", 1e-3, MAX_SCALING, 1, &s->beta_slow);
-    s->truncates = true;
     return status ? status : read_attention_factor(s, r);
 }
 

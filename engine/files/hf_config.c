@@ -70,6 +70,7 @@ static enum status check_activation(const struct model_config *c, const struct h
         [ACTIVATION_GELU] = {"gelu", "gelu"},
         [ACTIVATION_GELU_TANH] = {"gelu_pytorch_tanh", "gelu_new"},
         [ACTIVATION_RELU] = {"relu", "relu"},
+        [ACTIVATION_CLAMPED] = {"silu", "swish"},
     };
     char text[64];
     const struct json *value = key_value(hf->text, keys);
@@ -142,7 +143,10 @@ static enum status read_experts(struct model_config *c, const struct json *root,
         return err_set(err, STATUS_BAD_FILE, "clip_qkv",
                        "key clip_qkv: queries, keys and values that are clipped are not supported; "
                        "null was expected");
+    double limit, alpha;
     enum status status = refuse_dense_layers(root, err);
+    if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
+    if (!status) status = key_number_or(root, "swiglu_alpha", 1.702, 1.702, 1.702, &alpha, err);
     if (!status)
         status = key_int(root, "num_local_experts|num_experts", 1, MAX_EXPERTS, &e->E, err);
     if (!status)

@@ -30,6 +30,7 @@ enum packing_method {
     PACKING_AWQ,
     PACKING_COMPRESSED, /* compressed-tensors, of llm-compressor */
     PACKING_FP8,
+    PACKING_MXFP4, /* of experts alone */
 };
 struct packing {
     enum packing_method method;

@@ -90,6 +90,12 @@ static enum status read_fp8(struct packing *p, const struct json *config, struct
     return STATUS_OK;
 }
 
+static enum status read_mxfp4(struct packing *p, const struct json *config, struct err *err) {
+    (void)config, (void)err;
+    p->bits = 4;
+    return STATUS_OK;
+}
+
 enum status hf_packing_read(struct hf_config *hf, struct err *err) {
     static const struct {
         const char *name;
@@ -98,7 +104,8 @@ enum status hf_packing_read(struct hf_config *hf, struct err *err) {
     } methods[] = {{"gptq", PACKING_GPTQ, read_gptq},
                    {"awq", PACKING_AWQ, read_awq},
                    {"compressed-tensors", PACKING_COMPRESSED, read_compressed},
-                   {"fp8", PACKING_FP8, read_fp8}};
+                   {"fp8", PACKING_FP8, read_fp8},
+                   {"mxfp4", PACKING_MXFP4, read_mxfp4}};
     const struct json *config = key_value(hf->text, "quantization_config");
     if (!config) config = key_value(hf->root, "quantization_config");
     if (!config) config = key_value(hf->root, "compression_config");
@@ -113,7 +120,7 @@ enum status hf_packing_read(struct hf_config *hf, struct err *err) {
     char text[64];
     return err_set(err, STATUS_BAD_FILE, "quantization_config",
                    "%s: key quantization_config: the method \"%s\" is not supported; gptq, awq, "
-                   "compressed-tensors and fp8 are",
+                   "compressed-tensors, fp8 and mxfp4 are",
                    hf->path, key_shown(method, text));
 }
 
@@ -208,6 +215,17 @@ static enum dtype type_of(const struct packed *p) {
     return DTYPE_INT8;
 }
 
+/* Adds a weight with a copy of what its rows are made of. */
+static enum status add_joined(struct joining *j, struct weight *weight, const struct packed *p) {
+    enum status status = weight_measure_type(weight, j->err);
+    if (status) return status;
+    weight->packed = mem_alloc(sizeof *p);
+    *weight->packed = *p;
+    status = weights_add(j->to, weight, j->err);
+    if (status) free(weight->packed);
+    return status;
+}
+
 /* Adds the weight that a base's parts are. */
 static enum status add_packed(struct joining *j, const char *base, const struct packed *p,
                               const struct weight *codes) {
@@ -216,14 +234,7 @@ static enum status add_packed(struct joining *j, const char *base, const struct 
     snprintf(weight.name, sizeof weight.name, "%s.weight", base);
     weight.type = type_of(p);
     weight.in_16_bits = weight.type == DTYPE_F32;
-    enum status status = weight_measure_type(&weight, j->err);
-    if (status) return status;
-    struct packed *kept = mem_alloc(sizeof *kept);
-    *kept = *p;
-    weight.packed = kept;
-    status = weights_add(j->to, &weight, j->err);
-    if (status) free(kept);
-    return status;
+    return add_joined(j, &weight, p);
 }
 
 /* The parts of a matrix whose codes stand in columns of outputs. */
@@ -361,6 +372,30 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     return status ? status : add_packed(j, base, &p, codes);
 }
 
+/* The blocks of all experts' rows, [E][N][K / 32][16], and their scales, [E][N][K / 32]. */
+static enum status join_mxfp4(struct joining *j, const char *base, const struct weight *blocks) {
+    enum { BLOCK = 32 };
+    const struct weight *scales = part_of(j, base, "_scales");
+    const int64_t *dim = blocks->dim;
+    bool fits = scales && blocks->n_dims == 4 && dim[0] == BLOCK / 2 && dim[1] < INT32_MAX / BLOCK;
+    for (int i = 0; fits && i < 3; i++) fits = scales->dim[i] == dim[i + 1];
+    if (!fits || (int)scales->type != WEIGHT_RAW_U8 || dim[2] * dim[3] > INT32_MAX)
+        return refuse_part(j, base, "_blocks",
+                           "[experts, rows, blocks, 16] beside _scales of [experts, rows, blocks]");
+    struct weight weight = {.n_dims = 3,
+                            .type = DTYPE_MXFP4,
+                            .dim = {dim[1] * BLOCK, dim[2], dim[3]},
+                            .data = blocks->data};
+    const struct packed packed = {.layout = PACKED_MXFP4,
+                                  .N = (int)(dim[2] * dim[3]),
+                                  .K = (int)weight.dim[0],
+                                  .bits = 4,
+                                  .codes = blocks->data,
+                                  .scales = scales->data};
+    snprintf(weight.name, sizeof weight.name, "%s", base);
+    return add_joined(j, &weight, &packed);
+}
+
 /* The name without `suffix`, if it ends with it. */
 static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char *suffix) {
     size_t n = strlen(name), end = strlen(suffix);
@@ -379,6 +414,11 @@ static enum status join_tensor(struct joining *j, int i) {
     int type = (int)tensor->type;
     enum packed_layout layout = PACKED_WORDS;
     bool is_codes = columns && base_of(base, tensor->name, ".qweight");
+    if (method == PACKING_MXFP4) {
+        if (type != WEIGHT_RAW_U8 || !base_of(base, tensor->name, "_blocks")) return STATUS_OK;
+        j->used[i] = true;
+        return join_mxfp4(j, base, tensor);
+    }
     if (method == PACKING_COMPRESSED)
         is_codes = base_of(base, tensor->name, ".weight_packed") && type == WEIGHT_RAW_I32;
     if (!is_codes && !columns && base_of(base, tensor->name, ".weight")) {

@@ -61,6 +61,7 @@ static uint8_t code_at(const struct packed *p, int n, int k) {
     case PACKED_BYTES:
         return ((const uint8_t *)p->codes)[row * (size_t)p->K + column] ^ 0x80;
     case PACKED_E4M3:
+    case PACKED_MXFP4:
         break;
     }
     return ((const uint8_t *)p->codes)[row * (size_t)p->K + column];
@@ -94,6 +95,20 @@ static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *o
     }
 }
 
+/* A row of blocks as a GGUF file has them: the scale, then bytes of inputs i and i + 16. */
+static void mxfp4_row(const struct packed *p, int n, uint8_t *out) {
+    size_t blocks = (size_t)p->K / 32, first = (size_t)n * blocks;
+    const uint8_t *codes = (const uint8_t *)p->codes + 16 * first;
+    const uint8_t *scales = (const uint8_t *)p->scales + first;
+    for (size_t b = 0; b < blocks; b++, codes += 16, out += 17) {
+        out[0] = scales[b];
+        for (int i = 0; i < 16; i++) {
+            int low = codes[i / 2] >> i % 2 * 4 & 15, high = codes[8 + i / 2] >> i % 2 * 4 & 15;
+            out[1 + i] = (uint8_t)(low | high << 4);
+        }
+    }
+}
+
 /* Rows side by side are words side by side in most layouts: a thread takes as many as a line of the
  * cache has. */
 enum { ROWS_AT_ONCE = 16 };
@@ -109,7 +124,9 @@ static void unpack_some(void *arg, int i) {
     size_t row_bytes = dtype_bytes(job->weight->type, (size_t)p->K);
     for (int n = i * ROWS_AT_ONCE; n < (i + 1) * ROWS_AT_ONCE && n < p->N; n++) {
         uint8_t *row = job->out + (size_t)n * row_bytes;
-        if (job->weight->type == DTYPE_F32)
+        if (p->layout == PACKED_MXFP4)
+            mxfp4_row(p, n, row);
+        else if (job->weight->type == DTYPE_F32)
             float_row(p, n, (float *)(void *)row);
         else
             block_row(p, job->weight->type, n, row);

@@ -19,7 +19,7 @@
 
 /* Types of tensors that are parts of a packed matrix, and of no other: numbers of no `enum
  * dtype`. */
-enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3 };
+enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3, WEIGHT_RAW_U8 };
 
 /* How a quantised folder keeps the codes of a matrix [N][K]. Words are 32 bits, the first code in
  * the lowest bits:
@@ -27,8 +27,17 @@ enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3 };
  *   AWQ    [K][N / 8] words of 8 outputs, in the order 0 2 4 6 1 3 5 7; zero points alike
  *   WORDS  [N][K / 8] words of 8 inputs; zero points [N / 8][groups], words of 8 outputs
  *   BYTES  [N][K] signed
- *   E4M3   [N][K] floats of 8 bits */
-enum packed_layout { PACKED_GPTQ, PACKED_AWQ, PACKED_WORDS, PACKED_BYTES, PACKED_E4M3 };
+ *   E4M3   [N][K] floats of 8 bits
+ *   MXFP4  [N][K / 32][16] bytes of 2 inputs, the first in the lower bits; scales [N][K / 32], a
+ *          byte's power of two. N is the rows of all experts */
+enum packed_layout {
+    PACKED_GPTQ,
+    PACKED_AWQ,
+    PACKED_WORDS,
+    PACKED_BYTES,
+    PACKED_E4M3,
+    PACKED_MXFP4
+};
 
 /* A matrix of several tensors, all checked: weight [n][k] is
  *   scale[n / scale_rows * row_stride + group * group_stride] * (code - zero point). */
@@ -60,8 +69,9 @@ struct weight {
     size_t bytes;                 /* dtype_bytes(type, n_elements) */
     struct packed *packed;        /* owned: rows are made of several tensors; or NULL */
     bool in_16_bits;              /* of F32: products may see 16 bits of it */
-    bool is_transposed; /* data holds columns one after the other; of F32, F16 and BF16 alone */
-    bool adds_one;      /* a gain of which the model takes 1 more than the file has */
+    bool is_transposed;  /* data holds columns one after the other; of F32, F16 and BF16 alone */
+    bool is_interleaved; /* rows of two matrices that take turns */
+    bool adds_one;       /* a gain of which the model takes 1 more than the file has */
 };
 
 /* Whole pages of one mapped file. */

@@ -10,7 +10,7 @@ static enum status add_tensor(struct weights *out, const struct model_config *co
     int N = role_extent(config, info->N), K = role_extent(config, info->K);
     weight.dim[0] = info->K ? K : N;
     weight.dim[1] = N;
-    if (info->of_experts) weight.n_dims = 3, weight.dim[2] = config->experts.E;
+    if (info->of_experts) weight.dim[weight.n_dims++] = config->experts.E;
     role_name(weight.name, role, layer);
     enum status status = weight_measure(&weight, err);
     return status ? status : weights_add(out, &weight, err);

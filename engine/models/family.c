@@ -19,6 +19,7 @@ static const struct model_family *const families[] = {
     &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,    &model_ernie4_5,
     &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
     &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,   &model_granitemoe,
+    &model_gpt_oss,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -94,6 +95,7 @@ static void begin(struct model_config *config, const struct model_family *family
     config->rope.part = family->folder.rope_part;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
+    config->rope.stretch.truncates = in_gguf && !family->smooth_yarn;
     config->rope.base = family->rope_base > 0 ? family->rope_base : 10000;
 }
 

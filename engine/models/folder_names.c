@@ -171,12 +171,13 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     const struct role_info *info = role_info(role);
     const struct folder_style *style = &m->family->folder;
     bool transposed = style->transposed & ROLE_BIT(role);
+    if (is_whole && weight->packed) transposed = false; /* packed experts are rows */
     int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
-    int64_t dim[3] = {info->K ? K : N, N, m->config->experts.E};
+    int64_t E = m->config->experts.E, dim[3] = {info->K ? K : N, info->K ? N : E, E};
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
-    int n_dims = is_whole ? 3 : info->K ? 2 : 1;
+    int n_dims = (info->K ? 2 : 1) + is_whole;
     bool fits = weight->n_dims == n_dims;
     for (int i = 0; i < n_dims; i++) fits = fits && weight->dim[i] == dim[i];
     if (!fits) {
@@ -190,6 +191,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     if (transposed && weight->packed) complain(&m->shapes, weight->name, " (packed columns)");
     if (transposed) weight->is_transposed = true, weight->dim[0] = K, weight->dim[1] = N;
     if (unused) skip_rows(weight, unused);
+    weight->is_interleaved = is_whole && info->n_parts > 0 && style->interleaves_experts;
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
 }
 

@@ -39,11 +39,11 @@ static struct experts experts_of(const struct model *model, const struct tensors
     return (struct experts){.E = c->E,
                             .n_used = c->n_used,
                             .normalises = c->normalises,
-                            .router = {t->w[ROLE_ROUTER], NULL},
+                            .router = linear_of(t, ROLE_ROUTER, ROLE_ROUTER_BIAS),
                             .mlp = {activation,
-                                    {t->w[ROLE_EXPERTS_GATE], NULL},
-                                    {t->w[ROLE_EXPERTS_UP], NULL},
-                                    {t->w[ROLE_EXPERTS_DOWN], NULL, scale}},
+                                    linear_of(t, ROLE_EXPERTS_GATE, ROLE_EXPERTS_GATE_BIAS),
+                                    linear_of(t, ROLE_EXPERTS_UP, ROLE_EXPERTS_UP_BIAS),
+                                    ending_of(model, t, ROLE_EXPERTS_DOWN, ROLE_EXPERTS_DOWN_BIAS)},
                             .shared = {activation,
                                        {t->w[ROLE_SHARED_GATE], NULL},
                                        {t->w[ROLE_SHARED_UP], NULL},
@@ -136,7 +136,8 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
     const struct attention attention = {.H = m->H,
                                         .scale = m->attention_scale,
                                         .cap = m->attention_cap,
-                                        .window = m->layer[layer].window};
+                                        .window = m->layer[layer].window,
+                                        .sinks = model->layers[layer].vec[ROLE_SINKS]};
     TIME_OP(b, OP_ATTENTION, compute->attention(b, a->attn_out, a->q, cache, layer, &attention));
 }
 

@@ -51,21 +51,27 @@ static enum status make_matrix(const struct loader *l, enum role role, const str
     return status;
 }
 
-/* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
- * frees. Tiles keep both sides in the cache. */
-static void *turned_rows(const struct source *source, size_t bytes) {
+/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
+ * number has `size` bytes. Tiles keep both sides in the cache. */
+static void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
+                      size_t size) {
     enum { TILE = 32 };
-    const struct weight *weight = source->weight;
-    size_t size = dtype_bytes(weight->type, 1), N = (size_t)source->N, K = (size_t)source->K;
-    const char *from = (const char *)weight->data + (size_t)source->first * size;
-    size_t column = (size_t)weight->dim[1] * size;
-    char *rows = mem_large(bytes);
-    assert(weight->is_transposed && bytes == N * K * size);
     for (size_t n0 = 0; n0 < N; n0 += TILE)
         for (size_t k0 = 0; k0 < K; k0 += TILE)
             for (size_t n = n0; n < N && n < n0 + TILE; n++)
                 for (size_t k = k0; k < K && k < k0 + TILE; k++)
-                    memcpy(rows + (n * K + k) * size, from + k * column + n * size, size);
+                    memcpy(rows + (n * K + k) * size, from + (k * column + n * step) * size, size);
+}
+
+/* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
+ * frees. */
+static void *turned_rows(const struct source *source, size_t bytes) {
+    const struct weight *weight = source->weight;
+    size_t size = dtype_bytes(weight->type, 1), N = (size_t)source->N, K = (size_t)source->K;
+    const char *from = (const char *)weight->data + (size_t)source->first * size;
+    char *rows = mem_large(bytes);
+    assert(weight->is_transposed && bytes == N * K * size);
+    turn_rows(rows, from, N, K, (size_t)weight->dim[1], 1, size);
     return rows;
 }
 
@@ -236,22 +242,67 @@ static enum status load_all_experts(const struct loader *l, struct tensors *out,
     return load_rows(l, out, role, &source);
 }
 
-/* Loads part i of a fused tensor: its rows of each expert, put together. */
+/* Copies N rows of one expert that are part i of several: these follow each other, or take
+ * turns. */
+static void copy_part(char *to, const char *from, const struct weight *fused, size_t i, size_t N) {
+    size_t K = (size_t)fused->dim[0], all = (size_t)fused->dim[1];
+    size_t first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? all / N : 1;
+    size_t row = dtype_bytes(fused->type, fused->is_transposed ? 1 : K);
+    if (fused->is_transposed) {
+        turn_rows(to, from + first * row, N, K, all, step, row);
+        return;
+    }
+    for (size_t n = 0; n < N; n++) memcpy(to + n * row, from + (first + n * step) * row, row);
+}
+
+/* Loads part i of a tensor of several, or the whole of one that lies as columns: its rows of each
+ * expert, put together. */
 static enum status load_part(const struct loader *l, struct tensors *out, enum role role, int i,
                              const struct weight *fused) {
     const struct role_info *info = role_info(role);
-    size_t E = (size_t)l->model->config.experts.E, n_parts = (size_t)info->n_parts;
+    size_t E = (size_t)l->model->config.experts.E, n_parts = info->n_parts ? info->n_parts : 1;
+    size_t N = (size_t)fused->dim[1] / n_parts, bytes = fused->bytes / E; /* of one expert */
     struct weight part = *fused;
-    part.n_elements /= info->n_parts;
+    part.is_transposed = part.is_interleaved = false;
+    part.n_elements /= (int64_t)n_parts;
     part.bytes /= n_parts;
-    size_t bytes = part.bytes / E; /* of one expert's rows */
     char *to = mem_large(part.bytes);
-    const char *from = (const char *)fused->data + (size_t)i * bytes;
     for (size_t e = 0; e < E && fused->data; e++)
-        memcpy(to + e * bytes, from + e * n_parts * bytes, bytes);
+        copy_part(to + e * bytes / n_parts, (const char *)fused->data + e * bytes, fused, (size_t)i,
+                  N);
     part.data = to;
-    enum status status = load_all_experts(l, out, info->parts[i], &part);
+    enum status status = load_all_experts(l, out, info->n_parts ? info->parts[i] : role, &part);
     mem_large_free(to, part.bytes);
+    return status;
+}
+
+/* Loads the biases of all experts, which are a tensor [E][N] or parts of one. */
+static enum status load_expert_biases(const struct loader *l, struct tensors *out, enum role role,
+                                      int layer) {
+    const struct role_info *info = role_info(role);
+    int E = l->model->config.experts.E, all = role_extent(&l->model->config, info->N);
+    int n_parts = info->n_parts ? info->n_parts : 1, N = all / n_parts;
+    char name[ROLE_NAME_BYTES];
+    const struct weight *fused;
+    role_name(name, role, layer);
+    enum status status =
+        weights_find(l->weights, name, 2, (int64_t[]){all, E}, WEIGHT_ANY_TYPE, &fused, l->err);
+    if (!status && dtype_block_elements((int)fused->type) != 1)
+        status = err_set(l->err, STATUS_BAD_FILE, fused->name,
+                         "tensor %s: expected F32, F16 or BF16, found %s", fused->name,
+                         dtype_name((int)fused->type));
+    size_t n = (size_t)E * (size_t)all;
+    float *values = mem_calloc(2 * n, sizeof *values), *part = values + n;
+    if (!status && fused->data) dequantise(fused->type, fused->data, values, n);
+    for (int i = 0; i < n_parts && !status; i++) {
+        int first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? n_parts : 1;
+        for (int e = 0; e < E; e++)
+            for (int j = 0; j < N; j++) part[e * N + j] = values[e * all + first + j * step];
+        struct weight flat = {.type = DTYPE_F32, .dim = {E * N}, .n_elements = E * N, .data = part};
+        const struct source source = {.weight = &flat, .N = E * N};
+        status = load_rows(l, out, info->n_parts ? info->parts[i] : role, &source);
+    }
+    free(values);
     return status;
 }
 
@@ -271,9 +322,14 @@ static enum status load_experts(const struct loader *l, struct tensors *out, enu
                                                  WEIGHT_ANY_TYPE, &weight, l->err)
                                   : gather_experts(l, role, layer, &all);
     if (is_whole && !status) all = *weight;
+    void *made = all.packed ? packed_rows(l->model->backend, &all) : NULL;
+    if (made) all.data = made, all.packed = NULL;
     for (int i = 0; i < info->n_parts && !status; i++) status = load_part(l, out, role, i, &all);
-    if (info->n_parts == 0 && !status) status = load_all_experts(l, out, role, &all);
-    if (!is_whole) mem_large_free((void *)all.data, all.bytes);
+    if (info->n_parts == 0 && !status)
+        status = all.is_transposed ? load_part(l, out, role, 0, &all)
+                                   : load_all_experts(l, out, role, &all);
+    if (!is_whole) made = (void *)all.data;
+    mem_large_free(made, all.bytes);
     return status;
 }
 
@@ -283,7 +339,9 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
     for (enum role role = 0; role < N_ROLES && !status; role++) {
         if (!config_has(&l->model->config, role) || role_is_of_layer(role) != (layer >= 0))
             continue;
-        if (role_info(role)->of_experts)
+        if (role_info(role)->of_experts && !role_info(role)->K)
+            status = load_expert_biases(l, out, role, layer);
+        else if (role_info(role)->of_experts)
             status = load_experts(l, out, role, layer);
         else if (role_info(role)->split != SPLIT_HOST)
             status = load_role(l, out, role, layer);
@@ -416,6 +474,7 @@ static void free_tensors(struct model *model, struct tensors *tensors) {
     struct backend *b = model->backend;
     for (enum role role = 0; role < N_ROLES; role++) {
         size_t n = (size_t)role_extent(&model->part, role_info(role)->N);
+        if (role_info(role)->of_experts) n *= (size_t)model->part.experts.E;
         if (tensors->w[role]) b->memory->matrix_free(b, tensors->w[role]);
         if (tensors->vec[role]) b->memory->buffer_free(b, tensors->vec[role], n * sizeof(float));
     }

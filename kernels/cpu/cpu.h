@@ -48,7 +48,8 @@ struct path {
     /* Turns heads of one row by the angles whose cosines and sines [D_rope/2] are given. */
     void (*rope)(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                  enum rope_layout layout);
-    /* x[n] = activation(x) * times, or activation(x) if times is NULL; n is a multiple of LANES. */
+    /* x[n] = activation(x) * times, or activation(x) if times is NULL; n is a multiple of LANES.
+     * ACTIVATION_CLAMPED is of both. */
     void (*activate)(float *x, const float *times, size_t n, enum activation activation);
     /* Block i of rows [0, rows) of a tile of `a` becomes x[rows][BLOCK], of which n columns count,
      * in the forms that `a` asks for. */

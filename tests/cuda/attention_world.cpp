@@ -4,9 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+/* Some that outweigh all positions, some that none sees. */
+float sink_of(int head) {
+    return (float)(head % 5) * 3.0f - 5.0f;
+}
+
 std::string shape_text(const attention_shape &s) {
-    return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g", s.H, s.G, s.D, s.B,
-                s.cache, s.act, s.window, (double)s.cap);
+    return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g, sinks %d", s.H, s.G,
+                s.D, s.B, s.cache, s.act, s.window, (double)s.cap, s.has_sinks);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------ */
@@ -203,6 +208,10 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
     args.scale = scale;
     args.cap = shape.cap;
     args.window = shape.window;
+    floats sinks;
+    for (int h = 0; h < shape.H; h++) sinks.push_back(sink_of(h));
+    buffer sink_buffer(sinks);
+    if (shape.has_sinks) args.sinks = sink_buffer.as<float>();
     return run_planned(&args, shape, a, max_parts, &y);
 }
 
@@ -214,7 +223,7 @@ static floats operands(const attention_shape &shape, const floats &q) {
     return rounded(shape.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16, q);
 }
 
-static void reference_vector(const attention_world &world, const float *q, const float *k,
+static void reference_vector(const attention_world &world, int h, const float *q, const float *k,
                              const float *v, int position, float *y) {
     const attention_shape &s = world.shape;
     const int first = first_seen_by(s, position);
@@ -228,6 +237,8 @@ static void reference_vector(const attention_world &world, const float *q, const
         e.push_back(dot);
         most = std::max(most, dot);
     }
+    if (s.has_sinks)
+        most = std::max(most, (double)sink_of(h)), sum = exp((double)sink_of(h) - most);
     for (int p = first; p <= position; p++) {
         const double weight = exp(e[(size_t)(p - first)] - most);
         sum += weight;
@@ -245,7 +256,7 @@ floats attention_world::reference(const step_parts &parts) const {
             for (int h = 0; h < shape.H; h++) {
                 const int g = (int)((long)h * shape.G / shape.H);
                 y.resize(y.size() + (size_t)shape.D);
-                reference_vector(*this, &mine[(size_t)((p * shape.H + h) * shape.D)],
+                reference_vector(*this, h, &mine[(size_t)((p * shape.H + h) * shape.D)],
                                  &k[s][(size_t)(g * shape.D)], &v[s][(size_t)(g * shape.D)], p,
                                  &y[y.size() - (size_t)shape.D]);
             }

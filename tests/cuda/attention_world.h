@@ -13,7 +13,9 @@ struct attention_shape {
     enum dtype act; /* DTYPE_F32: the oracle mode */
     int window;
     float cap;
+    bool has_sinks; /* head h has the score sink_of(h) beside those of the positions */
 };
+float sink_of(int head);
 std::string shape_text(const attention_shape &s);
 
 /* Rows from..to-1 of one sequence, by position. */

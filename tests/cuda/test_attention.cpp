@@ -9,16 +9,27 @@
  * do not, and that are cut into unequal parts; blocks of one position, of powers of two and
  * others. */
 static const attention_shape shapes[] = {
-    {4, 4, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},   {6, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
-    {8, 2, 32, 7, KV_F16, DTYPE_BF16, 0, 0},     {7, 1, 80, 32, KV_BF16, DTYPE_F16, 0, 0},
-    {16, 2, 16, 1, KV_F16, DTYPE_F16, 0, 0},     {3, 3, 96, 24, KV_F16, DTYPE_F16, 0, 0},
-    {8, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0},  {2, 1, 256, 16, KV_F16, DTYPE_F16, 0, 0},
-    {4, 2, 160, 5, KV_BF16, DTYPE_BF16, 0, 0},   {8, 2, 64, 16, KV_E4M3, DTYPE_BF16, 0, 0},
-    {3, 1, 80, 5, KV_E4M3, DTYPE_F16, 0, 0},     {2, 2, 32, 32, KV_E4M3, DTYPE_BF16, 0, 0},
-    {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},    {67, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
-    {4, 2, 64, 16, KV_F16, DTYPE_F16, 48, 0},    {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
-    {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0}, {2, 1, 64, 16, KV_F16, DTYPE_F16, 1, 0},
+    {4, 4, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},
+    {6, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
+    {8, 2, 32, 7, KV_F16, DTYPE_BF16, 0, 0},
+    {7, 1, 80, 32, KV_BF16, DTYPE_F16, 0, 0},
+    {16, 2, 16, 1, KV_F16, DTYPE_F16, 0, 0},
+    {3, 3, 96, 24, KV_F16, DTYPE_F16, 0, 0},
+    {8, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0},
+    {2, 1, 256, 16, KV_F16, DTYPE_F16, 0, 0},
+    {4, 2, 160, 5, KV_BF16, DTYPE_BF16, 0, 0},
+    {8, 2, 64, 16, KV_E4M3, DTYPE_BF16, 0, 0},
+    {3, 1, 80, 5, KV_E4M3, DTYPE_F16, 0, 0},
+    {2, 2, 32, 32, KV_E4M3, DTYPE_BF16, 0, 0},
+    {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},
+    {67, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
+    {4, 2, 64, 16, KV_F16, DTYPE_F16, 48, 0},
+    {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
+    {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0},
+    {2, 1, 64, 16, KV_F16, DTYPE_F16, 1, 0},
     {2, 1, 40, 16, KV_F16, DTYPE_F16, 0, 4},
+    {8, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0, true},
+    {6, 1, 32, 16, KV_BF16, DTYPE_BF16, 300, 0, true},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

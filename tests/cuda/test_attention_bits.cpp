@@ -97,6 +97,9 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     attention.scale = world.scale;
     attention.cap = s.cap;
     attention.window = s.window;
+    floats sinks;
+    for (int h = 0; h < s.H; h++) sinks.push_back(sink_of(h));
+    if (s.has_sinks) attention.sinks = sinks.data();
     floats q = world.q[0], k = world.k[0], y(q.size());
     cpu->compute->rope_write(cpu, cache, 0, &heads, q.data(), k.data(), world.v[0].data());
     cpu->compute->attention(cpu, y.data(), q.data(), cache, 0, &attention);
@@ -106,13 +109,12 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
 }
 
 START_TEST(float32_gives_the_bytes_of_the_cpu) {
-    const attention_shape ours[] = {{6, 2, 64, 16, KV_F32, DTYPE_F32, 0, 0},
-                                    {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0},
-                                    {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0},
-                                    {2, 1, 8, 16, KV_F32, DTYPE_F32, 257, 4},
-                                    {2, 2, 24, 16, KV_F16, DTYPE_F32, 40, 0}};
-    const int lengths[] = {262, 262, 520, 520, 300};
-    for (int i = 0; i < 5; i++) {
+    const attention_shape ours[] = {
+        {6, 2, 64, 16, KV_F32, DTYPE_F32, 0, 0},  {4, 4, 20, 5, KV_F16, DTYPE_F32, 0, 0},
+        {4, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0},  {2, 1, 8, 16, KV_F32, DTYPE_F32, 257, 4},
+        {2, 2, 24, 16, KV_F16, DTYPE_F32, 40, 0}, {6, 2, 16, 16, KV_F32, DTYPE_F32, 0, 0, true}};
+    const int lengths[] = {262, 262, 520, 520, 300, 520};
+    for (int i = 0; i < 6; i++) {
         attention_world world(ours[i], {lengths[i]}, 41, 3);
         const floats cpu = cpu_attention(world, ours[i].cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
         for (int from : {0, 30, 254, lengths[i] - 8}) {

@@ -17,12 +17,15 @@ struct kind {
     enum dtype gate, up, down;
     int E;
     bool normalises, has_shared;
+    bool is_clamped; /* with biases of the router and of the experts */
 };
 static const kind kinds[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, true, false},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 5, false, true},
     {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_F16, E, false, false},
     {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_F32, 4, true, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_F16, 7, true, false, true},
+    {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_F32, E, true, false, true},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -31,13 +34,15 @@ struct layer {
     struct backend *b = nullptr;
     enum dtype act;
     struct experts experts = {};
-    float *gain = nullptr;
+    const float *gain = nullptr;
     std::vector<struct matrix *> matrices;
     layer(const kind &k, bool on_cpu, enum dtype act_);
     ~layer();
     layer(const layer &) = delete;
     layer &operator=(const layer &) = delete;
     struct linear take(enum dtype type, int N, int columns, uint64_t seed, bool in_float32);
+    std::vector<std::pair<float *, size_t>> vectors;
+    const float *take_vector(size_t n, uint64_t seed, float by = 1);
     struct mlp take_mlp(const kind &k, int n, int width, uint64_t seed);
     floats run(const floats &x, int M, bytes *raw = nullptr);
 };
@@ -78,6 +83,15 @@ struct mlp layer::take_mlp(const kind &k, int n, int width, uint64_t seed) {
     return mlp;
 }
 
+const float *layer::take_vector(size_t n, uint64_t seed, float by) {
+    floats host = random_vector(&seed, n);
+    for (float &value : host) value *= by;
+    float *made = static_cast<float *>(b->memory->buffer_new(b, n * sizeof(float)));
+    b->memory->upload(b, made, host.data(), n * sizeof(float));
+    vectors.emplace_back(made, n * sizeof(float));
+    return made;
+}
+
 layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
     ck_assert_int_eq(open_backend_of(&b, k, on_cpu, act), STATUS_OK);
     experts.E = k.E;
@@ -87,15 +101,18 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
     experts.mlp = take_mlp(k, k.E, F, 10);
     if (k.has_shared) experts.shared = take_mlp(k, 1, F_SHARED, 20);
     if (k.has_shared && k.normalises) experts.shared_gate = take(DTYPE_F32, 1, K, 30, true);
-    uint64_t state = 40;
-    const floats host = random_vector(&state, K);
-    gain = static_cast<float *>(b->memory->buffer_new(b, K * sizeof(float)));
-    b->memory->upload(b, gain, host.data(), K * sizeof(float));
+    gain = take_vector(K, 40);
+    if (!k.is_clamped) return;
+    experts.mlp.activation = ACTIVATION_CLAMPED;
+    experts.router.bias = take_vector((size_t)k.E, 41);
+    experts.mlp.gate.bias = take_vector((size_t)(k.E * F), 42, 8);
+    experts.mlp.up.bias = take_vector((size_t)(k.E * F), 43, 8);
+    experts.mlp.down.bias = take_vector((size_t)(k.E * K), 44);
 }
 
 layer::~layer() {
     for (struct matrix *w : matrices) b->memory->matrix_free(b, w);
-    b->memory->buffer_free(b, gain, K * sizeof(float));
+    for (auto &vector : vectors) b->memory->buffer_free(b, vector.first, vector.second);
     backend_close(b);
 }
 

@@ -21,7 +21,7 @@ static const char *const models[] = {
     "families/qwen3moe.gguf",   "folders/qwen2moe",         "families/phi3_long.gguf",
     "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm.gguf",
     "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
-    "families/granitemoe.gguf",
+    "families/granitemoe.gguf", "families/gpt_oss.gguf",    "folders/gpt_oss_mxfp4",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -98,14 +98,21 @@ static double activated_exactly(enum activation kind, double x) {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+static double clamped_exactly(double gate, double up) {
+    const double g = fmin(gate, 7), u = fmax(fmin(up, 7), -7);
+    return g / (1 + exp(-1.702 * g)) * (u + 1);
+}
+
 static void check_gate(enum dtype act, enum activation kind, size_t n, bool with_up) {
     uint64_t state = n;
     floats x = rounded(act, random_vector(&state, n)), up = rounded(act, random_vector(&state, n));
-    x[0] = 30, x[n - 1] = -30;
+    x[0] = 30, x[n - 1] = -30, up[n / 2] = 11, up[n / 3] = -11;
     buffer gate(packed(act, x)), more(packed(act, up)), y(gate.bytes);
     floats want(n);
     for (size_t i = 0; i < n; i++)
-        want[i] = (float)(activated_exactly(kind, (double)x[i]) * (with_up ? (double)up[i] : 1));
+        want[i] = (float)(kind == ACTIVATION_CLAMPED ? clamped_exactly((double)x[i], (double)up[i])
+                                                     : activated_exactly(kind, (double)x[i]) *
+                                                           (with_up ? (double)up[i] : 1));
     rows_gate(act, kind, y.data, gate.data, with_up ? more.data : nullptr, n, test_stream());
     std::string what = text("gate %d of %zu, type %d, up %d", kind, n, act, with_up);
     check_close(read_activations(act, y), want, rounding_of(act), 3, what);
@@ -119,6 +126,8 @@ START_TEST(gates_are_right) {
              {ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_RELU})
             for (bool with_up : {true, false})
                 check_gate(act, kind, (size_t)(3 * lengths[_i]), with_up);
+    for (enum dtype act : activation_types)
+        check_gate(act, ACTIVATION_CLAMPED, (size_t)(3 * lengths[_i]), true);
 }
 END_TEST
 

@@ -74,8 +74,11 @@ static const char *const models[] = {
     "folders/qwen2moe",
     "families/qwen3moe.gguf",
     "folders/qwen3moe",
+    "families/gpt_oss.gguf",
+    "folders/gpt_oss",
+    "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 14, N_EXPERTS = 8, N_PACKED = 8 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_EXPERTS = 11, N_PACKED = 8 };
 
 static const struct {
     enum compute_dtype dtype;

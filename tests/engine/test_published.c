@@ -26,6 +26,7 @@ static const struct published {
     {"Qwen3-0.6B", "qwen3", 28, 596049920, 0},
     {"Meta-Llama-3-8B-Instruct", "llama", 32, 8030261248, 0},
     {"Olmo-3-7B-Think", "olmo2", 32, 7298011136, 2},
+    {"gpt-oss-20b", "gpt-oss", 24, 20914757184, 1},
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

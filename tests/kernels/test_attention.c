@@ -17,6 +17,7 @@ struct shape {
     enum dtype dtype;
     int window;
     float cap;
+    bool has_sinks;
 };
 
 static const struct shape shapes[] = {
@@ -48,7 +49,12 @@ static const struct shape shapes[] = {
     {14, 2, 32, 32, DTYPE_Q8_0, 256, 0},
     {2, 1, 128, 24, DTYPE_F32, 300, 50},
     {2, 1, 128, 24, DTYPE_I16, 257, 50},
+    /* sinks, which outweigh the positions in some heads */
+    {9, 3, 64, 16, DTYPE_F16, 0, 0, true},
+    {14, 2, 32, 32, DTYPE_Q8_0, 100, 0, true},
+    {4, 4, 20, 6, DTYPE_I16, 1, 2, true},
 };
+static const float sinks[14] = {-9, 1, 4, 0.5f, 60, -60, 2, 7, 0, -1, 3, 5, 90, 1};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 525 };
 
 /* The positions that are looked at: a sequence's first, and those around the ends of chunks of
@@ -179,11 +185,16 @@ static void write_step(struct backend *b, struct kv_cache *cache, struct gathere
     b->compute->rope_write(b, cache, LAYER, &(struct heads){0}, NULL, g->k, g->v);
 }
 
+static const float *sinks_of(const struct shape *s) {
+    assert(!s->has_sinks || (size_t)s->H <= sizeof sinks / sizeof *sinks);
+    return s->has_sinks ? sinks : NULL;
+}
+
 static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s,
                      struct gathered *g) {
     write_step(b, cache, g);
     const struct attention attention = {
-        .H = s->H, .scale = 0.11f, .cap = s->cap, .window = s->window};
+        .H = s->H, .scale = 0.11f, .cap = s->cap, .window = s->window, .sinks = sinks_of(s)};
     b->compute->attention(b, g->y, g->q, cache, LAYER, &attention);
 }
 
@@ -257,6 +268,7 @@ static void reference(const struct shape *s, const struct sequence *sequence, in
         if (s->cap > 0) weights[j] = (double)s->cap * tanh(weights[j] / (double)s->cap);
         most = fmax(most, weights[j]);
     }
+    if (s->has_sinks) most = fmax(most, (double)sinks[h]), sum = exp((double)sinks[h] - most);
     for (int j = first; j <= position; j++) sum += weights[j] = exp(weights[j] - most);
     for (int d = 0; d < s->D; d++) {
         y[d] = 0;

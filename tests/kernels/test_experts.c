@@ -90,6 +90,8 @@ struct world {
     enum dtype type, down_type;
     void *gate, *up, *down, *shared_gate, *shared_up, *shared_down;
     float *router, *weigher, *x, *gain;
+    /* with biases the gates are clamped; NULL: none */
+    float *router_bias, *gate_bias, *up_bias, *down_bias;
 };
 
 static struct world make_world(int K, int F, int F_shared, enum dtype type, enum dtype down_type) {
@@ -113,7 +115,20 @@ static struct world make_world(int K, int F, int F_shared, enum dtype type, enum
     return w;
 }
 
+static struct world add_biases(struct world w) {
+    uint64_t state = 5;
+    size_t F = (size_t)E * (size_t)w.F;
+    w.router_bias = random_floats(&state, E);
+    w.gate_bias = random_floats(&state, F);
+    w.up_bias = random_floats(&state, F);
+    w.down_bias = random_floats(&state, (size_t)E * (size_t)w.K);
+    for (size_t i = 0; i < F; i += 3) w.gate_bias[i] += 9, w.up_bias[i] -= 9;
+    w.router_bias[4] = w.router_bias[1]; /* they stay tied */
+    return w;
+}
+
 static void free_world(struct world *w) {
+    free(w->router_bias), free(w->gate_bias), free(w->up_bias), free(w->down_bias);
     free(w->gate), free(w->up), free(w->down), free(w->router), free(w->weigher);
     free(w->shared_gate), free(w->shared_up), free(w->shared_down), free(w->x), free(w->gain);
 }
@@ -141,9 +156,11 @@ static struct experts take_experts(struct backend *b, const struct world *w) {
     struct experts x = {.E = E, .n_used = N_USED, .normalises = w->normalises};
     int K = w->K, F = w->F;
     x.router = take(b, DTYPE_F32, E, K, w->router);
-    x.mlp =
-        (struct mlp){ACTIVATION_SILU, take(b, w->type, E * F, K, w->gate),
-                     take(b, w->type, E * F, K, w->up), take(b, w->down_type, E * K, F, w->down)};
+    x.router.bias = w->router_bias;
+    x.mlp = (struct mlp){w->gate_bias ? ACTIVATION_CLAMPED : ACTIVATION_SILU,
+                         take(b, w->type, E * F, K, w->gate), take(b, w->type, E * F, K, w->up),
+                         take(b, w->down_type, E * K, F, w->down)};
+    x.mlp.gate.bias = w->gate_bias, x.mlp.up.bias = w->up_bias, x.mlp.down.bias = w->down_bias;
     if (w->F_shared == 0) return x;
     x.shared_gate = take(b, DTYPE_F32, 1, K, w->weigher);
     x.shared = (struct mlp){ACTIVATION_SILU, take(b, DTYPE_F32, w->F_shared, K, w->shared_gate),
@@ -159,14 +176,17 @@ static void free_experts(struct backend *b, struct experts *x) {
         if (all[i]) b->memory->matrix_free(b, all[i]);
 }
 
-/* sum[K] += weight * down(silu(gate(h)) * up(h)), of one row and one expert's matrices. */
+/* sum[K] += weight * down(hidden), of one row and one expert's matrices. */
 static void add_mlp(struct backend *b, const struct mlp *mlp, float *sum, const float *h,
                     float weight, int K, int F) {
     float *gate = mem_alloc((size_t)F * sizeof *gate), *up = mem_alloc((size_t)F * sizeof *up);
     float *y = mem_alloc((size_t)K * sizeof *y);
     const struct linear both[] = {mlp->gate, mlp->up};
     b->compute->matmul(b, (float *const[]){gate, up}, h, NULL, both, 2, 1);
-    for (int f = 0; f < F; f++) gate[f] = gate[f] / (1.0f + plain_exp(-gate[f])) * up[f];
+    if (mlp->activation == ACTIVATION_CLAMPED)
+        plain_activate(gate, up, (size_t)F, ACTIVATION_CLAMPED);
+    else
+        for (int f = 0; f < F; f++) gate[f] = gate[f] / (1.0f + plain_exp(-gate[f])) * up[f];
     b->compute->matmul(b, &y, gate, NULL, &mlp->down, 1, 1);
     for (int k = 0; k < K; k++) sum[k] = sum[k] + weight * y[k];
     free(gate), free(up), free(y);
@@ -177,9 +197,14 @@ static struct mlp expert_alone(struct backend *b, const struct world *w, int e) 
     const char *gate = w->gate, *up = w->up, *down = w->down;
     size_t in = dtype_bytes(w->type, N * K) * (size_t)e,
            out = dtype_bytes(w->down_type, N * K) * (size_t)e;
-    return (struct mlp){ACTIVATION_SILU, take(b, w->type, w->F, w->K, gate + in),
-                        take(b, w->type, w->F, w->K, up + in),
-                        take(b, w->down_type, w->K, w->F, down + out)};
+    struct mlp mlp = {w->gate_bias ? ACTIVATION_CLAMPED : ACTIVATION_SILU,
+                      take(b, w->type, w->F, w->K, gate + in),
+                      take(b, w->type, w->F, w->K, up + in),
+                      take(b, w->down_type, w->K, w->F, down + out)};
+    if (!w->gate_bias) return mlp;
+    mlp.gate.bias = w->gate_bias + (size_t)e * N, mlp.up.bias = w->up_bias + (size_t)e * N;
+    mlp.down.bias = w->down_bias + (size_t)e * K;
+    return mlp;
 }
 
 /* What the op is to add to x[MAX_ROWS][K]: goes through the experts one after the other. */
@@ -260,6 +285,13 @@ START_TEST(a_shared_expert_comes_last) {
 }
 END_TEST
 
+START_TEST(each_expert_has_its_biases) {
+    check_world(add_biases(make_world(64, 96, 0, DTYPE_Q8_0, DTYPE_BF16)));
+    check_world(add_biases(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32)));
+    check_world(add_biases(make_world(64, 32, 0, DTYPE_MXFP4, DTYPE_MXFP4)));
+}
+END_TEST
+
 /* Hidden blocks of 32 that are half empty. */
 START_TEST(widths_of_sixteen_fit) {
     check_world(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32));
@@ -277,6 +309,7 @@ int main(void) {
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
     tcase_add_test(core, a_shared_expert_comes_last);
+    tcase_add_test(core, each_expert_has_its_biases);
     tcase_add_test(core, widths_of_sixteen_fit);
     tcase_set_timeout(core, 300);
     suite_add_tcase(suite, core);

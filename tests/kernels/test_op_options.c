@@ -149,6 +149,30 @@ END_TEST
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
+/* Gates and ups within the limits, at them, and beyond. */
+START_TEST(clamped_gates_are_accurate_and_the_same) {
+    enum { SIDE = 64, N = SIDE * SIDE };
+    static float gate[N], up[N], right[N], y[N];
+    for (int i = 0; i < N; i++) {
+        gate[i] = (float)(i % SIDE) * 0.5f - 16, up[i] = (float)(i / SIDE) * 0.5f - 16;
+        double g = fmin((double)gate[i], 7), u = fmax(fmin((double)up[i], 7), -7);
+        double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+        right[i] = gate[i];
+        plain_activate(&right[i], &up[i], 1, ACTIVATION_CLAMPED);
+        ck_assert_double_eq_tol((double)right[i], want, 1e-6 * (fabs(want) + 1));
+    }
+    gate[3] = up[5] = NAN;
+    plain_activate(memcpy(right, gate, sizeof gate), up, N, ACTIVATION_CLAMPED);
+    for (int p = 0; p < N_PATHS; p++) {
+        struct backend *b = open_path(p, 1, 64);
+        if (!b) continue;
+        cpu_of(b)->path->activate(memcpy(y, gate, sizeof gate), up, N, ACTIVATION_CLAMPED);
+        assert_same_floats(y, right, N, cpu_of(b)->path->name);
+        backend_close(b);
+    }
+}
+END_TEST
+
 START_TEST(layernorm_is_accurate_and_the_same) {
     static const int lengths[] = {1, 15, 16, 33, 576};
     int K = lengths[_i];
@@ -364,10 +388,7 @@ static float *mlp_right(const struct mlp_case *c, enum activation activation, bo
     float *up = multiply(c->type, c->F, c->K, c->up, c->x);
     add_bias(gate, gated ? c->gate_bias : c->up_bias, c->F);
     add_bias(up, c->up_bias, c->F);
-    for (int i = 0; i < MAX_ROWS * c->F; i++) {
-        gate[i] = plain_activation(gate[i], activation);
-        if (gated) gate[i] = gate[i] * up[i];
-    }
+    plain_activate(gate, gated ? up : NULL, (size_t)(MAX_ROWS * c->F), activation);
     float *y = multiply(c->down_type, c->K, c->F, c->down, gate);
     add_bias(y, c->down_bias, c->K);
     for (int i = 0; i < MAX_ROWS * c->K; i++) y[i] = c->x[i] + (gated ? y[i] * SCALE : y[i]);
@@ -394,7 +415,7 @@ static void check_mlp(struct backend *b, const struct mlp_case *c, enum activati
 }
 
 static void check_mlp_case(struct mlp_case c, enum activation activation) {
-    for (int gated = 0; gated < 2; gated++) {
+    for (int gated = activation == ACTIVATION_CLAMPED; gated < 2; gated++) {
         float *right = mlp_right(&c, activation, gated);
         for (int i = 0; i < N_PATHS * N_ROW_COUNTS; i++) {
             struct backend *b = open_path(i / N_ROW_COUNTS, 1 + i % 4, c.K > c.F ? c.K : c.F);
@@ -534,7 +555,8 @@ int main(void) {
     tcase_add_loop_test(core, norm_add_adds_and_clears, 0, 2);
     tcase_add_loop_test(core, products_take_norms_biases_scales_and_caps, 0, N_TYPES);
     tcase_add_test(core, matrices_of_a_call_have_their_own_biases);
-    tcase_add_loop_test(core, mlps_take_every_activation_gated_or_not, 0, 4);
+    tcase_add_test(core, clamped_gates_are_accurate_and_the_same);
+    tcase_add_loop_test(core, mlps_take_every_activation_gated_or_not, 0, 5);
     tcase_add_test(core, mlps_of_superblocks);
     tcase_add_loop_test(core, embeddings_are_scaled_and_have_positions, 0, N_TYPES);
     tcase_add_loop_test(core, heads_are_normed_before_they_rotate, 0, N_HEADS_CASES);

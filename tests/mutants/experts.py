@@ -5,6 +5,8 @@ SUITES = {
     OPS: ["kernels_experts"],
     MODELS: ["engine_families"],
     "engine/files/": ["engine_families"],
+    "kernels/cpu/plain/": ["kernels_op_options"],
+    OPS + "attention.c": ["kernels_attention"],
 }
 
 MUTANTS = [
@@ -33,6 +35,24 @@ MUTANTS = [
     (OPS + "experts.c", "1 / (1 + plain_exp(-z))", "1 / (1 + plain_exp(z))"),
     (OPS + "experts.c", "    if (experts->shared.up.w) mix_shared(&job);\n", ""),
     (OPS + "experts.c", "    mixture_group(m, job->M, 1, 1);\n", ""),
+    # gates that are clamped, sinks
+    ("kernels/cpu/plain/rows.c", "g = CLAMP_LIMIT < g ? CLAMP_LIMIT : g;", ""),
+    ("kernels/cpu/plain/rows.c", "u = CLAMP_LIMIT < u ? CLAMP_LIMIT : u;", ""),
+    ("kernels/cpu/plain/rows.c", "u = -CLAMP_LIMIT > u ? -CLAMP_LIMIT : u;", ""),
+    ("kernels/cpu/plain/rows.c", "(u + 1.0f)", "u"),
+    ("kernels/cpu/plain/rows.c", "-(g * CLAMP_ALPHA)", "-g"),
+    (OPS + "attention.c", "fmaf(into[PART_SUM], old, new)", "into[PART_SUM] * old"),
+    (OPS + "attention.c", "into[PART_VALUES + d] * old;", "into[PART_VALUES + d];"),
+    (OPS + "attention.c", "sinks[task->head[i]]", "sinks[0]"),
+    (OPS + "attention.c", "float max = sink > into[PART_MAX] ? sink : into[PART_MAX];", "float max = into[PART_MAX];"),
+    (MODELS + "forward.c", ".sinks = model->layers[layer].vec[ROLE_SINKS]", ".sinks = model->layers[0].vec[ROLE_SINKS]"),
+    (MODELS + "forward.c", "linear_of(t, ROLE_ROUTER, ROLE_ROUTER_BIAS)", "{t->w[ROLE_ROUTER], NULL}"),
+    (MODELS + "forward.c", "linear_of(t, ROLE_EXPERTS_GATE, ROLE_EXPERTS_GATE_BIAS)", "{t->w[ROLE_EXPERTS_GATE], NULL}"),
+    (MODELS + "load.c", "size_t first = fused->is_interleaved ? i : i * N", "size_t first = i * N"),
+    (MODELS + "load.c", "int first = fused->is_interleaved ? i : i * N", "int first = i * N"),
+    (MODELS + "family.c", "in_gguf && !family->smooth_yarn", "in_gguf"),
+    ("engine/files/packed.c", "low | high << 4", "high | low << 4"),
+    ("engine/files/packed.c", "out[0] = scales[b];", "out[0] = scales[0];"),
     # what a file says
     ("engine/files/hf_config.c", 'key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err)', "STATUS_OK"),
     ("engine/files/gguf_config.c", 'e->n_used = (int)n;', 'e->n_used = 1;'),

@@ -189,15 +189,26 @@ def qwen3moe():
         num_hidden_layers=2, **SMALL, **experts(18, 4)))
 
 
+def gpt_oss():
+    rope = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": CONTEXT // 4}
+    return transformers.GptOssForCausalLM(transformers.GptOssConfig(
+        head_dim=16, sliding_window=12, rms_norm_eps=1e-5, num_hidden_layers=2, rope_parameters=rope, **{**SMALL, "intermediate_size": 48},
+        **experts(5, 2)))
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
-    1; biases up to 0.5."""
+    1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
     draw = torch.Generator().manual_seed(seed)
     adds_one = "gemma" in model.config.model_type
+    is_clamped = model.config.model_type == "gpt_oss"
     for name, p in sorted(model.named_parameters()):
         u = torch.rand(p.shape, generator=draw) * 2 - 1
-        if p.dim() == 3:  # experts, each [out][in]
-            p.data = u * math.sqrt(3 / p.shape[2]) * 1.5
+        if p.dim() == 3:  # experts, each [out][in], or [in][out]
+            p.data = u * math.sqrt(3 / p.shape[1 if is_clamped else 2]) * (4 if is_clamped and "gate" in name else 1.5)
+        elif p.dim() == 2 and name.endswith("bias"):
+            p.data = u * 0.5
         elif p.dim() == 2:
             # GPT-2 keeps its matrices as [in][out]; a last axis of K is the inputs elsewhere
             inputs = p.shape[0] if ".c_" in name else p.shape[1]
@@ -336,14 +347,17 @@ NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm"
 NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
 NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
-ARCHITECTURES = {"olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
-EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
+ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
+EXPERTS = ("gpt_oss", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
 
 
 def gguf_name(family, name):
     parts = name.removeprefix("model.").removeprefix("transformer.").split(".")
+    if parts[-1] == "sinks":
+        return f"blk.{parts[1]}.attn_sinks.weight"
     kind = parts.pop()
     if parts[0] in ("layers", "h"):
         return f"blk.{parts[1]}.{NAMES[family]['.'.join(parts[2:])]}.{kind}"
@@ -365,11 +379,21 @@ def add_experts(writer, name, data):
         writer.add_tensor(f"blk.{parts[2]}.ffn_{kind}_exps.weight", part.contiguous().numpy())
 
 
+def add_gpt_oss_experts(writer, name, data):
+    """Columns, of which gate and up take turns; biases alike."""
+    parts = name.split(".")
+    kind, end = parts[-1].removesuffix("_bias"), "bias" if parts[-1].endswith("_bias") else "weight"
+    rows = data.transpose(1, 2) if end == "weight" else data
+    for i, to in enumerate({"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[kind]):
+        part = rows[:, i::2] if kind == "gate_up_proj" else rows
+        writer.add_tensor(f"blk.{parts[2]}.ffn_{to}_exps.{end}", part.contiguous().numpy())
+
+
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is no parameter of its own
         data = p.data
         if ".experts." in name:
-            add_experts(writer, name, data)
+            (add_gpt_oss_experts if family == "gpt_oss" else add_experts)(writer, name, data)
             continue
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
@@ -435,6 +459,18 @@ def add_keys(writer, family, c):
         writer.add_residual_scale(c.residual_multiplier)
         writer.add_attention_scale(c.attention_multiplier)
         writer.add_logit_scale(c.logits_scaling)
+    if family == "gpt_oss":
+        writer.add_key_length(c.head_dim)
+        writer.add_value_length(c.head_dim)
+        writer.add_sliding_window(c.sliding_window)
+        writer.add_expert_feed_forward_length(c.intermediate_size)
+        writer.add_expert_count(c.num_local_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+        writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(c.rope_parameters["factor"])
+        writer.add_rope_scaling_orig_ctx_len(c.rope_parameters["original_max_position_embeddings"])
+        return
     if family in ("olmo3", "gemma3"):
         writer.add_sliding_window(c.sliding_window)
         full = c.rope_parameters["full_attention"]
@@ -488,7 +524,7 @@ FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
-            "exaone4": exaone4}
+            "exaone4": exaone4, "gpt_oss": gpt_oss}
 
 
 def main():

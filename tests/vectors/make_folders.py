@@ -176,6 +176,14 @@ def granitemoe():
         **{**SMALL, "intermediate_size": 32}, **make_families.experts(4, 2)))
 
 
+def gpt_oss():
+    rope = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": CONTEXT // 4}
+    return transformers.GptOssForCausalLM(transformers.GptOssConfig(
+        head_dim=24, sliding_window=12, rms_norm_eps=1e-5, rope_parameters=rope, **{**SMALL, "hidden_size": 64, "intermediate_size": 32},
+        **make_families.experts(5, 2)))
+
+
 def qwen3moe():
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=False, **SMALL,
@@ -249,6 +257,40 @@ def finish_gpt2(folder):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+# ---- MXFP4 ----------------------------------------------------------------------------------------------------
+
+MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4_parts(columns):
+    """Exponents and numbers of the format, both with blocks of 32 inputs last, of experts [E][in][out]."""
+    blocks = columns.float().transpose(1, 2).unflatten(2, (-1, 32))
+    exponent = torch.floor(torch.log2(blocks.abs().amax(dim=-1, keepdim=True))) - 2
+    return exponent, blocks / torch.exp2(exponent)
+
+
+def to_mxfp4(columns):
+    """The nearest numbers that the format has."""
+    exponent, numbers = mxfp4_parts(columns)
+    nearest = MXFP4[(numbers.abs().unsqueeze(-1) - MXFP4).abs().argmin(dim=-1)]
+    return (nearest * numbers.sign() * torch.exp2(exponent)).flatten(2).transpose(1, 2).contiguous()
+
+
+def finish_mxfp4(folder):
+    """The experts' matrices as blocks and scales, as they were published."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        exponent, numbers = mxfp4_parts(tensors.pop(name))
+        codes = (numbers.abs().unsqueeze(-1) == MXFP4).int().argmax(dim=-1) + 8 * (numbers < 0)
+        assert torch.equal(MXFP4[codes % 8] * torch.where(codes > 7, -1.0, 1.0), numbers)
+        tensors[name + "_blocks"] = (codes[..., 0::2] + 16 * codes[..., 1::2]).to(torch.uint8).contiguous()
+        tensors[name + "_scales"] = (exponent.squeeze(-1) + 127).to(torch.uint8).contiguous()
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    quantised = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"]}
+    edit_json(folder / "config.json", lambda config: config.update(quantization_config=quantised))
+
+
 # name: (model, type of its weights, largest file, what else is done to the folder)
 FOLDERS = {
     "llama": (llama, torch.float32, "60KB", finish_llama),
@@ -270,6 +312,8 @@ FOLDERS = {
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),
     "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
+    "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
+    "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "cohere2": cohere2, "exaone4": exaone4}.items()},
@@ -294,14 +338,14 @@ def write_tokenizer(folder):
 
 # ---- the folders --------------------------------------------------------------------------------------------
 
-def rounded(make, dtype):
-    """`make`, with weights that dtype can hold, once they are random: golden() draws them after making."""
+def rounded(make, dtype, in_mxfp4):
+    """`make`, with weights that dtype can hold, or MXFP4 of experts, once they are random: golden() draws them after making."""
     plain = make_families.randomise
 
     def randomise(model, seed):
         model = plain(model, seed)
         for parameter in model.parameters():
-            parameter.data = parameter.data.to(dtype).float()
+            parameter.data = (to_mxfp4(parameter.data) if in_mxfp4 and parameter.dim() == 3 else parameter.data).to(dtype).float()
         return model
 
     make_families.randomise = randomise
@@ -313,7 +357,7 @@ def rounded(make, dtype):
 
 def write_folder(name):
     make, dtype, largest, finish = FOLDERS[name]
-    model, runs, seed = rounded(make, dtype)
+    model, runs, seed = rounded(make, dtype, finish is finish_mxfp4)
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

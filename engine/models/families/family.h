@@ -34,6 +34,7 @@ struct folder_style {
     bool adds_one;                  /* gains lie there without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before that of position 0 */
     bool fuses_experts;             /* gate and up of all experts are one tensor */
+    bool interleaves_experts;       /* in which their rows take turns */
     const char *activation; /* what config.json may call the activation besides its usual names */
     float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
     float rope_part;        /* of a head that rotates, if config.json does not say it; 0: all */
@@ -54,7 +55,8 @@ struct model_family {
     enum window_kind windows;
     int full_every; /* of WINDOWS_PATTERN */
     enum window_rope window_rotation;
-    float rope_base; /* if a file does not say it; 0: 10000 */
+    float rope_base;  /* if a file does not say it; 0: 10000 */
+    bool smooth_yarn; /* of a GGUF file: YaRN's range ends between pairs */
     bool scales; /* files may scale the embedding, branches or logits, else such a key is refused */
     /* do the weights of a token's experts add up to 1, where a file does not say it? */
     struct {
@@ -88,8 +90,11 @@ static inline bool family_has_experts(const struct model_family *family) {
 /* The tensors that each file has, of the one kind or the other. */
 static inline uint64_t family_roles(const struct model_family *family, bool in_gguf) {
     uint64_t apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
+    uint64_t biases = ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS);
     if (in_gguf || !family->folder.fuses_experts) return family->roles;
-    return (family->roles & ~apart) | ROLE_BIT(ROLE_EXPERTS_GATE_UP);
+    uint64_t fused = ROLE_BIT(ROLE_EXPERTS_GATE_UP);
+    if (family->roles & biases) fused |= ROLE_BIT(ROLE_EXPERTS_GATE_UP_BIAS);
+    return (family->roles & ~(apart | biases)) | fused;
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
@@ -98,5 +103,6 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_opt, model_phi3, model_smollm3;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe; /* experts.c */
+extern const struct model_family model_gpt_oss;
 
 #endif

@@ -40,9 +40,15 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_K_NORM_ALL] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(KV, NONE)},
     [ROLE_O] = {"attn_output.weight", "self_attn.o_proj.weight", MATRIX(K, Q, INPUTS)},
     [ROLE_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", BIAS(K, FIRST)},
+    [ROLE_SINKS] = {"attn_sinks.weight", "self_attn.sinks", VECTOR(H, OUTPUTS)},
     [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", "post_attention_layernorm.weight",
                              VECTOR(K, NONE)},
     [ROLE_FFN_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", VECTOR(K, NONE)},
+    [ROLE_FFN_NORM_ALIAS] = {"post_attention_norm.weight",
+                             "post_attention_layernorm.weight",
+                             VECTOR(K, NONE),
+                             1,
+                             {ROLE_FFN_NORM}},
     [ROLE_FFN_NORM_BIAS] = {"ffn_norm.bias", "post_attention_layernorm.bias", BIAS(K, NONE)},
     [ROLE_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", MATRIX(F, K, OUTPUTS)},
     [ROLE_GATE_BIAS] = {"ffn_gate.bias", "mlp.gate_proj.bias", BIAS(F, OUTPUTS)},
@@ -59,6 +65,18 @@ static const struct role_info table[N_ROLES] = {
                             VECTOR(K, NONE)},
     [ROLE_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", MATRIX(E, K, NONE),
                      .is_float32 = true},
+    [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.gate.bias", BIAS(E, NONE)},
+    [ROLE_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", NULL, BIAS(F_EXPERT, NONE),
+                                .of_experts = true},
+    [ROLE_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", NULL, BIAS(F_EXPERT, NONE), .of_experts = true},
+    [ROLE_EXPERTS_GATE_UP_BIAS] = {"ffn_gate_up_exps.bias",
+                                   "mlp.experts.gate_up_proj_bias",
+                                   BIAS(2F_EXPERT, NONE),
+                                   2,
+                                   {ROLE_EXPERTS_GATE_BIAS, ROLE_EXPERTS_UP_BIAS},
+                                   .of_experts = true},
+    [ROLE_EXPERTS_DOWN_BIAS] = {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", BIAS(K, NONE),
+                                .of_experts = true},
     [ROLE_EXPERTS_GATE] = {"ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight",
                            MATRIX(F_EXPERT, K, NONE), .of_experts = true},
     [ROLE_EXPERTS_UP] = {"ffn_up_exps.weight", "mlp.experts.*.up_proj.weight",
@@ -122,6 +140,8 @@ int role_extent(const struct model_config *config, enum extent extent) {
         return (config->H + 2 * config->G) * config->D;
     case EXTENT_D:
         return config->D;
+    case EXTENT_H:
+        return config->H;
     case EXTENT_CONTEXT:
         return config->context_length;
     case EXTENT_ROPE:

@@ -41,8 +41,11 @@ enum role {
     ROLE_K_NORM_ALL,
     ROLE_O,
     ROLE_O_BIAS,
+    ROLE_SINKS,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
+    ROLE_FFN_NORM_ALIAS, /* the norm before the MLP, where a GGUF file calls it one after attention;
+                            loaded as ROLE_FFN_NORM */
     ROLE_FFN_NORM_BIAS,
     ROLE_GATE,
     ROLE_GATE_BIAS,
@@ -53,10 +56,15 @@ enum role {
     ROLE_DOWN_BIAS,
     ROLE_FFN_POST_NORM,
     ROLE_ROUTER, /* of experts: see struct experts of kernels/ops.h */
+    ROLE_ROUTER_BIAS,
     ROLE_EXPERTS_GATE,
+    ROLE_EXPERTS_GATE_BIAS,
     ROLE_EXPERTS_UP,
-    ROLE_EXPERTS_GATE_UP, /* of each expert gate and then up; loaded as two */
+    ROLE_EXPERTS_UP_BIAS,
+    ROLE_EXPERTS_GATE_UP, /* of each expert gate and then up, or in turns; loaded as two */
+    ROLE_EXPERTS_GATE_UP_BIAS,
     ROLE_EXPERTS_DOWN,
+    ROLE_EXPERTS_DOWN_BIAS,
     ROLE_SHARED_GATE, /* of the shared expert's MLP */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
@@ -78,6 +86,7 @@ enum extent {
     EXTENT_KV,  /* G * D */
     EXTENT_QKV, /* (H + 2 G) * D */
     EXTENT_D,
+    EXTENT_H,
     EXTENT_CONTEXT,
     EXTENT_ROPE, /* D_rope / 2 */
     EXTENT_ONE,
@@ -109,7 +118,7 @@ struct role_info {
     enum role parts[MAX_PARTS]; /* its rows in order */
     bool of_experts; /* the N rows of each of E experts, one after the other: in a GGUF file and in
                         some folders one tensor of 3 dimensions, in others a tensor for each, whose
-                        number stands at the * of `folder` */
+                        number stands at the * of `folder`; biases: one tensor [E][N] */
     bool is_float32; /* the backend keeps it in float32, whatever it keeps others in */
 };
 

@@ -12,6 +12,7 @@
  * When there are few tasks and long contexts, the chunks of a task are handed out one by one,
  * their parts are kept, and a second round merges them in the same order: the same operations, so
  * the same bits. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -156,7 +157,19 @@ static void task_merge(const struct attention_job *job, const struct task *task,
                                   job->cache->config.D);
 }
 
+/* Merges a part with one score and a value of 0. */
+static void merge_sink(float *into, float sink, int D) {
+    float max = sink > into[PART_MAX] ? sink : into[PART_MAX];
+    float old = plain_exp(into[PART_MAX] - max), new = plain_exp(sink - max);
+    into[PART_MAX] = max;
+    into[PART_SUM] = fmaf(into[PART_SUM], old, new);
+    for (int d = 0; d < D; d++) into[PART_VALUES + d] = into[PART_VALUES + d] * old;
+}
+
 static void task_finish(const struct attention_job *job, const struct task *task) {
+    const float *sinks = job->attention->sinks;
+    for (int i = 0; i < task->attend.n && sinks; i++)
+        merge_sink(task->state[i], sinks[task->head[i]], job->cache->config.D);
     for (int i = 0; i < task->attend.n; i++)
         job->cpu->path->finish(job->y + head_at(job, task->row[i], task->head[i]), task->state[i],
                                job->cache->config.D);

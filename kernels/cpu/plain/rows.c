@@ -71,13 +71,26 @@ float plain_activation(float x, enum activation activation) {
         return x / (1.0f + plain_exp(-(x * fmaf(x * x, GELU_T3, GELU_T1))));
     case ACTIVATION_RELU:
         return 0.0f > x ? 0.0f : x;
+    case ACTIVATION_CLAMPED: /* has no meaning without what it gates */
+        break;
     }
     assert(!"an activation");
     return 0;
 }
 
+static float clamped(float g, float u) {
+    g = CLAMP_LIMIT < g ? CLAMP_LIMIT : g;
+    u = CLAMP_LIMIT < u ? CLAMP_LIMIT : u;
+    u = -CLAMP_LIMIT > u ? -CLAMP_LIMIT : u;
+    return g / (1.0f + plain_exp(-(g * CLAMP_ALPHA))) * (u + 1.0f);
+}
+
 void plain_activate(float *x, const float *times, size_t n, enum activation activation) {
     for (size_t i = 0; i < n; i++) {
+        if (activation == ACTIVATION_CLAMPED) {
+            x[i] = clamped(x[i], times[i]);
+            continue;
+        }
         x[i] = plain_activation(x[i], activation);
         if (times) x[i] = x[i] * times[i];
     }

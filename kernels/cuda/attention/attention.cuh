@@ -69,6 +69,7 @@ struct attention_args {
     float scale;                        /* of the products */
     float cap;                          /* scores become cap * tanh(score / cap); 0: they stay */
     int window;                         /* as planned */
+    const float *sinks;                 /* [H]; NULL: none */
     const struct attention_item *items; /* as planned */
     float *parts;                       /* attention_parts_bytes */
     int32_t *counters;                  /* zero before and after a launch */

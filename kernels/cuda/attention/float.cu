@@ -131,6 +131,12 @@ __global__ void __launch_bounds__(CHUNK)
         sum = fmaf(chunk_sum, now, sum * old);
         o = fmaf(part, now, o * old);
     }
+    if (args.sinks) {
+        const float sink = args.sinks[h], larger = sink > most ? sink : most;
+        const float old = ordered_exp(most - larger);
+        sum = fmaf(sum, old, ordered_exp(sink - larger));
+        o = o * old;
+    }
     if (j < D) static_cast<float *>(args.y)[at + j] = o / sum;
 }
 

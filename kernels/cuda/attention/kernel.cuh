@@ -289,7 +289,7 @@ __device__ __forceinline__ void merge_parts(const attention_args &args, const at
         low = merge_value(low, pair.x, by);
         high = merge_value(high, pair.y, by);
     }
-    const float whole = 1.0f / sum;
+    const float whole = weight_of_all(args, place.head, most, sum);
     store_pair(how.act, args.y, ((size_t)place.row * args.H + place.head) * args.kv.D + d,
                low * whole, high * whole);
 }

@@ -316,6 +316,14 @@ __device__ __forceinline__ void merge_split(softmax_total<C> &total, const softm
     }
 }
 
+/* What values are multiplied by in the end: 1 / the sum, to which a head's sink adds. */
+__device__ __forceinline__ float weight_of_all(const attention_args &args, int head, float most,
+                                               float sum) {
+    if (!args.sinks) return 1.0f / sum;
+    const float old = merge_sums(most, sum, args.sinks[head] * LOG2E, 1.0f).old;
+    return old / sum;
+}
+
 /* y of the vectors that exist. */
 template <class C>
 __device__ __forceinline__ void finish(const softmax_total<C> &total, const queries<C> &q,
@@ -323,7 +331,8 @@ __device__ __forceinline__ void finish(const softmax_total<C> &total, const quer
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if (q.last[r] < 0) continue;
-        const float whole = 1.0f / total.sum[r];
+        const int head = (int)(q.at[r] / args.kv.D % args.H);
+        const float whole = weight_of_all(args, head, total.most[r], total.sum[r]);
 #pragma unroll
         for (int c = 0; c < C::DP / 8; c++) {
             const int d = 8 * c + threadIdx.x % 4 * 2;

@@ -133,6 +133,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.scale = how->scale;
     args.cap = how->cap;
     args.window = how->window;
+    args.sinks = how->sinks;
     if (work->act == DTYPE_F32) {
         attention_float(&args, step->line, step->M, stream);
         return;

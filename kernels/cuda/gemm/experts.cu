@@ -67,7 +67,8 @@ static void ask_router(struct expert_workspace *work, const struct gemm_workspac
         route_widen(gemm_work->act, work->wide, gemm_work->normed, n, gemm_work->stream);
         rows = work->wide;
     }
-    gemm(router, work->logits, rows, M, NULL, gemm_work->stream);
+    const struct gemm_epilogue end = {experts->router.bias};
+    gemm(router, work->logits, rows, M, &end, gemm_work->stream);
     if (experts->shared_gate.w)
         gemm(&experts->shared_gate.w->packed, work->gate, rows, M, NULL, gemm_work->stream);
 }

@@ -71,11 +71,12 @@ __device__ __forceinline__ void store_output(const Product<T> &p, int m, int n, 
     if (m >= p.M || n >= N) return;
     float value = sum(0);
     if (p.end.bias) value = value + p.end.bias[n];
-    if (p.pair || p.end.activate) value = activated(p.end.activation, value);
     if (p.pair) {
         float up = sum(1);
         if (p.end.up_bias) up = up + p.end.up_bias[n];
-        value = value * up;
+        value = gated(p.end.activation, value, up);
+    } else if (p.end.activate) {
+        value = activated(p.end.activation, value);
     }
     value = capped(value * p.end.scale, p.end.cap);
     const size_t at = (size_t)m * N + n;

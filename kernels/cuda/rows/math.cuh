@@ -31,6 +31,15 @@ __device__ __forceinline__ float activated(enum activation kind, float x) {
     return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cubed)));
 }
 
+/* What a gate and its up projection give. */
+__device__ __forceinline__ float gated(enum activation kind, float gate, float up) {
+    if (kind != ACTIVATION_CLAMPED) return activated(kind, gate) * up;
+    const float g = gate > CLAMP_LIMIT ? CLAMP_LIMIT : gate;
+    float u = up > CLAMP_LIMIT ? CLAMP_LIMIT : up;
+    u = u < -CLAMP_LIMIT ? -CLAMP_LIMIT : u;
+    return g / (1.0f + expf(-(g * CLAMP_ALPHA))) * (u + 1.0f);
+}
+
 /* cap * tanh(x / cap); x where cap is 0. */
 __device__ __forceinline__ float capped(float x, float cap) {
     return cap == 0.0f ? x : cap * tanhf(x / cap);

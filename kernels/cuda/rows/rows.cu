@@ -68,9 +68,8 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
     if (up) out = load_vec<N>(up + at);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float value = activated(kind, to_float(in.v[i]));
-        if (up) value = value * to_float(out.v[i]);
-        out.v[i] = from_float<T>(value);
+        const float x = to_float(in.v[i]);
+        out.v[i] = from_float<T>(up ? gated(kind, x, to_float(out.v[i])) : activated(kind, x));
     }
     store_vec<N>(y + at, out);
 }
