@@ -81,6 +81,13 @@ MUTANTS = [
     # float32
     (F, "if (seen) e[j] = ordered_exp(s - chunk_most);", "e[j] = ordered_exp(s - chunk_most);",
      "what is written for positions that are not seen is not read"),
+    (F, "sum = fmaf(sum, old, ordered_exp(sink - larger));", "sum = sum * old;"),
+    (F, "        o = o * old;\n", ""),
+    (F, "args.sinks[h]", "args.sinks[0]"),
+    ("attention/tile.cuh", "args.sinks[head] * LOG2E", "args.sinks[head]"),
+    ("attention/tile.cuh", "    return old / sum;", "    return 1.0f / sum;"),
+    ("attention/tile.cuh", "(int)(q.at[r] / args.kv.D % args.H)", "(int)(q.at[r] / args.kv.D % args.kv.G)"),
+    ("attention/kernel.cuh", "weight_of_all(args, place.head, most, sum)", "weight_of_all(args, 0, most, sum)"),
     (F, "sum = fmaf(chunk_sum, now, sum * old);", "sum = chunk_sum * now + sum * old;"),
     (F, "for (int j = lane; j < end; j += PARTIAL_SUMS)", "for (int j = begin + lane; j < end; j += PARTIAL_SUMS)"),
     (F, "last + 1 - start, CHUNK", "last - start, CHUNK"),

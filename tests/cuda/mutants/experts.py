@@ -4,6 +4,8 @@ UNITS = ["gemm/route", "gemm/grouped", "gemm/experts", "gemm/float"]
 MUTANTS = [
     # a row's experts
     ("gemm/route.cu", "a.logit == b.logit && a.expert < b.expert", "a.logit == b.logit && a.expert > b.expert"),
+    ("gemm/experts.cu", "= {experts->router.bias};", "= {NULL};"),
+    ("gemm/grouped.cuh", "if (p.end.up_bias) p.end.up_bias +=", "if (!p.end.bias) p.end.up_bias +="),
     ("gemm/route.cu", "return a.logit > b.logit ||", "return a.logit < b.logit ||"),
     ("gemm/route.cu", "if (best.expert % WARP == lane) taken |=", "if (best.expert == lane) taken |="),
     ("gemm/route.cu", "rising[before] = chosen[i];", "rising[i] = chosen[i];"),

@@ -16,7 +16,8 @@ MUTANTS = [
     ("gemm/mainloop.cuh", "each > 1 ? each >> all.of[i].pair : 1", "each"),
     ("gemm/mainloop.cuh", "each > 1 ? each >> all.of[i].pair : 1", "each > 1 ? each >> 1 : 1",
      "more blocks than there are tiles: the others find nothing to do"),
-    ("gemm/mainloop.cuh", "if (p.pair || p.end.activate) value = activated(p.end.activation, value);", ""),
+    ("gemm/mainloop.cuh", "value = gated(p.end.activation, value, up);", "value = value * up;"),
+    ("gemm/mainloop.cuh", "        value = activated(p.end.activation, value);\n", ""),
     ("gemm/mainloop.cuh", "float up = sum(1);", "float up = sum(0);"),
     ("rows/math.cuh", "return x / (1.0f + expf(-x));", "return x / (1.0f + expf(x));"),
     # pairs, many rows
