@@ -164,7 +164,7 @@ START_TEST(fused_tensors_have_their_parts) {
         ck_assert_int_eq(rows, role_extent(&six_heads, whole->N));
         n_fused++;
     }
-    ck_assert_int_eq(n_fused, 4);
+    ck_assert_int_eq(n_fused, 6);
 }
 END_TEST
 
