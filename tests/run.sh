@@ -107,6 +107,13 @@ e2e() {
     python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
 }
 
+# What JSON schemas accept, beside the suite of JSON Schema, pydantic and jsonschema.
+schemas() {
+    docker/build.sh release "$jobs" schema_driver
+    docker/venv.sh build/schemas/venv tests/schemas/requirements.txt
+    python_tests build/schemas/venv tests/schemas
+}
+
 # ---- clients: programs of others ---------------------------------------------------------------------------------
 
 with_clients() {
@@ -163,12 +170,13 @@ restarts() {
     PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"
 }
 
-for stage in ${*:-tidy release asan tsan e2e}; do
+for stage in ${*:-tidy release asan tsan schemas e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
     release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
     asan) say "asan: the same with address and undefined-behaviour sanitizers" ;;
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
+    schemas) say "schemas: JSON Schema's test suite, pydantic's schemas, random ones" ;;
     e2e) say "e2e: the program, over HTTP" ;;
     clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;

@@ -18,16 +18,17 @@ struct range { /* of code points */
 };
 
 enum expr_kind {
-    EXPR_BYTES,  /* text[n] */
-    EXPR_BYTE,   /* any one byte */
-    EXPR_CLASS,  /* one character of ranges[n_ranges], which are sorted and apart */
-    EXPR_CAT,    /* its children one after the other; none: the empty text */
-    EXPR_ALT,    /* one of its children; none: no text at all */
-    EXPR_REPEAT, /* its child `min` to `max` times */
-    EXPR_CALL,   /* what a rule matches */
-    EXPR_AND,    /* what all children match; they are regular, without calls */
-    EXPR_NOT,    /* every text of bytes that its child does not match; as for AND */
-    EXPR_FAILED, /* what a builder that failed returns */
+    EXPR_BYTES,    /* text[n] */
+    EXPR_BYTE,     /* any one byte */
+    EXPR_CLASS,    /* one character of ranges[n_ranges], which are sorted and apart */
+    EXPR_CAT,      /* its children one after the other; none: the empty text */
+    EXPR_ALT,      /* one of its children; none: no text at all */
+    EXPR_REPEAT,   /* its child `min` to `max` times */
+    EXPR_CALL,     /* what a rule matches */
+    EXPR_AND,      /* what all children match; they are regular, without calls */
+    EXPR_NOT,      /* every text of bytes that its child does not match; as for AND */
+    EXPR_MULTIPLE, /* decimal numbers that are multiples of divisor / 10^scale; for AND too */
+    EXPR_FAILED,   /* what a builder that failed returns */
 };
 
 struct expr {
@@ -45,6 +46,9 @@ struct expr {
         struct {
             struct expr *child, *last;
             int min, max; /* of REPEAT; NO_MAX: any number */
+        };
+        struct {
+            int divisor, scale;
         };
         int rule;
     };

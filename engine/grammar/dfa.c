@@ -178,32 +178,135 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
     out->start = key_place(table, (uint32_t[]){x->start, y->start}, 2);
     if (out->start == out->n) dfa_add(b, out, x->accepts[x->start] && y->accepts[y->start]);
     for (uint32_t i = 0; i < out->n && b->status == STATUS_OK; i++) {
-        uint32_t p = table->keys[i].numbers[0], q = table->keys[i].numbers[1];
+        const uint32_t *p = x->next[table->keys[i].numbers[0]];
+        const uint32_t *q = y->next[table->keys[i].numbers[1]];
+        uint32_t to = 0;
         for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
-            uint32_t pair[2] = {x->next[p][byte], y->next[q][byte]};
-            uint32_t to = key_place(table, pair, 2);
-            if (to == out->n) dfa_add(b, out, x->accepts[pair[0]] && y->accepts[pair[1]]);
+            bool is_same = byte && p[byte] == p[byte - 1] && q[byte] == q[byte - 1];
+            if (!is_same) to = key_place(table, (uint32_t[]){p[byte], q[byte]}, 2);
+            if (to == out->n) dfa_add(b, out, x->accepts[p[byte]] && y->accepts[q[byte]]);
             if (b->status == STATUS_OK) out->next[i][byte] = to;
         }
     }
     key_table_free(table);
 }
 
+/* Is it a DFA none of whose texts begins another? */
+static bool is_prefix_free(const struct dfa *dfa) {
+    for (uint32_t i = 0; i < dfa->n; i++) {
+        for (int byte = 0; byte < 256 && dfa->accepts[i]; byte++) {
+            if (dfa->next[i][byte]) return false;
+        }
+    }
+    return dfa->n > 0 && !dfa->accepts[dfa->start];
+}
+
+/* x and `repeat`, whose child is `unit`, prefix-free: states are (of x, of the unit, units so far).
+ * Most counts need no more states than x alone has, times the count. */
+static void intersect_counted(struct builder *b, const struct dfa *x, const struct dfa *unit,
+                              const struct expr *repeat, struct dfa *out) {
+    struct key_table *table = mem_calloc(1, sizeof *table);
+    uint32_t min = (uint32_t)repeat->min;
+    uint32_t most = repeat->max == NO_MAX ? min : (uint32_t)repeat->max;
+    key_place(table, (uint32_t[]){0, 0, 0}, 3);
+    dfa_add(b, out, false);
+    out->start = key_place(table, (uint32_t[]){x->start, unit->start, 0}, 3);
+    if (out->start == out->n) dfa_add(b, out, min == 0 && x->accepts[x->start]);
+    for (uint32_t i = 1; i < out->n && b->status == STATUS_OK; i++) {
+        uint32_t p = table->keys[i].numbers[0], q = table->keys[i].numbers[1], to = 0;
+        uint32_t count = table->keys[i].numbers[2], key[3];
+        for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
+            bool is_same = byte && x->next[p][byte] == x->next[p][byte - 1] &&
+                           unit->next[q][byte] == unit->next[q][byte - 1];
+            key[0] = x->next[p][byte], key[1] = unit->next[q][byte], key[2] = count;
+            if (unit->accepts[key[1]]) {
+                key[1] = unit->start;
+                key[2] = count < most ? count + 1 : most;
+            }
+            bool is_over = repeat->max != NO_MAX && count == most;
+            bool is_dead = !key[0] && !x->accepts[0];
+            if (is_over || is_dead || !key[1]) key[0] = key[1] = key[2] = 0;
+            if (!is_same) to = key_place(table, key, 3);
+            if (to == out->n)
+                dfa_add(b, out, x->accepts[key[0]] && key[1] == unit->start && key[2] >= min);
+            if (b->status == STATUS_OK) out->next[i][byte] = to;
+        }
+    }
+    key_table_free(table);
+}
+
+/* x and one more operand. */
+static void intersect_expr(struct builder *b, const struct dfa *x, const struct expr *expr,
+                           struct dfa *out) {
+    struct dfa other = {0};
+    bool is_counted = expr->kind == EXPR_REPEAT && expr->child;
+    make(b, is_counted ? expr->child : expr, &other);
+    if (b->status == STATUS_OK && is_counted && !is_prefix_free(&other)) {
+        dfa_free(&other);
+        other = (struct dfa){0};
+        is_counted = false;
+        make(b, expr, &other);
+    }
+    if (b->status == STATUS_OK && is_counted)
+        intersect_counted(b, x, &other, expr, out);
+    else if (b->status == STATUS_OK)
+        intersect(b, x, &other, out);
+    dfa_free(&other);
+}
+
 static void make_and(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     make(b, expr->child, dfa);
     for (const struct expr *e = expr->child->next; e && b->status == STATUS_OK; e = e->next) {
-        struct dfa other = {0}, both = {0};
-        make(b, e, &other);
-        if (b->status == STATUS_OK) intersect(b, dfa, &other, &both);
-        dfa_free(&other);
+        struct dfa both = {0};
+        intersect_expr(b, dfa, e, &both);
         dfa_free(dfa);
         *dfa = both;
+    }
+}
+
+/* Does divisor divide remainder * 10^digits? */
+static bool divides(int divisor, uint32_t remainder, int digits) {
+    for (; digits > 0; digits--)
+        remainder = (uint32_t)((uint64_t)remainder * 10 % (uint32_t)divisor);
+    return remainder == 0;
+}
+
+/* Multiples of divisor / 10^scale. Behind `scale` digits of a fraction only zeros may follow.
+ *
+ *     1 start, 2 behind '-', 3 behind a first 0, then [place][remainder of the digits so far]:
+ *     place 0 is before the point, place i behind the point and i - 1 digits */
+static void make_multiples(struct builder *b, const struct expr *expr, struct dfa *dfa) {
+    uint32_t first = 4, size = (uint32_t)expr->divisor, scale = (uint32_t)expr->scale;
+    uint32_t last = scale ? scale + 1 : 2, n = size * (last + 1);
+    for (uint32_t i = 0; i < first; i++) dfa_add(b, dfa, i == 3);
+    for (uint32_t i = 0; i < n && b->status == STATUS_OK; i++) {
+        int place = (int)(i / size), left = expr->scale - (place ? place - 1 : 0);
+        dfa_add(b, dfa, place != 1 && divides(expr->divisor, i % size, left));
+    }
+    if (b->status != STATUS_OK) return;
+    dfa->start = 1;
+    dfa->next[1]['-'] = 2;
+    dfa->next[1]['0'] = dfa->next[2]['0'] = 3;
+    dfa->next[3]['.'] = first + size;
+    for (uint32_t digit = 1; digit < 10; digit++) {
+        dfa->next[1]['0' + digit] = dfa->next[2]['0' + digit] = first + digit % size;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t place = i / size, remainder = i % size, *next = dfa->next[first + i];
+        uint32_t behind = first + (place == 0 ? 0 : place < last ? place + 1 : last) * size;
+        if (place == 0) next['.'] = first + size + remainder;
+        for (uint32_t digit = 0; digit < 10 && place <= scale; digit++) {
+            next['0' + digit] = behind + (remainder * 10 + digit) % size;
+        }
+        if (place > scale) next['0'] = behind + remainder;
     }
 }
 
 static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     if (expr->kind == EXPR_AND) {
         make_and(b, expr, dfa);
+    } else if (expr->kind == EXPR_MULTIPLE) {
+        make_multiples(b, expr, dfa);
     } else if (expr->kind == EXPR_NOT) {
         make(b, expr->child, dfa);
         for (uint32_t i = 0; i < dfa->n; i++) dfa->accepts[i] = !dfa->accepts[i];

@@ -183,6 +183,7 @@ void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uin
         break;
     case EXPR_AND:
     case EXPR_NOT:
+    case EXPR_MULTIPLE:
         draft_regular(draft, expr, from, to);
         break;
     case EXPR_FAILED:

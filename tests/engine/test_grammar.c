@@ -154,6 +154,34 @@ static const struct example schemas[] = {
        "\"additionalProperties\":{\"type\":\"integer\"},\"properties\":{\"name\":{}}}"),
      {"+{\"name\":null,\"nx\":null,\"m\":1}", "-{\"nx\":1", "-{\"m\":null", "-{\"name\":1"}},
     {S("{\"type\":\"integer\",\"multipleOf\":7}"), {"+0", "+14", "+-21", "-01", "~1", "+147"}},
+    {S("{\"type\":\"number\",\"multipleOf\":0.25,\"maximum\":8}"),
+     {"+0.25", "+7.750", "+-1.5", "-8.25", "+3", "-0.3", "-0.26", "+0.0"}},
+    {S("{\"type\":\"number\",\"multipleOf\":3}"), {"+3", "+3.0", "-4.0", "-3.1", "~3."}},
+    {S("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"},\"minProperties\":1,"
+       "\"maxProperties\":2}"),
+     {"-{}", "+{\"a\":null}", "+{\"a\":null,\"b\":null}", "-{\"a\":null,\"b\":null,"}},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},\"required\":[\"b\"]"
+       ","
+       "\"additionalProperties\":false,\"minProperties\":2,\"maxProperties\":2}"),
+     {"-{\"b\":1}", "+{\"a\":1,\"b\":1}", "+{\"b\":1,\"c\":1}", "-{\"a\":1,\"c\"",
+      "-{\"a\":1,\"b\":1,"}},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true},\"minProperties\":3}"),
+     {"+{\"a\":1,\"b\":1,\"c\":1}", "+{\"b\":1,\"c\":1,\"d\":1,\"e\":1}", "-{\"a\":1,\"b\":1}"}},
+    {S("{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"x\",\"y\"]},\"additionalProperties\":"
+       "{\"type\":\"null\"}}"),
+     {"+{}", "+{\"x\":null,\"y\":null}", "-{\"x\":null,\"x\"", "-{\"z", "-{\"x\":1"}},
+    {S("{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]\",\"maxLength\":3}}"),
+     {"+{\"abc\":1}", "-{\"d", "-{\"abcd", "+{}", "-{\"\""}},
+    {S("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"},\"properties\":{"
+       "\"\u00e9\":"
+       "{\"const\":1}}}"),
+     {"+{\"\\u00e8\":null}", "-{\"\\u00e9\":null", "+{\"\\u00e9\":1}", "+{\"\u00e9\":1}"}},
+    {S("{\"type\":\"string\",\"pattern\":\"^[a\u00e9]+$\",\"minLength\":2,\"maxLength\":600}"),
+     {"+\"a\u00e9\"", "-\"a\"", "-\"\\u0061"}},
+    {S("{\"type\":\"string\",\"pattern\":\"^\\\\s\\\\S\\\\cJ\\\\p{Lowercase_Letter}$\"}"),
+     {"+\"\u00a0x\\n\u00e9\"", "-\"x", "-\" \u2003"}},
+    {S("{\"type\":\"string\",\"format\":\"uri\",\"maxLength\":2083,\"minLength\":1}"),
+     {"+\"https://a.b:80/c%20d?e=/?#f\"", "-\"a:b", "-\"http://a/%2g"}},
     {S("{\"const\":{\"a\":[1,\"\u00e9\"]}}"),
      {"+{\"a\":[1,\"\u00e9\"]}", "+{\"a\": [1, \"\\u00E9\"]}", "-{\"a\":[1,\"e"}},
     {S("{\"type\":[\"null\",\"boolean\"]}"), {"+null", "+true", "-1"}},
@@ -177,7 +205,13 @@ static const struct {
     {"ipv4", {"+1.22.255.0", "-256", "-01"}},
     {"ipv6", {"+::1", "+1:2:3:4:5:6:7:8", "+::ffff:1.2.3.4", "+1::", "-1::2::"}},
     {"uuid", {"+123e4567-e89b-12d3-a456-426614174000", "-123e4567e"}},
-    {"uri", {"+https://a.b/c?d=e#f", "+urn:x", "-//a"}},
+    {"uri", {"+https://a.b/c?d=e#f", "+urn:x", "-//a", "+http://u:%40@a/"}},
+    {"uuid4",
+     {"+123e4567-e89b-42d3-a456-426614174000", "-123e4567-e89b-1", "-123e4567-e89b-42d3-c"}},
+    {"ipvanyaddress", {"+1.2.3.4", "+::1", "-1.2.3.x"}},
+    {"ipv4network", {"+10.0.0.0/8", "-10.0.0.0/33"}},
+    {"base64", {"+YWI=", "+", "-YWJ=", "-Y="}},
+    {"password", {"+\u00e9 *", "~x"}},
 };
 
 START_TEST(formats_are_enforced) {
@@ -231,6 +265,13 @@ static const struct {
     {TAG("{\"type\":\"any_text\",\"x\":1}"), "\"/format/x\" is a field that is not served"},
     {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"<g\"],\"tags\":" TAGS "}"),
      "begins with none of the triggers"},
+    {S("{\"$schema\":\"http://a/b\"}"), "must be the name of a draft"},
+    {S("{\"type\":\"number\",\"multipleOf\":0.12345}"), "may come at most 2000"},
+    {S("{\"type\":\"object\",\"propertyNames\":{\"maxLength\":1},\"required\":[\"a\"]}"),
+     "at \"/propertyNames\" is not enforced beside properties"},
+    {S("{\"type\":\"object\",\"propertyNames\":{\"anyOf\":[true]}}"),
+     "at \"/propertyNames/anyOf\""},
+    {S("{\"type\":\"object\",\"minProperties\":2,\"maxProperties\":1}"), "Nothing can match"},
     {S("{\"typo\":1}"), "at \"/typo\" is a keyword that is not enforced"},
     {S("{\"properties\":{\"a/b\":{\"not\":{}}}}"), "\"/properties/a~1b/not\""},
     {S("{\"$ref\":\"#\"}"), "refers to itself"},

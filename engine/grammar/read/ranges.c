@@ -50,8 +50,19 @@ static void add_pairs(struct ranges *ranges, const char *pairs) {
     for (; *pairs; pairs += 2) ranges_add(ranges, (uint8_t)pairs[0], (uint8_t)pairs[1]);
 }
 
-bool ranges_add_perl(struct ranges *ranges, char letter) {
+/* The blanks of ECMA-262 beyond Latin-1. */
+static void add_ecma_blanks(struct ranges *ranges) {
+    static const struct range blanks[] = {{0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
+                                          {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
+                                          {0xFEFF, 0xFEFF}};
+    for (size_t i = 0; i < sizeof blanks / sizeof *blanks; i++) {
+        ranges_add(ranges, blanks[i].low, blanks[i].high);
+    }
+}
+
+bool ranges_add_perl(struct ranges *ranges, char letter, bool is_ecma) {
     const char *pairs;
+    struct ranges named = {0};
     switch (letter | 32) {
     case 'd':
         pairs = "09";
@@ -60,12 +71,12 @@ bool ranges_add_perl(struct ranges *ranges, char letter) {
         pairs = "09AZaz__";
         break;
     case 's':
-        pairs = "\t\n\f\r  ";
+        pairs = is_ecma ? "\t\r  \xa0\xa0" : "\t\n\f\r  ";
+        if (is_ecma) add_ecma_blanks(&named);
         break;
     default:
         return false;
     }
-    struct ranges named = {0};
     add_pairs(&named, pairs);
     if (!(letter & 32)) ranges_negate(&named);
     for (int i = 0; i < named.n; i++) ranges_add(ranges, named.list[i].low, named.list[i].high);
@@ -101,8 +112,42 @@ bool ranges_add_posix(struct ranges *ranges, const char *name, size_t n) {
     return false;
 }
 
+/* The short name of a category that was given in full. */
+static const char *short_category(const char *name, size_t n) {
+    static const struct {
+        const char *full, *category;
+    } names[] = {
+        {"Letter", "L"},
+        {"Lowercase_Letter", "Ll"},
+        {"Uppercase_Letter", "Lu"},
+        {"Titlecase_Letter", "Lt"},
+        {"Modifier_Letter", "Lm"},
+        {"Other_Letter", "Lo"},
+        {"Mark", "M"},
+        {"Number", "N"},
+        {"Decimal_Number", "Nd"},
+        {"digit", "Nd"},
+        {"Punctuation", "P"},
+        {"punct", "P"},
+        {"Symbol", "S"},
+        {"Separator", "Z"},
+        {"Space_Separator", "Zs"},
+        {"Other", "C"},
+        {"Control", "Cc"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strlen(names[i].full) == n && memcmp(names[i].full, name, n) == 0)
+            return names[i].category;
+    }
+    return NULL;
+}
+
 bool ranges_add_category(struct ranges *ranges, const char *name, size_t n) {
-    if (n < 1 || n > 2) return false;
+    if (n > 2) {
+        name = short_category(name, n);
+        n = name ? strlen(name) : 0;
+    }
+    if (n == 0) return false;
     bool found = false;
     uint32_t begin = 0;
     bool inside = false;

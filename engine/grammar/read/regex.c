@@ -58,7 +58,7 @@ static struct expr *read_escape(struct regex *r) {
     const char *at = r->at - 1;
     struct ranges ranges = {0};
     char letter = r->at < r->end ? *r->at : 0;
-    if (letter && ranges_add_perl(&ranges, letter)) {
+    if (letter && ranges_add_perl(&ranges, letter, r->is_ecma)) {
         r->at++;
         struct expr *expr = expr_class(r->b, ranges.list, ranges.n);
         ranges_free(&ranges);
@@ -246,6 +246,7 @@ static struct expr *read_alternatives(struct regex *r) {
 struct expr *pattern_read(struct builder *b, const char *what, const char *text, size_t n,
                           enum regex_match match) {
     struct regex r = {.b = b, .what = what, .text = text, .at = text, .end = text + n};
+    r.is_ecma = match == REGEX_SEARCH;
     size_t valid = utf8_valid_prefix(text, n);
     if (valid < n) pattern_fail(&r, text + valid, "a byte that is not UTF-8");
     struct expr *expr = b->status == STATUS_OK ? read_alternatives(&r) : &b->spare;

@@ -16,10 +16,11 @@ void ranges_free(struct ranges *ranges);
 /* Adds the other case of every letter. */
 void ranges_fold(struct ranges *ranges);
 
-/* Adds what \d, \w, \s and, in capitals, their complements stand for; false: the letter is none. */
-bool ranges_add_perl(struct ranges *ranges, char letter);
+/* Adds what \d, \w, \s and, in capitals, their complements stand for; false: the letter is none.
+ * \s is that of RE2, or of ECMA-262: every blank of Unicode. */
+bool ranges_add_perl(struct ranges *ranges, char letter, bool is_ecma);
 
-/* Adds a category of Unicode by its name of one or two letters; false: there is none. */
+/* Adds a category of Unicode by its name of one or two letters or in full; false: there is none. */
 bool ranges_add_category(struct ranges *ranges, const char *name, size_t n);
 
 /* Adds what [:name:] stands for; false: there is none. */
@@ -31,6 +32,7 @@ struct regex {
     const char *what, *text, *at, *end;
     bool ignores_case, dot_takes_newline;
     bool counts_lines; /* messages give line and column, not a byte */
+    bool is_ecma;      /* a schema's pattern: where ECMA-262 and RE2 differ, the former holds */
 };
 
 enum status pattern_fail(struct regex *r, const char *at, const char *problem);

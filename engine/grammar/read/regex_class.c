@@ -49,6 +49,10 @@ int32_t pattern_escaped(struct regex *r) {
                                      isdigit((unsigned char)r->at[2]));
         return is_octal ? read_digits(r, 1, 3, 8) : -1;
     }
+    if (c == 'c' && r->is_ecma && r->end - r->at >= 2 && isalpha((unsigned char)r->at[1])) {
+        r->at += 2;
+        return r->at[-1] & 31;
+    }
     if (found || (c > 0 && ispunct((unsigned char)c)) || c == ' ') {
         r->at++;
         return found ? stand_for[found - letters] : c;
@@ -105,7 +109,7 @@ static int32_t read_member(struct regex *r, struct ranges *ranges) {
     }
     r->at++;
     char letter = r->at < r->end ? *r->at : 0;
-    if (letter && ranges_add_perl(ranges, letter)) {
+    if (letter && ranges_add_perl(ranges, letter, r->is_ecma)) {
         r->at++;
         return -1;
     }

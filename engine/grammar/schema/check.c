@@ -21,6 +21,7 @@ enum form {
     FORM_VALUES,  /* an array of any values */
     FORM_VALUE,   /* any value */
     FORM_FALSE,   /* false: what true asks for cannot be enforced */
+    FORM_DIALECT, /* the name of a draft, each of which has these keywords */
 };
 
 static const struct keyword {
@@ -33,6 +34,7 @@ static const struct keyword {
     {"properties", FORM_SCHEMA_MAP},
     {"required", FORM_STRINGS},
     {"additionalProperties", FORM_SCHEMA},
+    {"propertyNames", FORM_SCHEMA},
     {"patternProperties", FORM_SCHEMA_MAP},
     {"minProperties", FORM_COUNT},
     {"maxProperties", FORM_COUNT},
@@ -65,7 +67,8 @@ static const struct keyword {
     {"deprecated", FORM_NOTE},
     {"readOnly", FORM_NOTE},
     {"writeOnly", FORM_NOTE},
-    {"$schema", FORM_NOTE},
+    {"discriminator", FORM_NOTE},
+    {"$schema", FORM_DIALECT},
     {"$id", FORM_NOTE},
     {"$comment", FORM_NOTE},
     {"contentEncoding", FORM_NOTE},
@@ -84,7 +87,7 @@ bool schema_says(const struct json *schema) {
         const struct keyword *keyword = find_keyword(member->name);
         bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
         if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
-            keyword->form != FORM_FALSE)
+            keyword->form != FORM_FALSE && keyword->form != FORM_DIALECT)
             return true;
     }
     return false;
@@ -158,6 +161,11 @@ static const char *wrong_form(const struct json *value, enum form form) {
         return json_is(value, JSON_BOOL) && !value->boolean
                    ? NULL
                    : "cannot be enforced; leave it out, or check it afterwards";
+    case FORM_DIALECT:
+        return is_string(value) && strstr(value->string, "://json-schema.org/")
+                   ? NULL
+                   : "must be the name of a draft, as in "
+                     "\"https://json-schema.org/draft/2020-12/schema\"";
     case FORM_NOTE:
     case FORM_VALUE:
         return NULL;

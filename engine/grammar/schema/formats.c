@@ -13,7 +13,7 @@
     "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define TIME                                                                                       \
     "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"                                 \
-    "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4 BYTE "(?:\\." BYTE "){3}"
 #define GROUP "[0-9a-fA-F]{1,4}"
@@ -24,18 +24,25 @@
     ":){0,2}" GROUP ")?::(?:" GROUP ":){2}" LAST32 "|(?:(?:" GROUP ":){0,3}" GROUP ")?::" GROUP    \
     ":" LAST32 "|(?:(?:" GROUP ":){0,4}" GROUP ")?::" LAST32 "|(?:(?:" GROUP ":){0,5}" GROUP       \
     ")?::" GROUP "|(?:(?:" GROUP ":){0,6}" GROUP ")?::)"
+/* Of one version. */
+#define UUID(version)                                                                              \
+    "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{"  \
+    "12}"
 #define LABEL "[0-9a-zA-Z](?:[0-9a-zA-Z-]{0,61}[0-9a-zA-Z])?"
 #define HOSTNAME LABEL "(?:\\." LABEL "){0,3}"
 #define ATOM "[0-9a-zA-Z!#$%&'*+/=?^_`{|}~-]{1,64}"
 #define ESCAPED "%[0-9a-fA-F]{2}"
 #define PATH_CHARACTER "(?:[0-9a-zA-Z._~!$&'()*+,;=:@-]|" ESCAPED ")"
+#define AUTHORITY                                                                                  \
+    "(?:(?:[0-9a-zA-Z._~!$&'()*+,;=:-]|" ESCAPED ")*@)?(?:" HOSTNAME "|\\[" IPV6                   \
+    "\\])(?::[0-9]{1,5})?"
 
 static const struct {
-    const char *name, *pattern;
+    const char *name, *pattern; /* NULL: any string, the format only says what it is for */
 } formats[] = {
     {"date", DATE},
     {"time", TIME},
-    {"date-time", DATE "T" TIME},
+    {"date-time", DATE "[Tt]" TIME},
     {"duration", "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:"
                  "[0-9]{1,9}D)?|[0-9]{1,9}D)(?:T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|"
                  "[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))?|T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]"
@@ -44,15 +51,46 @@ static const struct {
     {"hostname", HOSTNAME},
     {"ipv4", IPV4},
     {"ipv6", IPV6},
+    {"ipvanyaddress", "(?:" IPV4 "|" IPV6 ")"},
+    {"ipv4network", IPV4 "/(?:[12]?[0-9]|3[0-2])"},
+    {"ipv6network", IPV6 "/(?:[1-9]?[0-9]|1[01][0-9]|12[0-8])"},
     {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-    {"uri", "[a-zA-Z][0-9a-zA-Z+.-]*:(?://(?:" HOSTNAME "|\\[" IPV6
-            "\\])(?::[0-9]{1,5})?(?:/" PATH_CHARACTER "*)*|" PATH_CHARACTER "+(?:/" PATH_CHARACTER
-            "*)*)(?:\\?(?:[/?]|" PATH_CHARACTER ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?"},
+    {"uuid1", UUID("1")},
+    {"uuid3", UUID("3")},
+    {"uuid4", UUID("4")},
+    {"uuid5", UUID("5")},
+    {"uuid7", UUID("7")},
+    {"base64", "(?:[A-Za-z0-9+/]{4})*"
+               "(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"},
+    {"uri", "[a-zA-Z][0-9a-zA-Z+.-]*:(?://" AUTHORITY "(?:/" PATH_CHARACTER "*)*|" PATH_CHARACTER
+            "+(?:/" PATH_CHARACTER "*)*)(?:\\?(?:[/?]|" PATH_CHARACTER
+            ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?"},
+    {"password", NULL},
+    {"binary", NULL},
+    {"path", NULL},
+    {"file-path", NULL},
+    {"directory-path", NULL},
 };
 
-const char *format_pattern(const char *name) {
+bool format_find(const char *name, const char **pattern) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (strcmp(formats[i].name, name) == 0) return formats[i].pattern;
+        if (strcmp(formats[i].name, name) != 0) continue;
+        *pattern = formats[i].pattern;
+        return true;
     }
-    return NULL;
+    return false;
+}
+
+/* What stands before the path has at most LONGEST_HEAD characters, so that only the path needs to
+ * be counted: a count beside every place of the whole pattern would be too many states. */
+#define LONGEST_HEAD 285
+struct expr *format_short_uri(struct builder *b, int max) {
+    if (max < 2 * LONGEST_HEAD) return NULL;
+    struct range any = {0, MAX_CODE_POINT};
+    struct expr *head = pattern_own(b, "[a-zA-Z][0-9a-zA-Z+.-]{0,19}://(?:" HOSTNAME "|\\[" IPV6
+                                       "\\])(?::[0-9]{1,5})?");
+    struct expr *path =
+        pattern_own(b, "(?:[/?](?:[/?]|" PATH_CHARACTER ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?");
+    struct expr *counted = expr_repeat(b, expr_class(b, &any, 1), 0, max - LONGEST_HEAD);
+    return expr_of(b, EXPR_CAT, head, expr_of(b, EXPR_AND, path, counted, NULL), NULL);
 }

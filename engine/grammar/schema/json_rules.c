@@ -170,6 +170,11 @@ static struct expr *spelled_class(struct builder *b, const struct expr *class) {
     int n = 0;
     for (int i = 0; i < class->n_ranges; i++) {
         struct range range = class->ranges[i];
+        bool has_controls = range.low == 0 && range.high >= 0x1F;
+        if (has_controls) { /* few states for what counts of characters repeat */
+            expr_add(all, pattern_own(b, "\\\\(?:[bfnrt]|u00[01]" HEX ")"));
+            range.low = 0x20;
+        }
         for (uint32_t c = range.low; c <= range.high && c < 0x80; c++) {
             if (c < 0x20 || short_escape(c)) expr_add(all, spelled_character(b, c, NULL, 0));
         }

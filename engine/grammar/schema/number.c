@@ -8,7 +8,9 @@
 
 #include "engine/grammar/schema/schema.h"
 
-#define MAX_DIVISOR 2000 /* a state each */
+/* Of multipleOf without its point: a state for each, and for each digit of the fraction. */
+#define MAX_DIVISOR 2000
+#define MAX_SCALE 9
 
 /* A magnitude as digits: "12", "5" for 12.5; the fraction has no zeros at its end. */
 struct decimal {
@@ -130,46 +132,26 @@ static struct expr *side(struct builder *b, double bound, bool at_least, bool st
 
 /* ---- multiples ------------------------------------------------------------------------------ */
 
-/* Integers whose remainder by `divisor` is 0: a rule for each remainder of the digits so far, which
- * ends in a call of the next one. As it calls, it cannot be a part of an EXPR_AND. */
-static struct expr *multiples(struct builder *b, int divisor) {
-    int first = b->n_rules;
-    for (int i = 0; i < divisor; i++) rule_new(b, NULL);
-    struct expr *start = expr_new(b, EXPR_ALT);
-    expr_add(start, expr_text(b, "0"));
-    for (int i = 0; i < divisor && builder_in_time(b); i++) {
-        struct expr *body = expr_new(b, EXPR_ALT);
-        if (i == 0) expr_add(body, expr_new(b, EXPR_CAT));
-        for (int digit = 0; digit < 10; digit++) {
-            struct expr *next = expr_call(b, first + (i * 10 + digit) % divisor);
-            char c = (char)('0' + digit);
-            expr_add(body, expr_of(b, EXPR_CAT, expr_bytes(b, &c, 1), next, NULL));
-        }
-        rule_define(b, first + i, body);
-    }
-    for (int digit = 1; digit < 10; digit++) {
-        char c = (char)('0' + digit);
-        expr_add(start, expr_of(b, EXPR_CAT, expr_bytes(b, &c, 1),
-                                expr_call(b, first + digit % divisor), NULL));
-    }
-    return expr_of(b, EXPR_CAT, expr_repeat(b, expr_text(b, "-"), 0, 1), start, NULL);
-}
-
-static long greatest_divisor(long x, long y) {
-    return y ? greatest_divisor(y, x % y) : x;
-}
-
-/* The number that all multipleOf divide, 1 without any, 0 after a failure. */
-static int divisor_of(struct schema_reader *r, const struct conj *conj) {
-    long all = 1;
+/* Adds the multiples that each multipleOf asks for to an EXPR_AND. */
+static void add_multiples(struct schema_reader *r, const struct conj *conj, struct expr *all) {
     conj_each_value(multiple, conj, "multipleOf") {
-        long n = multiple->is_integer && multiple->integer <= MAX_DIVISOR ? multiple->integer : 0;
-        all = n ? all / greatest_divisor(all, n) * n : 0;
-        if (all > 0 && all <= MAX_DIVISOR) continue;
-        schema_fail(r, multiple, "is not enforced: whole numbers up to %d are.", MAX_DIVISOR);
-        return 0;
+        struct decimal d = decimal_of(multiple->number);
+        size_t scale = strlen(d.fraction);
+        double divisor = strtod(d.whole, NULL);
+        for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
+        if (divisor > MAX_DIVISOR || scale > MAX_SCALE) {
+            schema_fail(r, multiple,
+                        "is not enforced: of its digits, with at most %d behind the point, may "
+                        "come at most %d.",
+                        MAX_SCALE, MAX_DIVISOR);
+            return;
+        }
+        struct expr *multiples = expr_new(r->b, EXPR_MULTIPLE);
+        if (multiples->kind == EXPR_FAILED) return;
+        multiples->divisor = (int)divisor;
+        multiples->scale = (int)scale;
+        expr_add(all, multiples);
     }
-    return (int)all;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
@@ -190,12 +172,7 @@ struct expr *schema_number(struct schema_reader *r, const struct conj *conj, boo
     add_bounds(r, conj, all, "maximum", false, false);
     add_bounds(r, conj, all, "exclusiveMinimum", true, true);
     add_bounds(r, conj, all, "exclusiveMaximum", false, true);
-    int divisor = divisor_of(r, conj);
-    if (divisor != 1) {
-        const struct json *at = conj->schemas.list[0];
-        if (all->child) schema_fail(r, at, "has multipleOf beside bounds, which is not enforced.");
-        return divisor ? multiples(b, divisor) : &b->spare;
-    }
+    add_multiples(r, conj, all);
     if (!all->child) return json_call(b, is_integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER);
     struct expr *form = expr_of(b, EXPR_CAT, expr_repeat(b, expr_text(b, "-"), 0, 1), NULL);
     expr_add(form, is_integer ? pattern_own(b, "0|[1-9][0-9]*") : any_magnitude(b));

@@ -22,6 +22,7 @@ struct object {
     int n, max;
     const struct json *patterns[MAX_PATTERNS]; /* members of patternProperties */
     int n_patterns;
+    struct conj names; /* what propertyNames says; values in it are properties */
     bool has_others;
 };
 
@@ -72,6 +73,28 @@ static void add_name(struct object *o, const char *name, bool is_required) {
     o->properties[o->n++] = (struct property){name, is_required};
 }
 
+/* What propertyNames says: of listed names each becomes a property, which cannot come twice. */
+static void gather_names(struct object *o) {
+    bool has_properties = o->n > 0;
+    conj_each_value(schema, o->conj, "propertyNames") {
+        if (has_properties)
+            schema_fail(o->r, schema, "is not enforced beside properties or required.");
+        o->r->path.n = 0;
+        conj_add(o->r, &o->names, schema);
+    }
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    for (int i = 0; i < 2; i++) {
+        conj_each_value(choice, &o->names, choices[i])
+            schema_fail(o->r, choice, "is not enforced on the names of properties.");
+    }
+    if (!schema_has_values(&o->names)) return;
+    values_each(name, &o->names) {
+        schema_check_value(o->r, &o->names, name);
+        if (json_is(name, JSON_STRING) && strlen(name->string) == name->length)
+            add_name(o, name->string, false);
+    }
+}
+
 static void gather(struct object *o) {
     conj_each_value(properties, o->conj, "properties") {
         json_each(property, properties) add_name(o, property->name, false);
@@ -83,6 +106,7 @@ static void gather(struct object *o) {
             add_name(o, name->string, true);
         }
     }
+    gather_names(o);
     conj_each_value(patterns, o->conj, "patternProperties") {
         json_each(pattern, patterns) {
             if (o->n_patterns < MAX_PATTERNS)
@@ -112,18 +136,28 @@ static struct expr *after_comma(struct builder *b, struct expr *member) {
     return expr_of(b, EXPR_CAT, expr_text(b, ","), json_call(b, JSON_RULE_SPACE), member, NULL);
 }
 
+/* The text of a key in spellings by which names are told apart: printable ASCII is itself. With
+ * patterns, which know characters as themselves, so is all that may be. */
+#define PLAIN_KEY "[^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\bfnrt]"
+#define HEX "[0-9a-fA-F]"
+#define OTHER_KEY                                                                                  \
+    PLAIN_KEY "|\\\\u(?:00[0189a-fA-F]" HEX "|0[1-9a-fA-F]" HEX "{2}|[1-9a-cA-CefEF]" HEX          \
+              "{3}|[dD][0-7]" HEX "{2}|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
+
 /* Keys that no property has, that match the patterns of `chosen` and not the other ones. Printable
  * ASCII is spelled as itself in them, so that no escape makes one of the names. */
 static struct expr *other_key(struct object *o, unsigned chosen) {
     struct builder *b = o->r->b;
-    struct expr *all = expr_new(b, EXPR_AND), *names = expr_new(b, EXPR_ALT);
+    struct expr *all = expr_new(b, EXPR_AND), *own = expr_new(b, EXPR_ALT);
     if (all->kind == EXPR_FAILED) return all;
-    expr_add(all, pattern_own(b, "(?:[^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\bfnrt])*"));
+    expr_add(all, pattern_own(b, o->n_patterns ? "(?:" PLAIN_KEY ")*" : "(?:" OTHER_KEY ")*"));
+    struct expr *named = schema_string_inside(o->r, &o->names);
+    if (named) expr_add(all, named);
     for (int i = 0; i < o->n; i++) {
         struct expr *name = expr_bytes(b, o->properties[i].name, strlen(o->properties[i].name));
-        expr_add(names, json_spelled(b, name));
+        expr_add(own, json_spelled(b, name));
     }
-    if (o->n) expr_add(all, expr_of(b, EXPR_NOT, names, NULL));
+    if (o->n) expr_add(all, expr_of(b, EXPR_NOT, own, NULL));
     for (int i = 0; i < o->n_patterns && b->status == STATUS_OK; i++) {
         const char *text = o->patterns[i]->name;
         struct expr *pattern =
@@ -161,7 +195,9 @@ static struct conj other_value(struct object *o, unsigned chosen) {
 static int other_rule(struct object *o) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
-    for (unsigned chosen = 0; chosen < 1u << o->n_patterns && b->status == STATUS_OK; chosen++) {
+    bool has_others = !schema_has_values(&o->names) && conj_types(&o->names) & TYPE_STRING;
+    for (unsigned chosen = 0; has_others && chosen < 1u << o->n_patterns && b->status == STATUS_OK;
+         chosen++) {
         struct conj value = other_value(o, chosen);
         if (value.is_false) continue;
         o->has_others = true;
@@ -217,18 +253,77 @@ static struct expr *members(struct object *o, int others) {
     return expr_repeat(b, all, may_be_empty ? 0 : 1, 1);
 }
 
-/* Fails where the number of properties would have to be counted. */
-static void check_counts(struct object *o) {
-    int required = 0;
+/* ---- counted members ------------------------------------------------------------------------ */
+
+/* Rules of the members that may follow, where their number has bounds: rule [i][c] stands before
+ * property i (n: before the others) with c members written. Without an upper bound, c stops at the
+ * lower one. Each calls the next one last. */
+struct counting {
+    struct object *o;
+    int min, max;    /* NO_MAX: none */
+    int first;       /* rule [0][0] */
+    int cap;         /* the largest c */
+    int own, others; /* rules of the members */
+};
+
+static struct expr *counted_rest(struct counting *k, int i, int count) {
+    int next = max_int(0, min_int(count + 1, k->cap));
+    return expr_call(k->o->r->b, k->first + i * (k->cap + 1) + next);
+}
+
+/* One more member, then rule [i][count + 1]. */
+static struct expr *counted_member(struct counting *k, int rule, int i, int count) {
+    struct builder *b = k->o->r->b;
+    struct expr *member = expr_call(b, rule);
+    if (count > 0) member = after_comma(b, member);
+    return expr_of(b, EXPR_CAT, member, counted_rest(k, i, count), NULL);
+}
+
+static struct expr *counted_body(struct counting *k, int i, int count) {
+    struct object *o = k->o;
+    struct builder *b = o->r->b;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    bool may_add = k->max == NO_MAX || count < k->max;
+    if (i < o->n) {
+        if (may_add) expr_add(all, counted_member(k, k->own + i, i + 1, count));
+        if (!o->properties[i].is_required) expr_add(all, counted_rest(k, i + 1, count - 1));
+    } else {
+        if (may_add && o->has_others) expr_add(all, counted_member(k, k->others, i, count));
+        if (count >= k->min) expr_add(all, expr_new(b, EXPR_CAT));
+    }
+    return all;
+}
+
+static struct expr *counted_members(struct object *o, int others, int min, int max) {
+    struct builder *b = o->r->b;
+    struct counting k = {.o = o, .min = min, .max = max, .others = others, .own = b->n_rules};
+    k.cap = max == NO_MAX ? max_int(min, 1) : max;
+    for (int i = 0; i < o->n; i++) rule_new(b, NULL);
+    for (int i = 0; i < o->n && builder_in_time(b); i++) {
+        rule_define(b, k.own + i, named_member(o, i));
+    }
+    k.first = b->n_rules;
+    for (int i = 0; i <= o->n; i++) {
+        for (int count = 0; count <= k.cap && builder_in_time(b); count++) rule_new(b, NULL);
+    }
+    for (int i = 0; i <= o->n; i++) {
+        for (int count = 0; count <= k.cap && builder_in_time(b); count++) {
+            rule_define(b, k.first + i * (k.cap + 1) + count, counted_body(&k, i, count));
+        }
+    }
+    return expr_call(b, k.first);
+}
+
+/* The members, whose number is counted where the schema's order does not keep to its bounds. */
+static struct expr *bounded_members(struct object *o, int others) {
+    int min = conj_largest(o->conj, "minProperties", 0), required = 0;
+    int max = conj_smallest(o->conj, "maxProperties", NO_MAX);
     for (int i = 0; i < o->n; i++) required += o->properties[i].is_required;
-    conj_each_value(min, o->conj, "minProperties") {
-        if (min->number > required)
-            schema_fail(o->r, min, "is not enforced beyond the required properties.");
-    }
-    conj_each_value(max, o->conj, "maxProperties") {
-        if (o->has_others || max->number < o->n)
-            schema_fail(o->r, max, "is not enforced where more properties are possible.");
-    }
+    if (min <= required && (max == NO_MAX || (!o->has_others && max >= o->n)))
+        return members(o, others);
+    if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
+    if (max != NO_MAX && max < min) return expr_new(o->r->b, EXPR_ALT);
+    return counted_members(o, others, min, max);
 }
 
 struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
@@ -236,14 +331,14 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     struct object o = {.r = r, .conj = conj};
     gather(&o);
     bool says_others = false;
-    conj_each(schema, conj) says_others |= json_member(schema, "additionalProperties") != NULL;
+    conj_each(schema, conj) says_others |= json_member(schema, "additionalProperties") != NULL ||
+                                           json_member(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;
     if (o.n == 0 && o.n_patterns == 0 && !says_others && !says_counts)
         return json_call(b, JSON_RULE_OBJECT);
     int others = other_rule(&o);
-    check_counts(&o);
     return expr_of(b, EXPR_CAT, expr_text(b, "{"), json_call(b, JSON_RULE_SPACE),
-                   members(&o, others), expr_text(b, "}"), NULL);
+                   bounded_members(&o, others), expr_text(b, "}"), NULL);
 }

@@ -102,7 +102,24 @@ struct conj schema_property(struct schema_reader *r, const struct conj *conj, co
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types);
 bool schema_has_values(const struct conj *conj);
 
-/* A regular expression for a format; NULL: it is not known. */
-const char *format_pattern(const char *name);
+/* The first value that every list of the conjunction has (after NULL), or the next one, or NULL. */
+const struct json *schema_next_value(const struct conj *conj, const struct json *value);
+
+/* Walks them. */
+#define values_each(value, conj)                                                                   \
+    for (const struct json *value = schema_next_value(conj, NULL); value;                          \
+         value = schema_next_value(conj, value))
+
+/* Fails where another keyword says more of a listed value, which must keep to that too. */
+void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
+
+/* The regular expression of a format, or NULL: any string; false: the format is not known. */
+bool format_find(const char *name, const char **pattern);
+
+/* URIs of at most `max` characters, as a regular expression; NULL: that is too few for it. */
+struct expr *format_short_uri(struct builder *b, int max);
+
+/* The strings of a conjunction without their quotes, as a regular expression; NULL: all strings. */
+struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);
 
 #endif

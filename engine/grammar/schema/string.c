@@ -24,32 +24,57 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
     return expr;
 }
 
-static struct expr *read_format(struct schema_reader *r, const struct json *format) {
-    const char *pattern = format_pattern(format->string);
-    if (pattern) return pattern_own(r->b, pattern);
-    schema_fail(r, format,
-                "is no format that is enforced here: date-time, date, time, duration, email, "
-                "hostname, ipv4, ipv6, uuid and uri are.");
-    return &r->b->spare;
+/* Adds what a format asks for to an EXPR_AND. */
+static void add_format(struct schema_reader *r, struct expr *all, const struct json *format) {
+    const char *pattern;
+    if (!format_find(format->string, &pattern))
+        schema_fail(r, format,
+                    "is no format that is enforced here: date-time, date, time, duration, email, "
+                    "hostname, ipv4, ipv6, uuid, uri and base64 are.");
+    else if (pattern)
+        expr_add(all, pattern_own(r->b, pattern));
+}
+
+/* A URI whose length is bounded, and nothing else; NULL: the conjunction asks for more. */
+static struct expr *short_uri(struct schema_reader *r, const struct conj *conj, int min, int max) {
+    int n = 0;
+    bool is_uri = true;
+    conj_each_value(pattern, conj, "pattern") is_uri = is_uri && !pattern;
+    conj_each_value(format, conj, "format") {
+        n++;
+        is_uri = is_uri && strcmp(format->string, "uri") == 0;
+    }
+    return is_uri && n > 0 && min <= 5 ? format_short_uri(r->b, max) : NULL;
 }
 
 /* What the string's characters must match at once, as the children of an EXPR_AND. */
 static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
     struct expr *all = expr_new(r->b, EXPR_AND);
     conj_each_value(pattern, conj, "pattern") expr_add(all, read_pattern(r, pattern));
-    conj_each_value(format, conj, "format") expr_add(all, read_format(r, format));
+    conj_each_value(format, conj, "format") add_format(r, all, format);
     return all;
+}
+
+struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj) {
+    struct builder *b = r->b;
+    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
+    if (max != NO_MAX && max < min) return expr_new(b, EXPR_ALT);
+    struct expr *uri = short_uri(r, conj, min, max);
+    if (uri) return uri; /* its characters are all spelled as themselves */
+    struct expr *all = contents(r, conj);
+    if (b->status != STATUS_OK || (!all->child && min == 0 && max == NO_MAX)) return NULL;
+    if (min > 0 || max != NO_MAX) expr_add(all, any_characters(b, min, max));
+    return json_spelled(b, all->child->next ? all : all->child);
 }
 
 struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
     int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
-    if (max != NO_MAX && max < min) return expr_new(b, EXPR_ALT);
-    struct expr *all = contents(r, conj);
-    if (b->status != STATUS_OK) return all;
-    if (!all->child && min == 0 && max == NO_MAX) return json_call(b, JSON_RULE_STRING);
-    if (!all->child)
+    bool says_more = false;
+    conj_each_value(pattern, conj, "pattern") says_more = says_more || pattern;
+    conj_each_value(format, conj, "format") says_more = says_more || format;
+    if (!says_more && (max == NO_MAX || max >= min) && (min > 0 || max != NO_MAX))
         return in_quotes(b, expr_repeat(b, json_call(b, JSON_RULE_CHARACTER), min, max));
-    if (min > 0 || max != NO_MAX) expr_add(all, any_characters(b, min, max));
-    return in_quotes(b, json_spelled(b, all->child->next ? all : all->child));
+    struct expr *inside = schema_string_inside(r, conj);
+    return inside ? in_quotes(b, inside) : json_call(b, JSON_RULE_STRING);
 }

@@ -91,11 +91,11 @@ static bool is_const(const struct json *value) {
     return value->name && strcmp(value->name, "const") == 0;
 }
 
-/* Walks the values that every list has. */
-#define values_each(value, conj)                                                                   \
-    for (const struct json *value = first_list(conj); value;                                       \
-         value = is_const(value) ? NULL : value->next)                                             \
-        if (is_listed(conj, value))
+const struct json *schema_next_value(const struct conj *conj, const struct json *value) {
+    value = !value ? first_list(conj) : is_const(value) ? NULL : value->next;
+    while (value && !is_listed(conj, value)) value = is_const(value) ? NULL : value->next;
+    return value;
+}
 
 /* The keyword, if any, that says more of values of this type than their type. */
 static const struct json *constraint_on(const struct conj *conj, unsigned type) {
@@ -112,7 +112,7 @@ static const struct json *constraint_on(const struct conj *conj, unsigned type) 
         {"maxItems", TYPE_ARRAY},           {"properties", TYPE_OBJECT},
         {"required", TYPE_OBJECT},          {"additionalProperties", TYPE_OBJECT},
         {"patternProperties", TYPE_OBJECT}, {"minProperties", TYPE_OBJECT},
-        {"maxProperties", TYPE_OBJECT},
+        {"maxProperties", TYPE_OBJECT},     {"propertyNames", TYPE_OBJECT},
     };
     for (size_t i = 0; i < sizeof constraints / sizeof *constraints; i++) {
         if (!(constraints[i].types & type)) continue;
@@ -121,9 +121,8 @@ static const struct json *constraint_on(const struct conj *conj, unsigned type) 
     return NULL;
 }
 
-/* A listed value with constraints beside it must keep to them too. */
-static void check_constraints(struct schema_reader *r, const struct conj *conj,
-                              const struct json *value) {
+void schema_check_value(struct schema_reader *r, const struct conj *conj,
+                        const struct json *value) {
     const struct json *constraint = constraint_on(conj, type_of(value));
     if (constraint)
         schema_fail(r, constraint,
@@ -135,7 +134,7 @@ struct expr *schema_values(struct schema_reader *r, const struct conj *conj, uns
     struct expr *all = expr_new(r->b, EXPR_ALT);
     values_each(value, conj) {
         if (!(type_of(value) & types)) continue;
-        check_constraints(r, conj, value);
+        schema_check_value(r, conj, value);
         expr_add(all, json_literal(r->b, value));
         if (r->b->status != STATUS_OK) break;
     }

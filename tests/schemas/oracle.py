@@ -1,0 +1,31 @@
+"""jsonschema as an oracle: numbers are exact decimals on both sides, formats are checked."""
+import decimal
+import fractions
+import json
+
+import jsonschema
+
+DRAFT = jsonschema.Draft202012Validator
+
+
+def multiple_of(validator, divisor, instance, schema):
+    if validator.is_type(instance, "number") and fractions.Fraction(instance) % fractions.Fraction(divisor) != 0:
+        yield jsonschema.ValidationError(f"{instance} is no multiple of {divisor}")
+
+
+EXACT = jsonschema.validators.extend(DRAFT, {"multipleOf": multiple_of})
+
+
+def read(text):
+    return json.loads(text, parse_float=decimal.Decimal)
+
+
+class Oracle:
+    """Says whether a JSON text keeps to a schema; no key may come twice."""
+
+    def __init__(self, schema):
+        self.validator = EXACT(read(json.dumps(schema)), format_checker=DRAFT.FORMAT_CHECKER)
+
+    def error(self, text):
+        """The first thing that is wrong, or None."""
+        return next((error.message for error in self.validator.iter_errors(read(text))), None)
