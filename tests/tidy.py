@@ -95,7 +95,7 @@ MAY_INCLUDE = {
     "scheduler/beams": SCHEDULER,
     "scheduler": SCHEDULER | {"scheduler/kv", "scheduler/draft", "scheduler/beams"},
     "server/json": {"config"},
-    "server/message": {"config"},
+    "server/message": {"config", "server/json"},
     "server/http": {"config"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/generation": SERVER,
@@ -164,7 +164,6 @@ SHORT_FILES = {
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
     "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
-    "server/generation/grammar_store.h": A_DOOR,
     "server/generation/prompt.h": A_DOOR,
 }
 

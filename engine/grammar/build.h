@@ -76,7 +76,9 @@ struct builder {
     struct arena *arena;
     struct grammar_limits limits; /* without zeros */
     uint64_t deadline_ns;
-    int depth; /* of what is being read */
+    int depth;         /* of what is being read */
+    const char *owner; /* the tool whose schema is being read, for messages; or NULL */
+    bool is_python;    /* values are spelled as in Python, not as in JSON */
     struct rule *rules;
     int n_rules, max_rules;
     int json_rules[N_JSON_RULES];
@@ -153,6 +155,13 @@ struct expr *json_call(struct builder *b, enum json_rule which);
 /* Writes the JSON pointer of a node of a document; "" is the root's. */
 void json_pointer(const struct json *root, const struct json *node, struct buf *out);
 
+/* Values are spelled as in Python from here on, or again as in JSON: only the words for true, false
+ * and null differ. */
+void json_spell_python(struct builder *b, bool is_python);
+
+/* The word for true, false or null, of which `json` is JSON's. */
+struct expr *json_word(struct builder *b, const char *json);
+
 /* A JSON value in the spelling that is enforced: no blanks, strings as json_quoted. */
 struct expr *json_literal(struct builder *b, const struct json *value);
 
@@ -165,6 +174,13 @@ struct expr *json_spelled(struct builder *b, const struct expr *content);
 /* The readers: each returns the body of the whole, as an expression. */
 struct expr *schema_read(struct builder *b, const char *text, size_t n);
 struct expr *schema_tree(struct builder *b, const struct json *root);
+
+/* The arguments of a call as a model writes them that does not write JSON: "qwen_xml", "glm_xml" or
+ * "python"; NULL: there is no such style. `root` is the schema of their object, whose properties
+ * must stand in itself; those that `texts` (an array of strings, or NULL) names are written without
+ * quotes. Other properties than its own cannot be written. */
+struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
+                              const struct json *texts);
 struct expr *gbnf_read(struct builder *b, const char *text, size_t n);
 struct expr *structural_tag_read(struct builder *b, const char *text, size_t n);
 struct expr *choice_read(struct builder *b, const char *text, size_t n);

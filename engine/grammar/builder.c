@@ -14,7 +14,9 @@ enum status builder_fail(struct builder *b, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    b->status = err_set(b->err, STATUS_INVALID_REQUEST, NULL, "%s", message);
+    b->status = b->owner ? err_set(b->err, STATUS_INVALID_REQUEST, NULL, "The tool \"%s\": %s",
+                                   b->owner, message)
+                         : err_set(b->err, STATUS_INVALID_REQUEST, NULL, "%s", message);
     return b->status;
 }
 

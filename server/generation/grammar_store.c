@@ -40,7 +40,7 @@ struct grammar_store {
     struct list by_age; /* of the entries that have a grammar, the newest first */
     size_t bytes;       /* of these */
     struct entry *bucket[N_BUCKETS];
-    struct vocabulary *vocabulary;
+    struct vocabulary *vocabulary, *with_markers;
 };
 
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes) {
@@ -110,6 +110,7 @@ void grammar_store_free(struct grammar_store *store) {
         while (store->bucket[i]) remove_entry(store, store->bucket[i]);
     assert(store->bytes == 0);
     vocabulary_free(store->vocabulary);
+    vocabulary_free(store->with_markers);
     pthread_cond_destroy(&store->compiled);
     pthread_mutex_destroy(&store->mutex);
     free(store);
@@ -165,16 +166,26 @@ static bool ends_answers(const struct engine *engine, int32_t id) {
     return false;
 }
 
-/* What has no text in an answer, control tokens and ends, never matches. */
-static struct vocabulary *read_vocabulary(const struct engine *engine, int V) {
+/* Has the token no text in an answer? Control tokens but those of markers, and ends, have none. */
+static bool is_silent(const struct engine *engine, int32_t id, const struct tool_format *tools,
+                      const struct reasoning_format *reasoning) {
+    const struct tokenizer *tokenizer = engine_tokenizer(engine);
+    if (ends_answers(engine, id)) return true;
+    if (!tokenizer_is_special(tokenizer, id)) return false;
+    const char *name = tokenizer_token_name(tokenizer, id);
+    return !message_has_marker(tools, reasoning, name, strlen(name));
+}
+
+static struct vocabulary *read_vocabulary(const struct engine *engine, int V,
+                                          const struct tool_format *tools,
+                                          const struct reasoning_format *reasoning) {
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
     const char **bytes = mem_calloc((size_t)V, sizeof *bytes);
     int *lengths = mem_calloc((size_t)V, sizeof *lengths);
     for (int id = 0; id < V; id++) {
         size_t length;
         bytes[id] = tokenizer_token_bytes(tokenizer, id, &length);
-        bool silent = tokenizer_is_special(tokenizer, id) || ends_answers(engine, id);
-        lengths[id] = silent ? 0 : (int)length;
+        lengths[id] = is_silent(engine, id, tools, reasoning) ? 0 : (int)length;
     }
     struct vocabulary *vocabulary = vocabulary_new(bytes, lengths, V);
     free(bytes);
@@ -182,9 +193,12 @@ static struct vocabulary *read_vocabulary(const struct engine *engine, int V) {
     return vocabulary;
 }
 
-const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store) {
+const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
+                                                  const struct tool_format *tools,
+                                                  const struct reasoning_format *reasoning) {
+    struct vocabulary **place = tools || reasoning ? &store->with_markers : &store->vocabulary;
     pthread_mutex_lock(&store->mutex);
-    if (!store->vocabulary) store->vocabulary = read_vocabulary(store->engine, store->V);
+    if (!*place) *place = read_vocabulary(store->engine, store->V, tools, reasoning);
     pthread_mutex_unlock(&store->mutex);
-    return store->vocabulary;
+    return *place;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/grammar/grammar.h"
+#include "server/message/message.h"
 
 struct grammar_store;
 
@@ -20,7 +21,11 @@ enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kin
                               size_t length, struct grammar **out, struct err *err);
 
 /* The model's vocabulary, which is made at the first call: that takes up to a tenth of a second.
- * It lives as long as the store. Workers only. */
-const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store);
+ * Special tokens have no text in it, so that no grammar lets them pass, but those that mark calls
+ * and thoughts of these formats: either may be NULL, and is at each call NULL or the same. It lives
+ * as long as the store. Workers only. */
+const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
+                                                  const struct tool_format *tools,
+                                                  const struct reasoning_format *reasoning);
 
 #endif

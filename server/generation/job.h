@@ -136,12 +136,11 @@ enum status job_find_breakers(const struct generation_job *job, struct err *err)
 
 /* ---- constrain.c ---------------------------------------------------------------------------- */
 
-/* Compiles what the request's grammar says into the job's, or takes it from the app's store. Fails
- * with a sentence that names the field and the place in it. A worker. */
+/* Compiles what the request's grammar says into the job's, or takes it from the app's store; with
+ * tools, that of an answer that may or must call them. The job's first prompt was encoded: behind
+ * one that ends in thoughts the grammar begins behind them. Fails with a sentence that names the
+ * field and the place in it. A worker. */
 enum status job_constrain(struct generation_job *job, struct err *err);
-
-/* Lets the grammar begin behind the thoughts in which the encoded prompt has ended, if it has. */
-void job_constrain_behind_thoughts(struct generation_job *job);
 
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 

@@ -150,7 +150,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
                                        &job->format, &run->ids, &run->n_ids, err);
     if (status) return status;
-    job_constrain_behind_thoughts(job);
+    if (index == 0 && job_constrain(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);
     if (check_prompt_logprobs(job, run, err)) return err->status;
     if (request->echo) prepare_echo(job, run, asked, truncated);
@@ -177,6 +177,7 @@ static void set_format(struct generation_job *job) {
     job->tools = tool_set_new(request->prompts[0].tools, request->only_tool);
     job->format.tools = limits->tool_format;
     job->format.known = job->tools;
+    job->format.stream_calls = true; /* the answers keep to a grammar */
 }
 
 void job_prepare(struct generation_job *job, struct json *body) {
@@ -185,7 +186,6 @@ void job_prepare(struct generation_job *job, struct json *body) {
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return;
-    if (job_constrain(job, &job->err)) return;
     set_format(job);
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);

@@ -23,7 +23,8 @@
  * What stands behind %x begins with "</", of which %x has read the first byte: the row leaves it
  * out. Behind %p stands the closing parenthesis. */
 struct tool_form {
-    const char *open, *call, *between, *close; /* NULL: this form does not exist; call only */
+    const char *open, *call, *between, *close; /* a form without a call does not exist; without */
+                                               /* `open` there is no `close` */
     const char *arguments_key;                 /* of %j as the grammar writes it */
     bool at_start; /* calls stand at the start of an answer only: what opens them is no marker */
 };
@@ -37,7 +38,8 @@ struct tool_format {
     const char *needle[2]; /* a template with any of them writes such calls; NULL: none */
     enum id_style ids;
     bool is_harmony; /* messages of several parts, which harmony.c reads: no forms */
-    /* Tried one after the other where a call may begin. The grammar has the first. */
+    /* Tried one after the other where a call may begin. The grammar has the first of those that
+     * begin with the same marker, and each of these says what stands between its calls. */
     struct tool_form forms[MAX_FORMS];
 };
 
@@ -73,6 +75,9 @@ struct json_scan {
     uint64_t objects[JSON_MAX_DEPTH / 64]; /* by depth: is it an object, not an array? */
 };
 enum reading json_scan_add(struct json_scan *scan, char c);
+
+/* Does the next byte stand in a string? */
+bool json_scan_in_string(const struct json_scan *scan);
 
 /* A name that is being read. */
 struct name {
@@ -113,7 +118,9 @@ struct xml_arguments {
     bool has_break; /* a line break may be the last byte of a text, and then does not count */
     int types;      /* that the parameter may have: a sum of 1 << enum json_type */
     struct name key;
-    struct buf value; /* not yet written */
+    struct buf value;      /* not yet written */
+    struct json_scan json; /* of the value, unless it is a text */
+    bool json_ended;       /* ... or turned out to be none */
 };
 enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct tool_set *known,
                                const struct name *name, struct buf *arguments);

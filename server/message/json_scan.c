@@ -163,3 +163,7 @@ enum reading json_scan_add(struct json_scan *scan, char c) {
     if (c != *scan->word) return READ_BROKEN;
     return *++scan->word ? READ_MORE : end_value(scan);
 }
+
+bool json_scan_in_string(const struct json_scan *scan) {
+    return scan->state >= STRING && scan->state <= HEX_OF_KEY;
+}

@@ -44,8 +44,8 @@ bool message_has_marker(const struct tool_format *tools, const struct reasoning_
 /* Is it a name that calls can be written with? */
 bool tool_name_is_right(const char *name, size_t length);
 
-/* What an answer may do with tools. */
-enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO };
+/* What an answer may do with tools: only text, text or calls, calls. */
+enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED };
 
 /* What a parser must know of a request's tools: names, and which parameters are texts. */
 struct tool_set;
@@ -54,6 +54,23 @@ struct tool_set;
  * caller frees it. */
 struct tool_set *tool_set_new(const struct json *tools, const char *only);
 void tool_set_free(struct tool_set *tools); /* NULL is ignored */
+
+/* ---- the grammar of answers (grammar.c) ----------------------------------------------------- */
+
+/* What an answer with tools keeps to. */
+struct tool_grammar {
+    const struct tool_format *tools;
+    const struct reasoning_format *reasoning; /* whose thoughts may come first, or NULL */
+    const struct json *functions;             /* OpenAI's array of tools, whose form was checked */
+    const char *only;                         /* the one that may be called; NULL: all */
+    bool must_call;                           /* no text but thoughts */
+    bool parallel;                            /* there may be several calls */
+    const char *content; /* a format of structural tags for what is no call; NULL: any text */
+};
+
+/* Appends a structural tag (GRAMMAR_STRUCTURAL_TAG) that every such answer keeps to. Of texts that
+ * do, the parser gives each call before it is whole, and takes nothing back. */
+void tool_grammar_write(const struct tool_grammar *asked, struct buf *out);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 

@@ -5,8 +5,9 @@
  *   </parameter>
  *
  * become the members of an object. A parameter that is a text by its schema is written as it comes.
- * Of others the value is JSON: they wait for their end, and are texts where they are none. The line
- * breaks behind the first tag and before the last are no part of a value. */
+ * Of others the value is JSON: they wait for their end, which is none inside of a string of JSON,
+ * and are texts where they are none. The line breaks behind the first tag and before the last are
+ * no part of a value. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -24,11 +25,14 @@ static void begin_value(struct xml_arguments *xml, struct buf *out) {
     xml->has_break = false;
     xml->matched = 0;
     xml->state = FIRST;
+    xml->json = (struct json_scan){0};
+    xml->json_ended = xml->is_text;
     buf_clear(&xml->value);
 }
 
 /* A byte of the value, which is no line break at its start. */
 static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
+    if (!xml->json_ended) xml->json_ended = json_scan_add(&xml->json, c) != READ_MORE;
     if (xml->has_break && xml->is_text) add_escaped(out, '\n');
     if (xml->has_break && !xml->is_text) buf_puts(&xml->value, "\n");
     xml->has_break = c == '\n';
@@ -67,11 +71,12 @@ static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *
         return READ_MORE;
     }
     xml->state = VALUE;
+    bool in_string = !xml->json_ended && json_scan_in_string(&xml->json);
     if (c != END[xml->matched]) { /* "<" begins the marker and stands nowhere else in it */
         for (int i = 0; i < xml->matched; i++) add_to_value(xml, END[i], out);
         xml->matched = 0;
     }
-    if (c != END[xml->matched])
+    if (in_string || c != END[xml->matched])
         add_to_value(xml, c, out);
     else if (++xml->matched == (int)strlen(END))
         end_value(xml, out);

@@ -34,7 +34,7 @@ struct api_prompt {
     bool add_generation_prompt, continue_final_message;
 };
 
-/* What an answer's text keeps to, as a field gave it. */
+/* What an answer's text keeps to, as a field gave it, or as its tools do. */
 struct api_grammar {
     const char *field; /* "response_format.json_schema.schema", for messages; NULL: no grammar */
     enum grammar_kind kind;
@@ -95,7 +95,7 @@ struct api_request {
     /* Calls are looked for in the answer if the tool_choice is not none, thoughts if the model has
      * a format for them; each answer has one call at most unless there may be parallel ones. */
     enum tool_choice tool_choice;
-    const char *only_tool; /* the one that may be called; NULL: all */
+    const char *only_tool; /* the one that must be called; NULL: all may be */
     bool parallel_tool_calls;
     bool keeps_thoughts;     /* in the content */
     bool add_special_tokens; /* to texts, and to messages on top of what the template writes */

@@ -31,13 +31,56 @@ enum status check_tools(struct parse *parse, const char *name, const struct json
     return STATUS_OK;
 }
 
-/* Until answers can be held to a grammar, no call can be promised. */
+/* An answer's arguments are an object that keeps to a schema. */
+static enum status check_parameters(struct parse *parse, int i, const struct json *function) {
+    const struct json *parameters = json_member(function, "parameters");
+    const struct json *type = json_member(parameters, "type");
+    char param[80];
+    bool is_object = !type || json_is_text(type, "object");
+    json_each(name, type) is_object = is_object || json_is_text(name, "object");
+    snprintf(param, sizeof param, "tools[%d].function.parameters", i);
+    if (parameters && !json_is(parameters, JSON_NULL) && !json_is(parameters, JSON_OBJECT))
+        return field_wrong_type(parse, param, "an object, the schema of the arguments", parameters);
+    if (is_object) return STATUS_OK;
+    return field_wrong(parse, param, "must have the 'type' \"object\", as arguments are one");
+}
+
 enum status check_tool_choice(struct parse *parse, const char *name, const struct json *value) {
+    static const char *const words[] = {"none", "auto", "required"};
+    const struct json *function = json_member(value, "function");
     if (!json_is(value, JSON_OBJECT) && !json_is(value, JSON_STRING)) {
         return field_wrong_type(parse, name, "a string or an object", value);
     }
-    if (json_is_text(value, "none") || json_is_text(value, "auto")) return STATUS_OK;
-    return not_served(parse, name, ", or give \"auto\" or \"none\"");
+    for (int i = 0; i < 3; i++)
+        if (json_is_text(value, words[i])) return STATUS_OK;
+    bool is_named = json_is_text(json_member(value, "type"), "function");
+    if (is_named && json_is(json_member(function, "name"), JSON_STRING)) return STATUS_OK;
+    return field_wrong(parse, name,
+                       "must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
+                       "\"function\": {\"name\": \"...\"}}");
+}
+
+/* What the tool_choice says of the tools that there are. */
+static enum status choose_tools(struct parse *parse, const struct json *tools) {
+    struct api_request *request = parse->target;
+    const struct json *choice = field_given(parse, "tool_choice");
+    const struct json *name = json_member(json_member(choice, "function"), "name");
+    bool is_auto = !choice || json_is_text(choice, "auto");
+    request->tool_choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
+    if (!name) return STATUS_OK;
+    json_each(tool, tools) {
+        const struct json *own = json_member(json_member(tool, "function"), "name");
+        if (json_is_text(own, name->string)) request->only_tool = own->string;
+    }
+    if (request->only_tool) return STATUS_OK;
+    return field_wrong(parse, "tool_choice", "names a function that is not in 'tools'");
+}
+
+/* Who asks for a call must say of what. */
+static enum status check_no_tools(struct parse *parse) {
+    const struct json *choice = field_given(parse, "tool_choice");
+    if (!choice || json_is_text(choice, "none") || json_is_text(choice, "auto")) return STATUS_OK;
+    return field_wrong(parse, "tool_choice", "asks for a call, but there are no 'tools'");
 }
 
 /* Calls are looked for in the form in which the model writes them. */
@@ -56,15 +99,24 @@ static enum status check_format(struct parse *parse) {
 
 /* With "none" the answer is text, and the model does not see the tools. */
 enum status finish_tools(struct parse *parse, struct api_prompt *prompt) {
-    struct api_request *request = parse->target;
+    const struct api_request *request = parse->target;
     const struct json *tools = field_given(parse, "tools");
-    if (!tools || !tools->child) return STATUS_OK;
+    if (!tools || !tools->child) return check_no_tools(parse);
     enum status status = check_tools(parse, "tools", tools);
     bool none = json_is_text(field_given(parse, "tool_choice"), "none");
     if (status != STATUS_OK || none) return status;
-    request->tool_choice = TOOL_CHOICE_AUTO;
+    int i = 0;
+    json_each(tool, tools) {
+        status = check_parameters(parse, i++, json_member(tool, "function"));
+        if (status != STATUS_OK) return status;
+    }
+    if (request->use_beam_search)
+        return field_wrong(parse, "tools",
+                           "are not served together with 'use_beam_search': use 'best_of' without "
+                           "it, or 'tool_choice' \"none\"");
+    status = choose_tools(parse, tools);
     prompt->tools = tools;
-    return check_format(parse);
+    return status == STATUS_OK ? check_format(parse) : status;
 }
 
 enum status check_reasoning_format(struct parse *parse, const char *name,

@@ -9,7 +9,7 @@ import subprocess
 import openai
 import pytest
 
-from conftest import BINARY, NAME
+from conftest import BINARY, MODEL, NAME
 
 TEMPLATE = ("{% if tools %}{% set times = 6 %}{% else %}{% set times = 4 %}{% endif %}"
             "{% for i in range(times) %}{{ messages[-1].content }}\n{% endfor %}{{ begin }}")
@@ -70,12 +70,17 @@ def test_a_stream_has_the_same_call(client):
     assert calls == [(whole.id, "get_weather", whole.function.arguments)]
 
 
-def test_calls_of_other_tools_are_content(client):
-    other = [{"type": "function", "function": {"name": "another"}}]
-    for fields in [{"tools": other}, {}, {"tools": TOOLS, "tool_choice": "none"}]:
+def test_without_tools_calls_are_content(client):
+    for fields in [{}, {"tools": TOOLS, "tool_choice": "none"}]:
         answer = ask(client, CALL, **fields).choices[0]
         assert answer.message.tool_calls is None and "<tool_call>" in answer.message.content
         assert answer.finish_reason in ("stop", "length")
+
+
+def test_only_tools_of_the_request_are_called(client):
+    other = [{"type": "function", "function": {"name": "another"}}]
+    [call] = ask(client, CALL, tools=other, parallel_tool_calls=False).choices[0].message.tool_calls
+    assert (call.function.name, call.function.arguments) == ("another", "{}")
 
 
 def test_a_tool_loop(client):
@@ -102,13 +107,109 @@ def test_thoughts_are_split_off(client):
     assert kept.choices[0].message.content.startswith("<think>")
 
 
+# ---- calls that must come -------------------------------------------------------------------------
+
+BOOK = {"type": "function", "function": {"name": "book", "parameters": {
+    "type": "object", "required": ["nights", "city", "room"], "additionalProperties": False, "properties": {
+        "nights": {"type": "integer", "minimum": 1, "maximum": 9}, "city": {"type": "string", "maxLength": 12},
+        "room": {"enum": ["single", "double"]}, "breakfast": {"type": "boolean"}}}}}
+
+
+def check_book(call):
+    arguments = json.loads(call[2])
+    assert call[1] == "book" and set(arguments) <= {"nights", "city", "room", "breakfast"}
+    assert 1 <= arguments["nights"] <= 9 and len(arguments["city"]) <= 12 and arguments["room"] in ("single", "double")
+
+
+def test_required_calls_come(client):
+    for n in (1, 3):
+        fields = {"tools": [BOOK], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 120, "n": n}
+        answer = ask(client, "Tell me a story.", **fields)
+        assert len(answer.choices) == n
+        for choice in answer.choices:
+            assert choice.finish_reason == "tool_calls" and choice.message.content is None
+            [call] = choice.message.tool_calls
+            check_book((call.id, call.function.name, call.function.arguments))
+
+
+def test_a_named_tool_is_called(client):
+    named = {"type": "function", "function": {"name": "book"}}
+    fields = {"tools": TOOLS + [BOOK], "tool_choice": named, "max_tokens": 120, "extra_body": {"request_id": "n"}}
+    choice = ask(client, CALL, **fields).choices[0]
+    [call] = choice.message.tool_calls
+    check_book((call.id, call.function.name, call.function.arguments))
+    assert choice.finish_reason == "stop"  # as OpenAI's for a named tool
+    assert joined(ask(client, CALL, stream=True, **fields)) == (
+        "", "", [(call.id, "book", call.function.arguments)], "stop")
+
+
+def test_a_stream_gives_the_name_first(client):
+    fields = {"tools": [BOOK], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 120}
+    deltas = [call for chunk in ask(client, "Hello.", stream=True, **fields) for choice in chunk.choices
+              for call in choice.delta.tool_calls or []]
+    assert deltas[0].id and deltas[0].function.name == "book" and len(deltas) > 5
+    assert all(delta.id is None and delta.function.name is None for delta in deltas[1:])
+    check_book(("", "book", "".join(delta.function.arguments for delta in deltas)))
+
+
+def test_content_keeps_to_its_schema_beside_tools(client):
+    fields = {"tools": TOOLS, "max_tokens": 40, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["yes", "no"]}}}}
+    assert json.loads(ask(client, "Is it so?", **fields).choices[0].message.content) in ("yes", "no")
+    assert ask(client, CALL, **fields, parallel_tool_calls=False).choices[0].message.tool_calls
+
+
 def test_what_cannot_be_promised_is_refused(client, server):
-    for choice in ["required", {"type": "function", "function": {"name": "get_weather"}}]:
+    def refused(tools, **fields):
         with pytest.raises(openai.BadRequestError) as caught:
-            ask(client, CALL, tools=TOOLS, tool_choice=choice)
-        assert caught.value.body["param"] == "tool_choice"
+            ask(client, "x", tools=tools, **fields)
+        return caught.value.body["param"], caught.value.body["message"]
+
+    def tool(parameters):
+        return [{"type": "function", "function": {"name": "odd", "parameters": parameters}}]
+
+    for choice in ("auto", "required"):
+        param, message = refused(tool({"type": "object", "properties": {"a": {"not": {}}}}), tool_choice=choice)
+        assert param == "tools" and 'The tool "odd"' in message and '"/properties/a/not"' in message
+    assert refused(tool([]))[0] == refused(tool({"type": "array"}))[0] == "tools[0].function.parameters"
+    assert "not in 'tools'" in refused(TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})[1]
+    assert "use_beam_search" in refused(TOOLS, extra_body={"use_beam_search": True, "best_of": 2})[1]
     answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS})
     assert answer.status_code == 400 and "--tool-call-parser" in answer.json()["error"]["message"]
+
+
+FAMILIES = ["openai", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "qwen3_coder", "olmo3", "phi4_mini_json",
+            "granite", "granite-20b-fc", "jamba", "pythonic", "llama3_json"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_calls(family, tmp_path):
+    """A batch: of each family's form an answer that must call, drawn at a temperature, and one that may."""
+    template, lines, answers = tmp_path / "t.jinja", tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    template.write_text("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Book a room in Paris."}], "tools": [BOOK],
+            "max_tokens": 300, "parallel_tool_calls": False, "temperature": 0.8, "seed": 1}
+    bodies = [{**body, "tool_choice": "required", "seed": seed} for seed in range(2)]
+    bodies.append({**body, "tool_choice": "auto", "max_tokens": 40})
+    lines.write_text("".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": one})
+                             + "\n" for i, one in enumerate(bodies)))
+    flags = ["--served-model-name", NAME, "--chat-template", str(template), "--tool-call-parser", family,
+             "--reasoning-parser", "none", "--max-model-len", "512", "--kv-cache-memory", "128MiB"]
+    done = subprocess.run([BINARY, "batch", "--model", MODEL, *flags, "-i", str(lines), "-o", str(answers)],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = {line["custom_id"]: line["response"] for line in map(json.loads, answers.read_text().splitlines())}
+    assert len(results) == len(bodies)
+    for i, one in enumerate(bodies):
+        assert results[str(i)]["status_code"] == 200, results[str(i)]
+        [choice] = results[str(i)]["body"]["choices"]
+        if one["tool_choice"] == "required" and choice["finish_reason"] == "length":
+            assert family == "openai" and not choice["message"].get("tool_calls")  # it still says things before it calls
+        elif one["tool_choice"] == "required":
+            assert choice["finish_reason"] == "tool_calls" and not choice["message"].get("content")
+            [call] = choice["message"]["tool_calls"]
+            assert len(call["id"]) == (9 if family.startswith("mistral") else 29)
+            check_book((call["id"], call["function"]["name"], call["function"]["arguments"]))
 
 
 # ---- penstock parse -------------------------------------------------------------------------------

@@ -87,6 +87,13 @@ END_TEST
     "\"end\":[\"</f>\",\"|\"]}]"
 #define TAG(format) GRAMMAR_STRUCTURAL_TAG, "{\"type\":\"structural_tag\",\"format\":" format "}"
 
+#define ARGUMENTS(style, texts)                                                                    \
+    TAG("{\"type\":\"json_schema\",\"style\":\"" style "\",\"texts\":" texts ",\"json_schema\":{"  \
+        "\"type\":\"object\",\"required\":[\"s\",\"n\"],\"properties\":{\"n\":{\"type\":"          \
+        "\"integer\"},\"s\":{\"type\":\"string\",\"maxLength\":5},\"f\":{\"items\":{\"type\":["    \
+        "\"boolean\",\"null\"]},\"type\":\"array\"},\"k\":{\"enum\":[\"x\",\"y\"]}}}}")
+#define P(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+
 static const struct example tags[] = {
     {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"<f=\"],\"tags\":" TAGS "}"),
      {"+hi <f <<f=a>null</f> x<f=b><</</f>", "+", "-<f=c", "-<f=a>x", "~<f=b>x", "+<f=b>x|<"}},
@@ -109,6 +116,23 @@ static const struct example tags[] = {
     {TAG("{\"type\":\"triggered_tags\",\"triggers\":[\"aab\"],\"tags\":[{\"begin\":\"aab\","
          "\"content\":{\"type\":\"const_string\",\"value\":\"!\"},\"end\":\"\"}]}"),
      {"+aaab!ab", "-aaabx", "+aa"}},
+    {TAG("{\"type\":\"any_text\",\"excludes\":[\"ab\",\"c\"],\"not_at_start\":\"\\\\s*x+y\"}"),
+     {"+", "+axy", "-ac", "-aab", "- \nxxy", "+xx", "+x x", "-xyz"}},
+    {TAG("{\"type\":\"tag\",\"begin\":\"\",\"end\":\"|\",\"content\":{\"type\":\"any_text\","
+         "\"excludes\":[\"b\"]}}"),
+     {"+aa|", "-a|a", "-b", "~"}},
+    {ARGUMENTS("qwen_xml", "[\"s\",\"k\"]"),
+     {"+" P("n", "3") P("s", "a\n<b>") P("k", "x"), "-" P("n", "\"3\"") P("s", "a"), "~",
+      "+" P("n", "3") P("s", ""), "-" P("s", "a"), "-" P("n", "3") P("s", "</parameter>"),
+      "+" P("n", "3") P("s", "\"") P("f", "[true, null]"), "-" P("n", "3") P("s", "abcdef"),
+      "-" P("n", "3") P("s", "a") P("k", "z")}},
+    {ARGUMENTS("glm_xml", "[\"s\",\"k\"]"),
+     {"+<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a"
+      "</arg_value>\n",
+      "-<arg_key>s"}},
+    {ARGUMENTS("python", "[]"),
+     {"+n=3, s=\"a\"", "-n=3,s", "-n=3, f", "+n=3, s=\"\\n\", f=[True, None], k=\"y\"",
+      "-n=3, s='a'", "-n=3, s=\"a\", f=[true", "~n=3", "-n=3, s=\"abcdef\""}},
 };
 
 START_TEST(structural_tags_match) {

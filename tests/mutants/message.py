@@ -1,9 +1,9 @@
 """Mutants of answers as messages: calls of tools and thoughts; tests/mutate.py says what the names mean."""
 M, G = "server/message/", "server/generation/"
 SUITES = {
-    M: ["server_message"],
+    M: ["server_message", "server_tool_grammar"],
     G + "choice.c": ["server_choice_message", "server_choice"],
-    "server/openai/request_tools.c": ["server_request", "server_fields"],
+    "server/openai/request_tools.c": ["server_request_tools", "server_request", "server_fields"],
 }
 
 MUTANTS = [
@@ -28,6 +28,17 @@ MUTANTS = [
     (M + "xml.c", "if (xml->state == FIRST && c == '\\n') {", "if (false) {"),
     (M + "xml.c", "bool right = xml->types >> json->type & 1;", "bool right = true;"),
     (M + "xml.c", "for (int i = 0; i < xml->matched; i++) add_to_value(xml, END[i], out);", ""),
+    (M + "xml.c", "if (in_string || c != END[xml->matched])", "if (c != END[xml->matched])"),
+    # the grammar: what passes though it is no call, what a tool does not take, a call too many
+    (M + "grammar.c", "return !asked->only || json_is_text(json_member(function, \"name\"), asked->only);", "return true;"),
+    (M + "grammar.c", "    if (is_closed(schema)) buf_puts(out, \",\\\"additionalProperties\\\":false\");\n", ""),
+    (M + "grammar.c", "if (schema_types(property) != 1 << JSON_STRING) continue;", "if (!(schema_types(property) & 1 << JSON_STRING)) continue;"),
+    (M + "grammar.c", "if (n == length && memcmp(marker, other, n) == 0) return true;", "if (false) return true;"),
+    (M + "grammar.c", "    if (!asked->parallel) buf_puts(out, \",\\\"stop_after_first\\\":true\");\n", ""),
+    (M + "grammar.c", "if (*at == 'x') buf_puts(&parts[1], \"<\");", ""),
+    (M + "grammar.c", "if (asked->reasoning && asked->reasoning->begin) write_thoughts", "if (false) write_thoughts"),
+    (M + "grammar.c", "if (form->open) add_to_pattern(&pattern, form->open, strlen(form->open));", ""),
+    (M + "grammar.c", "        if (asked->must_call)\n            write_run(asked, first, out);\n        else if (is_free)", "        if (is_free)"),
     (M + "tools.c", "return 1 << JSON_STRING;", "return ALL_TYPES;"),
     (M + "tools.c", "return !tools || find(tools, name) != NULL;", "return true;"),
     # patterns
@@ -54,6 +65,8 @@ MUTANTS = [
     (G + "choice.c", ".finish_reason = stopped && called ? \"tool_calls\" : choice->finish_reason,", ".finish_reason = choice->finish_reason,"),
     (G + "choice.c", "choice->n_reasoning += was_reasoning ||", "choice->n_reasoning += "),
     # requests
+    ("server/openai/request_tools.c", "if (request->only_tool) return STATUS_OK;\n    return", "return STATUS_OK;\n    return"),
+    ("server/openai/request_tools.c", "request->tool_choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;", "request->tool_choice = TOOL_CHOICE_AUTO;"),
     ("server/openai/request_tools.c", "if (status != STATUS_OK || none) return status;", "if (status != STATUS_OK) return status;"),
     ("server/openai/request_tools.c", "if (tool_name_is_right(name->string, name->length)) return STATUS_OK;", "return STATUS_OK;"),
 ]

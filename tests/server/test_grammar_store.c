@@ -122,7 +122,7 @@ static void *get_many(void *arg) {
         ck_assert_uint_eq(grammar_match(grammar, "xxx", 3, &complete), 3);
         ((struct grammar **)arg)[i] = grammar;
     }
-    ck_assert_ptr_nonnull(grammar_store_vocabulary(store));
+    ck_assert_ptr_nonnull(grammar_store_vocabulary(store, NULL, NULL));
     return NULL;
 }
 
@@ -149,8 +149,9 @@ START_TEST(the_vocabulary_has_the_texts_of_tokens) {
     uint32_t mask[(V + 31) / 32];
     open_store(1 << 20);
     struct grammar *grammar = get(GRAMMAR_REGEX, "(?s:.)+");
-    struct matcher *matcher = matcher_new(grammar, grammar_store_vocabulary(store));
-    ck_assert_ptr_eq(grammar_store_vocabulary(store), grammar_store_vocabulary(store));
+    struct matcher *matcher = matcher_new(grammar, grammar_store_vocabulary(store, NULL, NULL));
+    ck_assert_ptr_eq(grammar_store_vocabulary(store, NULL, NULL),
+                     grammar_store_vocabulary(store, NULL, NULL));
     int32_t a = tokenizer_find(tokenizer, "a", 1);
     ck_assert(matcher_mask(matcher, mask));
     ck_assert(mask[a / 32] >> a % 32 & 1);
@@ -162,6 +163,40 @@ START_TEST(the_vocabulary_has_the_texts_of_tokens) {
 }
 END_TEST
 
+/* With tools the control tokens that mark calls and thoughts have a text, and no others do. */
+START_TEST(markers_have_a_text_where_calls_are_read) {
+    static const char *const names[] = {"a", "[TOOL_CALLS]", "[THINK]", "[INST]"};
+    static const uint32_t lengths[] = {1, 12, 7, 6};
+    static const int32_t types[] = {1, 3, 3, 3};
+    const struct tokenizer_spec spec = {.n_tokens = 4,
+                                        .token = names,
+                                        .token_length = lengths,
+                                        .type = types,
+                                        .bos = -1,
+                                        .eos = -1,
+                                        .unknown = -1};
+    struct tokenizer *before = tokenizer;
+    struct err err;
+    ck_assert_msg(tokenizer_new(&tokenizer, &spec, &err) == STATUS_OK, "%s", err.message);
+    store = grammar_store_new(NULL, 4, 1 << 20);
+    struct grammar *grammar = get(GRAMMAR_REGEX, "(?s:.)+");
+    for (int with = 0; with < 2; with++) {
+        const struct vocabulary *v =
+            grammar_store_vocabulary(store, with ? tool_format_find("mistral") : NULL,
+                                     with ? reasoning_format_find("mistral") : NULL);
+        struct matcher *matcher = matcher_new(grammar, v);
+        uint32_t mask = 0;
+        ck_assert(matcher_mask(matcher, &mask));
+        ck_assert_uint_eq(mask, with ? 7 : 1);
+        matcher_free(matcher);
+    }
+    grammar_release(grammar);
+    grammar_store_free(store);
+    tokenizer_free(tokenizer);
+    tokenizer = before;
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_grammar_store");
     TCase *core = tcase_create("core");
@@ -170,6 +205,7 @@ int main(void) {
     tcase_add_test(core, what_fails_is_not_kept);
     tcase_add_test(core, many_threads_share_them);
     tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
+    tcase_add_test(core, markers_have_a_text_where_calls_are_read);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

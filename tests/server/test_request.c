@@ -41,7 +41,6 @@ struct refused {
 #define C &api_completions, "{\"prompt\":\"x\","
 #define H &api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
 #define ASSISTANT &api_chat, "{\"messages\":[{\"role\":\"assistant\","
-#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 #define CALL ASSISTANT "\"tool_calls\":[{"
 static const struct refused refused[] = {
     {&api_completions, "", "", "no value at line 1, column 1"},
@@ -236,8 +235,8 @@ static const struct refused refused[] = {
     {ASSISTANT "\"content\":null,\"refusal\":\"No.\"}]}", "messages[0].refusal", "or give null"},
     {ASSISTANT "\"content\":\"x\",\"audio\":{\"id\":\"a\"}}]}", "messages[0].audio", "not served"},
     {H "\"reasoning_format\":\"deepseek-legacy\"}", "reasoning_format", "must be \"auto\""},
-    {H "\"tool_choice\":\"required\"}", "tool_choice", "or give \"auto\" or \"none\""},
-    {H "\"tool_choice\":{}}", "tool_choice", "is not served by this version"},
+    {H "\"tool_choice\":\"required\"}", "tool_choice", "but there are no 'tools'"},
+    {H "\"tool_choice\":{}}", "tool_choice", "must be \"none\", \"auto\", \"required\" or"},
     {H "\"functions\":[{}]}", "functions", "is not served by this version"},
     {H "\"parallel_tool_calls\":1}", "parallel_tool_calls", "must be true or false"},
     {H "\"chat_template_kwargs\":[]}", "chat_template_kwargs", "must be an object"},
@@ -483,70 +482,6 @@ START_TEST(all_chat_fields) {
 }
 END_TEST
 
-/* The template gets tools as they are, and of calls the arguments as objects. */
-START_TEST(tools_are_for_the_template) {
-    struct api_request *r =
-        parsed(&api_chat,
-               "{\"messages\":[{\"role\":\"assistant\",\"refusal\":null,\"tool_calls\":[{\"id\":"
-               "\"c\",\"type\":"
-               "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1,2]}\"}},{"
-               "\"function\":"
-               "{\"arguments\":\"\",\"name\":\"g\"}},{\"function\":{\"name\":\"h\",\"arguments\":{"
-               "\"b\":1}}}]},"
-               "{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":\"c\"},"
-               "{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[],\"tool_calls\":null}],"
-               "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
-               "\"none\"}");
-    const struct json *first = r->prompts[0].messages->child, *last = first->next->next;
-    ck_assert_str_eq(json_member(first, "content")->string, "");
-    ck_assert_int_eq(first->n_children, 4);
-    const struct json *call = json_member(first, "tool_calls")->child;
-    const struct json *arguments = json_member(json_member(call, "function"), "arguments");
-    ck_assert(json_is(arguments, JSON_OBJECT));
-    ck_assert_str_eq(arguments->name, "arguments");
-    ck_assert_int_eq(json_member(arguments, "a")->n_children, 2);
-    const struct json *function = json_member(call->next, "function");
-    ck_assert(json_is(json_member(function, "arguments"), JSON_OBJECT));
-    /* what came after is still there */
-    ck_assert_str_eq(json_member(function, "name")->string, "g");
-    function = json_member(call->next->next, "function");
-    ck_assert_int_eq(json_member(json_member(function, "arguments"), "b")->integer, 1);
-    ck_assert_ptr_null(json_member(last, "tool_calls"));
-    api_request_free(r);
-}
-END_TEST
-
-/* The template sees tools that the answer may call. */
-START_TEST(tools_are_seen_unless_the_choice_is_none) {
-    static const struct {
-        const char *fields;
-        bool seen, parallel;
-    } rows[] = {{"\"tools\":[" TOOL "]", true, true},
-                {"\"tools\":[" TOOL "],\"tool_choice\":null", true, true},
-                {"\"tools\":[" TOOL "],\"tool_choice\":\"auto\",\"parallel_tool_calls\":false",
-                 true, false},
-                {"\"tools\":[" TOOL "],\"tool_choice\":\"none\"", false, true},
-                {"\"tool_choice\":\"auto\",\"tools\":[]", false, true},
-                {"\"tool_choice\":\"none\"", false, true}};
-    struct api_limits with_format = limits;
-    with_format.tool_format = tool_format_find("hermes");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct buf body = {0};
-        struct api_request *r;
-        struct err err = {0};
-        buf_printf(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
-                   rows[i].fields);
-        ck_assert_int_eq(request_read(&r, &api_chat, body.data, body.length, &with_format, &err),
-                         STATUS_OK);
-        ck_assert_int_eq(r->prompts[0].tools != NULL, rows[i].seen);
-        ck_assert_int_eq(r->tool_choice, rows[i].seen ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE);
-        ck_assert_int_eq(r->parallel_tool_calls, rows[i].parallel);
-        api_request_free(r);
-        buf_free(&body);
-    }
-}
-END_TEST
-
 /* The arguments of all calls together, of which each becomes a tree. */
 START_TEST(arguments_are_bounded) {
     for (int more = 0; more < 2; more++) {
@@ -780,8 +715,6 @@ int main(void) {
     tcase_add_test(good, defaults_of_the_model);
     tcase_add_test(good, all_completion_fields);
     tcase_add_test(good, all_chat_fields);
-    tcase_add_test(good, tools_are_for_the_template);
-    tcase_add_test(good, tools_are_seen_unless_the_choice_is_none);
     tcase_add_test(good, arguments_are_bounded);
     tcase_add_test(good, limits_are_allowed);
     tcase_add_test(good, stops_have_a_longest_length);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/generation/grammar_store.h"
 #include "server/generation/job.h"
 #include "server/openai/internal.h"
 #include "tests/support/tokenizer_fixture.h"
@@ -70,11 +71,14 @@ static struct generation_job job;
 static void job_make_as(const struct api *api, const struct job_listener *listener,
                         const char *tools, const char *reasoning, const char *body) {
     struct json *json;
+    static struct grammar_store *grammars;
     if (!vocabulary) vocabulary = fixture_tokenizer("gpt-2");
+    if (!grammars) grammars = grammar_store_new(NULL, tokenizer_size(vocabulary), 1 << 20);
     n_submitted = n_cancels = 0;
     refused_submit = -1;
     memset(&app, 0, sizeof app);
     app.model_name = "m";
+    app.grammars = grammars;
     app.limits = (struct api_limits){.model = "m",
                                      .V = tokenizer_size(vocabulary),
                                      .max_model_len = JOB_CONTEXT,

@@ -126,7 +126,8 @@ static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size
     bool has_end = json_is(end, JSON_ARRAY) || end->length > 0;
     struct expr *all =
         expr_of(b, EXPR_CAT, expr_bytes(b, begin->string + skip, begin->length - skip), NULL);
-    if (has_end && !r->is_older && json_is_text(json_member(content, "type"), "any_text"))
+    bool is_text = json_is_text(json_member(content, "type"), "any_text");
+    if (has_end && !r->is_older && is_text && content->n_children == 1)
         return expr_add(all, text_up_to(r, end, NULL));
     r->end = has_end ? end : NULL;
     expr_add(all, r->is_older ? schema_tree(b, content) : read_format(r, content));
@@ -234,17 +235,38 @@ static struct expr *read_const(struct tags_reader *r, const struct json *format)
 }
 
 static struct expr *read_schema(struct tags_reader *r, const struct json *format) {
-    static const char *const names[] = {"json_schema", NULL};
+    static const char *const names[] = {"json_schema", "style", "texts", "tool", NULL};
     const struct json *schema = json_member(format, "json_schema");
+    const struct json *style = json_member(format, "style"), *tool = json_member(format, "tool");
     check_members(r, format, names);
     if (!schema) return fail(r, format, "needs a \"json_schema\"");
-    return schema_tree(r->b, schema);
+    if (style) need(r, format, "style", JSON_STRING);
+    if (tool) need(r, format, "tool", JSON_STRING);
+    if (r->b->status != STATUS_OK) return &r->b->spare;
+    bool is_json = !style || json_is_text(style, "json");
+    r->b->owner = tool ? tool->string : NULL;
+    struct expr *all =
+        is_json ? schema_tree(r->b, schema)
+                : schema_arguments(r->b, schema, style->string, json_member(format, "texts"));
+    r->b->owner = NULL;
+    if (all) return all;
+    return fail(r, style, "is no style that is served: json, qwen_xml, glm_xml and python are");
 }
 
+/* Any text but those that hold one of `excludes`, or begin as the pattern `not_at_start` says. */
 static struct expr *read_any(struct tags_reader *r, const struct json *format) {
-    static const char *const names[] = {NULL};
+    static const char *const names[] = {"excludes", "not_at_start", NULL};
+    const struct json *start = json_member(format, "not_at_start");
+    struct builder *b = r->b;
     check_members(r, format, names);
-    return text_without(r, NULL);
+    if (json_member(format, "excludes")) need(r, format, "excludes", JSON_ARRAY);
+    if (start) need(r, format, "not_at_start", JSON_STRING);
+    struct expr *text = text_without(r, json_member(format, "excludes"));
+    if (!start || b->status != STATUS_OK) return text;
+    struct expr *begin =
+        pattern_read(b, "The structural tag's pattern", start->string, start->length, REGEX_WHOLE);
+    struct expr *begins = expr_of(b, EXPR_CAT, begin, any_bytes(b), NULL);
+    return expr_of(b, EXPR_AND, text, expr_of(b, EXPR_NOT, begins, NULL), NULL);
 }
 
 static struct expr *read_pattern(struct tags_reader *r, const struct json *format) {

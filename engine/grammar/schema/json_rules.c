@@ -58,7 +58,7 @@ static struct expr *rule_body(struct builder *b, enum json_rule which) {
     case JSON_RULE_ANY:
         return expr_of(b, EXPR_ALT, json_call(b, JSON_RULE_OBJECT), json_call(b, JSON_RULE_ARRAY),
                        json_call(b, JSON_RULE_STRING), json_call(b, JSON_RULE_NUMBER),
-                       expr_text(b, "true"), expr_text(b, "false"), expr_text(b, "null"), NULL);
+                       json_word(b, "true"), json_word(b, "false"), json_word(b, "null"), NULL);
     default:
         return pattern_own(b, patterns[which]);
     }
@@ -74,6 +74,17 @@ int json_rule(struct builder *b, enum json_rule which) {
 
 struct expr *json_call(struct builder *b, enum json_rule which) {
     return expr_call(b, json_rule(b, which));
+}
+
+void json_spell_python(struct builder *b, bool is_python) {
+    if (b->is_python == is_python) return;
+    b->is_python = is_python;
+    for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
+}
+
+struct expr *json_word(struct builder *b, const char *json) {
+    if (!b->is_python) return expr_text(b, json);
+    return expr_text(b, json[0] == 't' ? "True" : json[0] == 'f' ? "False" : "None");
 }
 
 /* ---- spelling ------------------------------------------------------------------------------- */
@@ -225,9 +236,9 @@ static struct expr *number_literal(struct builder *b, const struct json *value) 
 struct expr *json_literal(struct builder *b, const struct json *value) {
     switch (value->type) {
     case JSON_NULL:
-        return expr_text(b, "null");
+        return json_word(b, "null");
     case JSON_BOOL:
-        return expr_text(b, value->boolean ? "true" : "false");
+        return json_word(b, value->boolean ? "true" : "false");
     case JSON_NUMBER:
         return number_literal(b, value);
     case JSON_STRING:

@@ -175,9 +175,9 @@ static struct expr *choose(struct schema_reader *r, const struct conj *conj,
 static struct expr *typed(struct schema_reader *r, const struct conj *conj, unsigned types) {
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
-    if (types & TYPE_NULL) expr_add(all, expr_text(b, "null"));
-    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "true"));
-    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "false"));
+    if (types & TYPE_NULL) expr_add(all, json_word(b, "null"));
+    if (types & TYPE_BOOL) expr_add(all, json_word(b, "true"));
+    if (types & TYPE_BOOL) expr_add(all, json_word(b, "false"));
     if (types & TYPE_NUMBER) expr_add(all, schema_number(r, conj, !(types & TYPE_FRACTION)));
     if (types & TYPE_STRING) expr_add(all, schema_string(r, conj));
     if (types & TYPE_ARRAY) expr_add(all, schema_array(r, conj));
@@ -244,16 +244,20 @@ struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
     return expr_call(b, rule);
 }
 
+void conj_define_rules(struct schema_reader *r) {
+    for (int i = 0; i < r->n_memos && builder_in_time(r->b); i++) {
+        struct memo memo = r->memos[i]; /* they move as more are added */
+        rule_define(r->b, memo.rule, body(r, &memo.conj));
+    }
+}
+
 struct expr *schema_tree(struct builder *b, const struct json *root) {
     struct schema_reader r = {.b = b, .root = root};
     struct conj conj = {0};
     schema_check(&r, root);
     conj_add(&r, &conj, root);
     struct expr *expr = conj_call(&r, &conj);
-    for (int i = 0; i < r.n_memos && builder_in_time(b); i++) {
-        struct memo memo = r.memos[i]; /* they move as more are added */
-        rule_define(b, memo.rule, body(&r, &memo.conj));
-    }
+    conj_define_rules(&r);
     return b->status == STATUS_OK ? expr : &b->spare;
 }
 

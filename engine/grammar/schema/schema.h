@@ -57,6 +57,9 @@ unsigned conj_types(const struct conj *conj);
 /* Calls the rule of a conjunction. */
 struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
 
+/* Reads the bodies of all rules that conj_call has made, and of those that they call. */
+void conj_define_rules(struct schema_reader *r);
+
 /* Walks the schemas of a conjunction. */
 #define conj_each(schema, conj)                                                                    \
     for (int schema##_i = 0; schema##_i < (conj)->schemas.n; schema##_i++)                         \
@@ -91,6 +94,9 @@ bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct c
 
 /* The values of one kind. */
 struct expr *schema_string(struct schema_reader *r, const struct conj *conj);
+/* The strings of one as they are, without quotes and escapes: an EXPR_AND, to which more may be
+ * added. */
+struct expr *schema_text(struct schema_reader *r, const struct conj *conj);
 struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer);
 struct expr *schema_array(struct schema_reader *r, const struct conj *conj);
 struct expr *schema_object(struct schema_reader *r, const struct conj *conj);
@@ -121,5 +127,8 @@ struct expr *format_short_uri(struct builder *b, int max);
 
 /* The strings of a conjunction without their quotes, as a regular expression; NULL: all strings. */
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);
+
+/* Those of its values that are strings, without quotes. */
+struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj);
 
 #endif

@@ -78,3 +78,12 @@ struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
     struct expr *inside = schema_string_inside(r, conj);
     return inside ? in_quotes(b, inside) : json_call(b, JSON_RULE_STRING);
 }
+
+struct expr *schema_text(struct schema_reader *r, const struct conj *conj) {
+    struct builder *b = r->b;
+    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
+    struct expr *all = contents(r, conj);
+    if (max != NO_MAX && max < min) return expr_add(all, expr_new(b, EXPR_ALT));
+    if (schema_has_values(conj)) expr_add(all, schema_text_values(r, conj));
+    return expr_add(all, any_characters(b, min, max));
+}

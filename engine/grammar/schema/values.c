@@ -141,6 +141,15 @@ struct expr *schema_values(struct schema_reader *r, const struct conj *conj, uns
     return all;
 }
 
+struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj) {
+    struct expr *all = expr_new(r->b, EXPR_ALT);
+    values_each(value, conj) {
+        if (json_is(value, JSON_STRING))
+            expr_add(all, expr_bytes(r->b, value->string, value->length));
+    }
+    return all;
+}
+
 /* ---- disjoint conjunctions ------------------------------------------------------------------ */
 
 static bool values_disjoint(const struct conj *x, const struct conj *y) {

@@ -1,0 +1,152 @@
+/* The arguments of a call in the spellings of models that do not write JSON:
+ *
+ *   <parameter=zone>\nUTC\n</parameter>\n      qwen_xml
+ *   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n      glm_xml
+ *   zone="UTC", n=3                           python
+ *
+ * The parameters come in the schema's order. What stands behind parameter i depends only on whether
+ * something stands before it, so each has two rules. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+struct style {
+    const char *name;
+    const char *open, *middle, *close; /* around the name, and behind the value */
+    const char *between;
+    const char *end; /* no text may hold this */
+    bool is_python;
+};
+
+static const struct style styles[] = {
+    {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
+    {"glm_xml", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "", "</arg_value>"},
+    {"python", "", "=", "", ", ", NULL, .is_python = true},
+};
+
+struct arguments {
+    struct schema_reader *r;
+    const struct style *style;
+    const struct json *texts;
+};
+
+/* ---- what can be written -------------------------------------------------------------------- */
+
+/* Only what stands in `properties` can be written: the parser reads a parameter by its name. */
+static void check_root(struct arguments *a, const struct json *root) {
+    static const char *const others[] = {"$ref",          "allOf",         "anyOf",
+                                         "oneOf",         "enum",          "const",
+                                         "minProperties", "maxProperties", "patternProperties",
+                                         "propertyNames"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const struct json *other = json_member(root, others[i]);
+        if (other)
+            schema_fail(a->r, other,
+                        "is not enforced where a model writes each parameter by itself, as this "
+                        "one does: list them in 'properties' of the schema itself.");
+    }
+    json_each(name, json_member(root, "required")) {
+        if (!json_member(json_member(root, "properties"), name->string))
+            schema_fail(a->r, name, "is no name of 'properties', and this model writes no other.");
+    }
+}
+
+/* Can a parameter of this name be told from what stands around it? */
+static bool name_is_right(const struct style *style, const char *name) {
+    static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t length = strlen(name);
+    if (length == 0 || length > 128) return false;
+    if (!style->is_python) return strcspn(name, "<>\n\r\t ") == length;
+    return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
+}
+
+static bool is_text(const struct arguments *a, const char *name) {
+    json_each(text, a->texts) if (json_is_text(text, name)) return true;
+    return false;
+}
+
+/* ---- one parameter -------------------------------------------------------------------------- */
+
+static struct expr *text_value(struct arguments *a, const struct conj *conj) {
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    struct builder *b = a->r->b;
+    for (int i = 0; i < 2; i++) {
+        conj_each_value(choice, conj, choices[i])
+            schema_fail(a->r, choice, "is not enforced in a text, as which this model writes it.");
+    }
+    struct expr *any = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
+    struct expr *rest = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
+    struct expr *ends = expr_of(b, EXPR_CAT, any, expr_text(b, a->style->end), rest, NULL);
+    return expr_add(schema_text(a->r, conj), expr_of(b, EXPR_NOT, ends, NULL));
+}
+
+static struct expr *parameter(struct arguments *a, const struct json *root,
+                              const struct json *property) {
+    const struct style *style = a->style;
+    struct builder *b = a->r->b;
+    struct conj whole = {0};
+    pointers_add(b, &whole.schemas, root);
+    struct conj value = schema_property(a->r, &whole, property->name);
+    if (!name_is_right(style, property->name))
+        schema_fail(a->r, property, "has a name that cannot be written as this model writes them.");
+    bool plain = style->end && is_text(a, property->name);
+    return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
+                   expr_text(b, style->middle),
+                   plain ? text_value(a, &value) : conj_call(a->r, &value),
+                   expr_text(b, style->close), NULL);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static bool is_required(const struct json *root, const char *name) {
+    json_each(required, json_member(root, "required")) {
+        if (json_is_text(required, name)) return true;
+    }
+    return false;
+}
+
+/* What may stand from `property` on; two rules each: nothing stands before it, something does. */
+static struct expr *parameters(struct arguments *a, const struct json *root) {
+    const struct json *properties = json_member(root, "properties");
+    struct builder *b = a->r->b;
+    int rules = b->n_rules, at = rules;
+    json_each(property, properties) rule_new(b, property->name), rule_new(b, property->name);
+    rule_new(b, NULL), rule_new(b, NULL);
+    json_each(property, properties) {
+        if (!builder_in_time(b)) return &b->spare;
+        int whole = rule_new(b, property->name);
+        bool is_again = json_member(properties, property->name) != property;
+        rule_define(b, whole, is_again ? expr_new(b, EXPR_ALT) : parameter(a, root, property));
+        for (int behind = 0; behind < 2; behind++) {
+            struct expr *here = expr_of(b, EXPR_CAT, expr_text(b, behind ? a->style->between : ""),
+                                        expr_call(b, whole), expr_call(b, at + 3), NULL);
+            struct expr *all = expr_of(b, EXPR_ALT, here, NULL);
+            bool may_lack = is_again || !is_required(root, property->name);
+            if (may_lack) expr_add(all, expr_call(b, at + 2 + behind));
+            rule_define(b, at + behind, all);
+        }
+        at += 2;
+    }
+    rule_define(b, at, expr_new(b, EXPR_CAT));
+    rule_define(b, at + 1, expr_new(b, EXPR_CAT));
+    return expr_call(b, rules);
+}
+
+struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
+                              const struct json *texts) {
+    struct schema_reader r = {.b = b, .root = root};
+    struct arguments a = {.r = &r, .texts = texts};
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+        if (strcmp(styles[i].name, style) == 0) a.style = &styles[i];
+    }
+    if (!a.style) return NULL;
+    schema_check(&r, root);
+    check_root(&a, root);
+    if (b->status != STATUS_OK) return &b->spare;
+    json_spell_python(b, a.style->is_python);
+    struct expr *all = parameters(&a, root);
+    conj_define_rules(&r);
+    json_spell_python(b, false);
+    return b->status == STATUS_OK ? all : &b->spare;
+}

@@ -1,0 +1,333 @@
+/* What an answer with tools keeps to, written as a structural tag (docs/structured-output.md) from
+ * the rows that the parser reads by: so what the grammar lets pass is what the parser finds.
+ *
+ *   [thoughts] [calls]              an answer that must call
+ *   [thoughts] text and calls       one that may: the marker of a form begins a call
+ *   [thoughts] calls, or text       ... of forms at the start only, where text begins like no call
+ *
+ * Calls that a model must write are those of the first form. */
+#include <assert.h>
+#include <string.h>
+
+#include "server/json/json.h"
+#include "server/message/internal.h"
+
+/* Calls of one form, as they are written. */
+struct call_writer {
+    const struct tool_grammar *asked;
+    const struct tool_form *form;
+    struct buf *out;
+    bool is_second; /* of a list: a comma comes before it */
+};
+
+static void write_text(struct buf *out, const struct buf *text) {
+    json_write_string(out, text->data ? text->data : "", text->length);
+}
+
+static void write_chars(struct buf *out, const char *text) {
+    json_write_string(out, text, strlen(text));
+}
+
+/* Walks the functions that may be called. */
+#define functions_each(function, asked)                                                            \
+    json_each(function##_tool,                                                                     \
+              (asked)->functions) for (const struct json *function =                               \
+                                           json_member(function##_tool, "function");               \
+                                       function && may_call(asked, function); function = NULL)
+
+static bool may_call(const struct tool_grammar *asked, const struct json *function) {
+    return !asked->only || json_is_text(json_member(function, "name"), asked->only);
+}
+
+/* ---- schemas of arguments ------------------------------------------------------------------- */
+
+/* Does the schema list its properties itself, so that an object with others is not meant? */
+static bool is_closed(const struct json *schema) {
+    static const char *const others[] = {
+        "$ref", "allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (json_member(schema, others[i])) return false;
+    return true;
+}
+
+/* Has the tool no parameters at all? */
+static bool takes_nothing(const struct json *schema) {
+    bool is_none = !json_first(json_member(schema, "properties")) &&
+                   !json_first(json_member(schema, "required"));
+    return is_none && is_closed(schema);
+}
+
+/* A tool's arguments are an object, of the parameters that it names and no others unless it says
+ * so. */
+static void write_schema(struct buf *out, const struct json *schema) {
+    buf_puts(out, "{\"type\":\"object\"");
+    if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
+    json_each(member, schema) {
+        if (strcmp(member->name, "type") == 0) continue;
+        buf_puts(out, ",");
+        write_chars(out, member->name);
+        buf_puts(out, ":");
+        json_write_value(out, member);
+    }
+    buf_puts(out, "}");
+}
+
+/* The parameters that the parser takes for texts whatever they look like. */
+static void write_texts(struct buf *out, const struct json *schema) {
+    bool is_second = false;
+    buf_puts(out, ",\"texts\":[");
+    json_each(property, json_member(schema, "properties")) {
+        if (schema_types(property) != 1 << JSON_STRING) continue;
+        if (is_second) buf_puts(out, ",");
+        write_chars(out, property->name);
+        is_second = true;
+    }
+    buf_puts(out, "]");
+}
+
+/* The arguments that a placeholder stands for. */
+static void write_arguments(struct buf *out, char placeholder, const struct json *function) {
+    const struct json *schema = json_member(function, "parameters");
+    if (takes_nothing(schema)) {
+        buf_printf(out, "{\"type\":\"const_string\",\"value\":\"%s\"}",
+                   placeholder == 'a' ? "{}" : "");
+        return;
+    }
+    buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
+    write_chars(out, json_member(function, "name")->string);
+    if (placeholder == 'x') {
+        buf_puts(out, ",\"style\":\"qwen_xml\"");
+        write_texts(out, schema);
+    }
+    if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
+    buf_puts(out, ",\"json_schema\":");
+    write_schema(out, schema);
+    buf_puts(out, "}");
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* Writes a call as a tag: what stands before its arguments, these, and what stands behind. */
+static void write_call(struct call_writer *to, const struct json *function) {
+    const char *name = json_member(function, "name")->string;
+    struct buf parts[2] = {{0}, {0}};
+    char arguments = 0;
+    for (const char *at = to->form->call; *at; at++) {
+        struct buf *part = &parts[arguments != 0];
+        if (*at != '%') {
+            buf_add(part, at, 1);
+            continue;
+        }
+        at++;
+        if (*at == 'n') {
+            buf_puts(part, name);
+        } else if (*at == 'j') {
+            buf_printf(part, "{\"name\": \"%s\", \"%s\": ", name, to->form->arguments_key);
+            buf_puts(&parts[1], "}");
+            arguments = 'a';
+        } else {
+            assert(strchr("axp", *at)); /* the forms of grammars hold no ids */
+            if (*at == 'x') buf_puts(&parts[1], "<");
+            arguments = *at;
+        }
+    }
+    buf_puts(to->out,
+             to->is_second ? ",{\"type\":\"tag\",\"begin\":" : "{\"type\":\"tag\",\"begin\":");
+    write_text(to->out, &parts[0]);
+    buf_puts(to->out, ",\"content\":");
+    write_arguments(to->out, arguments, function);
+    buf_puts(to->out, ",\"end\":");
+    write_text(to->out, &parts[1]);
+    buf_puts(to->out, "}");
+    to->is_second = true;
+    buf_free(&parts[0]);
+    buf_free(&parts[1]);
+}
+
+/* One call of any tool, or several with what stands between them. */
+static void write_calls(const struct tool_grammar *asked, const struct tool_form *form,
+                        struct buf *out) {
+    struct call_writer to = {.asked = asked, .form = form, .out = out};
+    buf_puts(out, "{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":");
+    write_chars(out, form->between);
+    if (!asked->parallel) buf_puts(out, ",\"stop_after_first\":true");
+    buf_puts(out, ",\"tags\":[");
+    functions_each(function, asked) write_call(&to, function);
+    buf_puts(out, "]}");
+}
+
+/* A run of calls as a tag. */
+static void write_run(const struct tool_grammar *asked, const struct tool_form *form,
+                      struct buf *out) {
+    buf_puts(out, "{\"type\":\"tag\",\"begin\":");
+    write_chars(out, form->open ? form->open : "");
+    buf_puts(out, ",\"content\":");
+    write_calls(asked, form, out);
+    buf_puts(out, ",\"end\":");
+    write_chars(out, form->close ? form->close : "");
+    buf_puts(out, "}");
+}
+
+/* ---- text and calls ------------------------------------------------------------------------- */
+
+/* What begins a call of the form wherever it stands in a text. */
+static size_t marker_of(const struct tool_form *form, const char **marker) {
+    *marker = form->open ? form->open : form->call;
+    return strcspn(*marker, " \n%");
+}
+
+/* Has a form before this one the same marker? Then that one's calls are written behind it. */
+static bool has_marker_before(const struct tool_format *tools, int form) {
+    const char *marker, *other;
+    size_t length = marker_of(&tools->forms[form], &marker);
+    for (int i = 0; i < form; i++) {
+        size_t n = marker_of(&tools->forms[i], &other);
+        if (n == length && memcmp(marker, other, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Walks the forms that calls may be written in. */
+#define forms_each(i, tools)                                                                       \
+    for (int i = 0; i < MAX_FORMS && (tools)->forms[i].call; i++)                                  \
+        if (!has_marker_before(tools, i))
+
+static void write_triggered(const struct tool_grammar *asked, struct buf *out) {
+    struct call_writer to = {.asked = asked, .out = out};
+    const char *marker;
+    buf_puts(out, "{\"type\":\"triggered_tags\",\"triggers\":[");
+    forms_each(i, asked->tools) {
+        size_t length = marker_of(&asked->tools->forms[i], &marker);
+        if (i > 0) buf_puts(out, ",");
+        json_write_string(out, marker, length);
+    }
+    buf_puts(out, asked->parallel ? "],\"tags\":[" : "],\"stop_after_first\":true,\"tags\":[");
+    forms_each(i, asked->tools) {
+        to.form = &asked->tools->forms[i];
+        if (!to.form->open) {
+            functions_each(function, asked) write_call(&to, function);
+            continue;
+        }
+        if (to.is_second) buf_puts(out, ",");
+        write_run(asked, to.form, out);
+        to.is_second = true;
+    }
+    buf_puts(out, "]}");
+}
+
+/* Appends a text to a regular expression; white space stands for any. */
+static void add_to_pattern(struct buf *out, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        if (is_space(text[i])) {
+            buf_puts(out, "\\s*");
+            continue;
+        }
+        if (strchr("\\.+*?()|[]{}^$", text[i])) buf_puts(out, "\\");
+        buf_add(out, &text[i], 1);
+    }
+}
+
+/* A regular expression for how calls begin that stand at the start, however they are spelled. */
+static void write_beginnings(const struct tool_grammar *asked, struct buf *out) {
+    struct buf pattern = {0}, names = {0};
+    functions_each(function, asked) {
+        const struct json *name = json_member(function, "name");
+        if (names.length > 0) buf_puts(&names, "|");
+        add_to_pattern(&names, name->string, name->length);
+    }
+    forms_each(i, asked->tools) {
+        const struct tool_form *form = &asked->tools->forms[i];
+        buf_puts(&pattern, i > 0 ? "|\\s*" : "\\s*");
+        if (form->open) add_to_pattern(&pattern, form->open, strlen(form->open));
+        if (form->call[1] == 'j')
+            buf_printf(&pattern, "\\s*\\{(?s:.)*\"name\"\\s*:\\s*\"(?:%s)\"", names.data);
+        else
+            buf_printf(&pattern, "\\s*(?:%s)\\s*\\(", names.data);
+    }
+    write_text(out, &pattern);
+    buf_free(&pattern);
+    buf_free(&names);
+}
+
+static void write_text_or_run(const struct tool_grammar *asked, struct buf *out) {
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[");
+    forms_each(i, asked->tools) {
+        write_run(asked, &asked->tools->forms[i], out);
+        buf_puts(out, ",");
+    }
+    if (asked->content) {
+        buf_puts(out, asked->content);
+    } else {
+        buf_puts(out, "{\"type\":\"any_text\",\"not_at_start\":");
+        write_beginnings(asked, out);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
+/* ---- thoughts ------------------------------------------------------------------------------- */
+
+#define SPACE "{\"type\":\"regex\",\"pattern\":\"[ \\n]{0,4}\"}"
+#define NOTHING "{\"type\":\"const_string\",\"value\":\"\"}"
+
+/* A block of thoughts, or none. */
+static void write_thoughts(const struct reasoning_format *reasoning, struct buf *out) {
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[" NOTHING
+                  ",{\"type\":\"sequence\",\"elements\":[" SPACE
+                  ",{\"type\":\"tag\",\"content\":{\"type\":\"any_text\"},\"begin\":");
+    write_chars(out, reasoning->begin);
+    buf_puts(out, ",\"end\":");
+    write_chars(out, reasoning->end);
+    buf_puts(out, "}]}]},");
+}
+
+/* ---- harmony -------------------------------------------------------------------------------- */
+
+#define MARKERS                                                                                    \
+    "[\"<|start|>\",\"<|channel|>\",\"<|message|>\",\"<|end|>\",\"<|call|>\",\"<|return|>\"]"
+#define PART(header)                                                                               \
+    "{\"begin\":\"" header                                                                         \
+    "<|message|>\",\"content\":{\"type\":\"any_text\",\"excludes\":" MARKERS                       \
+    "},\"end\":\"<|end|><|start|>assistant\"}"
+
+/* Any number of thoughts and of texts before calls, then the answer or a call, which ends it. */
+static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
+    static const struct tool_form form = {
+        .call = "<|channel|>commentary to=functions.%n <|constrain|>json<|message|>%a",
+        .between = ""};
+    struct call_writer to = {.asked = asked, .form = &form, .out = out, .is_second = true};
+    buf_puts(out,
+             "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" PART(
+                 "<|channel|>analysis") "," PART("<|channel|>commentary") "]},{\"type\":\"or\","
+                                                                          "\"elements\":[");
+    if (!asked->must_call) {
+        buf_puts(out, "{\"type\":\"tag\",\"begin\":\"<|channel|>final<|message|>\",\"content\":");
+        buf_puts(out, asked->content ? asked->content
+                                     : "{\"type\":\"any_text\",\"excludes\":" MARKERS "}");
+        buf_puts(out, ",\"end\":\"\"}");
+    }
+    to.is_second = !asked->must_call;
+    functions_each(function, asked) write_call(&to, function);
+    buf_puts(out, "]}");
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
+    const struct tool_form *first = &asked->tools->forms[0];
+    buf_puts(out, "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":[");
+    if (asked->tools->is_harmony) {
+        write_harmony(asked, out);
+    } else {
+        bool is_free = !asked->must_call && !first->at_start && !asked->content;
+        if (asked->reasoning && asked->reasoning->begin) write_thoughts(asked->reasoning, out);
+        if (!is_free) buf_puts(out, SPACE ",");
+        if (asked->must_call)
+            write_run(asked, first, out);
+        else if (is_free)
+            write_triggered(asked, out);
+        else
+            write_text_or_run(asked, out);
+    }
+    buf_puts(out, "]}}");
+}

@@ -1,0 +1,474 @@
+/* The grammar of answers with tools, over every family's row: what it lets pass the parser reads as
+ * calls that keep to the schemas, wherever the text is cut, and what each family writes passes. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/grammar.h"
+#include "server/message/internal.h"
+#include "support/read_message.h"
+#include "support/suite_main.h"
+
+/* ---- tools ---------------------------------------------------------------------------------- */
+
+#define F_SCHEMA                                                                                   \
+    "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\",\"minimum\":-9,\"maximum\":" \
+    "99},\"s\":{\"type\":\"string\",\"maxLength\":6},\"p\":{\"type\":\"string\",\"pattern\":"      \
+    "\"^[a-c]{1,4}$\"},\"e\":{\"enum\":[\"x\",\"y\"]},\"m\":{\"type\":[\"string\",\"null\"]},"     \
+    "\"l\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":3},\"o\":{\"type\":"  \
+    "\"object\",\"properties\":{\"a\":{\"type\":\"number\"}},\"additionalProperties\":false},"     \
+    "\"u\":{}},\"required\":[\"n\",\"p\"],\"additionalProperties\":false}"
+#define NONE_SCHEMA "{\"type\":\"object\",\"additionalProperties\":false}"
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" F_SCHEMA "}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time-2.x\"}}]";
+
+static struct json *tools;
+static struct tool_set *known;
+
+static void set_up(void) {
+    struct err err;
+    ck_assert_int_eq(json_parse(&tools, "It", tools_text, strlen(tools_text), &err), STATUS_OK);
+    known = tool_set_new(tools, NULL);
+}
+
+static void tear_down(void) {
+    tool_set_free(known);
+    json_free(tools);
+}
+
+static struct grammar *compile(enum grammar_kind kind, const char *text) {
+    struct grammar *grammar;
+    struct err err = {0};
+    enum status status = grammar_compile(kind, text, strlen(text), NULL, &grammar, &err);
+    ck_assert_msg(status == STATUS_OK, "%s\n%s", err.message, text);
+    return grammar;
+}
+
+static struct grammar *grammar_of(const struct tool_grammar *asked) {
+    struct buf text = {0};
+    tool_grammar_write(asked, &text);
+    struct grammar *grammar = compile(GRAMMAR_STRUCTURAL_TAG, text.data);
+    buf_free(&text);
+    return grammar;
+}
+
+static bool accepts(struct grammar *grammar, const char *text) {
+    bool may_end;
+    size_t n = strlen(text);
+    return grammar_match(grammar, text, n, &may_end) == n && may_end;
+}
+
+/* ---- every row ------------------------------------------------------------------------------ */
+
+/* The first names of all rows; each is 0-terminated. */
+static int row_names(char names[32][40]) {
+    struct buf all = {0};
+    const struct tool_format *last = NULL;
+    int n = 0;
+    tool_format_names(&all);
+    for (char *name = strtok(all.data, ", "); name; name = strtok(NULL, ", ")) {
+        if (tool_format_find(name) == last) continue;
+        last = tool_format_find(name);
+        ck_assert_int_lt(n, 32);
+        snprintf(names[n++], 40, "%s", name);
+    }
+    buf_free(&all);
+    return n;
+}
+
+static struct tool_grammar asked_of(const char *name) {
+    struct tool_grammar asked = {.functions = tools, .parallel = true};
+    asked.tools = tool_format_find(name);
+    ck_assert_msg(asked.tools, "%s", name);
+    asked.reasoning = reasoning_format_find(asked.tools->is_harmony ? "openai_gptoss" : "qwen3");
+    return asked;
+}
+
+/* ---- drawing texts -------------------------------------------------------------------------- */
+
+/* Single bytes, and what forms, values and thoughts are made of. */
+static const char *const pieces[] = {"f",
+                                     "get_time-2.x",
+                                     "{\"n\": 1",
+                                     "\", \"",
+                                     "\"arguments\": {",
+                                     "<think>",
+                                     "</think>",
+                                     "<tool_call>",
+                                     "[TOOL_CALLS]",
+                                     "true",
+                                     "null",
+                                     "True",
+                                     "None",
+                                     "<parameter=",
+                                     "</parameter>",
+                                     "\n<",
+                                     "[ARGS]",
+                                     "<|channel|>",
+                                     "<|end|>",
+                                     "<|start|>assistant",
+                                     "analysis",
+                                     "final",
+                                     "<|message|>",
+                                     "<function=",
+                                     "}</",
+                                     "[f(",
+                                     "n=1",
+                                     ", ",
+                                     "{\"name\": \"f\"",
+                                     "<function_calls>",
+                                     "```",
+                                     "\\u00e9",
+                                     "\xC3\xA9",
+                                     "functools[",
+                                     "<|tool_call|>[",
+                                     "<tool_calls>[",
+                                     "<|channel|>commentary to=functions.f",
+                                     "<|end|><|start|>assistant<|channel|>commentary to"};
+#define N_PIECES ((int)(sizeof pieces / sizeof *pieces))
+#define V (256 + N_PIECES)
+
+static struct vocabulary *make_vocabulary(const char **bytes, int *lengths) {
+    static char singles[256];
+    for (int i = 0; i < V; i++) {
+        if (i < 256) singles[i] = (char)i;
+        bytes[i] = i < 256 ? &singles[i] : pieces[i - 256];
+        lengths[i] = i < 256 ? 1 : (int)strlen(bytes[i]);
+    }
+    return vocabulary_new(bytes, lengths, V);
+}
+
+static uint32_t draw_state;
+static uint32_t draw(uint32_t n) {
+    draw_state = draw_state * 1664525u + 1013904223u;
+    return (draw_state >> 8) % n;
+}
+
+/* One of the tokens that may come, now and then one that closes something, and long ones before
+ * bytes; -1: none may. */
+static int choose(const uint32_t *mask) {
+    static const char closers[] = "\"}])";
+    int allowed[V], n = 0, n_long = 0;
+    int closer = closers[draw(4)];
+    if (draw(2) && (mask[closer / 32] >> (closer % 32) & 1)) return closer;
+    for (int id = V - 1; id >= 0; id--) {
+        if (!(mask[id / 32] >> (id % 32) & 1)) continue;
+        bool plain = id >= ' ' && id < 127;
+        if (id < 256 && !plain && id != '\n' && n > 0 && draw(16) > 0) continue;
+        allowed[n++] = id;
+        n_long += id >= 256;
+    }
+    if (n == 0) return -1;
+    return allowed[n_long > 0 && draw(2) ? draw((uint32_t)n_long) : draw((uint32_t)n)];
+}
+
+/* Draws a text under the grammar's masks; false: it has not ended after many tokens. */
+static bool draw_text(struct grammar *grammar, const struct vocabulary *vocabulary,
+                      const char **bytes, const int *lengths, struct buf *out) {
+    struct matcher *matcher = matcher_new(grammar, vocabulary);
+    uint32_t mask[(V + 31) / 32];
+    bool ended = false;
+    buf_clear(out);
+    buf_puts(out, "");
+    for (int i = 0; i < 800 && !ended; i++) {
+        bool may_end = matcher_may_end(matcher);
+        ck_assert(matcher_mask(matcher, mask));
+        mask[0] &= ~1u; /* texts of this suite end with a 0 */
+        int id = choose(mask);
+        ended = may_end && (id < 0 || draw(12) == 0);
+        if (ended) break;
+        ck_assert_int_ge(id, 0);
+        ck_assert(matcher_accept(matcher, id));
+        buf_add(out, bytes[id], (size_t)lengths[id]);
+    }
+    matcher_free(matcher);
+    return ended;
+}
+
+/* ---- properties ----------------------------------------------------------------------------- */
+
+static void check_calls(const struct tool_grammar *asked, const char *text,
+                        const struct message *message, struct grammar *schemas[2]) {
+    if (asked->must_call) {
+        ck_assert_msg(message->n_calls > 0, "%s", text);
+        ck_assert_msg(message->content.length == 0 || asked->tools->is_harmony, "%s", text);
+    }
+    ck_assert_msg(asked->parallel || message->n_calls <= 1, "%s", text);
+    for (int i = 0; i < message->n_calls; i++) {
+        const struct message_call *call = &message->calls[i];
+        bool is_f = strcmp(call->name, "f") == 0;
+        ck_assert_msg(accepts(schemas[!is_f], call->arguments.data), "%s\n %s(%s)", text,
+                      call->name, call->arguments.data);
+    }
+}
+
+/* Whatever is drawn is read as calls that keep to their schemas, the same in one piece, cut
+ * anywhere, in chunks, and by a parser that waits until a call is whole. */
+static void check_text(const struct tool_grammar *asked, const char *text,
+                       struct grammar *schemas[2]) {
+    struct message_settings settings = {.tools = asked->tools,
+                                        .reasoning = asked->reasoning,
+                                        .known = known,
+                                        .stream_calls = true,
+                                        .id_seed = 3};
+    struct message message = {0};
+    struct buf whole = {0}, parts = {0};
+    size_t length = strlen(text);
+    struct message_parser *parser = message_parser_new(&settings);
+    message_parser_add(parser, text, length, &message);
+    message_parser_finish(parser, &message);
+    message_parser_free(parser);
+    check_calls(asked, text, &message, schemas);
+    message_free(&message);
+    read_message_in_parts(&settings, text, length, length, &whole);
+    for (size_t step = 1; step <= 17; step += 4) {
+        read_message_in_parts(&settings, text, draw((uint32_t)length + 1), step, &parts);
+        ck_assert_msg(strcmp(whole.data, parts.data) == 0, "every %zu of %s:\n%s\n%s", step, text,
+                      whole.data, parts.data);
+    }
+    settings.stream_calls = false;
+    read_message_in_parts(&settings, text, length, length, &parts);
+    ck_assert_msg(strcmp(whole.data, parts.data) == 0, "waiting for whole calls: %s\n%s\n%s", text,
+                  whole.data, parts.data);
+    buf_free(&whole);
+    buf_free(&parts);
+}
+
+#define N_TEXTS 60
+
+static void check_row(struct tool_grammar asked) {
+    const char *bytes[V];
+    int lengths[V], n_ended = 0;
+    struct vocabulary *vocabulary = make_vocabulary(bytes, lengths);
+    struct grammar *grammar = grammar_of(&asked);
+    struct grammar *schemas[2] = {compile(GRAMMAR_JSON_SCHEMA, F_SCHEMA),
+                                  compile(GRAMMAR_JSON_SCHEMA, NONE_SCHEMA)};
+    struct buf text = {0};
+    for (int i = 0; i < N_TEXTS; i++) {
+        if (!draw_text(grammar, vocabulary, bytes, lengths, &text)) continue;
+        check_text(&asked, text.data, schemas);
+        n_ended++;
+    }
+    ck_assert_msg(n_ended > N_TEXTS / 4, "only %d texts have ended, as %.99s", n_ended, text.data);
+    buf_free(&text);
+    grammar_release(grammar);
+    grammar_release(schemas[0]);
+    grammar_release(schemas[1]);
+    vocabulary_free(vocabulary);
+}
+
+START_TEST(what_passes_is_read_as_calls_that_keep_to_the_schemas) {
+    char names[32][40];
+    int n = row_names(names);
+    ck_assert_int_ge(n, 13);
+    for (int i = 0; i < n; i++) {
+        struct tool_grammar asked = asked_of(names[i]);
+        draw_state = (uint32_t)(100 * _i + i + 1);
+        asked.must_call = _i % 2;
+        asked.parallel = _i < 2;
+        if (_i == 4) asked.reasoning = NULL;
+        if (_i == 5) asked.only = "f";
+        check_row(asked);
+    }
+}
+END_TEST
+
+/* ---- what families write -------------------------------------------------------------------- */
+
+#define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
+#define CALLS(word) DS("calls\xE2\x96\x81" word)
+#define CALL(word) DS("call\xE2\x96\x81" word)
+#define ARGS "{\"n\": 1, \"p\": \"ab\"}"
+#define BOTH                                                                                       \
+    "{\"name\": \"f\", \"arguments\": " ARGS "}, {\"name\": \"get_time-2.x\", \"arguments\": {}}"
+#define XML "<parameter=n>\n1\n</parameter>\n<parameter=p>\nab\n</parameter>\n"
+#define TOOL(text) "<tool_call>\n" text "\n</tool_call>"
+
+/* Two calls as the family's template writes them. */
+static const struct {
+    const char *format, *text;
+} written[] = {
+    {"hermes", TOOL("{\"name\": \"f\", \"arguments\": " ARGS
+                    "}") "\n" TOOL("{\"name\": \"get_time-2.x\", \"arguments\": {}}")},
+    {"qwen3_coder",
+     TOOL("<function=f>\n" XML "</function>") "\n" TOOL("<function=get_time-2.x>\n</function>")},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": " ARGS "}; {\"name\": \"get_time-2.x\", "
+                    "\"parameters\": {}}"},
+    {"pythonic", "[f(n=1, p=\"ab\"), get_time-2.x()]"},
+    {"mistral", "[TOOL_CALLS] [" BOTH "]"},
+    {"mistral_v11", "[TOOL_CALLS]f[ARGS]" ARGS "[TOOL_CALLS]get_time-2.x[ARGS]{}"},
+    {"deepseek_v3",
+     CALLS("begin") CALL("begin") "function" DS("sep") "f\n```json\n" ARGS "\n```" CALL(
+         "end") "\n" CALL("begin") "function" DS("sep") "get_time-2.x\n```json\n{}\n```" CALL("end")
+         CALLS("end")},
+    {"deepseek_v31", CALLS("begin") CALL("begin") "f" DS("sep") ARGS CALL("end") "\n" CALL(
+                         "begin") "get_time-2.x" DS("sep") "{}" CALL("end") CALLS("end")},
+    {"granite", "<|tool_call|>[" BOTH "]"},
+    {"granite-20b-fc", "<function_call> {\"name\": \"f\", \"arguments\": " ARGS
+                       "}<function_call> {\"name\": \"get_time-2.x\", \"arguments\": {}}"},
+    {"phi4_mini_json", "functools[" BOTH "]"},
+    {"olmo3", "<function_calls>\nf(n=1, p=\"ab\")\nget_time-2.x()\n</function_calls>"},
+    {"jamba", "<tool_calls>[\n{\"name\": \"f\", \"arguments\": " ARGS
+              "},\n{\"name\": \"get_time-2.x\", \"arguments\": {}}\n]</tool_calls>"},
+};
+
+START_TEST(what_families_write_passes_and_is_read) {
+    struct tool_grammar asked = asked_of(written[_i].format);
+    struct message_settings settings = {.tools = asked.tools, .known = known, .stream_calls = true};
+    const char *text = written[_i].text;
+    struct buf message = {0};
+    for (int k = 0; k < 2; k++) {
+        asked.must_call = k;
+        struct grammar *grammar = grammar_of(&asked);
+        ck_assert_msg(accepts(grammar, text), "%s", text);
+        grammar_release(grammar);
+    }
+    for (size_t cut = 0; cut <= strlen(text); cut++) {
+        read_message_in_parts(&settings, text, cut, strlen(text), &message);
+        ck_assert_str_eq(message.data, "f(" ARGS ")get_time-2.x({})");
+    }
+    buf_free(&message);
+}
+END_TEST
+
+START_TEST(every_row_is_written) {
+    char names[32][40];
+    for (int i = row_names(names) - 1; i >= 0; i--) {
+        bool found = tool_format_find(names[i])->is_harmony;
+        for (size_t k = 0; k < sizeof written / sizeof *written; k++)
+            found |= tool_format_find(written[k].format) == tool_format_find(names[i]);
+        ck_assert_msg(found, "%s", names[i]);
+    }
+}
+END_TEST
+
+/* ---- what passes, by choice ----------------------------------------------------------------- */
+
+#define HERMES(name, arguments) TOOL("{\"name\": \"" name "\", \"arguments\": " arguments "}")
+#define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+#define H_THINK "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+
+/* Of an answer that may call, one that must, one that must with a single call, and one that must
+ * call f: '+' passes, '-' does not. */
+static const struct {
+    const char *format, *passes, *text;
+} answers[] = {
+    {"hermes", "+---", "Hi."},
+    {"hermes", "+---", "a <tool_ b </tool_call>"},
+    {"hermes", "+---", "So.\n" HERMES("f", ARGS) " and more"},
+    {"hermes", "++++", HERMES("f", ARGS)},
+    {"hermes", "+++-", HERMES("get_time-2.x", "{}")},
+    {"hermes", "++--", HERMES("f", ARGS) "\n" HERMES("f", ARGS)},
+    {"hermes", "++++", "<think>\nA <tool_call>?\n</think>\n\n" HERMES("f", ARGS)},
+    {"hermes", "----", "<tool_call>x</tool_call>"},
+    {"hermes", "----", HERMES("g", "{}")},
+    {"hermes", "----", HERMES("f", "{}")},
+    {"hermes", "----", HERMES("f", "{\"n\": 1, \"p\": \"ab\", \"z\": 1}")},
+    {"hermes", "----", HERMES("get_time-2.x", "{\"n\": 1}")},
+    {"hermes", "----", "<tool_call>\n{\"name\": \"f\", \"arguments\": " ARGS},
+    {"qwen3_coder", "----",
+     TOOL("<function=f>\n" XML "<parameter=z>\n1\n</parameter>\n</function>")},
+    {"qwen3_coder", "----", TOOL("<function=f>\n<parameter=n>\n1\n</parameter>\n</function>")},
+    {"qwen3_coder", "+---", "<function=f>\n" XML "</function>"},
+    {"qwen3_coder", "----", "<function=f>\n</function>"},
+    {"pythonic", "+---", "[1] is f(n=1)."},
+    {"pythonic", "----", " [ f (n=1, p=2)]"},
+    {"pythonic", "+---", "So [f(n=1)]"},
+    {"pythonic", "+++-", "[get_time-2.x()]"},
+    {"pythonic", "----", "[get_time-2.x(), 1]"},
+    {"llama3_json", "+---", "{\"city\": \"Paris\"}"},
+    {"llama3_json", "----", "{\"parameters\": {}, \"name\": \"f\"}"},
+    {"llama3_json", "++++", "{\"name\": \"f\", \"parameters\": " ARGS "}"},
+    {"openai", "++++", H_THINK H_CALL ARGS},
+    {"openai", "----", H_CALL "{}"},
+    {"openai", "----", H_CALL ARGS "<|start|>assistant"},
+    {"openai", "+---", H_THINK "<|channel|>final<|message|>Yes."},
+    {"openai", "----", "<|channel|>final<|message|>Yes.<|end|><|start|>assistant" H_CALL "{}"},
+    {"openai", "----", "Yes."},
+};
+
+START_TEST(a_choice_lets_pass_what_it_says) {
+    for (int k = 0; k < 4; k++) {
+        struct tool_grammar asked = asked_of(answers[_i].format);
+        asked.must_call = k > 0;
+        asked.parallel = k < 2;
+        asked.only = k == 3 ? "f" : NULL;
+        struct grammar *grammar = grammar_of(&asked);
+        bool passes = accepts(grammar, answers[_i].text);
+        ck_assert_msg(passes == (answers[_i].passes[k] == '+'), "choice %d: %s", k,
+                      answers[_i].text);
+        grammar_release(grammar);
+    }
+}
+END_TEST
+
+/* A format for what is no call stands in the place of free text. */
+START_TEST(content_may_have_a_format) {
+    struct tool_grammar asked = asked_of("hermes");
+    asked.content = "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}";
+    struct grammar *grammar = grammar_of(&asked);
+    ck_assert(accepts(grammar, "<think>a</think>\n12"));
+    ck_assert(accepts(grammar, HERMES("f", ARGS)));
+    ck_assert(!accepts(grammar, "Hi."));
+    ck_assert(!accepts(grammar, "12" HERMES("f", ARGS)));
+    grammar_release(grammar);
+}
+END_TEST
+
+/* ---- what cannot be kept to ----------------------------------------------------------------- */
+
+START_TEST(a_refusal_names_the_tool_and_the_place) {
+    static const struct {
+        const char *format, *schema, *says;
+    } rows[] = {
+        {"hermes", "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{}}}}",
+         "The tool \"g\": The schema at \"/properties/a/not\""},
+        {"qwen3_coder", "{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"x\"}}}",
+         "The tool \"g\": The schema at \"/properties/a/format\""},
+        {"qwen3_coder", "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{}}}", "The schema at \"/$ref\""},
+        {"qwen3_coder", "{\"properties\":{\"a b\":{}}}", "has a name"},
+        {"pythonic", "{\"properties\":{\"a-b\":{}}}", "has a name"},
+        {"pythonic", "{\"properties\":{},\"required\":[\"a\"]}", "\"/required/0\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf text = {0};
+        struct json *json;
+        struct grammar *grammar;
+        struct err err = {0};
+        buf_printf(&text,
+                   "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":%s}}]",
+                   rows[i].schema);
+        ck_assert_int_eq(json_parse(&json, "It", text.data, text.length, &err), STATUS_OK);
+        struct tool_grammar asked = asked_of(rows[i].format);
+        asked.functions = json;
+        buf_clear(&text);
+        tool_grammar_write(&asked, &text);
+        ck_assert_int_eq(
+            grammar_compile(GRAMMAR_STRUCTURAL_TAG, text.data, text.length, NULL, &grammar, &err),
+            STATUS_INVALID_REQUEST);
+        ck_assert_msg(strstr(err.message, rows[i].says), "%s", err.message);
+        json_free(json);
+        buf_free(&text);
+    }
+}
+END_TEST
+
+#define COUNT(rows) (sizeof rows / sizeof *rows)
+
+int main(void) {
+    Suite *s = suite_create("server_tool_grammar");
+    TCase *t = tcase_create("grammar");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, what_passes_is_read_as_calls_that_keep_to_the_schemas, 0, 6);
+    tcase_add_loop_test(t, what_families_write_passes_and_is_read, 0, COUNT(written));
+    tcase_add_test(t, every_row_is_written);
+    tcase_add_loop_test(t, a_choice_lets_pass_what_it_says, 0, COUNT(answers));
+    tcase_add_test(t, content_may_have_a_format);
+    tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
+    suite_add_tcase(s, t);
+    return suite_main(s);
+}
