@@ -39,7 +39,7 @@ MUTANTS = [
     (G + "grammar_store.c", "    while (store->bytes > store->max_bytes)\n", "    if (store->bytes > 2 * store->max_bytes)\n"),
     (G + "grammar_store.c", "        remove_entry(store, entry);\n    }\n    pthread", "    }\n    pthread"),
     (G + "grammar_store.c", "!(*place)->grammar)\n        pthread_cond_wait", "false)\n        pthread_cond_wait"),
-    (G + "grammar_store.c", "lengths[id] = silent ? 0 : (int)length;", "lengths[id] = (int)length;"),
+    (G + "grammar_store.c", "lengths[id] = is_silent(engine, id, tools, reasoning) ? 0 : (int)length;", "lengths[id] = (int)length;"),
     # JSON in
     (R, "if (*p == '\\n') line++, column = 1;", ""),
     (R, "if (end - p < 4) return -1;", "if (end - p < 3) return -1;",
