@@ -56,10 +56,14 @@ enum window_rope {
 
 /* Experts in the place of an MLP. */
 struct expert_config {
-    bool is_used;    /* false: the model has none, and E is 0 */
-    int E, n_used;   /* experts of a layer, and how many of them a token goes through */
-    int F, F_shared; /* widths of an expert, of the shared one; 0: there is none */
-    bool normalises; /* the weights of a token's experts add up to 1 */
+    bool is_used;       /* false: the model has none, and E is 0 */
+    int E, n_used;      /* experts of a layer, and how many of them a token goes through */
+    int F, F_shared;    /* widths of an expert, of the shared one; 0: there is none */
+    int n_dense_layers; /* first layers that have an MLP and no experts */
+    bool normalises;    /* the weights of a token's experts add up to 1 */
+    bool by_sigmoid;    /* this and what follows: see struct experts of kernels/ops.h */
+    int n_groups, n_used_groups;
+    float weight_scale;
 };
 
 /* What may differ from layer to layer. */
@@ -74,7 +78,7 @@ struct model_config {
     char architecture[32]; /* as GGUF spells it: "llama" */
     char quantisation[32]; /* the most frequent weight type, e.g. "q4_1" */
     /* letters of kernels.h; K is the width of the residual stream. Where all layers have experts, F
-     * is the width of one of them. */
+     * is the width of one of them, else that of the others' MLP. */
     int V, K, F, L, H, G, D;
     int context_length;   /* tokens that the model was trained for */
     int longest_context;  /* tokens that stretched positions may be asked to reach */
@@ -100,9 +104,10 @@ struct model_config {
     float attention_cap;            /* of scores; 0: none */
     float logit_cap;                /* of logits; 0: none */
     int window;                     /* of the layers that have one; 0: none has */
-    int full_every;     /* among layers with windows each such layer has none; 0: all have */
-    bool lists_windows; /* the file says which layers have it: layer[].window is set */
-    bool lists_ropes;   /* the same of layer[].has_no_rope */
+    int full_every;      /* among layers with windows each such layer has none; 0: all have */
+    bool lists_windows;  /* the file says which layers have it: layer[].window is set */
+    bool lists_ropes;    /* the same of layer[].has_no_rope */
+    int n_unread_layers; /* behind the L, which guess tokens beyond the next one; not read */
     struct layer_config layer[MAX_LAYERS];
 };
 

@@ -48,7 +48,8 @@ static struct backend_config plan_backend(const struct engine *engine,
     struct model_config m = shard_config(&engine->model.config, config->ranks);
     int widest = m.K > m.F ? m.K : m.F;
     if (m.H * m.D > widest) widest = m.H * m.D;
-    if (m.experts.F_shared > widest) widest = m.experts.F_shared;
+    int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
+    if (expert > widest) widest = expert;
     enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;
     struct backend_config wanted = {
         .threads = config->threads,
@@ -56,10 +57,7 @@ static struct backend_config plan_backend(const struct engine *engine,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,
         .activations = config->dtype == COMPUTE_FLOAT32 ? DTYPE_F32 : half,
-        .experts = {.E = m.experts.E,
-                    .n_used = m.experts.n_used,
-                    .K = m.K,
-                    .F = m.F > m.experts.F_shared ? m.F : m.experts.F_shared},
+        .experts = {.E = m.experts.E, .n_used = m.experts.n_used, .K = m.K, .F = expert},
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
         .heads = m.H,

@@ -67,16 +67,29 @@ struct mlp {
 /* A mixture of experts (Shazeer et al. 2017): E MLPs, of which each row goes through n_used. The
  * router's logits are in float32. A row's experts are those of the largest logits, of equal ones
  * the lower number; their weights are the softmax of the logits over all experts, or with
- * `normalises` over those of the row. */
+ * `normalises` over those of the row.
+ *
+ * With `by_sigmoid` (DeepSeek-AI 2024) scores are the sigmoids of the logits. A row's experts are
+ * those of the largest scores + correction, out of the n_used_groups groups of neighbours whose two
+ * largest add up to most; their weights are the scores, or what of their sum each is. */
 struct experts {
     int E, n_used;
-    bool normalises;
-    struct linear router; /* [E][K], a MATRIX_FLOAT32 */
-    struct mlp mlp;       /* of all experts, one after the other: [E * F][K], and down [E * K][F] */
-    struct mlp shared;    /* which all rows go through, of a width of its own; up.w NULL: none */
+    bool normalises, by_sigmoid;
+    const float *correction;     /* [E], of by_sigmoid; NULL: none */
+    int n_groups, n_used_groups; /* of by_sigmoid; 0: no groups */
+    float weight_scale;          /* of the weights; 0: as they are */
+    struct linear router;        /* [E][K], a MATRIX_FLOAT32 */
+    struct mlp mlp;    /* of all experts, one after the other: [E * F][K], and down [E * K][F] */
+    struct mlp shared; /* which all rows go through, of a width of its own; up.w NULL: none */
     struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the shared one's weight is the sigmoid
                                   of its product; w NULL: the weight is 1 */
 };
+
+enum { MAX_EXPERT_GROUPS = 32 };
+
+static inline float experts_weight_scale(const struct experts *experts) {
+    return experts->weight_scale == 0 ? 1 : experts->weight_scale;
+}
 
 /* F and K of experts are multiples of this: so each one's rows are whole panels or tiles. */
 enum { EXPERT_QUANTUM = 16 };

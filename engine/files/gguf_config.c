@@ -292,22 +292,43 @@ static enum status check_expert_number(struct reader *r, const char *name, int s
                    r->key, served, value);
 }
 
-static enum status refuse_expert_features(struct reader *r, bool has_experts) {
-    enum { SOFTMAX = 1 };
-    if (!has_experts) return check_expert_number(r, "expert_count", 0);
-    enum status status = check_expert_number(r, "expert_gating_func", SOFTMAX);
+static enum status refuse_expert_features(const struct model_config *config, struct reader *r) {
+    enum { SOFTMAX = 1, SIGMOID = 2 };
+    bool by_sigmoid = config->experts.by_sigmoid;
     double value;
-    if (!status) status = read_number_or(r, "expert_weights_scale", 1, 1, 1, &value);
+    if (!config->experts.is_used) return check_expert_number(r, "expert_count", 0);
+    enum status status =
+        check_expert_number(r, "expert_gating_func", by_sigmoid ? SIGMOID : SOFTMAX);
     if (!status) status = read_number_or(r, "attention.clamp_kqv", 0, 0, 0, &value);
-    if (!status) status = check_expert_number(r, "leading_dense_block_count", 0);
     if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
-    return status ? status : check_expert_number(r, "expert_group_count", 1);
+    if (!status && !by_sigmoid) status = check_expert_number(r, "expert_group_count", 1);
+    return status || by_sigmoid ? status : check_expert_number(r, "leading_dense_block_count", 0);
+}
+
+/* Layers that are not read, dense ones, and groups: of families by sigmoids alone. */
+static enum status read_kinds_of_layers(struct model_config *config, struct reader *r) {
+    struct expert_config *e = &config->experts;
+    int shared = 0;
+    enum status status =
+        read_int_or(r, "nextn_predict_layers", 0, config->L - 1, 0, &config->n_unread_layers);
+    config->L -= config->n_unread_layers;
+    if (!status)
+        status =
+            read_int_or(r, "leading_dense_block_count", 0, config->L - 1, 0, &e->n_dense_layers);
+    if (!status) status = read_int_or(r, "expert_group_count", 0, e->E, 0, &e->n_groups);
+    if (!status)
+        status = read_int_or(r, "expert_group_used_count", 0, e->n_groups, e->n_groups,
+                             &e->n_used_groups);
+    if (!status) status = read_int_or(r, "expert_shared_count", 1, 64, 1, &shared);
+    if (!status && e->F_shared == 0) e->F_shared = shared * e->F;
+    return status;
 }
 
 static enum status read_experts(struct model_config *config, struct reader *r) {
     struct expert_config *e = &config->experts;
     int64_t n = 0;
-    enum status status = refuse_expert_features(r, e->is_used);
+    double scale = 0;
+    enum status status = refuse_expert_features(config, r);
     if (status || !e->is_used) return status;
     status = gguf_int(r->gguf, key_of(r, "expert_count"), 1, MAX_EXPERTS, &n, r->err);
     e->E = (int)n;
@@ -318,6 +339,9 @@ static enum status read_experts(struct model_config *config, struct reader *r) {
         status = read_int_or(r, "expert_feed_forward_length", 1, MAX_WIDTH, config->F, &e->F);
     if (!status)
         status = read_int_or(r, "expert_shared_feed_forward_length", 0, MAX_WIDTH, 0, &e->F_shared);
+    if (!status) status = read_number_or(r, "expert_weights_scale", 0, 1e6, 1, &scale);
+    e->weight_scale = scale > 0 ? (float)scale : 1;
+    if (!status && e->by_sigmoid) status = read_kinds_of_layers(config, r);
     if (status) return status;
     return gguf_bool_or(r->gguf, key_of(r, "expert_weights_norm"), e->normalises, &e->normalises,
                         r->err);

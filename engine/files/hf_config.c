@@ -88,7 +88,8 @@ const char *hf_bias_key(enum hf_bias bias) {
                                                   [HF_BIAS_OUTPUT] = "attention_out_bias",
                                                   [HF_BIAS_QKV] = "use_qkv_bias",
                                                   [HF_BIAS_MLP] = "mlp_bias",
-                                                  [HF_BIAS_ALL] = "use_bias"};
+                                                  [HF_BIAS_ALL] = "use_bias",
+                                                  [HF_QK_NORM] = "use_qk_norm"};
     return keys[bias];
 }
 
@@ -136,6 +137,28 @@ static enum status refuse_dense_layers(const struct json *root, struct err *err)
                    "that have them; an empty array was expected");
 }
 
+/* Layers that are not read, dense ones, groups and the shared experts: of families by sigmoids. */
+static enum status read_kinds_of_layers(struct model_config *c, const struct json *root,
+                                        struct err *err) {
+    struct expert_config *e = &c->experts;
+    double scale = 1;
+    int shared = 1;
+    enum status status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS,
+                                    0, &c->n_unread_layers, err);
+    if (!status)
+        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1, c->L > 1,
+                            &e->n_dense_layers, err);
+    if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
+    if (!status)
+        status =
+            key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
+    if (!status) status = key_int_or(root, "n_shared_experts", 1, 64, 1, &shared, err);
+    if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
+    e->F_shared = shared * e->F;
+    e->weight_scale = (float)scale;
+    return status;
+}
+
 static enum status read_experts(struct model_config *c, const struct json *root, struct err *err) {
     struct expert_config *e = &c->experts;
     if (!e->is_used) return STATUS_OK;
@@ -148,7 +171,8 @@ static enum status read_experts(struct model_config *c, const struct json *root,
     if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
     if (!status) status = key_number_or(root, "swiglu_alpha", 1.702, 1.702, 1.702, &alpha, err);
     if (!status)
-        status = key_int(root, "num_local_experts|num_experts", 1, MAX_EXPERTS, &e->E, err);
+        status = key_int(root, "num_local_experts|num_experts|n_routed_experts", 1, MAX_EXPERTS,
+                         &e->E, err);
     if (!status)
         status = key_int(root, "num_experts_per_tok", 1,
                          e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
@@ -156,6 +180,7 @@ static enum status read_experts(struct model_config *c, const struct json *root,
     if (!status)
         status =
             key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
+    if (!status && e->by_sigmoid) status = read_kinds_of_layers(c, root, err);
     if (status) return status;
     return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
 }

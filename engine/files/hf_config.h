@@ -18,6 +18,7 @@ enum hf_bias {
     HF_BIAS_QKV,
     HF_BIAS_MLP,
     HF_BIAS_ALL,
+    HF_QK_NORM, /* no bias, but turned on alike */
     N_HF_BIASES
 };
 

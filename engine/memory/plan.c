@@ -215,7 +215,7 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
     int64_t ranks = config->ranks > 1 ? config->ranks : 1;
     int64_t used = info->experts.is_used ? info->experts.n_used : 0;
-    int64_t experts = used * ((int64_t)info->K + info->F) + info->experts.E;
+    int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
     int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F + experts;
     return (M * row + R * info->V) * (int64_t)sizeof(float);
 }

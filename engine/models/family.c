@@ -19,7 +19,7 @@ static const struct model_family *const families[] = {
     &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,    &model_ernie4_5,
     &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
     &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,   &model_granitemoe,
-    &model_gpt_oss,
+    &model_gpt_oss,  &model_glm4_moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -88,6 +88,8 @@ static void begin(struct model_config *config, const struct model_family *family
     if (!in_gguf) config->attention_scale = family->folder.attention_scale;
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     config->experts.is_used = family_has_experts(family);
+    config->experts.by_sigmoid = family->by_sigmoid;
+    config->experts.weight_scale = 1;
     config->experts.normalises =
         in_gguf ? family->weights.normalised_in_gguf : family->weights.normalised_in_folders;
     bool adjacent = family->positions == POSITIONS_ROPE_ADJACENT &&
@@ -124,6 +126,9 @@ static enum status read_roles(struct model_config *config, const struct weights 
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         enum role role = role_of(family, name, config->L);
+        int layer;
+        bool is_numbered = sscanf(name, "blk.%9d.", &layer) == 1 && layer >= config->L;
+        if (is_numbered && layer < config->L + config->n_unread_layers) continue;
         if (role == N_ROLES)
             return err_set(err, STATUS_BAD_FILE, name,
                            "tensor %s is not supported in a model of the architecture \"%s\"", name,
@@ -269,6 +274,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_BIAS_QKV] = ROLES_QKV_BIASES,
         [HF_BIAS_MLP] = ROLES_MLP_BIASES,
         [HF_BIAS_ALL] = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
+        [HF_QK_NORM] = ROLES_QK_NORM,
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
         uint64_t biases = roles[bias] & (family->roles | family->optional);
@@ -281,19 +287,34 @@ static enum status add_biases(struct model_config *config, const struct model_fa
     return STATUS_OK;
 }
 
+/* Do experts and groups of them divide each other, and do the best groups have enough? */
+static enum status check_groups(const struct expert_config *e, struct err *err) {
+    int size = e->n_groups > 0 ? e->E / e->n_groups : e->E;
+    if (e->n_groups <= 1) return STATUS_OK;
+    assert(e->n_used_groups <= e->n_groups);
+    if (e->n_groups <= MAX_EXPERT_GROUPS && size * e->n_groups == e->E && size >= 2 &&
+        e->n_used_groups >= 1 && e->n_used <= e->n_used_groups * size)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "n_group",
+                   "%d experts in %d groups, of which %d give %d experts: at most %d groups of one "
+                   "size, of at least 2, were expected, and enough of them",
+                   e->E, e->n_groups, e->n_used_groups, e->n_used, MAX_EXPERT_GROUPS);
+}
+
 /* Experts whose rows are whole panels and tiles, alone and beside one another. */
 static enum status check_experts(struct model_config *config, struct err *err) {
     struct expert_config *experts = &config->experts;
     bool has_shared = config->roles & ROLE_BIT(ROLE_SHARED_UP);
     if (!experts->is_used) return STATUS_OK;
     if (!has_shared) experts->F_shared = 0;
-    if (has_shared && experts->F_shared == 0) experts->F_shared = config->F;
-    config->F = experts->F;
+    if (has_shared && experts->F_shared == 0)
+        experts->F_shared = experts->n_dense_layers ? experts->F : config->F;
+    if (experts->n_dense_layers == 0) config->F = experts->F;
     assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
     if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
         experts->F_shared % EXPERT_QUANTUM == 0 &&
         (int64_t)experts->E * (experts->F > config->K ? experts->F : config->K) <= INT32_MAX)
-        return STATUS_OK;
+        return check_groups(experts, err);
     return err_set(err, STATUS_BAD_FILE, "experts",
                    "%d experts of %d in a model %d wide are not supported, with a shared one of %d:"
                    " widths must be multiples of %d, and all experts less than %d wide",
@@ -320,13 +341,14 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->is_tied = family->ties;
     if (hf) hf->activation = family->folder.activation;
     status = model_file_config(config, file, err);
-    if (!status) status = refuse_scales(config, family, !hf, err);
-    if (!status) status = check_experts(config, err);
     if (status) return status;
     finish_window_rope(config);
     config->longest_context = longest_context(config);
-    status = hf ? read_folder(config, hf, family, err)
-                : read_roles(config, &file->gguf->weights, family, err);
+    status = refuse_scales(config, family, !hf, err);
+    if (!status) status = check_experts(config, err);
+    if (!status)
+        status = hf ? read_folder(config, hf, family, err)
+                    : read_roles(config, &file->gguf->weights, family, err);
     if (!status) status = spread_window(config, family, err);
     if (!status && family->finish) status = family->finish(config, err);
     if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;

@@ -104,8 +104,9 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
         rest += strlen(layers);
         if (*rest < '0' || *rest > '9') return N_ROLES;
         long number = strtol(rest, &end, 10);
-        if (*end != '.' || number >= m->config->L) return N_ROLES;
+        if (*end != '.' || number >= m->config->L + m->config->n_unread_layers) return N_ROLES;
         *layer = (int)number;
+        if (number >= m->config->L) return N_ROLES;
         rest = end + 1;
     }
     for (enum role role = 0; role < N_ROLES; role++) {
@@ -124,6 +125,7 @@ static void match_tensors(struct matching *m, bool is_tied) {
         struct weight *weight = &m->weights->tensor[i];
         int layer, expert;
         enum role role = find_role(m, weight->name, &layer, &expert);
+        if (role == N_ROLES && layer >= m->config->L) continue; /* it is not read */
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
             continue;
@@ -232,7 +234,7 @@ static void check_tensors(struct matching *m) {
         for (enum role role = 0; role < N_ROLES; role++) {
             const char *of_role = folder_name(m->family, role);
             int experts = of_role && strchr(of_role, '*') ? m->config->experts.E : 0;
-            if (!config_has(m->config, role) || role_is_of_layer(role) != (layer >= 0)) continue;
+            if (!config_has_in(m->config, role, layer)) continue;
             if (experts == 0) check_tensor(m, role, layer, -1);
             for (int e = 0; e < experts; e++) check_tensor(m, role, layer, e);
         }
@@ -271,7 +273,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
     /* a bias that no key turns on would be left out by transformers */
-    m.known &= ~(family->optional & (ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES)) | config->roles;
+    uint64_t by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM;
+    m.known &= ~(family->optional & by_key) | config->roles;
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
     match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);

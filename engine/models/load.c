@@ -6,22 +6,8 @@
 
 #include "engine/memory/device.h"
 #include "engine/models/dummy.h"
-#include "engine/models/model.h"
+#include "engine/models/load.h"
 #include "engine/quantise/quantise.h"
-
-struct loader {
-    struct model *model;
-    const struct weights *weights;
-    const struct engine_config *settings;
-    struct err *err;
-};
-
-/* Rows of one tensor in the file that become one tensor of the model: all of them, or a part of a
- * fused one. */
-struct source {
-    const struct weight *weight;
-    int first, N, K; /* rows first .. first + N; K 0: a vector */
-};
 
 /* Releasing pages interrupts every processor that has them mapped, so many are released at once. */
 enum { RELEASE_BYTES = 16 << 20 };
@@ -49,18 +35,6 @@ static enum status make_matrix(const struct loader *l, enum role role, const str
     enum status status = b->memory->matrix_new(b, out, to, N, K, made, form, l->err);
     mem_large_free(made, bytes);
     return status;
-}
-
-/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
- * number has `size` bytes. Tiles keep both sides in the cache. */
-static void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
-                      size_t size) {
-    enum { TILE = 32 };
-    for (size_t n0 = 0; n0 < N; n0 += TILE)
-        for (size_t k0 = 0; k0 < K; k0 += TILE)
-            for (size_t n = n0; n < N && n < n0 + TILE; n++)
-                for (size_t k = k0; k < K && k < k0 + TILE; k++)
-                    memcpy(rows + (n * K + k) * size, from + (k * column + n * step) * size, size);
 }
 
 /* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
@@ -162,8 +136,8 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     return status;
 }
 
-static enum status load_rows(const struct loader *l, struct tensors *out, enum role role,
-                             const struct source *source) {
+enum status load_rows(const struct loader *l, struct tensors *out, enum role role,
+                      const struct source *source) {
     if (role_info(role)->split == SPLIT_FIRST && l->model->shard.rank > 0) return STATUS_OK;
     assert(!out->w[role] && !out->vec[role]);
     return source->K ? load_matrix(l, role, source, &out->w[role])
@@ -191,157 +165,12 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
-static void copy_rows(const struct loader *l, const struct weight *weight, void *to) {
-    void *made = weight->packed ? packed_rows(l->model->backend, weight) : NULL;
-    memcpy(to, made ? made : weight->data, weight->bytes);
-    mem_large_free(made, weight->bytes);
-}
-
-/* Puts the matrices of all experts, which are tensors of their own in `weights`, one after the
- * other: mem_large of all->bytes at all->data, which the caller frees. */
-static enum status gather_experts(const struct loader *l, enum role role, int layer,
-                                  struct weight *all) {
-    const struct role_info *info = role_info(role);
-    const struct model_config *m = &l->model->config;
-    enum status status = STATUS_OK;
-    char *to = NULL;
-    all->data = NULL;
-    for (int e = 0; e < m->experts.E && !status; e++) {
-        const struct weight *weight;
-        char name[ROLE_NAME_BYTES];
-        role_expert_name(name, role, layer, e);
-        status = weights_matrix(l->weights, name, role_extent(m, info->N), role_extent(m, info->K),
-                                &weight, l->err);
-        if (status) break;
-        if (e == 0) {
-            *all = *weight;
-            all->bytes = (size_t)m->experts.E * weight->bytes;
-            all->n_elements = m->experts.E * weight->n_elements;
-            all->data = to = mem_large(all->bytes);
-        }
-        if (weight->type != all->type)
-            status =
-                err_set(l->err, STATUS_BAD_FILE, weight->name,
-                        "tensor %s: expected type %s as of the first expert, found %s",
-                        weight->name, dtype_name((int)all->type), dtype_name((int)weight->type));
-        else
-            copy_rows(l, weight, to + (size_t)e * weight->bytes);
-    }
-    all->packed = NULL; /* the rows are made */
-    return status;
-}
-
-/* Loads the matrices of all experts, which lie one after the other. */
-static enum status load_all_experts(const struct loader *l, struct tensors *out, enum role role,
-                                    const struct weight *all) {
-    struct weight flat = *all;
-    flat.n_dims = 2;
-    flat.dim[1] = all->n_elements / all->dim[0];
-    flat.dim[2] = 1;
-    const struct source source = {.weight = &flat, .N = (int)flat.dim[1], .K = (int)flat.dim[0]};
-    return load_rows(l, out, role, &source);
-}
-
-/* Copies N rows of one expert that are part i of several: these follow each other, or take
- * turns. */
-static void copy_part(char *to, const char *from, const struct weight *fused, size_t i, size_t N) {
-    size_t K = (size_t)fused->dim[0], all = (size_t)fused->dim[1];
-    size_t first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? all / N : 1;
-    size_t row = dtype_bytes(fused->type, fused->is_transposed ? 1 : K);
-    if (fused->is_transposed) {
-        turn_rows(to, from + first * row, N, K, all, step, row);
-        return;
-    }
-    for (size_t n = 0; n < N; n++) memcpy(to + n * row, from + (first + n * step) * row, row);
-}
-
-/* Loads part i of a tensor of several, or the whole of one that lies as columns: its rows of each
- * expert, put together. */
-static enum status load_part(const struct loader *l, struct tensors *out, enum role role, int i,
-                             const struct weight *fused) {
-    const struct role_info *info = role_info(role);
-    size_t E = (size_t)l->model->config.experts.E, n_parts = info->n_parts ? info->n_parts : 1;
-    size_t N = (size_t)fused->dim[1] / n_parts, bytes = fused->bytes / E; /* of one expert */
-    struct weight part = *fused;
-    part.is_transposed = part.is_interleaved = false;
-    part.n_elements /= (int64_t)n_parts;
-    part.bytes /= n_parts;
-    char *to = mem_large(part.bytes);
-    for (size_t e = 0; e < E && fused->data; e++)
-        copy_part(to + e * bytes / n_parts, (const char *)fused->data + e * bytes, fused, (size_t)i,
-                  N);
-    part.data = to;
-    enum status status = load_all_experts(l, out, info->n_parts ? info->parts[i] : role, &part);
-    mem_large_free(to, part.bytes);
-    return status;
-}
-
-/* Loads the biases of all experts, which are a tensor [E][N] or parts of one. */
-static enum status load_expert_biases(const struct loader *l, struct tensors *out, enum role role,
-                                      int layer) {
-    const struct role_info *info = role_info(role);
-    int E = l->model->config.experts.E, all = role_extent(&l->model->config, info->N);
-    int n_parts = info->n_parts ? info->n_parts : 1, N = all / n_parts;
-    char name[ROLE_NAME_BYTES];
-    const struct weight *fused;
-    role_name(name, role, layer);
-    enum status status =
-        weights_find(l->weights, name, 2, (int64_t[]){all, E}, WEIGHT_ANY_TYPE, &fused, l->err);
-    if (!status && dtype_block_elements((int)fused->type) != 1)
-        status = err_set(l->err, STATUS_BAD_FILE, fused->name,
-                         "tensor %s: expected F32, F16 or BF16, found %s", fused->name,
-                         dtype_name((int)fused->type));
-    size_t n = (size_t)E * (size_t)all;
-    float *values = mem_calloc(2 * n, sizeof *values), *part = values + n;
-    if (!status && fused->data) dequantise(fused->type, fused->data, values, n);
-    for (int i = 0; i < n_parts && !status; i++) {
-        int first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? n_parts : 1;
-        for (int e = 0; e < E; e++)
-            for (int j = 0; j < N; j++) part[e * N + j] = values[e * all + first + j * step];
-        struct weight flat = {.type = DTYPE_F32, .dim = {E * N}, .n_elements = E * N, .data = part};
-        const struct source source = {.weight = &flat, .N = E * N};
-        status = load_rows(l, out, info->n_parts ? info->parts[i] : role, &source);
-    }
-    free(values);
-    return status;
-}
-
-/* The matrices of a layer's experts become one: in the file they are one tensor of 3 dimensions, or
- * a tensor for each expert. */
-static enum status load_experts(const struct loader *l, struct tensors *out, enum role role,
-                                int layer) {
-    const struct role_info *info = role_info(role);
-    const struct model_config *m = &l->model->config;
-    int N = role_extent(m, info->N), K = role_extent(m, info->K), E = m->experts.E;
-    char name[ROLE_NAME_BYTES];
-    struct weight all = {0};
-    const struct weight *weight;
-    role_name(name, role, layer);
-    bool is_whole = weights_lookup(l->weights, name) != NULL;
-    enum status status = is_whole ? weights_find(l->weights, name, 3, (int64_t[]){K, N, E},
-                                                 WEIGHT_ANY_TYPE, &weight, l->err)
-                                  : gather_experts(l, role, layer, &all);
-    if (is_whole && !status) all = *weight;
-    void *made = all.packed ? packed_rows(l->model->backend, &all) : NULL;
-    if (made) all.data = made, all.packed = NULL;
-    for (int i = 0; i < info->n_parts && !status; i++) status = load_part(l, out, role, i, &all);
-    if (info->n_parts == 0 && !status)
-        status = all.is_transposed ? load_part(l, out, role, 0, &all)
-                                   : load_all_experts(l, out, role, &all);
-    if (!is_whole) made = (void *)all.data;
-    mem_large_free(made, all.bytes);
-    return status;
-}
-
 /* All roles of a layer, or with a layer below 0 those of none. */
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
     enum status status = STATUS_OK;
     for (enum role role = 0; role < N_ROLES && !status; role++) {
-        if (!config_has(&l->model->config, role) || role_is_of_layer(role) != (layer >= 0))
-            continue;
-        if (role_info(role)->of_experts && !role_info(role)->K)
-            status = load_expert_biases(l, out, role, layer);
-        else if (role_info(role)->of_experts)
+        if (!config_has_in(&l->model->config, role, layer)) continue;
+        if (role_info(role)->of_experts)
             status = load_experts(l, out, role, layer);
         else if (role_info(role)->split != SPLIT_HOST)
             status = load_role(l, out, role, layer);

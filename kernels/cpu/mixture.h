@@ -41,8 +41,7 @@ void mixture_free(struct mixture *mixture);
 
 /* Chooses n_used of E experts for a row, by rising number, and their weights (order.md,
  * "Experts"). */
-void route_row(const float *logits, int E, int n_used, bool normalises, int32_t *expert,
-               float *weight);
+void route_row(const float *logits, const struct experts *experts, int32_t *expert, float *weight);
 
 /* Groups M rows by their n_used of E experts: fills first, tile, row_of, weight_of and spans. */
 void mixture_group(struct mixture *mixture, int M, int n_used, int E);

@@ -18,6 +18,7 @@ struct kind {
     int E;
     bool normalises, has_shared;
     bool is_clamped; /* with biases of the router and of the experts */
+    int groups;      /* by sigmoids, half of so many groups; 0: by softmax */
 };
 static const kind kinds[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, true, false},
@@ -26,6 +27,8 @@ static const kind kinds[] = {
     {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_F32, 4, true, true},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_F16, 7, true, false, true},
     {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_F32, E, true, false, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, true, true, false, 8},
+    {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, false, false, false, 1},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -102,6 +105,13 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
     if (k.has_shared) experts.shared = take_mlp(k, 1, F_SHARED, 20);
     if (k.has_shared && k.normalises) experts.shared_gate = take(DTYPE_F32, 1, K, 30, true);
     gain = take_vector(K, 40);
+    if (k.groups > 0) {
+        experts.by_sigmoid = true;
+        experts.correction = take_vector((size_t)k.E, 45);
+        experts.n_groups = k.groups;
+        experts.n_used_groups = (k.groups + 1) / 2;
+        experts.weight_scale = 1.5f;
+    }
     if (!k.is_clamped) return;
     experts.mlp.activation = ACTIVATION_CLAMPED;
     experts.router.bias = take_vector((size_t)k.E, 41);

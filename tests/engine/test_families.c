@@ -74,11 +74,13 @@ static const char *const models[] = {
     "folders/qwen2moe",
     "families/qwen3moe.gguf",
     "folders/qwen3moe",
+    "families/glm4moe.gguf",
+    "folders/glm4moe",
     "families/gpt_oss.gguf",
     "folders/gpt_oss",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_EXPERTS = 11, N_PACKED = 8 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_EXPERTS = 13, N_PACKED = 8 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -283,8 +283,8 @@ START_TEST(experts_that_are_not_served_are_refused) {
     write_without(&writer, "");
     gguf_writer_u32(&writer, "llama.expert_count", 8);
     gguf_writer_u32(&writer, "llama.expert_used_count", 2);
-    gguf_writer_f32(&writer, "llama.expert_weights_scale", 2.5f);
-    expect_refused(&writer, "llama.expert_weights_scale", "found 2.5");
+    gguf_writer_f32(&writer, "llama.expert_weights_scale", -2.5f);
+    expect_refused(&writer, "llama.expert_weights_scale", "found -2.5");
     write_without(&writer, "");
     gguf_writer_u32(&writer, "llama.expert_count", 8);
     expect_refused(&writer, "llama.expert_used_count", "llama.expert_used_count");

@@ -15,11 +15,17 @@ enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
+static void route(const float *logits, int n_experts, int n_used, bool normalises, int32_t *expert,
+                  float *weight) {
+    const struct experts experts = {.E = n_experts, .n_used = n_used, .normalises = normalises};
+    route_row(logits, &experts, expert, weight);
+}
+
 START_TEST(the_largest_are_chosen_by_rising_number) {
     static const float logits[E] = {0.5f, -1, 3, 2, 3.5f, -2};
     int32_t expert[N_USED];
     float weight[N_USED];
-    route_row(logits, E, N_USED, true, expert, weight);
+    route(logits, E, N_USED, true, expert, weight);
     static const int32_t want[N_USED] = {2, 3, 4};
     ck_assert_mem_eq(expert, want, sizeof want);
     double sum = exp(3 - 3.5) + exp(2 - 3.5) + 1;
@@ -33,10 +39,10 @@ START_TEST(of_equals_the_lower_number_is_chosen) {
     static const float logits[E] = {1, 2, 2, 1, 2, 2};
     int32_t expert[N_USED];
     float weight[N_USED];
-    route_row(logits, E, N_USED, true, expert, weight);
+    route(logits, E, N_USED, true, expert, weight);
     static const int32_t want[N_USED] = {1, 2, 4};
     ck_assert_mem_eq(expert, want, sizeof want);
-    route_row(logits, E, 1, true, expert, weight);
+    route(logits, E, 1, true, expert, weight);
     ck_assert_int_eq(expert[0], 1);
     ck_assert(weight[0] == 1);
 }
@@ -47,10 +53,10 @@ START_TEST(weights_are_of_all_experts_unless_normalised) {
     int32_t expert[2];
     double sum = 0;
     for (int e = 0; e < 40; e++) logits[e] = sinf((float)e), sum += exp((double)logits[e]);
-    route_row(logits, 40, 2, false, expert, weight);
+    route(logits, 40, 2, false, expert, weight);
     for (int i = 0; i < 2; i++)
         ck_assert_double_eq_tol((double)weight[i], exp((double)logits[expert[i]]) / sum, 1e-6);
-    route_row(logits, 40, 2, true, expert, weight);
+    route(logits, 40, 2, true, expert, weight);
     ck_assert_double_eq_tol((double)weight[0] + (double)weight[1], 1, 1e-6);
 }
 END_TEST
@@ -61,10 +67,54 @@ START_TEST(large_logits_do_not_overflow) {
     int32_t expert[2];
     float weight[2];
     for (int normalises = 0; normalises < 2; normalises++) {
-        route_row(logits, E, 2, normalises, expert, weight);
+        route(logits, E, 2, normalises, expert, weight);
         ck_assert_double_eq_tol((double)weight[0], 1 / (1 + exp(-1)), 1e-6);
         ck_assert_double_eq_tol((double)weight[1], exp(-1) / (1 + exp(-1)), 1e-6);
     }
+}
+END_TEST
+
+static const float of_groups[8] = {0, 3, 1, 1, 2, 2.5f, -4, 5};
+
+/* By sigmoids: the correction counts where scores are compared, and not in the weights. */
+START_TEST(sigmoids_are_chosen_with_their_correction) {
+    static const float correction[8] = {0.9f, -0.5f, 0, 0, 0, 0, 0.3f, -0.2f};
+    struct experts experts = {
+        .E = 8, .n_used = 3, .by_sigmoid = true, .correction = correction, .weight_scale = 2.5f};
+    int32_t expert[3];
+    float weight[3];
+    static const int32_t want[3] = {0, 4, 5};
+    for (int normalises = 0; normalises < 2; normalises++) {
+        double sum = 0;
+        experts.normalises = normalises;
+        route_row(of_groups, &experts, expert, weight);
+        ck_assert_mem_eq(expert, want, sizeof want);
+        for (int i = 0; i < 3; i++) sum += 1 / (1 + exp(-(double)of_groups[want[i]]));
+        for (int i = 0; i < 3; i++)
+            ck_assert_double_eq_tol(
+                (double)weight[i],
+                2.5 / (1 + exp(-(double)of_groups[want[i]])) / (normalises ? sum : 1), 1e-6);
+    }
+}
+END_TEST
+
+/* Pairs have .5 + .95, .73 + .73, .88 + .92, .02 + .99: the third and the second are best. */
+START_TEST(only_the_best_groups_count) {
+    struct experts experts = {
+        .E = 8, .n_used = 3, .by_sigmoid = true, .n_groups = 4, .n_used_groups = 2};
+    int32_t expert[3];
+    float weight[3];
+    static const int32_t two[3] = {2, 4, 5}, three[3] = {1, 4, 5}, all[3] = {1, 5, 7};
+    static const int32_t *const want[] = {two, three, all};
+    for (int n = 2; n <= 4; n++) {
+        experts.n_used_groups = n;
+        route_row(of_groups, &experts, expert, weight);
+        ck_assert_mem_eq(expert, want[n - 2], sizeof two);
+    }
+    static const float tied[8] = {1, 2, 2, 1, 0, 3, 1, 2};
+    experts.n_used_groups = 1, experts.n_used = 2;
+    route_row(tied, &experts, expert, weight);
+    ck_assert(expert[0] == 0 && expert[1] == 1);
 }
 END_TEST
 
@@ -74,7 +124,7 @@ START_TEST(nans_leave_a_choice) {
     int32_t expert[N_USED];
     for (int bits = 0; bits < 1 << E; bits++) {
         for (int e = 0; e < E; e++) logits[e] = bits >> e & 1 ? NAN : (float)((e * 5) % E);
-        route_row(logits, E, N_USED, false, expert, weight);
+        route(logits, E, N_USED, false, expert, weight);
         for (int i = 0; i < N_USED; i++) ck_assert(expert[i] >= 0 && expert[i] < E);
         for (int i = 1; i < N_USED; i++) ck_assert(expert[i] > expert[i - 1]);
     }
@@ -219,8 +269,7 @@ static float *make_right(const struct world *w) {
     for (int m = 0; m < MAX_ROWS; m++)
         plain_rmsnorm(h + (size_t)m * K, w->x + (size_t)m * K, w->gain, w->K, 1e-5f);
     b->compute->matmul(b, (float *const[]){logits}, h, NULL, &whole.router, 1, MAX_ROWS);
-    for (int m = 0; m < MAX_ROWS; m++)
-        route_row(logits + m * E, E, N_USED, w->normalises, expert[m], weight[m]);
+    for (int m = 0; m < MAX_ROWS; m++) route_row(logits + m * E, &whole, expert[m], weight[m]);
     for (int e = 0; e < E; e++) {
         struct mlp mlp = expert_alone(b, w, e);
         for (int m = 0; m < MAX_ROWS; m++)
@@ -306,6 +355,8 @@ int main(void) {
     tcase_add_test(core, of_equals_the_lower_number_is_chosen);
     tcase_add_test(core, weights_are_of_all_experts_unless_normalised);
     tcase_add_test(core, large_logits_do_not_overflow);
+    tcase_add_test(core, sigmoids_are_chosen_with_their_correction);
+    tcase_add_test(core, only_the_best_groups_count);
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
     tcase_add_test(core, a_shared_expert_comes_last);

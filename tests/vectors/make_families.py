@@ -197,6 +197,14 @@ def gpt_oss():
         **experts(5, 2)))
 
 
+def glm4moe():
+    return transformers.Glm4MoeForCausalLM(transformers.Glm4MoeConfig(
+        head_dim=16, rms_norm_eps=1e-5, num_hidden_layers=3, moe_intermediate_size=16, n_routed_experts=8, n_shared_experts=1,
+        first_k_dense_replace=1, n_group=4, topk_group=2, num_experts_per_tok=3, routed_scaling_factor=1.7, norm_topk_prob=True,
+        use_qk_norm=True, num_nextn_predict_layers=0, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}, **SMALL))
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
@@ -218,6 +226,9 @@ def randomise(model, seed):
             p.data = u * 0.5
         else:
             p.data = u * 0.5 + (0 if adds_one else 1)
+    for name, b in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
     return model.float().eval()
 
 
@@ -231,7 +242,7 @@ def greedy(model, prompt):
         for _ in range(N_GREEDY):
             out = model(torch.tensor([ids]), use_cache=False, **routed)
             row = out.logits[0, -1].double()
-            if routed and experts_tied(out.router_logits, model.config.num_experts_per_tok):
+            if routed and (sigmoids_tied if hasattr(model.config, "topk_group") else experts_tied)(out.router_logits, model):
                 return None
             best = torch.topk(row, 2)
             if best.values[0] - best.values[1] < MIN_GAP:
@@ -242,10 +253,26 @@ def greedy(model, prompt):
     return tokens
 
 
-def experts_tied(router_logits, used):
+def last_chosen_tied(scores, used):
+    best = scores.topk(min(used + 1, scores.shape[1])).values
+    return used < scores.shape[1] and (best[:, used - 1] - best[:, used]).min() < 1e-4
+
+
+def experts_tied(router_logits, model):
     """Whether some row's last chosen expert and its first left out are nearly tied."""
-    best = torch.cat(router_logits).float().topk(used + 1).values
-    return (best[:, used - 1] - best[:, used]).min() < 1e-4
+    return last_chosen_tied(torch.cat(router_logits).float(), model.config.num_experts_per_tok)
+
+
+def sigmoids_tied(router_logits, model):
+    """The same of groups, and of the experts in the chosen ones."""
+    c = model.config
+    corrections = [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    scores = torch.cat([logits.sigmoid() + correction for logits, correction in zip(router_logits, corrections)])
+    groups = scores.unflatten(1, (c.n_group, -1))
+    best = groups.topk(2).values.sum(dim=-1)
+    dropped = best < best.topk(c.topk_group).values[:, -1:]
+    groups = groups.masked_fill(dropped.unsqueeze(-1), -1)
+    return last_chosen_tied(best, c.topk_group) or last_chosen_tied(groups.flatten(1), c.num_experts_per_tok)
 
 
 def golden(make):
@@ -348,8 +375,10 @@ NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_do
 NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
+NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
+                    **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
-EXPERTS = ("gpt_oss", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
 
@@ -402,6 +431,12 @@ def add_tensors(writer, family, model):
         if family in ("smollm3", "granite", "mixtral", "granitemoe") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
+
+
+def add_corrections(writer, model):
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", b.numpy())
 
 
 def add_rope_factors(writer, c):
@@ -459,6 +494,19 @@ def add_keys(writer, family, c):
         writer.add_residual_scale(c.residual_multiplier)
         writer.add_attention_scale(c.attention_multiplier)
         writer.add_logit_scale(c.logits_scaling)
+    if family == "glm4moe":
+        add_rope_keys(writer, family, c)
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+        writer.add_expert_count(c.n_routed_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+        writer.add_expert_shared_count(c.n_shared_experts)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(c.routed_scaling_factor)
+        writer.add_expert_weights_norm(c.norm_topk_prob)
+        writer.add_expert_group_count(c.n_group)
+        writer.add_expert_group_used_count(c.topk_group)
+        writer.add_leading_dense_block_count(c.first_k_dense_replace)
+        return
     if family == "gpt_oss":
         writer.add_key_length(c.head_dim)
         writer.add_value_length(c.head_dim)
@@ -511,6 +559,7 @@ def write_gguf(path, family, model):
     else:
         add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
     add_tensors(writer, family, model)
+    add_corrections(writer, model)
     if family in ("phi3_long", "phi3_short"):
         add_rope_factors(writer, model.config)
     writer.write_header_to_file()
@@ -524,7 +573,7 @@ FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
-            "exaone4": exaone4, "gpt_oss": gpt_oss}
+            "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe}
 
 
 def main():

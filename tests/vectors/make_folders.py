@@ -184,6 +184,14 @@ def gpt_oss():
         **make_families.experts(5, 2)))
 
 
+def glm4moe():
+    return transformers.Glm4MoeForCausalLM(transformers.Glm4MoeConfig(
+        head_dim=12, rms_norm_eps=1e-5, moe_intermediate_size=16, n_routed_experts=6, n_shared_experts=2, attention_bias=True,
+        first_k_dense_replace=2, n_group=1, topk_group=1, num_experts_per_tok=2, routed_scaling_factor=2.5, norm_topk_prob=False,
+        num_nextn_predict_layers=1, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.5}, **{**SMALL, "num_hidden_layers": 3}))
+
+
 def qwen3moe():
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=False, **SMALL,
@@ -257,6 +265,15 @@ def finish_gpt2(folder):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def finish_glm4moe(folder):
+    """As published, with a layer behind the last that guesses a further token."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
+    tensors["model.layers.3.mlp.experts.0.up_proj.weight"] = torch.ones(16, 32)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 # ---- MXFP4 ----------------------------------------------------------------------------------------------------
 
 MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -312,6 +329,7 @@ FOLDERS = {
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),
     "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
+    "glm4moe": (glm4moe, torch.float32, "1GB", finish_glm4moe),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {

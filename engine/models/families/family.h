@@ -62,7 +62,8 @@ struct model_family {
     struct {
         bool normalised_in_gguf, normalised_in_folders;
     } weights;
-    bool ties; /* without "tie_word_embeddings" in a config.json the head is the embedding */
+    bool by_sigmoid; /* experts are chosen and weighed by sigmoids; see struct experts */
+    bool ties;       /* without "tie_word_embeddings" in a config.json the head is the embedding */
     struct folder_style folder;
     /* Works out what no reader knows, and refuses what the family cannot be: the last step of
      * reading a config. NULL: nothing. */
@@ -82,6 +83,9 @@ struct model_family {
 #define ROLES_ATTENTION_BIASES (ROLES_QKV_BIASES | ROLE_BIT(ROLE_O_BIAS))
 #define ROLES_MLP_BIASES                                                                           \
     (ROLE_BIT(ROLE_GATE_BIAS) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN_BIAS))
+
+/* Norms that one turns on by "use_qk_norm". */
+#define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
 static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
@@ -103,6 +107,6 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_opt, model_phi3, model_smollm3;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe; /* experts.c */
-extern const struct model_family model_gpt_oss;
+extern const struct model_family model_gpt_oss, model_glm4_moe;
 
 #endif

@@ -66,6 +66,8 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", MATRIX(E, K, NONE),
                      .is_float32 = true},
     [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.gate.bias", BIAS(E, NONE)},
+    [ROLE_ROUTER_CORRECTION] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
+                                BIAS(E, NONE)},
     [ROLE_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", NULL, BIAS(F_EXPERT, NONE),
                                 .of_experts = true},
     [ROLE_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", NULL, BIAS(F_EXPERT, NONE), .of_experts = true},
@@ -158,4 +160,12 @@ int role_extent(const struct model_config *config, enum extent extent) {
         return config->experts.F_shared;
     }
     return 0;
+}
+
+bool config_has_in(const struct model_config *config, enum role role, int layer) {
+    bool is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
+         is_of_experts = role >= ROLE_ROUTER;
+    if (!config_has(config, role) || role_is_of_layer(role) != (layer >= 0)) return false;
+    if (!config->experts.is_used) return true;
+    return layer < config->experts.n_dense_layers ? !is_of_experts : !is_of_mlp;
 }

@@ -57,6 +57,7 @@ enum role {
     ROLE_FFN_POST_NORM,
     ROLE_ROUTER, /* of experts: see struct experts of kernels/ops.h */
     ROLE_ROUTER_BIAS,
+    ROLE_ROUTER_CORRECTION, /* added to scores that are compared */
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_GATE_BIAS,
     ROLE_EXPERTS_UP,
@@ -137,6 +138,10 @@ void role_expert_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int 
 
 /* A length in a model, or in a rank's part of it. */
 int role_extent(const struct model_config *config, enum extent extent);
+
+/* Has a layer of the model that tensor? A model's first layers may have an MLP where the others
+ * have experts. Below 0: is it there, and of no layer? */
+bool config_has_in(const struct model_config *config, enum role role, int layer);
 
 static inline bool config_has(const struct model_config *config, enum role role) {
     return config->roles & ROLE_BIT(role);

@@ -47,8 +47,8 @@ static void route_piece(void *arg, int row, int thread) {
     const struct experts *experts = job->experts;
     size_t at = (size_t)row * (size_t)experts->n_used;
     (void)thread;
-    route_row(m->logits + (size_t)row * (size_t)experts->E, experts->E, experts->n_used,
-              experts->normalises, m->expert + at, m->weight + at);
+    route_row(m->logits + (size_t)row * (size_t)experts->E, experts, m->expert + at,
+              m->weight + at);
 }
 
 /* One tile of an expert's rows becomes inputs; `piece` counts the tiles of all of them. */

@@ -1,8 +1,11 @@
 /* Which experts a row goes through, and which rows an expert has. Scalar C for all paths: it is
  * little beside the products. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
+
+#define SMALLEST_SUM 1e-20f /* what is added to the sum that scores are divided by */
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -80,9 +83,45 @@ static void sort_rising(int32_t *number, int n) {
     }
 }
 
-void route_row(const float *logits, int E, int n_used, bool normalises, int32_t *expert,
-               float *weight) {
-    assert(n_used > 0 && n_used <= E);
+/* Takes the experts out of the choice that are in none of the best groups. */
+static void drop_groups(const struct experts *experts, float *choice) {
+    int n = experts->n_groups, size = experts->E / n;
+    float best[MAX_EXPERT_GROUPS];
+    int32_t chosen[MAX_EXPERT_GROUPS];
+    bool stays[MAX_EXPERT_GROUPS] = {false};
+    assert(n <= MAX_EXPERT_GROUPS && size >= 2 && experts->n_used_groups <= n);
+    for (int g = 0; g < n; g++) {
+        int32_t two[2];
+        choose(choice + g * size, size, 2, two);
+        best[g] = choice[g * size + two[0]] + choice[g * size + two[1]];
+    }
+    choose(best, n, experts->n_used_groups, chosen);
+    for (int i = 0; i < experts->n_used_groups; i++) stays[chosen[i]] = true;
+    for (int e = 0; e < experts->E; e++)
+        if (!stays[e / size]) choice[e] = -INFINITY;
+}
+
+static void route_by_sigmoid(const float *logits, const struct experts *experts, int32_t *expert,
+                             float *weight) {
+    int E = experts->E, n_used = experts->n_used;
+    float score[MAX_EXPERTS], choice[MAX_EXPERTS], sum = 0;
+    assert(E <= MAX_EXPERTS);
+    for (int e = 0; e < E; e++) {
+        score[e] = 1 / (1 + plain_exp(-logits[e]));
+        choice[e] = experts->correction ? score[e] + experts->correction[e] : score[e];
+    }
+    if (experts->n_used_groups < experts->n_groups) drop_groups(experts, choice);
+    choose(choice, E, n_used, expert);
+    sort_rising(expert, n_used);
+    for (int i = 0; i < n_used; i++) sum = sum + (weight[i] = score[expert[i]]);
+    for (int i = 0; i < n_used && experts->normalises; i++)
+        weight[i] = weight[i] / (sum + SMALLEST_SUM);
+}
+
+static void route_by_softmax(const float *logits, const struct experts *experts, int32_t *expert,
+                             float *weight) {
+    int E = experts->E, n_used = experts->n_used;
+    bool normalises = experts->normalises;
     choose(logits, E, n_used, expert);
     float max = logits[expert[0]], sum = 0, s[LANES] = {0};
     sort_rising(expert, n_used);
@@ -94,6 +133,12 @@ void route_row(const float *logits, int E, int n_used, bool normalises, int32_t 
         s[e % LANES] = s[e % LANES] + plain_exp(logits[e] - max);
     if (!normalises) sum = tree_sum(s);
     for (int i = 0; i < n_used; i++) weight[i] = weight[i] / sum;
+}
+
+void route_row(const float *logits, const struct experts *experts, int32_t *expert, float *weight) {
+    assert(experts->n_used > 0 && experts->n_used <= experts->E);
+    (experts->by_sigmoid ? route_by_sigmoid : route_by_softmax)(logits, experts, expert, weight);
+    for (int i = 0; i < experts->n_used; i++) weight[i] = weight[i] * experts_weight_scale(experts);
 }
 
 /* ---- an expert's rows ----------------------------------------------------------------------- */

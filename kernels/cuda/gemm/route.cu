@@ -21,6 +21,14 @@ void route_widen(enum dtype act, float *y, const void *x, size_t n, cudaStream_t
 
 /* ---- a row's experts: a warp a row ---------------------------------------------------------- */
 
+/* How a row's experts are chosen and weighed: as struct experts says. */
+struct routing_rule {
+    int E, n_used, n_groups, n_used_groups;
+    bool normalises, by_sigmoid;
+    const float *correction;
+    float scale;
+};
+
 /* A logit and its expert. NaNs are taken only if nothing else is left. */
 struct candidate {
     float logit;
@@ -54,38 +62,87 @@ __device__ __forceinline__ struct candidate warp_best(struct candidate best) {
     return {__shfl_sync(FULL_MASK, best.logit, 0), __shfl_sync(FULL_MASK, best.expert, 0)};
 }
 
-__global__ void __launch_bounds__(WARP)
-    route_kernel(int32_t *expert, float *weight, const float *logits, int E, int n_used,
-                 bool normalises) {
-    __shared__ int chosen[MAX_USED_EXPERTS], rising[MAX_USED_EXPERTS];
-    grid_begin();
-    const int lane = threadIdx.x;
-    const float *row = logits + (size_t)blockIdx.x * E;
-    const size_t at = (size_t)blockIdx.x * n_used;
+/* The n best of a row, the best first. */
+__device__ __forceinline__ void choose(int *chosen, const float *row, int E, int n, int lane) {
     unsigned taken = 0;
-    float max = 0.0f, sum = 0.0f;
-    for (int i = 0; i < n_used; i++) {
+    for (int i = 0; i < n; i++) {
         const struct candidate best = warp_best(best_left(row, E, taken, lane));
         if (best.expert % WARP == lane) taken |= 1u << best.expert / WARP;
-        if (i == 0) max = best.logit;
         if (lane == 0) chosen[i] = best.expert;
     }
     __syncwarp();
+}
+
+__device__ __forceinline__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* Takes the experts out of the choice that are in none of the best groups; a lane a group. */
+__device__ __forceinline__ void drop_groups(float *choice, const struct routing_rule &rule,
+                                            int lane) {
+    __shared__ float best[MAX_EXPERT_GROUPS];
+    __shared__ int chosen[MAX_EXPERT_GROUPS];
+    const int size = rule.E / rule.n_groups;
+    if (lane < rule.n_groups) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = 0; i < size; i++) {
+            const float next = choice[lane * size + i];
+            second = fmaxf(second, fminf(first, next));
+            first = fmaxf(first, next);
+        }
+        best[lane] = first + second;
+    }
+    __syncwarp();
+    choose(chosen, best, rule.n_groups, rule.n_used_groups, lane);
+    for (int e = lane; e < rule.E; e += WARP) {
+        bool stays = false;
+        for (int i = 0; i < rule.n_used_groups; i++) stays = stays || chosen[i] == e / size;
+        if (!stays) choice[e] = -INFINITY;
+    }
+    __syncwarp();
+}
+
+/* What a row's experts are chosen by: its logits, or sigmoids with their correction. */
+__device__ __forceinline__ const float *choice_of(const float *row, float *choice,
+                                                  const struct routing_rule &rule, int lane) {
+    if (!rule.by_sigmoid) return row;
+    for (int e = lane; e < rule.E; e += WARP)
+        choice[e] = sigmoid(row[e]) + (rule.correction ? rule.correction[e] : 0.0f);
+    __syncwarp();
+    if (rule.n_used_groups < rule.n_groups) drop_groups(choice, rule, lane);
+    return choice;
+}
+
+__global__ void __launch_bounds__(WARP)
+    route_kernel(int32_t *expert, float *weight, const float *logits, struct routing_rule rule) {
+    __shared__ int chosen[MAX_USED_EXPERTS], rising[MAX_USED_EXPERTS];
+    __shared__ float choice[MAX_EXPERTS];
+    grid_begin();
+    const int lane = threadIdx.x, E = rule.E, n_used = rule.n_used;
+    const float *row = logits + (size_t)blockIdx.x * E;
+    const size_t at = (size_t)blockIdx.x * n_used;
+    choose(chosen, choice_of(row, choice, rule, lane), E, n_used, lane);
+    const float max = row[chosen[0]];
     for (int i = lane; i < n_used; i += WARP) { /* by rising number */
         int before = 0;
         for (int j = 0; j < n_used; j++) before += chosen[j] < chosen[i];
         rising[before] = chosen[i];
     }
     __syncwarp();
-    if (normalises) {
-        for (int i = 0; i < n_used; i++) sum = sum + expf(row[rising[i]] - max);
+    auto score = [&](int e) { return rule.by_sigmoid ? sigmoid(row[e]) : expf(row[e] - max); };
+    float sum = 0.0f;
+    if (rule.normalises) {
+        for (int i = 0; i < n_used; i++) sum = sum + score(rising[i]);
+        if (rule.by_sigmoid) sum = sum + 1e-20f;
+    } else if (rule.by_sigmoid) {
+        sum = 1.0f;
     } else {
-        for (int e = lane; e < E; e += WARP) sum = sum + expf(row[e] - max);
+        for (int e = lane; e < E; e += WARP) sum = sum + score(e);
         sum = warp_sum(sum);
     }
     for (int i = lane; i < n_used; i += WARP) {
         expert[at + i] = rising[i];
-        weight[at + i] = expf(row[rising[i]] - max) / sum;
+        weight[at + i] = score(rising[i]) / sum * rule.scale;
     }
 }
 
@@ -141,8 +198,17 @@ void route_rows(const struct routing *routing, const float *logits, int M,
                 const struct experts *experts, cudaStream_t stream) {
     const int E = experts->E, n_used = experts->n_used;
     assert(E <= MAX_EXPERTS && MAX_EXPERTS <= WARP * WARP && n_used <= MAX_USED_EXPERTS);
+    const struct routing_rule rule = {E,
+                                      n_used,
+                                      experts->n_groups,
+                                      experts->n_used_groups,
+                                      experts->normalises,
+                                      experts->by_sigmoid,
+                                      experts->correction,
+                                      experts_weight_scale(experts)};
+    assert(rule.n_groups <= MAX_EXPERT_GROUPS && MAX_EXPERT_GROUPS <= WARP);
     launch(route_kernel, dim3(M), dim3(WARP), 0, stream, routing->expert, routing->weight, logits,
-           E, n_used, experts->normalises);
+           rule);
     launch(group_kernel, dim3(E), dim3(WARP), 0, stream, *routing, M * n_used, n_used);
     launch(blocks_kernel, dim3(E + 1), dim3(WARP), 0, stream, *routing, E,
            routing_blocks(M, n_used, E));

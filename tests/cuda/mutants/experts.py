@@ -4,13 +4,19 @@ UNITS = ["gemm/route", "gemm/grouped", "gemm/experts", "gemm/float"]
 MUTANTS = [
     # a row's experts
     ("gemm/route.cu", "a.logit == b.logit && a.expert < b.expert", "a.logit == b.logit && a.expert > b.expert"),
+    ("gemm/route.cu", "best[lane] = first + second;", "best[lane] = first;"),
+    ("gemm/route.cu", "second = fmaxf(second, fminf(first, next));", "second = fmaxf(second, next);"),
+    ("gemm/route.cu", "stays || chosen[i] == e / size", "stays || chosen[i] == e % size"),
+    ("gemm/route.cu", "rule.n_used_groups < rule.n_groups", "rule.n_used_groups + 3 < rule.n_groups"),
+    ("gemm/route.cu", "sigmoid(row[e]) + (rule.correction ? rule.correction[e] : 0.0f)", "sigmoid(row[e])"),
+    ("gemm/route.cu", "score(rising[i]) / sum * rule.scale", "score(rising[i]) / sum"),
     ("gemm/experts.cu", "= {experts->router.bias};", "= {NULL};"),
     ("gemm/grouped.cuh", "if (p.end.up_bias) p.end.up_bias +=", "if (!p.end.bias) p.end.up_bias +="),
     ("gemm/route.cu", "return a.logit > b.logit ||", "return a.logit < b.logit ||"),
     ("gemm/route.cu", "if (best.expert % WARP == lane) taken |=", "if (best.expert == lane) taken |="),
     ("gemm/route.cu", "rising[before] = chosen[i];", "rising[i] = chosen[i];"),
-    ("gemm/route.cu", "if (i == 0) max = best.logit;", "max = best.logit + 100;"),
-    ("gemm/route.cu", "if (normalises) {", "if (!normalises) {"),
+    ("gemm/route.cu", "const float max = row[chosen[0]];", "const float max = row[chosen[0]] + 100;"),
+    ("gemm/route.cu", "if (rule.normalises) {", "if (!rule.normalises) {"),
     ("gemm/route.cu", "for (int e = lane; e < E; e += WARP) sum", "for (int e = lane; e < n_used; e += WARP) sum"),
     # an expert's rows
     ("gemm/route.cu", "next += r.expert[i] < e;", "next += r.expert[i] <= e;"),

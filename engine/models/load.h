@@ -1,0 +1,34 @@
+/* load: what loading the tensors of a model is made of. Folder-internal; on the thread that opens
+ * the model. Statuses are those of model_load, and the sentence goes to loader.err. */
+#ifndef PENSTOCK_ENGINE_LOAD_H
+#define PENSTOCK_ENGINE_LOAD_H
+
+#include "engine/models/model.h"
+
+struct loader {
+    struct model *model;
+    const struct weights *weights;
+    const struct engine_config *settings;
+    struct err *err;
+};
+
+/* Rows of one tensor in the file that become one tensor of the model: all of them, or a part of a
+ * fused one. */
+struct source {
+    const struct weight *weight;
+    int first, N, K; /* rows first .. first + N; K 0: a vector */
+};
+
+/* Loads rows of a source as one tensor, out->w[role] or out->vec[role], or this rank's part. */
+enum status load_rows(const struct loader *l, struct tensors *out, enum role role,
+                      const struct source *source);
+
+/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
+ * number has `size` bytes. Tiles keep both sides in the cache. */
+void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
+               size_t size);
+
+/* Loads what a role of_experts has in a layer: matrices, or biases. */
+enum status load_experts(const struct loader *l, struct tensors *out, enum role role, int layer);
+
+#endif
