@@ -112,12 +112,6 @@ static void post(struct ranks *ranks, void (*job)(struct rank *rank)) {
     pthread_mutex_unlock(&ranks->mutex);
 }
 
-static void wait_for_all(struct ranks *ranks) {
-    pthread_mutex_lock(&ranks->mutex);
-    while (ranks->left > 0) pthread_cond_wait(&ranks->ended, &ranks->mutex);
-    pthread_mutex_unlock(&ranks->mutex);
-}
-
 static enum status start(struct ranks *ranks, struct err *err) {
     for (int i = 0; i < ranks->n - 1; i++) {
         struct rank *rank = &ranks->others[i];
@@ -187,7 +181,9 @@ void ranks_begin_pass(struct ranks *ranks, const struct step *step) {
 
 enum status ranks_end(struct ranks *ranks, struct err *err) {
     if (!ranks) return STATUS_OK;
-    wait_for_all(ranks);
+    pthread_mutex_lock(&ranks->mutex);
+    while (ranks->left > 0) pthread_cond_wait(&ranks->ended, &ranks->mutex);
+    pthread_mutex_unlock(&ranks->mutex);
     for (int i = 0; i < ranks->n - 1; i++) {
         const struct rank *rank = &ranks->others[i];
         if (!rank->status) continue;

@@ -50,16 +50,6 @@ static enum status read_llama3(struct rope_stretch *s, const struct reader *r) {
     return status;
 }
 
-static enum status read_linear(struct rope_stretch *s, const struct reader *r) {
-    return key_number(r->scaling, "factor", 1e-3, MAX_SCALING, &s->factor, r->err);
-}
-
-/* It grows from the model's own context on, whatever else the file says. */
-static enum status read_dynamic(struct rope_stretch *s, const struct reader *r) {
-    s->original_context = r->context_length;
-    return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
-}
-
 /* What YaRN multiplies cosines and sines by. */
 static double yarn_attention(double factor, double by) {
     return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
@@ -144,13 +134,14 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     case ROPE_UNSCALED:
         return STATUS_OK;
     case ROPE_LINEAR:
-        return read_linear(s, r);
+        return key_number(r->scaling, "factor", 1e-3, MAX_SCALING, &s->factor, r->err);
     case ROPE_LLAMA3:
         return read_llama3(s, r);
     case ROPE_YARN:
         return read_yarn(s, r);
     case ROPE_DYNAMIC:
-        return read_dynamic(s, r);
+        s->original_context = r->context_length; /* whatever else the file says */
+        return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
     case ROPE_LONG:
         return read_long(s, rope->D_rope / 2, r);
     }

@@ -12,18 +12,16 @@ static bool is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static enum status open_folder(struct model_file *out, enum model_use use, struct err *err) {
-    enum status status = hf_config_open_folder(&out->hf, out->path, err);
-    if (!status && use == MODEL_WHOLE) status = hf_weights_open(out->hf, err);
-    out->has_stand_in = use == MODEL_SHAPE;
-    if (status) model_file_close(out);
-    return status;
-}
-
 enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err) {
     *out = (struct model_file){.path = path};
-    if (is_folder(path)) return open_folder(out, use, err);
+    if (is_folder(path)) {
+        enum status status = hf_config_open_folder(&out->hf, path, err);
+        if (!status && use == MODEL_WHOLE) status = hf_weights_open(out->hf, err);
+        out->has_stand_in = use == MODEL_SHAPE;
+        if (status) model_file_close(out);
+        return status;
+    }
     const char *dot = strrchr(path, '.');
     if (!dot || strcmp(dot, ".json") != 0) return gguf_open(&out->gguf, path, err);
     if (use == MODEL_SHAPE) return hf_config_open(&out->hf, path, err);

@@ -105,14 +105,6 @@ struct place {
     uint64_t begin, end;
 };
 
-/* Text of a file as far as it may go into a message. */
-static const char *shown(const struct json *value, char out[32]) {
-    bool is_shown = json_is(value, JSON_STRING) && value->length < 32 &&
-                    is_printable(value->string, value->length);
-    snprintf(out, 32, "%s", is_shown ? value->string : "?");
-    return out;
-}
-
 static enum status read_name(struct weight *weight, const struct json *entry, struct err *err) {
     size_t length = strlen(entry->name);
     bool is_name = length > 0 && length <= WEIGHT_MAX_NAME;
@@ -150,14 +142,15 @@ static enum status read_type(struct weight *weight, const struct json *entry, bo
                  {"I32", WEIGHT_RAW_I32},      {"I64", WEIGHT_RAW_I64}, {"I8", WEIGHT_RAW_I8},
                  {"F8_E4M3", WEIGHT_RAW_E4M3}, {"U8", WEIGHT_RAW_U8}};
     const struct json *value = json_member(entry, "dtype");
-    char text[32];
     for (size_t i = 0; i < (packed ? sizeof types / sizeof *types : FLOATS); i++) {
         weight->type = (enum dtype)types[i].type;
         if (json_is_text(value, types[i].name)) return STATUS_OK;
     }
+    bool is_shown = json_is(value, JSON_STRING) && value->length < 32 &&
+                    is_printable(value->string, value->length);
     return err_set(err, STATUS_BAD_FILE, entry->name,
                    "tensor %s: the dtype %s is not supported; F32, F16 and BF16 are", entry->name,
-                   shown(value, text));
+                   is_shown ? value->string : "?");
 }
 
 /* The file has the longest stride first, a weight the shortest. A scalar is a vector of one. */

@@ -26,27 +26,24 @@ void weights_free(struct weights *weights) {
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
-/* GGUF's types that are known and not read: most are numbers of entries of large tables. */
-static const char *unread_type(unsigned type) {
-    static const char *const names[] = {
+static enum status refuse_type(const struct weight *weight, struct err *err) {
+    /* GGUF's types that are known and not read: most are numbers of entries of large tables. */
+    static const char *const unread[] = {
         [16] = "iq2_xxs", [17] = "iq2_xs", [18] = "iq3_xxs", [19] = "iq1_s",
         [21] = "iq3_s",   [22] = "iq2_s",  [29] = "iq1_m",   [40] = "nvfp4",
     };
-    return type < sizeof names / sizeof *names ? names[type] : NULL;
-}
-
-static enum status refuse_type(const struct weight *weight, struct err *err) {
-    const char *unread = unread_type((unsigned)weight->type);
+    const unsigned type_number = (unsigned)weight->type;
+    const char *known = type_number < sizeof unread / sizeof *unread ? unread[type_number] : NULL;
     struct buf names = {0};
     for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
         const char *name = dtype_name(type);
         if (name) buf_printf(&names, "%s%s", names.length ? ", " : "", name);
     }
     char number[32];
-    snprintf(number, sizeof number, "number %u", (unsigned)weight->type);
+    snprintf(number, sizeof number, "number %u", type_number);
     enum status status = err_set(err, STATUS_BAD_FILE, weight->name,
                                  "tensor %s: type %s is not supported; these are: %s", weight->name,
-                                 unread ? unread : number, names.data);
+                                 known ? known : number, names.data);
     buf_free(&names);
     return status;
 }

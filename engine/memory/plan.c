@@ -163,7 +163,7 @@ static int64_t default_blocks(const struct engine_memory *plan, const struct eng
     int64_t share = min_int64(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
     int64_t blocks = min_int64(share, DEFAULT_MAX_BYTES) / block_bytes;
     blocks = min_int64(blocks, chain * config->max_num_seqs);
-    return blocks > chain ? blocks : chain;
+    return max_int64(blocks, chain);
 }
 
 static enum status plan_pool(struct engine_memory *plan, const struct engine_config *config,

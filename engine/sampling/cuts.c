@@ -84,11 +84,6 @@ static float reach_of(const float *weight, const float *distance, int V, uint64_
     return reach;
 }
 
-static uint64_t share_reaching(float part, uint64_t total) {
-    uint64_t wanted = (uint64_t)ceil((double)part * (double)total);
-    return wanted == 0 ? 1 : wanted < total ? wanted : total;
-}
-
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 /* The mass of the ids that the cuts keep. The weights of others become 0. */
@@ -113,7 +108,10 @@ static void keep_typical(struct cuts *cuts, float part, const float *logits, int
     struct mass kept = mass_kept(cuts, logits, V, max, inverse, weight);
     cuts->center = (float)mean_exponent(&kept);
     for (int i = 0; i < V; i++) distance[i] = fabsf((logits[i] - max) * inverse - cuts->center);
-    cuts->reach = reach_of(weight, distance, V, share_reaching(part, kept.total));
+    uint64_t wanted = (uint64_t)ceil((double)part * (double)kept.total);
+    if (wanted > kept.total) wanted = kept.total;
+    if (wanted == 0) wanted = 1;
+    cuts->reach = reach_of(weight, distance, V, wanted);
 }
 
 struct cuts cuts_of(const struct sampling *s, const struct logit_ops *ops, const float *logits,

@@ -91,7 +91,7 @@ MUTANTS = [
     (S + "cuts.c", "sqrt((double)eta)", "(double)eta"),
     (S + "cuts.c", "return weight < 1 ? (float)weight : 1;", "return (float)weight;"),
     (S + "cuts.c", "            wanted -= sum[digit];\n", ""),
-    (S + "cuts.c", "wanted == 0 ? 1 : wanted < total ? wanted : total", "wanted == 0 ? 1 : wanted / 2"),
+    (S + "cuts.c", "if (wanted > kept.total) wanted = kept.total;", "wanted = wanted > 1 ? wanted / 2 : 1;"),
     (S + "cuts.c", "            weight[i] = 0;\n", ""),
     (S + "cuts.c", "weight_share(weight[i] * -exponent)", "weight_share(weight[i])"),
     (S + "cuts.c", "(double)max - (double)s->top_n_sigma * deviation", "0 - (double)s->top_n_sigma * deviation"),

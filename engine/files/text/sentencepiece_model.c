@@ -86,13 +86,6 @@ static bool next_field(struct message *message, struct field *field, bool *broke
     return is_whole;
 }
 
-static float float_of(const struct field *field) {
-    uint32_t bits = (uint32_t)field->value;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* ---- what the file says --------------------------------------------------------------------- */
 
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
@@ -123,7 +116,8 @@ static enum status read_piece(struct sentencepiece *model, struct message messag
     while (next_field(&message, &field, &is_broken)) {
         if (field.number == 1 && field.wire == WIRE_BYTES)
             text = (struct span){field.bytes.at, (size_t)(field.bytes.end - field.bytes.at)};
-        if (field.number == 2 && field.wire == WIRE_4_BYTES) score = float_of(&field);
+        if (field.number == 2 && field.wire == WIRE_4_BYTES)
+            memcpy(&score, &(uint32_t){(uint32_t)field.value}, sizeof score);
         if (field.number == 3 && field.wire == WIRE_VARINT) type = field.value;
     }
     if (is_broken) return broken(model, "pieces");

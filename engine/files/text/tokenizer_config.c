@@ -33,14 +33,6 @@ static enum status read_id(const struct reading *reading, const struct json *roo
     return STATUS_OK;
 }
 
-static enum status read_ids(const struct reading *reading, const struct json *root) {
-    struct tokenizer_spec *spec = reading->spec;
-    enum status status = read_id(reading, root, "bos_token", &spec->bos);
-    if (!status) status = read_id(reading, root, "eos_token", &spec->eos);
-    if (!status && spec->unknown < 0) status = read_id(reading, root, "unk_token", &spec->unknown);
-    return status;
-}
-
 /* ---- added tokens --------------------------------------------------------------------------- */
 
 /* Adds a token whose spelling lives in a tree, unless the vocabulary has it at that id. */
@@ -153,6 +145,7 @@ static enum status read_around(const struct reading *reading, const struct json 
 
 enum status read_config(struct reading *reading, const char *folder, bool has_json) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    struct tokenizer_spec *spec = reading->spec;
     const char *path = reading->path;
     enum status status = STATUS_OK;
     for (int i = 0; i < 2 && !status; i++) {
@@ -164,7 +157,10 @@ enum status read_config(struct reading *reading, const char *folder, bool has_js
         reading->path = here;
         if (!has_json && i == 0) status = read_decoder(reading, root);
         if (!has_json && i == 0 && !status) status = read_around(reading, root);
-        if (!status) status = read_ids(reading, root);
+        if (!status) status = read_id(reading, root, "bos_token", &spec->bos);
+        if (!status) status = read_id(reading, root, "eos_token", &spec->eos);
+        if (!status && spec->unknown < 0)
+            status = read_id(reading, root, "unk_token", &spec->unknown);
         reading->path = path;
         free(here);
     }

@@ -149,10 +149,6 @@ static enum flow run_loop(struct render *r, const struct node *node, struct list
     return flow;
 }
 
-static enum flow exec_for(struct render *r, const struct node *node) {
-    return run_loop(r, node, value_iterate(r, eval(r, node->b)), 0);
-}
-
 struct value loop_call(struct render *r, const struct loop *loop, const struct args *args) {
     struct frame *frame = r->frame;
     struct builder *out = r->out, *own = builder_new(r);
@@ -315,7 +311,7 @@ static enum flow exec_node(struct render *r, const struct node *node) {
         }
         return FLOW_NEXT;
     case NODE_FOR:
-        return exec_for(r, node);
+        return run_loop(r, node, value_iterate(r, eval(r, node->b)), 0);
     case NODE_SET:
         assign(r, node->a, eval(r, node->b));
         return FLOW_NEXT;

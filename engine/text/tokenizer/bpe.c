@@ -20,21 +20,18 @@ struct merge {
     size_t left_length, right_length;
 };
 
-/* True if token `id` is spelt as the two halves together. */
-static bool makes(const struct merge *merge, const struct strings *names, int32_t id) {
-    size_t length;
-    const char *name = strings_get(names, id, &length);
-    return length == merge->left_length + merge->right_length &&
-           memcmp(name, merge->left, merge->left_length) == 0 &&
-           memcmp(name + merge->left_length, merge->right, merge->right_length) == 0;
-}
-
 /* The token that a merge makes, or -1. Vocabularies number their tokens in the order of the
  * merges, so `guess`, the token after the last merge's, is almost always right, and saves the
  * look-up that would take most of the time of a start. */
 static int32_t result_of(const struct merge *merge, const struct vocabulary *vocabulary,
                          int32_t guess, struct buf *joined) {
-    if (guess < vocabulary->n && makes(merge, &vocabulary->name, guess)) return guess;
+    if (guess < vocabulary->n) {
+        size_t length, n_left = merge->left_length, n_right = merge->right_length;
+        const char *name = strings_get(&vocabulary->name, guess, &length);
+        if (length == n_left + n_right && memcmp(name, merge->left, n_left) == 0 &&
+            memcmp(name + n_left, merge->right, n_right) == 0)
+            return guess;
+    }
     buf_clear(joined);
     buf_add(joined, merge->left, merge->left_length);
     buf_add(joined, merge->right, merge->right_length);

@@ -103,18 +103,14 @@ static void add_alphabet(const char *text, size_t length, struct buf *out) {
     }
 }
 
-/* Does the stage put its mark before this piece? */
-static bool gets_mark(const struct stage *stage, const char *text, size_t length, bool is_first) {
-    size_t n = strlen(stage->mark);
-    if (stage->prepend == PREPEND_NEVER || (stage->prepend == PREPEND_FIRST && !is_first))
-        return false;
-    bool has_mark = length >= n && memcmp(text, stage->mark, n) == 0;
-    return !has_mark && (length == 0 || text[0] != ' ');
-}
-
 static void add_marked(const struct stage *stage, const char *text, size_t length, bool is_first,
                        struct buf *out) {
-    if (gets_mark(stage, text, length, is_first)) buf_puts(out, stage->mark);
+    size_t n_mark = strlen(stage->mark);
+    bool starts_so = length >= n_mark && memcmp(text, stage->mark, n_mark) == 0;
+    bool has_none = !starts_so && (length == 0 || text[0] != ' ');
+    bool takes_one =
+        stage->prepend != PREPEND_NEVER && (is_first || stage->prepend != PREPEND_FIRST);
+    if (takes_one && has_none) buf_puts(out, stage->mark);
     for (size_t at = 0; at < length;) {
         const char *space = memchr(text + at, ' ', length - at);
         size_t n = space ? (size_t)(space - text) - at : length - at;

@@ -47,10 +47,6 @@ void trie_add(struct trie *trie, const char *text, size_t length, int32_t token)
 
 /* ---- which tokens --------------------------------------------------------------------------- */
 
-static bool is_split_out(int type) {
-    return type == TOKEN_USER_DEFINED || type_is_special(type);
-}
-
 static void add_token(struct special *special, const struct normalizer *normalizer, int32_t id,
                       struct buf room[2]) {
     const struct vocabulary *vocabulary = special->vocabulary;
@@ -71,7 +67,9 @@ void special_init(struct special *special, const struct vocabulary *vocabulary,
     for (int32_t i = 0; i < vocabulary->n; i++) {
         bool is_normalized = vocabulary->added[i] & ADDED_NORMALIZED;
         bool is_in_set = set == SPECIAL_ALL || is_normalized == (set == SPECIAL_NORMALIZED);
-        if (is_split_out(vocabulary->type[i]) && is_in_set) add_token(special, normalizer, i, room);
+        int type = vocabulary->type[i];
+        bool is_split_out = type == TOKEN_USER_DEFINED || type_is_special(type);
+        if (is_split_out && is_in_set) add_token(special, normalizer, i, room);
     }
     buf_free(&room[0]);
     buf_free(&room[1]);

@@ -88,28 +88,16 @@ static void find_paths(const struct tokenizer *tokenizer, const char *text, size
     }
 }
 
-/* Encodes what no token stands for: as bytes if they are all tokens, or as the unknown token. */
-static bool push_unknown(struct encoder *encoder, const char *text, size_t length) {
-    bool pushed;
-    if (!encoder_push_bytes(encoder, text, length, &pushed)) return false;
-    return pushed || encoder_push(encoder, encoder->tokenizer->unknown);
-}
-
-/* Turns the best way to the end round: `next` of each token's start becomes its end. */
-static void turn_round(struct best_path *path, size_t length) {
-    for (size_t end = length; end > 0;) {
-        assert(path[end].start >= 0 && (size_t)path[end].start < end);
-        size_t start = (size_t)path[end].start;
-        path[start].next = (int32_t)end;
-        end = start;
-    }
-}
-
 /* Pushes the tokens of the best way. A run of unknown characters is one. */
 static bool push_path(struct encoder *encoder, const char *text, size_t length,
                       struct best_path *path) {
     int32_t unknown = encoder->tokenizer->unknown;
-    turn_round(path, length);
+    /* The best way to the end is turned round: `next` of each token's start becomes its end. */
+    for (size_t end = length, start; end > 0; end = start) {
+        assert(path[end].start >= 0 && (size_t)path[end].start < end);
+        start = (size_t)path[end].start;
+        path[start].next = (int32_t)end;
+    }
     for (size_t at = 0, end; at < length; at = end) {
         end = (size_t)path[at].next;
         int32_t id = path[end].id;
@@ -118,7 +106,9 @@ static bool push_path(struct encoder *encoder, const char *text, size_t length,
             continue;
         }
         while (end < length && path[path[end].next].id == unknown) end = (size_t)path[end].next;
-        if (!push_unknown(encoder, text + at, end - at)) return false;
+        bool pushed; /* as bytes, if they are all tokens */
+        if (!encoder_push_bytes(encoder, text + at, end - at, &pushed)) return false;
+        if (!pushed && !encoder_push(encoder, unknown)) return false;
     }
     return true;
 }
