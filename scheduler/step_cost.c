@@ -18,15 +18,6 @@ static const struct knot device[] = {{1, 1.0f}, {16, 1.1f}, {64, 1.4f}, {MAX_COS
 /* How much of the way back to the expected form a step of another row count brings. */
 static const float forgetting = 1.0f / 400;
 
-static void expect(struct step_cost *cost, const struct knot *knot) {
-    cost->expected[knot->rows] = knot->cost;
-    for (; knot->rows < MAX_COST_ROWS; knot++) {
-        float slope = (knot[1].cost - knot->cost) / (float)(knot[1].rows - knot->rows);
-        for (int m = knot->rows; m <= knot[1].rows; m++)
-            cost->expected[m] = knot->cost + slope * (float)(m - knot->rows);
-    }
-}
-
 /* Between two row counts that were measured, what is believed keeps to the expected form, scaled
  * to meet both; outside of them it is scaled as the nearest. */
 static void believe(struct step_cost *cost) {
@@ -49,7 +40,13 @@ static void believe(struct step_cost *cost) {
 
 void step_cost_init(struct step_cost *cost, bool on_host) {
     *cost = (struct step_cost){0};
-    expect(cost, on_host ? host : device);
+    const struct knot *knot = on_host ? host : device;
+    cost->expected[knot->rows] = knot->cost;
+    for (; knot->rows < MAX_COST_ROWS; knot++) {
+        float slope = (knot[1].cost - knot->cost) / (float)(knot[1].rows - knot->rows);
+        for (int m = knot->rows; m <= knot[1].rows; m++)
+            cost->expected[m] = knot->cost + slope * (float)(m - knot->rows);
+    }
     for (int m = 1; m <= MAX_COST_ROWS; m++) cost->ns[m] = cost->expected[m];
 }
 

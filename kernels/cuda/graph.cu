@@ -88,16 +88,6 @@ static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-/* Other threads may use their own streams meanwhile. */
-static cudaError_t capture(cudaGraph_t *out, cudaStream_t stream, void (*queue)(void *arg),
-                           void *arg) {
-    *out = nullptr;
-    const cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-    if (error != cudaSuccess) return error;
-    queue(arg);
-    return cudaStreamEndCapture(stream, out);
-}
-
 /* Stops recording new keys. */
 static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t error) {
     cudaGetLastError(); /* handled here */
@@ -112,9 +102,14 @@ static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t
 /* Leaves graph->exec unchanged if the device refuses. */
 static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
-    cudaGraph_t recorded;
+    cudaGraph_t recorded = nullptr;
     cudaGraphExec_t exec = nullptr;
-    cudaError_t error = capture(&recorded, stream, queue, arg);
+    /* Other threads may use their own streams meanwhile. */
+    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) {
+        queue(arg);
+        error = cudaStreamEndCapture(stream, &recorded);
+    }
     if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, recorded, 0);
     if (recorded) cuda_check(cudaGraphDestroy(recorded), "freeing a recording");
     if (error == cudaSuccess)

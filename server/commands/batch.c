@@ -273,14 +273,6 @@ static void read_one(struct batch *batch) {
     }
 }
 
-static void fill_window(struct batch *batch) {
-    const int window = WINDOW_STEPS * batch->app.options->max_num_seqs;
-    while (!batch->ended && !batch->stopping && !interrupted &&
-           (batch->lines.n == 0 || (batch->n_sequences < window && batch->bytes < WINDOW_BYTES))) {
-        read_one(batch);
-    }
-}
-
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void notify(struct app *app) {
@@ -325,10 +317,15 @@ static bool is_complete(const struct batch *batch) {
 }
 
 static void work(struct batch *batch) {
+    const int window = WINDOW_STEPS * batch->app.options->max_num_seqs;
     batch->started_ns = batch->reported_ns = now_ns();
     for (;;) {
         if (interrupted && !batch->stopping) cancel_all(batch);
-        fill_window(batch);
+        while (
+            !batch->ended && !batch->stopping && !interrupted &&
+            (batch->lines.n == 0 || (batch->n_sequences < window && batch->bytes < WINDOW_BYTES))) {
+            read_one(batch);
+        }
         if (batch->lines.n == 0 && (batch->ended || batch->stopping || interrupted)) break;
         handle_events(batch);
         if (now_ns() - batch->reported_ns > PROGRESS_NS) report(batch, "batch");

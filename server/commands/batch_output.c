@@ -106,15 +106,10 @@ static enum status read_answers(struct batch_output *output, struct err *err) {
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* A pipe or a device takes answers too, but has none to be read. */
-static bool is_regular(const char *path) {
-    struct stat found;
-    return stat(path, &found) != 0 || S_ISREG(found.st_mode);
-}
-
 enum status batch_output_open(struct batch_output *output, const char *path, struct err *err) {
     *output = (struct batch_output){.path = path};
-    bool regular = is_regular(path);
+    struct stat found; /* a pipe or a device takes answers too, but has none to be read */
+    bool regular = stat(path, &found) != 0 || S_ISREG(found.st_mode);
     int fd = open(path, (regular ? O_RDWR | O_CREAT : O_WRONLY) | O_CLOEXEC, 0666);
     if (fd < 0) return cannot(path, err);
     output->file = fdopen(fd, regular ? "r+" : "w");

@@ -71,13 +71,6 @@ static void write_messages(const struct chat *chat, struct buf *out) {
     buf_free(&all);
 }
 
-static void forget_all(struct chat *chat) {
-    buf_clear(&chat->messages);
-    buf_clear(&chat->saved);
-    chat->n_answers = 0;
-    chat->n_prompt_tokens = chat->n_cached = chat->n_tokens = 0;
-}
-
 /* ---- a turn --------------------------------------------------------------------------------- */
 
 static enum status encode_messages(const struct chat *chat, int32_t **ids, int *n,
@@ -154,7 +147,10 @@ static void run_help(struct chat *chat, const char *argument);
 
 static void run_clear(struct chat *chat, const char *argument) {
     (void)argument;
-    forget_all(chat);
+    buf_clear(&chat->messages);
+    buf_clear(&chat->saved);
+    chat->n_answers = 0;
+    chat->n_prompt_tokens = chat->n_cached = chat->n_tokens = 0;
     note(chat, "Everything said is forgotten%s.",
          chat->system.length > 0 ? "; the system message stays" : "");
 }
@@ -328,18 +324,14 @@ static enum line_end read_message(struct chat *chat, struct buf *message) {
     return end;
 }
 
-/* Keeps what was typed for the next time. A file that cannot be written is told once. */
-static void remember(struct chat *chat, const struct buf *message) {
-    struct err err;
-    if (!line_editor_remember(chat->editor, message->data, &err) || !chat->history) return;
-    note(chat, "[what is typed is not kept: %s]", err.message);
-    chat->history = NULL;
-}
-
 /* Takes a message that was typed: a command, or a question. Returns an exit code. */
 static int take_message(struct chat *chat, struct buf *message) {
     if (strspn(message->data, " \t\n") == message->length) return 0;
-    remember(chat, message);
+    struct err err; /* what is typed is kept for the next time, and a failure is told once */
+    if (line_editor_remember(chat->editor, message->data, &err) && chat->history) {
+        note(chat, "[what is typed is not kept: %s]", err.message);
+        chat->history = NULL;
+    }
     if (message->data[0] == '/' && message->data[1] != '/') {
         run_command(chat, message->data);
         return 0;

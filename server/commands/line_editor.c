@@ -43,13 +43,6 @@ static void draw_again(struct line_editor *editor) {
     el_set(editor->edit, EL_REFRESH);
 }
 
-static void stop_process(struct line_editor *editor) {
-    el_set(editor->edit, EL_PREP_TERM, 0);
-    raise(SIGSTOP);
-    el_set(editor->edit, EL_PREP_TERM, 1);
-    draw_again(editor);
-}
-
 static bool is_empty(EditLine *edit) {
     const LineInfo *line = el_line(edit);
     return line->lastchar == line->buffer;
@@ -66,7 +59,10 @@ static bool handle_signal(struct line_editor *editor, int number) {
         editor->end = LINE_STOPPED;
         return false;
     case SIGTSTP:
-        if (editor->edit) stop_process(editor);
+        if (!editor->edit) break;
+        el_set(editor->edit, EL_PREP_TERM, 0);
+        raise(SIGSTOP);
+        el_set(editor->edit, EL_PREP_TERM, 1), draw_again(editor);
         break;
     case SIGWINCH:
         if (editor->edit) el_resize(editor->edit), draw_again(editor);

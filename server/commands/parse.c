@@ -14,14 +14,6 @@ static void write_text(struct buf *out, const char *name, const struct buf *text
         buf_puts(out, "null");
 }
 
-static void write_call(struct buf *out, const struct message_call *call) {
-    buf_printf(out, "{\"index\": %d, ", call->index);
-    if (call->begins) buf_printf(out, "\"id\": \"%s\", \"name\": \"%s\", ", call->id, call->name);
-    buf_puts(out, "\"arguments\": ");
-    json_write_string(out, call->arguments.data, call->arguments.length);
-    buf_puts(out, "}");
-}
-
 static void print_message(const struct message *message) {
     struct buf out = {0};
     buf_puts(&out, "{");
@@ -30,8 +22,13 @@ static void print_message(const struct message *message) {
     write_text(&out, "content", &message->content);
     buf_puts(&out, ", \"tool_calls\": [");
     for (int i = 0; i < message->n_calls; i++) {
-        if (i > 0) buf_puts(&out, ", ");
-        write_call(&out, &message->calls[i]);
+        const struct message_call *call = &message->calls[i];
+        buf_printf(&out, "%s{\"index\": %d, ", i > 0 ? ", " : "", call->index);
+        if (call->begins)
+            buf_printf(&out, "\"id\": \"%s\", \"name\": \"%s\", ", call->id, call->name);
+        buf_puts(&out, "\"arguments\": ");
+        json_write_string(&out, call->arguments.data, call->arguments.length);
+        buf_puts(&out, "}");
     }
     buf_puts(&out, "]}");
     printf("%s\n", out.data);

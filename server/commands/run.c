@@ -41,15 +41,12 @@ static int complete_from_options(struct session *session) {
     return code;
 }
 
-/* Lines are edited by characters, which only a UTF-8 locale knows; numbers stay in the C locale. */
-static void choose_locale(void) {
-    setlocale(LC_CTYPE, "");
-    if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
-}
-
 int command_run(const struct options *options) {
     struct session session;
-    if (options->chat) choose_locale(); /* before there are other threads */
+    /* Lines are edited by characters, which only a UTF-8 locale knows; numbers stay in the C
+     * locale. It is chosen before there are other threads. */
+    if (options->chat) setlocale(LC_CTYPE, "");
+    if (options->chat && MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
     int code = session_open(&session, options);
     if (code == 0) code = options->chat ? converse(&session) : complete_from_options(&session);
     session_close(&session);

@@ -84,15 +84,6 @@ static struct generation generation_of(const struct options *options, const stru
     return g;
 }
 
-/* What the printer and the clock have seen of an answer that has ended. */
-static void measure(const struct printer *printer, uint64_t began_ns, struct answer *answer) {
-    answer->n_tokens = printer->n_tokens;
-    answer->n_cached = printer->n_cached;
-    answer->finish = printer->finish;
-    answer->seconds = (double)(now_ns() - began_ns) * 1e-9;
-    if (printer->first_ns) answer->first_s = (double)(printer->first_ns - began_ns) * 1e-9;
-}
-
 int session_answer(struct session *session, int32_t *ids, int n, struct answer *answer) {
     struct generation g = generation_of(session->options, session->engine, ids, n);
     struct printer *printer = &session->printer;
@@ -113,7 +104,11 @@ int session_answer(struct session *session, int32_t *ids, int n, struct answer *
         code = EXIT_DEVICE_FAILED;
     }
     answer->n_prompt = n;
-    measure(printer, g.received_ns, answer);
+    answer->n_tokens = printer->n_tokens;
+    answer->n_cached = printer->n_cached;
+    answer->finish = printer->finish;
+    answer->seconds = (double)(now_ns() - g.received_ns) * 1e-9;
+    if (printer->first_ns) answer->first_s = (double)(printer->first_ns - g.received_ns) * 1e-9;
     free(ids);
     return code;
 }

@@ -25,14 +25,6 @@ static const char *parameter(const char *item, size_t n, const char *name, size_
     return NULL;
 }
 
-/* How much an item of an Accept header wants it, 0 to 1, and 1 if it does not say. */
-static double quality(const char *item, size_t n) {
-    size_t length;
-    const char *value = parameter(item, n, "q", &length);
-    double q = value ? strtod(value, NULL) : 1;
-    return q >= 0 && q <= 1 ? q : 0;
-}
-
 static bool is_openmetrics(const char *item, size_t n) {
     static const char type[] = "application/openmetrics-text";
     size_t n_type = sizeof type - 1, length;
@@ -45,8 +37,10 @@ static bool is_openmetrics(const char *item, size_t n) {
 bool exposition_prefers_openmetrics(const char *accept) {
     double openmetrics = 0, text = 0;
     for (const char *item = accept ? accept : ""; *item;) {
-        size_t n = strcspn(item, ",");
-        double q = quality(item, n);
+        size_t n = strcspn(item, ","), length;
+        const char *value = parameter(item, n, "q", &length);
+        double q = value ? strtod(value, NULL) : 1;
+        if (!(q >= 0 && q <= 1)) q = 0;
         if (is_openmetrics(item, n)) {
             if (q > openmetrics) openmetrics = q;
         } else if (strncasecmp(item, "text/plain", 10) == 0 && q > text) {

@@ -176,16 +176,6 @@ static enum status refuse_generation(struct app *app, struct err *err) {
                    app->options->max_queued_requests);
 }
 
-/* Clients of OpenAI's API show the message for paths of it that are not served, such as
- * /v1/embeddings; some show it as an error of the model's name. */
-static enum status unknown_path(const struct http_request *http, struct err *err) {
-    bool is_openai = strncmp(http->path, "/v1/", 4) == 0;
-    return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->path,
-                   is_openai ? " This server generates text: POST /v1/chat/completions or "
-                               "/v1/completions."
-                             : "");
-}
-
 static const char *methods_of(const struct route *route) {
     return strcmp(route->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
@@ -205,8 +195,12 @@ static enum status check_headers(struct app *app, const struct http_request *htt
                        "A valid %s key is needed: Authorization: Bearer <key>.",
                        route.monitored ? "metrics" : "API");
     }
-    if (!route.path) {
-        return unknown_path(http, err);
+    if (!route.path) { /* OpenAI's clients show the message for its paths that are not served */
+        return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->path,
+                       strncmp(http->path, "/v1/", 4) == 0
+                           ? " This server generates text: POST /v1/chat/completions or "
+                             "/v1/completions."
+                           : "");
     }
     bool is_get = strcmp(route.method, "GET") == 0;
     if (strcmp(route.method, http->method) != 0 && !(is_get && strcmp(http->method, "HEAD") == 0)) {

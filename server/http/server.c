@@ -59,13 +59,6 @@ static void on_idle(uv_idle_t *idle) {
     http_drive(idle->data);
 }
 
-static void notify_closed(struct http_server *server) {
-    if (!server->on_closed || server->connections.n > 0) return;
-    void (*on_closed)(void *) = server->on_closed;
-    server->on_closed = NULL;
-    on_closed(server->config.app);
-}
-
 void http_drive(struct http_server *server) {
     if (server->driving) {
         server->again = true;
@@ -89,7 +82,11 @@ void http_drive(struct http_server *server) {
     else
         uv_idle_stop(&server->idle);
     arm_timer(server, more ? -1 : timeout_ms);
-    notify_closed(server);
+    if (server->on_closed && server->connections.n == 0) {
+        void (*on_closed)(void *) = server->on_closed;
+        server->on_closed = NULL;
+        on_closed(server->config.app);
+    }
 }
 
 static void on_mhd_ready(uv_poll_t *poll, int status, int events) {

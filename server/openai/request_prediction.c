@@ -4,22 +4,15 @@
 
 #include "server/openai/internal.h"
 
-/* The text of a part, or NULL with the error set. */
-static const struct json *text_of_part(struct parse *parse, const char *name,
-                                       const struct json *part) {
-    const struct json *text = json_member(part, "text");
-    if (json_is_text(json_member(part, "type"), "text") && json_is(text, JSON_STRING)) return text;
-    field_wrong(parse, name, "must be an object with 'type': \"text\" and a string 'text'");
-    return NULL;
-}
-
 static enum status join_texts(struct parse *parse, const struct json *content, struct buf *out) {
     char name[48];
     int i = 0;
     json_each(part, content) {
         snprintf(name, sizeof name, "prediction.content[%d]", i++);
-        const struct json *text = text_of_part(parse, name, part);
-        if (!text) return STATUS_INVALID_REQUEST;
+        const struct json *text = json_member(part, "text");
+        if (!json_is_text(json_member(part, "type"), "text") || !json_is(text, JSON_STRING))
+            return field_wrong(parse, name,
+                               "must be an object with 'type': \"text\" and a string 'text'");
         buf_add(out, text->string, text->length);
     }
     return STATUS_OK;

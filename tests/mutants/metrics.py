@@ -15,7 +15,7 @@ MUTANTS = [
     # formats
     (X, "return openmetrics > 0 && openmetrics >= text;", "return openmetrics > 0 && openmetrics > text;"),
     (X, "return openmetrics > 0 && openmetrics >= text;", "return openmetrics >= text;"),
-    (X, "return q >= 0 && q <= 1 ? q : 0;", "return q >= 0 ? q : 0;"),
+    (X, "if (!(q >= 0 && q <= 1)) q = 0;", "if (!(q >= 0)) q = 0;"),
     (X, "if (n > n_type && !strchr(\"; \\t\", item[n_type])) return false;", ""),
     (X, "(length == 5 && memcmp(version, \"1.0.0\", 5) == 0)", "memcmp(version, \"1.0.0\", 5) == 0"),
     (X, "if (p[n_name] != '=') continue;", ""),

@@ -28,10 +28,6 @@ struct mixing {
     int piece, pieces; /* units of a piece; pieces of a span */
 };
 
-static const float *row_of_h(const struct mixing *job, int row) {
-    return job->mixture->h + (size_t)row * (size_t)job->K;
-}
-
 /* ---- the rows ------------------------------------------------------------------------------- */
 
 static void norm_piece(void *arg, int row, int thread) {
@@ -63,7 +59,8 @@ static void gather_piece(void *arg, int piece, int thread) {
     int tile = piece - m->tile[e];
     assert(e < job->E && tile < tiles_of(a.M));
     for (int r = tile * LANES; r < tile * LANES + rows_of_tile(a.M, tile); r++)
-        inputs_make_row(job->cpu, &a, r, row_of_h(job, m->row_of[m->first[e] + r]));
+        inputs_make_row(job->cpu, &a, r,
+                        m->h + (size_t)m->row_of[m->first[e] + r] * (size_t)job->K);
 }
 
 /* ---- the products --------------------------------------------------------------------------- */
