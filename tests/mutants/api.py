@@ -2,11 +2,11 @@
 O, G, F = "server/openai/", "server/generation/", "server/json/"
 R = "config/json_read.c"
 SUITES = {
-    O: ["server_request", "server_response", "server_fields", "server_batch"],
+    O: ["server_request", "server_request_refused", "server_response", "server_fields", "server_batch"],
     O + "response.c": ["server_response", "server_request"],
     O + "batch_lines.c": ["server_batch"],
     O + "unserved.c": ["server_fields"],
-    O + "checks.c": ["server_request", "server_prompt"],
+    O + "checks.c": ["server_request_refused", "server_request", "server_prompt"],
     G + "shown.c": ["server_prompt"],
     G: ["server_stop_matcher"],
     G + "grammar_store.c": ["server_grammar_store"],
@@ -14,8 +14,8 @@ SUITES = {
     G + "job.c": ["server_job"],
     G + "prompt.c": ["server_prompt"],
     G + "prepare.c": ["server_job"],
-    F: ["server_request", "server_response", "server_fields"],
-    "config/json": ["config_json", "server_request"],
+    F: ["server_request", "server_request_refused", "server_response", "server_fields"],
+    "config/json": ["config_json", "server_request", "server_request_refused"],
 }
 
 MUTANTS = [

@@ -3,7 +3,7 @@ M, G = "server/message/", "server/generation/"
 SUITES = {
     M: ["server_message", "server_tool_grammar"],
     G + "choice.c": ["server_choice_message", "server_choice"],
-    "server/openai/request_tools.c": ["server_request_tools", "server_request", "server_fields"],
+    "server/openai/request_tools.c": ["server_request_tools", "server_request_refused", "server_request", "server_fields"],
 }
 
 MUTANTS = [
