@@ -9,7 +9,7 @@
 #ifndef PENSTOCK_ENGINE_WEIGHTS_H
 #define PENSTOCK_ENGINE_WEIGHTS_H
 
-#include "engine/files/name_index.h"
+#include "config/name_index.h"
 #include "kernels/kernels.h"
 
 #define WEIGHT_MAX_DIMS 4

@@ -2,6 +2,9 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "config/name_index.h"
 
 static enum status add_tensor(struct weights *out, const struct model_config *config,
                               enum role role, int layer, enum dtype dtype, struct err *err) {
@@ -28,17 +31,11 @@ enum status dummy_weights(struct weights *out, const struct model_config *config
     return status;
 }
 
-/* FNV-1a. */
-uint64_t dummy_seed(const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
-    return hash;
-}
-
 void *dummy_matrix(const struct weight *weight) {
     struct random_weights random;
     void *rows = mem_large(weight->bytes);
-    random_weights_plan(&random, weight->type, (int)weight->dim[0], dummy_seed(weight->name));
+    random_weights_plan(&random, weight->type, (int)weight->dim[0],
+                        name_hash(weight->name, strlen(weight->name)));
     random_weights_fill(&random, rows, 0, weight->bytes);
     return rows;
 }

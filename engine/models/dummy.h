@@ -6,12 +6,10 @@
 #include "engine/models/families/roles.h"
 
 /* Makes the list of tensors that such a model has, matrices in `dtype`, vectors in float32. None
- * has data: it is made from the tensor's seed where it is wanted. weights_free frees it. */
+ * has data: it is made where it is wanted, from a seed of the tensor's own, its name's hash.
+ * weights_free frees it. */
 enum status dummy_weights(struct weights *out, const struct model_config *config, enum dtype dtype,
                           struct err *err);
-
-/* A seed of the tensor's own, from its name. */
-uint64_t dummy_seed(const char *name);
 
 /* All rows of a matrix, in the tensor's type: `bytes` of mem_large, which the caller frees. */
 void *dummy_matrix(const struct weight *weight);

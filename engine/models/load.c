@@ -85,9 +85,9 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     if (is_cut || in_pieces || source->N != weight->dim[1] || weight->is_transposed)
         status = load_piece(l, role, source, out);
     else if (l->settings->dummy)
-        status =
-            b->memory->matrix_random(b, out, weight->type, source->N, source->K,
-                                     dummy_seed(weight->name), form_of(l->settings, role), l->err);
+        status = b->memory->matrix_random(b, out, weight->type, source->N, source->K,
+                                          name_hash(weight->name, strlen(weight->name)),
+                                          form_of(l->settings, role), l->err);
     else
         status = make_matrix(l, role, weight, source->N, source->K, weight->data, out);
     if (!l->settings->dummy) l->model->unreleased_bytes += weight->bytes;

@@ -1,14 +1,13 @@
-#include "engine/files/name_index.h"
+#include "config/name_index.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
-static uint64_t hash_of(const char *name, size_t length) {
+uint64_t name_hash(const char *name, size_t length) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 0x100000001b3u;
-    return hash ^ hash >> 32;
+    return hash;
 }
 
 void name_index_init(struct name_index *index, size_t n_names) {
@@ -27,7 +26,8 @@ void name_index_free(struct name_index *index) {
  * in use. */
 static struct name_entry *place_of(const struct name_index *index, const char *name,
                                    size_t length) {
-    size_t i = hash_of(name, length) & index->mask;
+    uint64_t hash = name_hash(name, length);
+    size_t i = (hash ^ hash >> 32) & index->mask;
     for (;; i = (i + 1) & index->mask) {
         struct name_entry *entry = &index->entry[i];
         if (!entry->name) return entry;

@@ -1,7 +1,7 @@
-/* name_index: from a name to a number, for the directories of a model file. Names are counted bytes
- * that live elsewhere. Folder-internal; one thread fills it, then any thread may look. */
-#ifndef PENSTOCK_ENGINE_NAME_INDEX_H
-#define PENSTOCK_ENGINE_NAME_INDEX_H
+/* name_index: from a name to a number. Names are counted bytes that live elsewhere. One thread
+ * fills an index, then any number of threads may look. */
+#ifndef PENSTOCK_NAME_INDEX_H
+#define PENSTOCK_NAME_INDEX_H
 
 #include "config/config.h"
 
@@ -16,8 +16,13 @@ struct name_index {
     size_t mask;
 };
 
+/* FNV-1a of 64 bits (Fowler, Noll, Vo): the same on every machine. */
+uint64_t name_hash(const char *name, size_t length);
+
 /* Makes an empty index with room for n_names. Free it with name_index_free. */
 void name_index_init(struct name_index *index, size_t n_names);
+
+/* Frees what name_index_init made; not the names. */
 void name_index_free(struct name_index *index);
 
 /* Enters `name` (not copied: it must outlive the index) with its number. False, and nothing
