@@ -39,6 +39,9 @@ struct engine_config {
     int in_flight;              /* steps in flight, 1..MAX_IN_FLIGHT; 0: as suits the backend */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
+    /* layers with windows have blocks of their own on the CPU, and steps have tables of them
+     * (struct step). -1: as many as suit, where that saves any; 0: none; or so many, for tests */
+    int window_blocks;
     /* of a GPU's memory, what all may take that is not the host's; 0: nine tenths */
     double gpu_memory_utilization;
     int64_t swap_space; /* the host's bytes for preempted sequences; 0: none; -1: as is worth it */
@@ -93,9 +96,12 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path);
 /* Memory by purpose, in bytes, and what it can hold. */
 struct engine_memory {
     int64_t weights, kv_cache, scratch;
-    int64_t kv_bytes_per_token;
+    int64_t kv_bytes_per_token; /* in blocks; in window blocks: */
+    int64_t window_bytes_per_token;
     int n_blocks, block_size;
-    int max_model_len; /* tokens of one sequence, prompt and output */
+    int n_window_blocks; /* 0: blocks are every layer's; else those of layers with windows... */
+    int window;          /* ...of which this is the longest, in positions */
+    int max_model_len;   /* tokens of one sequence, prompt and output */
     /* On a GPU, and 0 on the CPU: */
     struct device_memory device; /* as it was before anything was taken */
     double share;                /* of it, that may be taken in all */
@@ -104,6 +110,9 @@ struct engine_memory {
     int64_t kept;  /* of the share, kept free for graphs and for what grows in service */
     int64_t swap;  /* the host's, for preempted sequences */
 };
+
+/* Sequences of full length that the cache holds together. */
+double engine_memory_sequences(const struct engine_memory *memory);
 
 /* The next seven: any thread; what they return lives as long as the engine. */
 const struct model_config *engine_model(const struct engine *engine);

@@ -231,8 +231,13 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     if (memory->swap > 0) print_bytes(out, "swap space", memory->swap, " of the host");
     fprintf(out, "  KV cache: %d blocks of %d slots, %" PRId64 " bytes a token\n", memory->n_blocks,
             memory->block_size, memory->kv_bytes_per_token);
+    if (memory->n_window_blocks > 0)
+        fprintf(out,
+                "  layers with windows: %d blocks of their own, %" PRId64
+                " bytes a token, of the last %d tokens of a sequence\n",
+                memory->n_window_blocks, memory->window_bytes_per_token, memory->window);
     fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
-            slots / memory->max_model_len, memory->max_model_len);
+            (int64_t)engine_memory_sequences(memory), memory->max_model_len);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */

@@ -61,6 +61,11 @@ static enum status open_cache(struct opening *o, struct err *err) {
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
     wanted.n_blocks = engine->memory.n_blocks;
+    bool has_window[MAX_LAYERS];
+    for (int i = 0; i < m->L; i++) has_window[i] = m->layer[i].window > 0;
+    wanted.n_window_blocks = engine->memory.n_window_blocks;
+    wanted.has_window = has_window;
+    assert(wanted.n_window_blocks == 0 || engine_on_host(engine));
     ranks_begin_cache(engine->ranks, &wanted);
     status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);

@@ -73,12 +73,21 @@ struct kv_config {
     int n_blocks;     /* blocks of every layer */
     int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
     enum dtype dtype; /* F32, F16, and on the CPU I16 or Q8_0, on CUDA BF16 or E4M3 */
+    /* Layers with a window may have blocks of their own, fewer than the others; a step then has
+     * tables of these too. 0: they have none, and n_blocks is every layer's. On the CPU alone. */
+    int n_window_blocks;
+    const bool *has_window; /* [L] which layers those are; read by kv_new */
 };
 
 /* I16 and Q8_0 keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
  * that attention multiplies integers: at the size of float16, and of half of it, and faster.
  * E4M3 keeps floats of 8 bits and a scale for the keys, and one for the values, of each head in a
  * block. */
+
+/* Blocks in which the positions lie that a row sees through a window, at most. */
+static inline int window_blocks_seen(int window, int block_size) {
+    return (window - 1 + block_size - 1) / block_size + 1;
+}
 
 /* Bytes that the keys and values of one token take in all layers of such a cache, rounded up; 0 for
  * a type that no cache has or a size beyond memory. On CUDA floats may take less. */

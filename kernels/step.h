@@ -30,6 +30,9 @@ struct step {
     int n_copies;             /* KV blocks to copy before anything else (copy on write) */
     const int32_t *copy_from; /* [n_copies] */
     const int32_t *copy_to;   /* [n_copies] */
+    /* For layers that have window blocks (struct kv_config) the same by those; NULL where none has.
+     * What of a table lies behind the windows of all rows is not looked at. */
+    const int32_t *window_slot, *window_table, *window_copy_from, *window_copy_to;
 };
 
 /* The id, below 0, of a row whose token is sampled from logit row r of the step before. Its own

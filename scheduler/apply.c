@@ -5,10 +5,23 @@
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
+void watch_blocks(struct scheduler *s, const struct sequence *sequence) {
+    for (int i = sequence->first_seen; i < sequence->n_blocks; i++)
+        window_pool_watch(&s->pool.windows, sequence->table[i]);
+}
+
+void release_last_block(struct scheduler *s, struct sequence *sequence) {
+    int32_t block = sequence->table[--sequence->n_blocks];
+    bool known = prefix_cache_knows(&s->pool.known, block);
+    if (sequence->n_blocks >= sequence->first_seen)
+        window_pool_unwatch(&s->pool.windows, block, known);
+    block_pool_release(&s->pool, block);
+}
+
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
-    while (sequence->n_blocks > 0)
-        block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
+    while (sequence->n_blocks > 0) release_last_block(s, sequence);
+    sequence->first_seen = 0;
     batch_remove(&s->batch, sequence);
     list_remove(&s->running, &sequence->node);
     sequence->n_computed = sequence->n_committed = sequence->rows = 0;
@@ -57,6 +70,8 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     sequence->n_blocks = found;
     if (found * s->pool.block_size > sequence->n_computed) /* a swapped one has more */
         sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
+    sequence->first_seen = window_pool_first_seen(&s->pool.windows, found * s->pool.block_size);
+    watch_blocks(s, sequence);
 }
 
 /* The key of the block after those that the sequence holds. */
@@ -133,6 +148,7 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
         int32_t shared = *place;
         *place = block_pool_acquire(&s->pool);
         batch_copy(&s->batch, shared, *place);
+        window_pool_unwatch(&s->pool.windows, shared, false);
         block_pool_release(&s->pool, shared);
     }
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed + item->rows);
@@ -152,4 +168,5 @@ void plan_apply(struct scheduler *s) {
         if (i < plan->n_kept || i >= plan->n_running) acquire_blocks(s, &plan->item[i]);
     if (s->swap.cache.n_evicted > 0) host_cache_offload(&s->swap);
     assert(block_pool_available(&s->pool) == plan->available);
+    assert(window_pool_available(&s->pool.windows) == plan->windows || s->pool.windows.n == 0);
 }

@@ -7,14 +7,27 @@ static size_t table_bytes(const struct batch *batch) {
     return ((size_t)batch->max_seqs + 1) * (size_t)batch->stride * sizeof *batch->table;
 }
 
+/* Arrays of window blocks, as long as the blocks' own. */
+static void init_windows(struct batch *batch) {
+    batch->window_table = mem_large(table_bytes(batch));
+    batch->window_slot = mem_calloc((size_t)batch->max_rows, sizeof(int32_t));
+    batch->window_from = mem_calloc((size_t)batch->max_seqs, sizeof(int32_t));
+    batch->window_to = mem_calloc((size_t)batch->max_seqs, sizeof(int32_t));
+    batch->step.window_table = batch->window_table;
+    batch->step.window_slot = batch->window_slot;
+    batch->step.window_copy_from = batch->window_from;
+    batch->step.window_copy_to = batch->window_to;
+}
+
 void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
-                int block_size) {
+                int block_size, const struct window_pool *windows) {
     size_t seqs = (size_t)max_seqs, rows = (size_t)max_rows, logits = (size_t)max_logit_rows;
     *batch = (struct batch){.max_seqs = max_seqs,
                             .max_rows = max_rows,
                             .max_logit_rows = max_logit_rows,
                             .stride = stride,
-                            .block_size = block_size};
+                            .block_size = block_size,
+                            .windows = windows};
     batch->sequence = mem_calloc(seqs, sizeof(struct sequence *));
     batch->table = mem_large(table_bytes(batch));
     batch->token = mem_calloc(rows, sizeof(int32_t));
@@ -33,10 +46,15 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
                                 .logit_row = batch->logit_row,
                                 .copy_from = batch->copy_from,
                                 .copy_to = batch->copy_to};
+    if (windows->n > 0) init_windows(batch);
 }
 
 void batch_free(struct batch *batch) {
     mem_large_free(batch->table, table_bytes(batch));
+    if (batch->window_table) mem_large_free(batch->window_table, table_bytes(batch));
+    free(batch->window_slot);
+    free(batch->window_from);
+    free(batch->window_to);
     free(batch->sequence);
     free(batch->token);
     free(batch->position);
@@ -103,6 +121,10 @@ static int arrange(struct batch *batch) {
 
 void batch_copy(struct batch *batch, int32_t from, int32_t to) {
     assert(from != to && batch->step.n_copies < batch->max_seqs);
+    if (batch->windows->n > 0) {
+        batch->window_from[batch->step.n_copies] = batch->windows->of[from];
+        batch->window_to[batch->step.n_copies] = batch->windows->of[to];
+    }
     batch->copy_from[batch->step.n_copies] = from;
     batch->copy_to[batch->step.n_copies++] = to;
 }
@@ -125,6 +147,19 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
         batch->slot[m] = sequence->table[block] * size + offset;
         if (++offset == size) block++, offset = 0;
     }
+}
+
+/* The window blocks of what the sequence watches, and the slots in them of its rows, which begin at
+ * first_row. */
+static void fill_windows(struct batch *batch, const struct sequence *sequence, int first_row) {
+    int size = batch->block_size, position = sequence->n_computed;
+    int32_t *table = batch->window_table + (sequence->table - batch->table);
+    for (int i = sequence->first_seen; i < sequence->n_blocks; i++) {
+        table[i] = batch->windows->of[sequence->table[i]];
+        assert(table[i] >= 0);
+    }
+    for (int i = 0; i < sequence->rows; i++, position++)
+        batch->window_slot[first_row + i] = table[position / size] * size + position % size;
 }
 
 static int add_logit_row(struct batch *batch, int row) {
@@ -159,6 +194,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
         struct sequence *sequence = batch->sequence[s];
         int first_row = batch->row_start[s] = batch->step.M;
         fill_rows(batch, sequence);
+        if (batch->windows->n > 0) fill_windows(batch, sequence, first_row);
         fill_logit_rows(batch, sequence, first_row, inflight);
         inflight_begin(inflight, sequence);
     }

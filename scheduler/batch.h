@@ -28,11 +28,14 @@ struct batch {
     int32_t *row_start;               /* [max_seqs + 1] */
     int32_t *logit_row;               /* [max_logit_rows] */
     int32_t *copy_from, *copy_to;     /* [max_seqs] */
+    const struct window_pool *windows;
+    int32_t *window_table, *window_slot, *window_from, *window_to; /* as without `window_` */
 };
 
-/* `stride` is the blocks that one sequence can come to hold. */
+/* `stride` is the blocks that one sequence can come to hold; `windows` says which window blocks
+ * they have. */
 void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
-                int block_size);
+                int block_size, const struct window_pool *windows);
 void batch_free(struct batch *batch);
 
 /* Gives a sequence a batch row, with an empty table; takes it back. */

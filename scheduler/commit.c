@@ -18,6 +18,19 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     }
 }
 
+/* Positions from..n_committed-1 of a running sequence are in the cache: full blocks become known,
+ * and it watches no more what the window of its next row has passed. */
+static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
+    if (s->pool.caching) register_blocks(s, sequence, from);
+    int first = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
+    for (; sequence->first_seen < first; sequence->first_seen++) {
+        int32_t block = sequence->table[sequence->first_seen];
+        bool known = prefix_cache_knows(&s->pool.known, block);
+        window_pool_unwatch(&s->pool.windows, block, known);
+    }
+    assert(first <= sequence->n_blocks);
+}
+
 /* A sequence that was preempted since has lost its rows, but not the token, unless it was swapped.
  * Rows of drafts are committed as these are found to hold. */
 static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
@@ -26,8 +39,7 @@ static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
     if (sequence->state != SEQUENCE_RUNNING && sequence->state != SEQUENCE_SWAPPED) return;
     assert(sequence->n_committed == rows->from && rows->from + rows->n <= sequence->n_computed);
     sequence->n_committed = rows->from + rows->n - rows->drafts;
-    if (s->pool.caching && sequence->state == SEQUENCE_RUNNING)
-        register_blocks(s, sequence, rows->from);
+    if (sequence->state == SEQUENCE_RUNNING) end_rows(s, sequence, rows->from);
 }
 
 /* ---- tokens --------------------------------------------------------------------------------- */
@@ -95,7 +107,7 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
         if (sequence->state != SEQUENCE_RUNNING) continue; /* preempted: its rows are lost */
         assert(sequence->n_committed < sequence->n_computed);
         sequence->n_committed++;
-        if (s->pool.caching) register_blocks(s, sequence, sequence->n_committed - 1);
+        end_rows(s, sequence, sequence->n_committed - 1);
     }
     assert(taken <= n);
     speculate_learn(sequence, taken);
@@ -106,8 +118,7 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     if (sequence->state != SEQUENCE_RUNNING) return n;
     sequence->n_computed = sequence->n_committed;
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
-    while (sequence->n_blocks > blocks)
-        block_pool_release(&s->pool, sequence->table[--sequence->n_blocks]);
+    while (sequence->n_blocks > blocks) release_last_block(s, sequence);
     return n;
 }
 

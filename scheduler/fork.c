@@ -29,6 +29,8 @@ static void share_blocks(struct scheduler *s, const struct sequence *from,
         block_pool_share(&s->pool, sequence->table[i]);
     }
     sequence->n_blocks = from->n_blocks;
+    sequence->first_seen = from->first_seen;
+    watch_blocks(s, sequence);
     sequence->n_computed = sequence->n_committed = from->n_computed;
 }
 

@@ -57,7 +57,10 @@ static enum status check_search(const struct scheduler *s, const struct generati
                        "%d are served: ask for fewer beams, or set 'ignore_eos'.",
                        width, generation->n_stop_ids, n_best, MAX_BEST);
     int slots = generation_max_slots(generation, s->config.max_model_len);
-    if (width * block_pool_blocks_for(&s->pool, slots) <= s->pool.n_blocks) return STATUS_OK;
+    const struct window_pool *windows = &s->pool.windows;
+    int blocks = block_pool_blocks_for(&s->pool, slots);
+    bool sees_all = windows->n == 0 || width * min_int(blocks, windows->most) <= windows->n;
+    if (width * blocks <= s->pool.n_blocks && sees_all) return STATUS_OK;
     return context_exceeded(err,
                             "The KV memory holds %d tokens, and each of %d beams may grow to %d: "
                             "lower 'max_tokens' or 'best_of'.",
@@ -177,6 +180,10 @@ void inbox_publish(struct scheduler *s) {
     s->stats.blocks_total = s->pool.n_blocks;
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);
+    const struct window_pool *windows = &s->pool.windows;
+    s->stats.window_blocks_total = windows->n;
+    s->stats.window_blocks_cached = windows->n_idle;
+    s->stats.window_blocks_used = windows->n - windows->n_free - windows->n_idle;
     pthread_mutex_lock(&s->inbox.mutex);
     s->inbox.published = s->stats;
     pthread_mutex_unlock(&s->inbox.mutex);

@@ -102,6 +102,12 @@ void fork_choices(struct scheduler *scheduler, struct sequence *leader);
 int commit_candidates(struct scheduler *scheduler, struct sequence *sequence,
                       const struct sampled *results);
 
+/* Watches the blocks from first_seen on of those that a running sequence shares, or has shared. */
+void watch_blocks(struct scheduler *scheduler, const struct sequence *sequence);
+
+/* Releases a running sequence's last block. */
+void release_last_block(struct scheduler *scheduler, struct sequence *sequence);
+
 /* Releases all blocks of a running sequence and takes it out of its batch row and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 

@@ -7,6 +7,7 @@
 
 struct tally {
     int32_t *references;      /* [n_blocks] as the tables say */
+    int32_t *watchers;        /* [n_blocks] the same, of the tables' parts from first_seen on */
     struct sequence **holder; /* [n_blocks] the first that holds it */
     int *index;               /* [n_blocks] its place in the holder's table */
     bool *owned;              /* [host blocks] by a swapped sequence */
@@ -69,8 +70,10 @@ static void check_running(const struct scheduler *s, struct tally *tally,
            sequence->batch_row < s->batch.n_sequences);
     assert(sequence->table ==
            s->batch.table + (size_t)sequence->batch_row * (size_t)s->batch.stride);
+    assert(sequence->first_seen == window_pool_first_seen(&s->pool.windows, sequence->n_committed));
     for (int i = 0; i < sequence->n_blocks; i++) {
         int32_t block = sequence->table[i];
+        tally->watchers[block] += i >= sequence->first_seen;
         assert(block >= 0 && block < s->pool.n_blocks);
         if (tally->references[block]++ == 0) {
             tally->holder[block] = sequence;
@@ -176,6 +179,28 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     free(seen);
 }
 
+/* A window block has one block, or is free; a block that is watched has one, and who watches it are
+ * those whose window it is in; the idle ones are those of known blocks that nobody watches. */
+static void check_windows(const struct scheduler *s, const struct tally *tally) {
+    const struct window_pool *pool = &s->pool.windows;
+    int n_held = 0, n_idle = 0;
+    for (int b = 0; pool->n > 0 && b < s->pool.n_blocks; b++) {
+        assert(pool->watchers[b] == tally->watchers[b]);
+        assert(pool->watchers[b] == 0 || pool->of[b] >= 0);
+        if (pool->of[b] < 0) continue;
+        assert(pool->owner[pool->of[b]] == b);
+        assert(pool->watchers[b] > 0 || prefix_cache_knows(&s->pool.known, b));
+        n_held++;
+    }
+    for (int i = 0; i < pool->n_free; i++) assert(pool->owner[pool->free[i]] < 0);
+    for (int32_t w = pool->n > 0 ? pool->link[pool->n].next : 0; w != pool->n; n_idle++) {
+        assert(pool->link[pool->link[w].next].prev == w);
+        assert(pool->owner[w] >= 0 && pool->watchers[pool->owner[w]] == 0);
+        w = pool->link[w].next;
+    }
+    assert(n_idle == pool->n_idle && n_held + pool->n_free == pool->n);
+}
+
 /* Where a block with this id stands in places[n], or is to stand. */
 static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
                        uint64_t id) {
@@ -265,6 +290,7 @@ static void check_requests(const struct scheduler *s) {
 void scheduler_check(const struct scheduler *s) {
     size_t n = (size_t)s->pool.n_blocks;
     struct tally tally = {.references = mem_calloc(n, sizeof(int32_t)),
+                          .watchers = mem_calloc(n, sizeof(int32_t)),
                           .holder = mem_calloc(n, sizeof(struct sequence *)),
                           .index = mem_calloc(n, sizeof(int)),
                           .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool))};
@@ -275,12 +301,14 @@ void scheduler_check(const struct scheduler *s) {
     list_each(node, &s->running) check_running(s, &tally, sequence_of(node));
     list_each(node, &s->waiting) check_waiting(s, &tally, sequence_of(node));
     check_pool(s, &tally);
+    check_windows(s, &tally);
     check_host_blocks(s, &tally);
     check_index(s);
     check_requests(s);
     assert(s->plan.rows <= s->config.max_num_batched_tokens);
     assert(s->plan.n_items <= s->max_seqs);
     free(tally.references);
+    free(tally.watchers);
     free(tally.holder);
     free(tally.index);
     free(tally.owned);

@@ -8,6 +8,7 @@ void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
     *plan = (struct plan){.max_items = max_seqs, .n_blocks = n_blocks};
     plan->item = mem_calloc((size_t)max_seqs, sizeof *plan->item);
     plan->change = mem_calloc((size_t)n_blocks, sizeof *plan->change);
+    plan->watch_change = mem_calloc((size_t)n_blocks, sizeof *plan->watch_change);
     plan->stamp = mem_calloc((size_t)n_blocks, sizeof *plan->stamp);
     plan->hit = mem_calloc((size_t)n_blocks, sizeof *plan->hit);
 }
@@ -15,6 +16,7 @@ void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
 void plan_free(struct plan *plan) {
     free(plan->item);
     free(plan->change);
+    free(plan->watch_change);
     free(plan->stamp);
     free(plan->hit);
 }
@@ -26,16 +28,42 @@ static int references(const struct plan *plan, const struct plan_view *view, int
     return block_pool_references(view->pool, block) + change;
 }
 
+static int watchers(const struct plan *plan, const struct plan_view *view, int32_t block) {
+    int change = plan->stamp[block] == plan->epoch ? plan->watch_change[block] : 0;
+    return view->pool->windows.watchers[block] + change;
+}
+
+/* A block's changes count from nothing in each plan. */
+static void begin_changes(struct plan *plan, int32_t block) {
+    if (plan->stamp[block] != plan->epoch) plan->change[block] = plan->watch_change[block] = 0;
+    plan->stamp[block] = plan->epoch;
+}
+
 /* Adds `by` to a block's references; the first one makes the block unavailable, and without any
  * it is available again. */
 static void count_reference(struct plan *plan, const struct plan_view *view, int32_t block,
                             int by) {
     int before = references(plan, view, block);
-    if (plan->stamp[block] != plan->epoch) plan->change[block] = 0;
-    plan->stamp[block] = plan->epoch;
+    begin_changes(plan, block);
     plan->change[block] += by;
     assert(before + by >= 0);
     plan->available += (before + by == 0) - (before == 0);
+}
+
+/* The same of those who watch a block, and of its window block. */
+static void count_watcher(struct plan *plan, const struct plan_view *view, int32_t block, int by) {
+    if (view->pool->windows.n == 0) return;
+    int before = watchers(plan, view, block);
+    begin_changes(plan, block);
+    plan->watch_change[block] += by;
+    assert(before + by >= 0);
+    plan->windows += (before + by == 0) - (before == 0);
+}
+
+/* Of a block that its holder sees. */
+static void count_seen(struct plan *plan, const struct plan_view *view, int32_t block, int by) {
+    count_reference(plan, view, block, by);
+    count_watcher(plan, view, block, by);
 }
 
 /* ---- one sequence's rows -------------------------------------------------------------------- */
@@ -71,8 +99,9 @@ static int rows_allowed(const struct plan *plan, const struct plan_view *view,
 /* The most rows for which a running sequence has blocks or could take them. */
 static int rows_with_blocks(const struct plan *plan, const struct plan_view *view,
                             const struct sequence *sequence, bool copy) {
-    if (plan->available < copy) return 0;
-    int blocks = sequence->n_blocks + plan->available - copy;
+    int available = min_int(plan->available, plan->windows);
+    if (available < copy) return 0;
+    int blocks = sequence->n_blocks + available - copy;
     return min_int(blocks, view->pool->n_blocks) * view->pool->block_size - sequence->n_computed;
 }
 
@@ -84,22 +113,24 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     if (from + rows == sequence_n_schedulable(item->sequence))
         item->samples = sequence_extra_samples(item->sequence);
     item->blocks = block_pool_blocks_for(view->pool, from + rows) - held + item->copy;
-    assert(item->blocks >= 0 && item->blocks <= plan->available);
+    assert(item->blocks >= 0 && item->blocks <= min_int(plan->available, plan->windows));
     plan->rows += rows;
     plan->logit_rows += item->logit_rows;
     plan->samples += item->samples;
     plan->available -= item->blocks;
-    if (item->copy) count_reference(plan, view, *partial_block(view->pool, item->sequence), -1);
+    plan->windows -= item->blocks;
+    if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), -1);
 }
 
 /* Takes back the rows of a running sequence: it sits the step out. */
 static void take_back_rows(struct plan *plan, const struct plan_view *view,
                            struct plan_item *item) {
-    if (item->copy) count_reference(plan, view, *partial_block(view->pool, item->sequence), +1);
+    if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), +1);
     plan->rows -= item->rows;
     plan->logit_rows -= item->logit_rows;
     plan->samples -= item->samples;
     plan->available += item->blocks;
+    plan->windows += item->blocks;
     *item = (struct plan_item){.sequence = item->sequence};
 }
 
@@ -117,6 +148,8 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
         take_back_rows(plan, view, item);
         for (int i = 0; i < item->sequence->n_blocks; i++)
             count_reference(plan, view, item->sequence->table[i], -1);
+        for (int i = item->sequence->first_seen; i < item->sequence->n_blocks; i++)
+            count_watcher(plan, view, item->sequence->table[i], -1);
         next = plan->n_kept > 0 ? plan->item[plan->n_kept - 1].sequence : NULL;
     } while (next && search_together(last, next));
 }
@@ -177,35 +210,57 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
         if (!decodes(plan->item[i].sequence)) serve_running(plan, view, i);
 }
 
+/* What is counted before a sequence is let in: all its blocks, or those that one row sees, which
+ * need window blocks. */
+enum counted { BLOCKS, WINDOWS };
+
 /* Blocks for what a sequence is due and `ahead` tokens more, as far as it can ever go. */
-static int blocks_ahead(const struct plan_view *view, const struct sequence *sequence, int ahead) {
+static int blocks_ahead(const struct plan_view *view, const struct sequence *sequence, int ahead,
+                        enum counted counted) {
     int slots = min_int(sequence_n_schedulable(sequence) + ahead, sequence->request->max_slots);
-    return block_pool_blocks_for(view->pool, slots);
+    int blocks = block_pool_blocks_for(view->pool, slots);
+    return counted == WINDOWS ? min_int(blocks, view->pool->windows.most) : blocks;
 }
 
 /* Blocks that the beams of a search may need which wait while others of it are in. */
-static int blocks_of_rest(const struct plan_view *view, const struct request *request) {
+static int blocks_of_rest(const struct plan_view *view, const struct request *request,
+                          enum counted counted) {
     int blocks = 0;
     for (int i = 0; request->beams && i < request->n; i++) {
         const struct sequence *beam = &request->sequence[i];
         if (beam->state == SEQUENCE_WAITING || beam->state == SEQUENCE_SWAPPED)
-            blocks += blocks_ahead(view, beam, view->pool->block_size);
+            blocks += blocks_ahead(view, beam, view->pool->block_size, counted);
     }
     return blocks;
 }
 
-static int promised_blocks(const struct plan *plan, const struct plan_view *view) {
+static int promised_blocks(const struct plan *plan, const struct plan_view *view,
+                           enum counted counted) {
     int promised = 0;
     const struct request *before = NULL;
     for (int i = 0; i < plan->n_kept; i++) {
         const struct request *request = plan->item[i].sequence->request;
-        if (request != before) promised += blocks_of_rest(view, request);
+        if (request != before) promised += blocks_of_rest(view, request, counted);
         before = request;
         const struct plan_item *item = &plan->item[i];
         int held = item->sequence->n_blocks + item->blocks - item->copy;
-        promised += max_int(blocks_ahead(view, item->sequence, view->pool->block_size) - held, 0);
+        if (counted == WINDOWS) held -= item->sequence->first_seen;
+        int ahead = blocks_ahead(view, item->sequence, view->pool->block_size, counted);
+        promised += max_int(ahead - held, 0);
     }
     return promised;
+}
+
+/* How many of the n first hits can be used: the most behind which a row finds the window blocks of
+ * all that it sees. */
+static int hits_with_windows(const struct plan *plan, const struct block_pool *pool, int n) {
+    int usable = 0, lacking = -1; /* the last hit without one */
+    for (int i = 0; i < n; i++) {
+        if (!window_pool_has(&pool->windows, plan->hit[i])) lacking = i;
+        int first_seen = window_pool_first_seen(&pool->windows, (i + 1) * pool->block_size);
+        if (lacking < first_seen) usable = i + 1;
+    }
+    return usable;
 }
 
 /* The blocks that the prefix cache has of a waiting sequence. At least its last token is left to
@@ -217,8 +272,9 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
     if (n == 0) return 0; /* a sequence so short may have no hash */
-    return prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
-                              plan->hit);
+    n = prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
+                           plan->hit);
+    return hits_with_windows(plan, view->pool, n);
 }
 
 /* The blocks after its hits that the host cache has of a waiting sequence that owns no host blocks.
@@ -269,14 +325,36 @@ static int rows_to_claim(const struct plan *plan, const struct sequence *sequenc
 /* Blocks for all that a waiting sequence knows; for the first beam of a search that comes in, for
  * all its beams. */
 static int blocks_to_enter(const struct plan *plan, const struct plan_view *view,
-                           const struct sequence *sequence) {
+                           const struct sequence *sequence, enum counted counted) {
     const struct request *request = sequence->request;
-    int blocks = blocks_ahead(view, sequence, 1);
+    int blocks = blocks_ahead(view, sequence, 1, counted);
     if (!request->beams || has_beam_in(plan, sequence)) return blocks;
     for (int i = 0; i < request->n; i++)
         if (&request->sequence[i] != sequence && request->sequence[i].state != SEQUENCE_SPARE)
-            blocks += blocks_ahead(view, &request->sequence[i], 1);
+            blocks += blocks_ahead(view, &request->sequence[i], 1, counted);
     return blocks;
+}
+
+/* The window blocks that a waiting sequence takes with its hits: those that are idle. */
+static int windows_of_hits(const struct plan *plan, const struct plan_view *view, int first_seen,
+                           int hits) {
+    int idle = 0;
+    for (int i = first_seen; i < hits && view->pool->windows.n > 0; i++)
+        idle += watchers(plan, view, plan->hit[i]) == 0;
+    return idle;
+}
+
+/* Counts what is promised to a sequence that was let in, and to the beams that follow it. */
+static void promise(struct plan *plan, const struct plan_view *view, const struct plan_item *item,
+                    int seen, bool with_beams) {
+    const struct sequence *sequence = item->sequence;
+    int size = view->pool->block_size, blocks = blocks_ahead(view, sequence, size, BLOCKS);
+    int windows = blocks_ahead(view, sequence, size, WINDOWS);
+    plan->promised += blocks - item->hits - item->blocks;
+    plan->promised_windows += max_int(windows - seen - item->blocks, 0);
+    if (!with_beams) return;
+    plan->promised += blocks_of_rest(view, sequence->request, BLOCKS) - blocks;
+    plan->promised_windows += blocks_of_rest(view, sequence->request, WINDOWS) - windows;
 }
 
 static enum admission admit(struct plan *plan, const struct plan_view *view,
@@ -289,7 +367,10 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     int size = view->pool->block_size, cached = item.hits * size;
     int from = max_int(cached + item.host_hits * size, sequence->n_computed);
     int rows = rows_allowed(plan, view, sequence, from);
-    int blocks = blocks_to_enter(plan, view, sequence) - item.hits;
+    int blocks = blocks_to_enter(plan, view, sequence, BLOCKS) - item.hits;
+    int first_seen = window_pool_first_seen(&view->pool->windows, cached);
+    int seen = item.hits - first_seen, idle = windows_of_hits(plan, view, first_seen, item.hits);
+    int windows = max_int(blocks_to_enter(plan, view, sequence, WINDOWS) - seen, 1) + idle;
     item.loads = from > cached;
     if (!item.loads && being_computed(plan, view, sequence, item.hits)) return HELD_BACK;
     if (rows <= 0 || (item.loads && plan->loads)) return NO_ROOM;
@@ -297,14 +378,14 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     for (int i = 0; i < item.hits; i++) /* sharing a hit without references takes it too */
         blocks += references(plan, view, plan->hit[i]) == 0;
     if (blocks > plan->available - plan->promised) return NO_ROOM;
+    if (windows > plan->windows - plan->promised_windows) return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
-    count_rows(plan, view, &item, from, item.hits, rows);
-    plan->promised += blocks_ahead(view, sequence, size) - item.hits - item.blocks;
+    for (int i = first_seen; i < item.hits; i++) count_watcher(plan, view, plan->hit[i], +1);
+    int left = min_int(plan->windows - plan->promised_windows, view->pool->n_blocks);
+    count_rows(plan, view, &item, from, item.hits, min_int(rows, left * size));
+    promise(plan, view, &item, seen, batch_rows > 1);
     plan->loads |= item.loads;
     plan->batch_rows += batch_rows;
-    if (batch_rows > 1)
-        plan->promised +=
-            blocks_of_rest(view, sequence->request) - blocks_ahead(view, sequence, size);
     plan->item[plan->n_items++] = item;
     return ADMITTED;
 }
@@ -316,10 +397,12 @@ static bool admit_rest(struct plan *plan, const struct plan_view *view) {
     list_each(node, view->waiting) {
         struct sequence *sequence = sequence_of(node);
         if (!has_beam_in(plan, sequence)) continue;
-        int own = blocks_ahead(view, sequence, view->pool->block_size);
+        int own = blocks_ahead(view, sequence, view->pool->block_size, BLOCKS);
+        int windows = blocks_ahead(view, sequence, view->pool->block_size, WINDOWS);
         plan->promised -= own;
+        plan->promised_windows -= windows;
         enum admission admission = admit(plan, view, sequence);
-        if (admission != ADMITTED) plan->promised += own;
+        if (admission != ADMITTED) plan->promised += own, plan->promised_windows += windows;
         n_out += admission == NO_ROOM;
     }
     return n_out == 0;
@@ -327,7 +410,8 @@ static bool admit_rest(struct plan *plan, const struct plan_view *view) {
 
 static void admit_waiting(struct plan *plan, const struct plan_view *view) {
     if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
-    plan->promised = promised_blocks(plan, view);
+    plan->promised = promised_blocks(plan, view, BLOCKS);
+    plan->promised_windows = promised_blocks(plan, view, WINDOWS);
     plan->batch_rows = batch_rows_claimed(view->running);
     int n_held_back = 0;
     if (!admit_rest(plan, view)) return;
@@ -346,6 +430,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan->rows = plan->logit_rows = plan->samples = 0;
     plan->short_of_blocks = plan->loads = false;
     plan->available = block_pool_available(view->pool);
+    plan->windows = window_pool_available(&view->pool->windows);
     plan->epoch++;
     plan->n_items = 0;
     list_each(node, view->running) {
@@ -358,5 +443,5 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan_drafts(plan, view);
     assert(plan->row_limit <= view->max_rows);
     assert(plan->rows <= view->max_rows && plan->logit_rows <= view->max_logit_rows);
-    assert(plan->available >= 0 && plan->n_items <= view->max_seqs);
+    assert(plan->available >= 0 && plan->windows >= 0 && plan->n_items <= view->max_seqs);
 }

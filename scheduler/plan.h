@@ -11,6 +11,9 @@
  *     mixed_rows, and what fills up the last tile of rows: a step that takes a whole prompt would
  *     keep the others' next tokens waiting for many times as long, and small steps compute nearly
  *     as many rows a second as large ones.
+ *   - Where layers with windows have blocks of their own (kv/window_pool.h), each block that is
+ *     taken takes a window block too. A prefix is taken from the cache as far as it is known and
+ *     the last window of it still has its window blocks.
  *   - A running sequence without room for one row preempts the last in order, never one before
  *     it; the last in order itself keeps its blocks and sits the step out. A prompt shrinks its
  *     chunk before it preempts.
@@ -100,10 +103,13 @@ struct plan {
     bool loads;           /* one of the admitted ones does */
 
     /* how the counting is done */
-    int available;   /* blocks that could still be taken */
-    int promised;    /* of them, what the running ones still need */
-    int32_t *change; /* [n_blocks] of a block's references by this plan... */
-    uint64_t *stamp; /* [n_blocks] ...where this is the plan's epoch */
+    int available;         /* blocks that could still be taken */
+    int promised;          /* of them, what the running ones still need */
+    int windows;           /* window blocks that could still be taken: each block takes one */
+    int promised_windows;  /* of them, what the running ones still need */
+    int32_t *change;       /* [n_blocks] of a block's references by this plan... */
+    int32_t *watch_change; /* [n_blocks] ...and of those who watch it... */
+    uint64_t *stamp;       /* [n_blocks] ...where this is the plan's epoch */
     uint64_t epoch;
     int32_t *hit; /* [n_blocks] of the waiting sequence that is looked at */
     int max_items, n_blocks;

@@ -66,6 +66,9 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     s->max_seqs = min_int(min_int(config->max_num_seqs, config->max_num_batched_tokens),
                           config->max_logit_rows);
     block_pool_init(&s->pool, config->n_blocks, config->block_size, config->prefix_caching);
+    window_pool_init(&s->pool.windows, config->n_window_blocks, config->window, config->n_blocks,
+                     config->block_size);
+    assert(config->n_window_blocks == 0 || port->swap.n_host_blocks == 0);
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
@@ -73,7 +76,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
     swap_init(&s->swap, &port->swap, &s->pool, stride);
     batch_init(&s->batch, s->max_seqs, config->max_num_batched_tokens, config->max_logit_rows,
-               stride < config->n_blocks ? stride : config->n_blocks, config->block_size);
+               stride < config->n_blocks ? stride : config->n_blocks, config->block_size,
+               &s->pool.windows);
     int samples = config->max_logit_rows + MAX_EXTRA_SAMPLES;
     s->max_events = samples + MAX_CHOICES;
     assert(port->in_flight >= 1 && port->in_flight <= MAX_IN_FLIGHT);

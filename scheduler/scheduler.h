@@ -119,7 +119,8 @@ struct scheduler_config {
     int max_queued_requests;      /* generations that wait, inbox included */
     int max_queued_tokens;        /* their prompt tokens */
     int n_blocks, block_size;
-    int max_logit_rows; /* R of a step: bounds how many prompt-logprob rows it may hold */
+    int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
+    int max_logit_rows;          /* R of a step: bounds how many prompt-logprob rows it may hold */
     bool prefix_caching;
     /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
      * one of fewer is computed again. 0: a default */
@@ -198,6 +199,8 @@ struct scheduler_stats {
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
+    /* of layers with windows; 0 where these have none of their own */
+    int window_blocks_total, window_blocks_used, window_blocks_cached;
     uint64_t swapped_out, swapped_in;     /* blocks that were copied */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was

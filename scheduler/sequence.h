@@ -72,6 +72,8 @@ struct sequence {
     int n_scored;                /* prompt rows whose logprobs were asked for (or are not wanted) */
     int n_cached;                /* prompt tokens that came from the prefix cache */
     int n_blocks;                /* in `table` */
+    int first_seen;              /* of them, which layers with a window may still see: it watches
+                                    those from here on (kv/window_pool.h) */
     int32_t first_host_block;    /* of its list, while swapped */
     int n_host_blocks;           /* how many of them; 0 unless swapped */
     int rows;                    /* in the step that is being made */

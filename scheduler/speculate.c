@@ -116,7 +116,7 @@ static bool may_choose(const struct plan *plan, const struct plan_view *view,
     int drafts = c->drafts[i] + 1;
     if (item->rows != 1 || drafts > item->sequence->n_proposed) return false;
     int more = blocks_of(view, item, drafts) - blocks_of(view, item, c->drafts[i]);
-    return c->blocks + more <= plan->available;
+    return c->blocks + more <= min_int(plan->available, plan->windows);
 }
 
 /* The item whose next draft is the likeliest, or -1. */
@@ -162,7 +162,8 @@ static void add_draft(struct plan *plan, const struct plan_view *view, struct pl
     plan->decode_rows++;
     plan->logit_rows++;
     plan->available -= blocks;
-    assert(plan->available >= 0);
+    plan->windows -= blocks;
+    assert(plan->available >= 0 && plan->windows >= 0);
 }
 
 void plan_drafts(struct plan *plan, const struct plan_view *view) {

@@ -43,7 +43,7 @@ DOORS = {
     "engine/quantise": ["quantise.h"],
     "engine/sampling": ["sampling.h"],
     "engine": ["engine.h"],
-    "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h"],
+    "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h"],
     "scheduler/draft": ["draft.h"],
     "scheduler/beams": ["beams.h"],
     "scheduler": ["scheduler.h"],

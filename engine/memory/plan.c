@@ -114,6 +114,62 @@ static enum status plan_length(struct engine_memory *plan, const struct model_co
 
 /* ---- the KV pool ---------------------------------------------------------------------------- */
 
+/* How the pool is divided. One sequence of full length needs `chain` blocks, and `least` window
+ * blocks: those that a row sees, and what a step adds before it has ended. */
+struct shares {
+    int64_t chain, block_bytes;
+    int64_t seen, least, window_bytes;
+    int64_t usual, usual_seen; /* both of the length for which both are to last as long */
+};
+
+enum { USUAL_WINDOWS = 8 }; /* that length, in windows */
+
+static int64_t chain_of(const struct engine_memory *plan) {
+    return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+}
+
+static struct shares shares_of(const struct engine_memory *plan,
+                               const struct engine_config *config) {
+    int64_t B = plan->block_size, usual = plan->max_model_len;
+    struct shares s = {.chain = chain_of(plan),
+                       .block_bytes = plan->kv_bytes_per_token * B,
+                       .window_bytes = plan->window_bytes_per_token * B};
+    s.usual = s.chain;
+    if (plan->window == 0) return s;
+    s.seen = window_blocks_seen(plan->window, plan->block_size);
+    s.least = s.seen + (config->max_num_batched_tokens + B - 1) / B;
+    usual = min_int64(usual, (int64_t)USUAL_WINDOWS * plan->window);
+    s.usual = (usual + B - 1) / B;
+    s.usual_seen = min_int64(s.usual, s.seen);
+    return s;
+}
+
+/* Bytes of a sequence of full length. */
+static int64_t bytes_of_one(const struct shares *s) {
+    return s->chain * s->block_bytes + s->least * s->window_bytes;
+}
+
+/* Layers with windows get window blocks where these save memory. */
+static void plan_windows(struct engine_memory *plan, const struct model_config *info,
+                         const struct engine_config *config, enum dtype dtype) {
+    struct kv_config kv = {info->L, info->G, info->D, 1, config->block_size, dtype};
+    int n = 0;
+    for (int i = 0; i < info->L; i++) {
+        n += info->layer[i].window > 0;
+        plan->window = max_int(plan->window, info->layer[i].window);
+    }
+    struct shares s = shares_of(plan, config);
+    bool saves = config->window_blocks > 0 || s.least < s.chain;
+    if (n == 0 || config->window_blocks == 0 || on_cuda(config) || !saves) {
+        plan->window = 0;
+        return;
+    }
+    kv.L = n;
+    plan->window_bytes_per_token = (int64_t)kv_token_bytes(&kv);
+    kv.L = info->L - n;
+    plan->kv_bytes_per_token = kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
+}
+
 /* A slot's number is block * block_size + offset in an int32, so no pool may have more slots than
  * that. */
 static int64_t most_blocks(const struct engine_memory *plan) {
@@ -129,7 +185,8 @@ static int64_t left_for_kv(const struct engine_memory *plan, const struct machin
 static enum status refuse_small_pool(const struct engine_memory *plan, int64_t given, int64_t need,
                                      struct err *err) {
     int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
-    int64_t length = given / block_bytes * plan->block_size;
+    int64_t rest = given - (need - block_bytes * chain_of(plan)); /* beside window blocks */
+    int64_t length = block_bytes > 0 && rest > 0 ? rest / block_bytes * plan->block_size : 0;
     char remedy[64] = "";
     if (length > 0) snprintf(remedy, sizeof remedy, ", or --max-model-len %" PRId64, length);
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
@@ -141,7 +198,10 @@ static enum status refuse_small_pool(const struct engine_memory *plan, int64_t g
 static enum status refuse_small_machine(const struct engine_memory *plan,
                                         const struct machine_memory *machine, int64_t left,
                                         int64_t need, struct err *err) {
-    int64_t length = left / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
+    int64_t rest = left - (need - plan->kv_bytes_per_token * plan->block_size * chain_of(plan));
+    int64_t length = 0;
+    if (plan->kv_bytes_per_token > 0 && rest > 0)
+        length = rest / plan->kv_bytes_per_token / plan->block_size * plan->block_size;
     if (length > 0)
         return err_set(err, STATUS_USAGE, "max-model-len",
                        "the KV cache of one sequence of %d tokens takes %" PRId64
@@ -157,35 +217,60 @@ static enum status refuse_small_machine(const struct engine_memory *plan,
 
 /* The default pool: modest, because no size is given, but enough that every sequence can run to
  * its end. */
-static int64_t default_blocks(const struct engine_memory *plan, const struct engine_config *config,
-                              const struct machine_memory *machine, int64_t chain) {
-    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
+static int64_t default_bytes(const struct engine_memory *plan, const struct engine_config *config,
+                             const struct machine_memory *machine, const struct shares *s) {
     int64_t share = min_int64(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
-    int64_t blocks = min_int64(share, DEFAULT_MAX_BYTES) / block_bytes;
-    blocks = min_int64(blocks, chain * config->max_num_seqs);
-    return max_int64(blocks, chain);
+    int64_t all = config->max_num_seqs * (s->chain * s->block_bytes + s->seen * s->window_bytes) +
+                  (s->least - s->seen) * s->window_bytes;
+    int64_t bytes = min_int64(min_int64(share, DEFAULT_MAX_BYTES), all);
+    return max_int64(bytes, bytes_of_one(s));
+}
+
+/* Divides the pool's bytes, which hold at least one sequence of full length, so that sequences of
+ * the usual length use up blocks and window blocks together. */
+static void divide_pool(struct engine_memory *plan, const struct engine_config *config,
+                        const struct shares *s, int64_t bytes) {
+    int64_t windows = 0, blocks, chains = s->chain * config->max_num_seqs;
+    if (plan->window > 0) {
+        int64_t beyond = bytes - (s->least - s->seen) * s->window_bytes;
+        int64_t one = s->usual * s->block_bytes + s->usual_seen * s->window_bytes;
+        double sequences = (double)beyond / (double)one;
+        windows = s->least - s->seen + (int64_t)(sequences * (double)s->usual_seen);
+        int64_t most = (bytes - s->chain * s->block_bytes) / s->window_bytes;
+        windows = min_int64(max_int64(windows, s->least), most);
+        if (config->window_blocks > 0) windows = config->window_blocks;
+    }
+    if (s->block_bytes > 0)
+        blocks = (bytes - windows * s->window_bytes) / s->block_bytes;
+    else /* they cost nothing but what the scheduler notes of them */
+        blocks = min_int64(max_int64(windows * s->usual / s->usual_seen, s->chain), chains);
+    if (s->block_bytes == 0) blocks = max_int64(blocks, config->window_blocks);
+    blocks = min_int64(blocks, most_blocks(plan));
+    plan->n_blocks = (int)blocks;
+    plan->n_window_blocks = (int)min_int64(windows, blocks);
+    plan->kv_cache = blocks * s->block_bytes + plan->n_window_blocks * s->window_bytes;
 }
 
 static enum status plan_pool(struct engine_memory *plan, const struct engine_config *config,
                              const struct machine_memory *machine, struct err *err) {
-    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
-    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
-    int64_t blocks, need = chain * block_bytes, left = left_for_kv(plan, machine);
+    const struct shares s = shares_of(plan, config);
+    int64_t bytes, need = bytes_of_one(&s), left = left_for_kv(plan, machine);
+    if (config->window_blocks > 0)
+        need = s.chain * s.block_bytes + config->window_blocks * s.window_bytes;
     if (config->kv_memory > 0) {
-        blocks = min_int64(config->kv_memory / block_bytes, most_blocks(plan));
-        if (blocks < chain) return refuse_small_pool(plan, config->kv_memory, need, err);
-        if (blocks * block_bytes > left) /* all of the pool can come into use */
-            return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                           "--kv-cache-memory of %" PRId64 " MiB is more than this machine has "
-                           "free beside weights and scratch: %" PRId64 " MiB",
-                           config->kv_memory / MIB, left / MIB);
+        bytes = config->kv_memory;
+        if (bytes < need) return refuse_small_pool(plan, bytes, need, err);
     } else {
-        blocks = min_int64(default_blocks(plan, config, machine, chain), most_blocks(plan));
+        bytes = default_bytes(plan, config, machine, &s);
         if (need > left) return refuse_small_machine(plan, machine, left, need, err);
     }
-    assert(blocks >= chain && blocks <= most_blocks(plan));
-    plan->n_blocks = (int)blocks;
-    plan->kv_cache = blocks * block_bytes;
+    divide_pool(plan, config, &s, bytes);
+    assert(plan->n_blocks >= s.chain && plan->n_blocks <= most_blocks(plan));
+    if (plan->kv_cache > left) /* all of the pool can come into use */
+        return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                       "--kv-cache-memory of %" PRId64 " MiB is more than this machine has "
+                       "free beside weights and scratch: %" PRId64 " MiB",
+                       config->kv_memory / MIB, left / MIB);
     return STATUS_OK;
 }
 
@@ -194,7 +279,7 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
                                  const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
     int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
-    int64_t chain = ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
+    int64_t chain = chain_of(plan);
     if (!on_cuda(config) || machine->device.total == 0)
         return plan_pool(plan, config, machine, err);
     if (config->kv_memory > 0 && config->kv_memory / block_bytes < chain)
@@ -236,7 +321,15 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
         &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});
     assert(plan.kv_bytes_per_token > 0);
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
+    plan_windows(&plan, info, config, dtype);
     if (!status) status = plan_any_pool(&plan, info, config, machine, err);
     if (status == STATUS_OK) *out = plan;
     return status;
+}
+
+double engine_memory_sequences(const struct engine_memory *memory) {
+    double all = (double)memory->n_blocks * memory->block_size / memory->max_model_len;
+    if (memory->n_window_blocks == 0) return all;
+    double seen = window_blocks_seen(memory->window, memory->block_size);
+    return memory->n_window_blocks < all * seen ? memory->n_window_blocks / seen : all;
 }

@@ -15,16 +15,27 @@
  *                      then the scales [n_scales][B], floats: a number is scale * code */
 struct kv_cache {
     struct kv_config config;
-    int D_padded; /* D rounded up to 16: the length of a value */
-    bool coded;   /* integer codes and scales */
-    int n_scales; /* of a head: one for each SCALED numbers; 0 for float types */
+    struct kv_layer *layer; /* [L] */
+    int D_padded;           /* D rounded up to 16: the length of a value */
+    bool coded;             /* integer codes and scales */
+    int n_scales;           /* of a head: one for each SCALED numbers; 0 for float types */
     size_t element_bytes;
     size_t head_key_codes, head_value_codes; /* bytes before the scales */
     size_t head_key_bytes, head_value_bytes; /* of one head's part of a block */
     size_t key_bytes, value_bytes;           /* of one block of one layer */
     size_t keys_bytes, values_bytes;
-    uint8_t *keys;   /* [n_blocks / KV_SLAB][L][KV_SLAB][G] */
+    /* of the layers without window blocks [n_blocks / KV_SLAB][layers][KV_SLAB][G], and behind them
+     * of those with [n_window_blocks / KV_SLAB][layers][KV_SLAB][G] */
+    uint8_t *keys;
     uint8_t *values; /* the same */
+};
+
+/* Where a layer's blocks are. */
+struct kv_layer {
+    bool has_window;
+    int n_blocks;    /* of its kind */
+    size_t first;    /* block of one layer with which its kind begins */
+    size_t L, index; /* layers of its kind, and its place among them */
 };
 
 /* Blocks whose memory lies together in all layers. The scheduler takes the lowest blocks first, so
@@ -36,8 +47,20 @@ enum { KV_SLAB = 8 };
 enum { SCALED = 64, KEPT_CODES = 8191, USED_CODES = 4095 };
 
 static inline size_t kv_place(const struct kv_cache *cache, int layer, int block) {
-    size_t slab = (size_t)(block / KV_SLAB), L = (size_t)cache->config.L;
-    return (slab * L + (size_t)layer) * KV_SLAB + (size_t)(block % KV_SLAB);
+    const struct kv_layer *l = &cache->layer[layer];
+    size_t slab = (size_t)(block / KV_SLAB);
+    return l->first + (slab * l->L + l->index) * KV_SLAB + (size_t)(block % KV_SLAB);
+}
+
+/* A step's table and slots as a layer has them. */
+static inline const int32_t *kv_table(const struct kv_cache *cache, int layer,
+                                      const struct step *step) {
+    return cache->layer[layer].has_window ? step->window_table : step->table;
+}
+
+static inline const int32_t *kv_slots(const struct kv_cache *cache, int layer,
+                                      const struct step *step) {
+    return cache->layer[layer].has_window ? step->window_slot : step->slot;
 }
 
 static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {

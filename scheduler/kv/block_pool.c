@@ -17,6 +17,7 @@ void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool
 
 void block_pool_free(struct block_pool *pool) {
     prefix_cache_free(&pool->known);
+    window_pool_free(&pool->windows);
     free(pool->free);
     free(pool->block);
 }
@@ -48,9 +49,11 @@ int32_t block_pool_acquire(struct block_pool *pool) {
         if (pool->on_evict) pool->on_evict(pool->arg, block);
         cached_remove(pool, block);
         prefix_cache_remove(&pool->known, block);
+        window_pool_detach(&pool->windows, block);
     }
     assert(pool->block[block].references == 0 && !prefix_cache_knows(&pool->known, block));
     pool->block[block].references = 1;
+    window_pool_attach(&pool->windows, block);
     return block;
 }
 
@@ -82,6 +85,7 @@ int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct
     }
     assert(known != block);
     block_pool_share(pool, known);
+    window_pool_move(&pool->windows, block, known);
     block_pool_release(pool, block);
     return known;
 }

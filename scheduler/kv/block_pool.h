@@ -16,6 +16,7 @@
 #define PENSTOCK_BLOCK_POOL_H
 
 #include "scheduler/kv/prefix_cache.h"
+#include "scheduler/kv/window_pool.h"
 
 struct block {
     int32_t references;
@@ -29,6 +30,7 @@ struct block_pool {
     int32_t *free;             /* [n_blocks] stack of n_free */
     struct block *block;       /* [n_blocks + 1], the last is the head of the cached ones */
     struct prefix_cache known; /* its arrays exist even when caching is off */
+    struct window_pool windows;
     void (*on_evict)(void *arg, int32_t block); /* a known block is about to be taken; or NULL */
     void *arg;
 };
@@ -50,19 +52,19 @@ static inline int block_pool_blocks_for(const struct block_pool *pool, int slots
     return (slots + pool->block_size - 1) / pool->block_size;
 }
 
-/* A block with one reference, the caller's; there must be one available. Its old content is
- * evicted. */
+/* A block with one reference, the caller's, who watches it; there must be one available, and a
+ * window block. Its old content is evicted. */
 int32_t block_pool_acquire(struct block_pool *pool);
 
-/* One more reference to a used or cached block. */
+/* One more reference to a used or cached block. Watching it is another matter (window_pool.h). */
 void block_pool_share(struct block_pool *pool, int32_t block);
 
 /* One reference less. */
 void block_pool_release(struct block_pool *pool, int32_t block);
 
-/* Makes a used block known as `key`, or, when another block is known as it, gives that one in its
- * place: the caller's reference then stands on the known one and its own copy, which has the same
- * bytes, is released. Returns the block that the caller now holds. */
+/* Makes a used block that its holder watches known as `key`, or, when another block is known as
+ * it, gives that one in its place: the caller's reference then stands on the known one and its own
+ * copy, which has the same bytes, is released. Returns the block that the caller now holds. */
 int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct block_key *key);
 
 /* Makes a used block known as what was known by this id before, and is not now. */

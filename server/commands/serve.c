@@ -71,10 +71,14 @@ static void report(const struct app *app) {
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
     if (memory->device.total > 0) report_gpu(memory);
     report_sampling(app->limits.sampling);
-    log_line(LOG_INFO,
-             "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
-             (long long)tokens, memory->n_blocks, memory->block_size,
-             (double)tokens / memory->max_model_len);
+    log_line(
+        LOG_INFO, "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
+        (long long)tokens, memory->n_blocks, memory->block_size, engine_memory_sequences(memory));
+    if (memory->n_window_blocks > 0)
+        log_line(LOG_INFO,
+                 "KV cache: layers with windows keep %d tokens of a sequence, in %d blocks of "
+                 "their own",
+                 memory->window, memory->n_window_blocks);
 }
 
 /* ---- how to ask it -------------------------------------------------------------------------- */

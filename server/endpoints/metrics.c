@@ -136,6 +136,11 @@ static const struct metric table[] = {
              "state", "total", AT(stats.blocks_total)),
     GAUGE_OF("penstock_kv_blocks", NULL, "state", "used", AT(stats.blocks_used)),
     GAUGE_OF("penstock_kv_blocks", NULL, "state", "cached", AT(stats.blocks_cached)),
+    GAUGE_OF("penstock_kv_window_blocks",
+             "Blocks of layers with windows: all, that a sequence sees, kept for the prefix cache.",
+             "state", "total", AT(stats.window_blocks_total)),
+    GAUGE_OF("penstock_kv_window_blocks", NULL, "state", "used", AT(stats.window_blocks_used)),
+    GAUGE_OF("penstock_kv_window_blocks", NULL, "state", "cached", AT(stats.window_blocks_cached)),
     GAUGE_OF("penstock_swap_blocks",
              "Blocks of swap space: all, of swapped sequences, kept for the prefix cache.", "state",
              "total", AT(stats.host_blocks_total)),
@@ -379,6 +384,8 @@ static double share(int part, int whole) {
 
 void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view *view) {
     const struct scheduler_stats *stats = view->stats;
+    double windows = share(stats->window_blocks_used, stats->window_blocks_total);
+    double blocks = share(stats->blocks_used, stats->blocks_total);
     struct writer writer = {
         .to = {out, openmetrics},
         .view = view,
@@ -388,7 +395,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .connections = view->connections,
                   .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
                   .one = 1,
-                  .kv_usage = share(stats->blocks_used, stats->blocks_total),
+                  .kv_usage = windows > blocks ? windows : blocks,
                   .swap_usage = share(stats->host_blocks_used, stats->host_blocks_total)},
     };
     assert(stats->cached_tokens <= stats->prompt_tokens);

@@ -12,10 +12,10 @@ ENVIRONMENT = {"SCHEDULER_STEPS": "500000"}
 MUTANTS = [
     # the plan
     (S + "plan.c", "plan->available += (before + by == 0) - (before == 0);", "plan->available += before + by == 0;"),
-    (S + "plan.c", "if (plan->stamp[block] != plan->epoch) plan->change[block] = 0;", ""),
+    (S + "plan.c", "if (plan->stamp[block] != plan->epoch) plan->change[block] = plan->watch_change[block] = 0;", ""),
     (S + "plan.c", "return partial && block_pool_references(pool, *partial) > 1;", "return false;"),
     (S + "plan.c", "return fits ? rows : rows - 1;", "return rows;"),
-    (S + "plan.c", "if (plan->available < copy) return 0;", "",
+    (S + "plan.c", "if (available < copy) return 0;", "",
      "no rows come out anyway: the partial block, which the copy replaces, is the sequence's last one"),
     (S + "plan.c", "- held + item->copy;", "- held;"),
     (S + "plan.c", "    plan->available += item->blocks;\n", ""),

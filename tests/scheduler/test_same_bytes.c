@@ -42,14 +42,15 @@
 /* ---- the models ----------------------------------------------------------------------------- */
 
 /* Every kind of product that a path has, experts, every cache type, groups of one and of several
- * query heads, a head whose size is no whole vector. */
+ * query heads, a head whose size is no whole vector, windows in all layers or in most. */
 static const struct variety {
     const char *name;
     enum dtype dtype;
     int V, K, F, L, H, G, D;
     bool untied, float32;
     enum kv_dtype kv_dtype;
-    int ranks, E;
+    int ranks, E, window;
+    const char *file; /* of a model that is there, in the place of the letters */
 } varieties[] = {
     {"f32", DTYPE_F32, 300, 64, 96, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO},
     {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, KV_DTYPE_Q8_0},
@@ -62,6 +63,16 @@ static const struct variety {
     {"f32 on 3 ranks", DTYPE_F32, 290, 48, 96, 2, 6, 3, 16, true, false, KV_DTYPE_Q8_0, 3},
     {"experts", DTYPE_Q8_0, 290, 64, 32, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO, 1, 7},
     {"experts of halves", DTYPE_BF16, 290, 48, 48, 2, 2, 2, 24, true, false, KV_DTYPE_Q8_0, 1, 4},
+    {"windows alone", DTYPE_F32, 290, 48, 48, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO, 1, 3, 23},
+    {"windows", DTYPE_Q8_0, 290, 64, 32, 4, 4, 2, 16, false, false, KV_DTYPE_AUTO, 1, 3, 100},
+    {"longer windows", DTYPE_F32, 290, 48, 48, 3, 2, 1, 16, false, false, KV_DTYPE_Q8_0, 1, 3, 300},
+    {"gemma2", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/gemma2.gguf"},
+    {"gemma2 on 2 ranks", .ranks = 2, .file = "tests/vectors/families/gemma2.gguf"},
+    {"gemma3", .kv_dtype = KV_DTYPE_Q8_0, .file = "tests/vectors/families/gemma3.gguf"},
+    {"olmo3", .kv_dtype = KV_DTYPE_FLOAT32, .file = "tests/vectors/families/olmo3.gguf"},
+    {"exaone4", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/exaone4.gguf"},
+    {"cohere2", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/families/cohere2.gguf"},
+    {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
@@ -69,8 +80,9 @@ enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 static struct request_set *sets[N_VARIETIES]; /* made when first wanted */
 static char *files[N_VARIETIES];
 
-static struct request_set *set_of(int i) {
-    if (sets[i]) return sets[i];
+enum { FILE_LENGTH = 96 }; /* the context of those that are there, eight windows */
+
+static char *make_file(int i) {
     const struct variety *v = &varieties[i];
     struct tiny_model tiny = {.V = v->V,
                               .K = v->K,
@@ -80,19 +92,27 @@ static struct request_set *set_of(int i) {
                               .G = v->G,
                               .D = v->D,
                               .E = v->E,
+                              .window = v->window,
                               .context_length = TINY_LENGTH,
                               .dtype = v->dtype,
                               .untied = v->untied,
                               .seed = (uint64_t)i + 1};
-    files[i] = tiny_model_temporary(&tiny);
+    return tiny_model_temporary(&tiny);
+}
+
+static struct request_set *set_of(int i) {
+    if (sets[i]) return sets[i];
+    const struct variety *v = &varieties[i];
+    if (!v->file) files[i] = make_file(i);
     sets[i] = mem_calloc(1, sizeof *sets[i]);
-    *sets[i] = (struct request_set){.model = {.file = files[i],
+    *sets[i] = (struct request_set){.model = {.file = v->file ? v->file : files[i],
                                               .kv_dtype = v->kv_dtype,
                                               .dtype = v->float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
-                                              .max_model_len = TINY_LENGTH,
+                                              .max_model_len = v->file ? FILE_LENGTH : TINY_LENGTH,
                                               .ranks = v->ranks},
                                     .reference_path = "plain",
-                                    .longest = LONG_PROMPT};
+                                    .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
+                                    .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(sets[i]);
     return sets[i];
@@ -101,8 +121,9 @@ static struct request_set *set_of(int i) {
 static void free_sets(void) {
     for (int i = 0; i < N_VARIETIES; i++) {
         if (!sets[i]) continue;
-        unlink(files[i]);
+        if (files[i]) unlink(files[i]);
         free(files[i]);
+        files[i] = NULL;
         request_set_free(sets[i]);
         free(sets[i]);
         sets[i] = NULL;
@@ -147,6 +168,16 @@ static int draw_blocks(struct scenario *scenario) {
     return largest + between(scenario, 0, largest / 8 + 1);
 }
 
+/* Layers with windows keep no more than these in most cases; often as few as a sequence needs. */
+static int draw_window_blocks(struct scenario *scenario) {
+    const struct request_set *set = scenario->set;
+    if (set->n_windows == 0 || chance(scenario, 20)) return 0;
+    int least = window_blocks_seen(set->window, scenario->setting.block_size);
+    int most = scenario->setting.n_blocks;
+    if (least >= most) return most;
+    return between(scenario, least, chance(scenario, 50) ? min_int(least + 3, most) : most);
+}
+
 /* The plain path is slow, and the reference has it already. */
 static const char *draw_path(struct scenario *scenario) {
     const char *const *paths = backend_cpu_paths();
@@ -179,6 +210,7 @@ static void draw_setting(struct scenario *scenario) {
     s->max_logit_rows = between(scenario, chance(scenario, 20) ? 1 : s->max_seqs, 40);
     s->caching = chance(scenario, 65);
     s->n_blocks = draw_blocks(scenario);
+    s->window_blocks = draw_window_blocks(scenario);
     s->mixed_rows = chance(scenario, 50) ? between(scenario, 1, 40) : 0;
     if (scenario->small && s->max_rows < 4) s->max_rows += 4;
     draw_drafts(scenario);
@@ -228,14 +260,14 @@ static void tell(const struct scenario *scenario, const struct run *run) {
         stderr,
         "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
         "prompts, %d sequences, %d logit rows, "
-        "%d blocks of %d, cache %d, %d drafts (%d %% wrong, fixed %d), %d passes, own thread %d, "
-        "%d requests. First: "
+        "%d blocks of %d (%d for windows), cache %d, %d drafts (%d %% wrong, fixed %d), %d passes, "
+        "own thread %d, %d requests. First: "
         "%s\n",
         (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
         varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
-        s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->caching, s->max_drafts,
-        s->wrong, s->fixed_drafts, scenario->passes, scenario->threaded, scenario->n_asked,
-        run->first_difference);
+        s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->window_blocks, s->caching,
+        s->max_drafts, s->wrong, s->fixed_drafts, scenario->passes, scenario->threaded,
+        scenario->n_asked, run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {

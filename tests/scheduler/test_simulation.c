@@ -94,6 +94,18 @@ static void draw_config(struct simulation *sim) {
         .arg = sim};
 }
 
+/* In half of the scenarios layers with windows have blocks of their own: sometimes just as many as
+ * a sequence needs, and no more than there are blocks. */
+static void draw_windows(struct simulation *sim) {
+    struct scheduler_config *config = &sim->config;
+    if (chance(sim, 50)) return;
+    config->window = between(sim, 1, chance(sim, 50) ? 20 : 100);
+    int least = window_blocks_seen(config->window, config->block_size);
+    int most = chance(sim, 40) ? least + 2 : config->n_blocks;
+    int drawn = between(sim, least, max_int(least, most));
+    config->n_window_blocks = min_int(drawn, config->n_blocks);
+}
+
 /* Two in three scenarios speculate: on what will come, spoilt more or less often, or by lookup. */
 static void draw_drafter(struct simulation *sim) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
@@ -122,6 +134,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     *sim = (struct simulation){.seed = seed, .random = seed * 1000003};
     current_seed = seed;
     draw_config(sim);
+    draw_windows(sim);
     draw_drafter(sim);
     draw_templates(sim);
     for (int i = 0; i < N_GRAMMARS; i++) sim->grammar[i] = draw_grammar(&sim->random);
@@ -129,7 +142,8 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
     sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
-    sim->engine->n_host_blocks = chance(sim, 60) ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
+    bool swaps = sim->config.n_window_blocks == 0 && chance(sim, 60);
+    sim->engine->n_host_blocks = swaps ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
     sim->engine->n_host =
         chance(sim, 80) ? sim->engine->n_host_blocks : between(sim, 0, sim->engine->n_host_blocks);
     struct engine_port port = fake_engine_port(sim->engine);
@@ -211,7 +225,10 @@ static uint64_t work_of(const struct fake_client *client) {
 static bool is_too_wide(const struct simulation *sim, const struct generation *g) {
     int size = sim->config.block_size, width = g->beams.width;
     int blocks = (generation_max_slots(g, sim->config.max_model_len) + size - 1) / size;
-    return width > 0 && (width > sim->scheduler->max_seqs || width * blocks > sim->config.n_blocks);
+    int windows = min_int(blocks, sim->scheduler->pool.windows.most);
+    bool too_few = sim->config.n_window_blocks > 0 && width * windows > sim->config.n_window_blocks;
+    return width > 0 &&
+           (width > sim->scheduler->max_seqs || width * blocks > sim->config.n_blocks || too_few);
 }
 
 static void check_refusal(const struct simulation *sim, const struct fake_client *client,
@@ -323,6 +340,7 @@ static void simulate(struct simulation *sim) {
         more = scheduler_step(sim->scheduler);
         assert(more == (sim->n_live > 0 || sim->engine->n_passes > 0));
         scheduler_check(sim->scheduler);
+        fake_engine_poison(sim->engine, &sim->scheduler->pool.windows);
         check_flags_took_effect(sim);
     }
 }

@@ -55,6 +55,9 @@ static void refute(const char *text) {
 START_TEST(the_scheduler_is_shown) {
     stats.blocks_used = 2;
     stats.swapped = 2;
+    stats.window_blocks_total = 8;
+    stats.window_blocks_used = 6;
+    stats.window_blocks_cached = 1;
     stats.host_blocks_total = 10;
     stats.host_blocks_used = 4;
     stats.host_blocks_cached = 5;
@@ -72,10 +75,13 @@ START_TEST(the_scheduler_is_shown) {
     expect("\nvllm:num_requests_waiting" E M " 4\n");
     expect("\nvllm:num_requests_waiting_by_reason" E "reason=\"capacity\"," M " 4\n");
     expect("\nvllm:num_requests_waiting_by_reason" E "reason=\"deferred\"," M " 0\n");
-    expect("\nvllm:kv_cache_usage_perc" E M " 0.25\n");
-    expect("\nvllm:gpu_cache_usage_perc" E M " 0.25\n");
+    expect("\nvllm:kv_cache_usage_perc" E M " 0.75\n");
+    expect("\nvllm:gpu_cache_usage_perc" E M " 0.75\n");
     expect("\nvllm:num_requests_swapped" E M " 2\n");
     expect("\nvllm:cpu_cache_usage_perc" E M " 0.4\n");
+    expect("\npenstock_kv_window_blocks{state=\"total\"} 8\n");
+    expect("\npenstock_kv_window_blocks{state=\"used\"} 6\n");
+    expect("\npenstock_kv_window_blocks{state=\"cached\"} 1\n");
     expect("\npenstock_swap_blocks{state=\"total\"} 10\n");
     expect("\npenstock_swap_blocks{state=\"used\"} 4\n");
     expect("\npenstock_swap_blocks{state=\"cached\"} 5\n");
@@ -304,7 +310,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 52);
+        ck_assert_int_eq(declared, 53);
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }

@@ -75,9 +75,25 @@ static uint64_t *slot_at(struct fake_engine *engine, const int32_t *table, int p
     return &engine->word[block * engine->block_size + position % engine->block_size];
 }
 
+static uint64_t *window_slot_at(struct fake_engine *engine, const int32_t *table, int position) {
+    int block = table[position / engine->block_size];
+    assert(block >= 0 && block < engine->n_window_blocks);
+    return &engine->window_word[block * engine->block_size + position % engine->block_size];
+}
+
+static void copy_window_block(struct fake_engine *engine, const struct step *step, int i) {
+    size_t size = (size_t)engine->block_size;
+    int from = step->window_copy_from[i], to = step->window_copy_to[i];
+    assert(from >= 0 && from < engine->n_window_blocks);
+    assert(to >= 0 && to < engine->n_window_blocks && from != to);
+    memcpy(engine->window_word + (size_t)to * size, engine->window_word + (size_t)from * size,
+           size * sizeof *engine->window_word);
+}
+
 static void copy_blocks(struct fake_engine *engine, const struct step *step) {
     size_t size = (size_t)engine->block_size;
     for (int i = 0; i < step->n_copies; i++) {
+        if (engine->n_window_blocks > 0) copy_window_block(engine, step, i);
         for (int j = 0; j < step->n_copies; j++) assert(step->copy_to[i] != step->copy_from[j]);
         for (int j = 0; j < i; j++) assert(step->copy_to[i] != step->copy_to[j]);
         memcpy(engine->word + (size_t)step->copy_to[i] * size,
@@ -133,6 +149,18 @@ static uint64_t sum_before(struct fake_engine *engine, const int32_t *table, int
     return sum;
 }
 
+/* Writes a row's word, and compares what the row sees in its window with what all layers see. */
+static void run_window(struct fake_engine *engine, const struct step *step, int s, int m) {
+    size_t row = (size_t)s * (size_t)step->table_stride;
+    const int32_t *window_table = step->window_table + row, *table = step->table + row;
+    int position = step->position[m], first = position - engine->window + 1;
+    uint64_t *slot = window_slot_at(engine, window_table, position);
+    assert(slot == &engine->window_word[step->window_slot[m]]);
+    *slot = engine->word[step->slot[m]];
+    for (int i = first > 0 ? first : 0; i <= position; i++)
+        assert(*window_slot_at(engine, window_table, i) == *slot_at(engine, table, i));
+}
+
 static int32_t token_at(const struct fake_engine *engine, const struct step *step, int m) {
     int32_t token = step->token[m];
     if (token < 0) token = engine->id[pending_token(token)];
@@ -149,6 +177,7 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
         int32_t token = token_at(engine, step, m);
         uint64_t word = word_of(token, step->position[m], sum);
         engine->word[step->slot[m]] = word;
+        if (engine->n_window_blocks > 0) run_window(engine, step, s, m);
         sum += word;
         if (pass->R == step->R || step->logit_row[pass->R] != m) continue;
         pass->last[pass->R] = token;
@@ -307,6 +336,12 @@ struct engine_port fake_engine_port(struct fake_engine *engine) {
                                          .arrive = fake_swap_arrive}};
 }
 
+void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows) {
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->window_word;
+    for (int i = 0; i < windows->n_free; i++)
+        memset(engine->window_word + (size_t)windows->free[i] * size, 0xdd, bytes);
+}
+
 struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     struct fake_engine *engine = mem_calloc(1, sizeof *engine);
     size_t blocks = (size_t)config->n_blocks, size = (size_t)config->block_size;
@@ -316,6 +351,10 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->max_rows = config->max_num_batched_tokens;
     engine->max_logit_rows = config->max_logit_rows;
     engine->word = mem_calloc(blocks * size, sizeof *engine->word);
+    engine->n_window_blocks = config->n_window_blocks;
+    engine->window = config->window;
+    engine->window_word =
+        mem_calloc((size_t)config->n_window_blocks * size + 1, sizeof *engine->window_word);
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
@@ -334,6 +373,7 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
 
 void fake_engine_free(struct fake_engine *engine) {
     free(engine->word);
+    free(engine->window_word);
     free(engine->written_in);
     free(engine->writer);
     free(engine->id);

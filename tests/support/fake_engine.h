@@ -7,6 +7,9 @@
  * content of the sequence's slots, and what a request must give is a pure function of the
  * request: any wrong block, copy, position or share comes out as a wrong token.
  *
+ * Where layers with windows have blocks of their own, these hold the same words, of which a row
+ * looks at those in its window. What no sequence can see any more is rubbish (fake_engine_poison).
+ *
  * Steps run when they are submitted and are sampled when that is asked for; the scheduler sees the
  * results at its wait. With two steps in flight the ids of pending tokens are the fake's own.
  *
@@ -34,9 +37,11 @@ struct fake_pass {
 struct fake_engine {
     int in_flight; /* 1, or the test's to set */
     int n_blocks, block_size, max_seqs, max_rows, max_logit_rows;
-    uint64_t *word;       /* [n_blocks * block_size] */
-    uint64_t *written_in; /* [n_blocks] number of the step that last wrote it */
-    int *writer;          /* [n_blocks] and which of its sequences did */
+    uint64_t *word;              /* [n_blocks * block_size] */
+    int n_window_blocks, window; /* of the configuration */
+    uint64_t *window_word;       /* [n_window_blocks * block_size] */
+    uint64_t *written_in;        /* [n_blocks] number of the step that last wrote it */
+    int *writer;                 /* [n_blocks] and which of its sequences did */
     uint64_t n_steps, n_rows, n_copies;
     int most_seqs;                        /* in one step so far */
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
@@ -57,6 +62,9 @@ struct fake_engine {
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);
 void fake_engine_free(struct fake_engine *engine); /* after the scheduler */
 struct engine_port fake_engine_port(struct fake_engine *engine);
+
+/* Overwrites all window blocks that are free. */
+void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows);
 
 /* ---- what must come out --------------------------------------------------------------------- */
 

@@ -56,6 +56,7 @@ struct setting {
     int max_drafts; /* of a sequence in a step; 0: no speculation */
     int wrong;      /* percent of the drafts; above 100: drafts are looked up */
     bool fixed_drafts;
+    int window_blocks; /* for layers with windows; 0: they keep all positions */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -76,7 +77,8 @@ struct request_set {
     int long_prompt; /* tokens of the first request; 0: LONG_PROMPT */
     int longest;     /* prompt of all others */
     int V;
-    struct kv_config kv; /* of one block; a run has its own block size */
+    struct kv_config kv;   /* of one block; a run has its own block size */
+    int n_windows, window; /* layers with windows; the longest one */
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */
     int32_t *drawn;                 /* themes that the set has drawn itself, or NULL */
@@ -138,6 +140,9 @@ void run_close(struct run *run); /* leaves the tally */
 
 /* A client for a request; its submit_at and cancel are the caller's to set. */
 struct client *run_add(struct run *run, const struct asked *asked);
+
+/* Overwrites what no sequence can see any more: the window blocks that are free. */
+void run_poison(struct run *run);
 
 /* Lets all clients run to their ends, step by step on this thread, or on the scheduler's own. The
  * second takes submit_at and cancel_at as an order only, and ends the run's life for stepping. Then

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/internal.h"
+#include "kernels/cpu/kv.h"
 #include "support/same_bytes.h"
 
 #define MOST_STEPS 200000
@@ -144,15 +146,21 @@ static struct engine *open_engine(const struct run *run) {
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
-    config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
     config.swap_space = (int64_t)kv_token_bytes(&kv) * s->block_size * s->swap_slots;
+    config.window_blocks = s->window_blocks;
+    if (s->window_blocks > 0) kv.L = run->set->n_windows;
+    config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->window_blocks;
+    kv.L = s->window_blocks > 0 ? run->set->kv.L - kv.L : kv.L;
+    config.kv_memory += (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
     struct engine *engine;
     struct err err = {0};
     if (engine_open(&engine, &config, &err) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", m->file, err.message);
         exit(1);
     }
-    assert(engine_memory(engine)->n_blocks == s->n_blocks);
+    const struct engine_memory *memory = engine_memory(engine);
+    assert(memory->n_blocks == s->n_blocks || memory->kv_bytes_per_token == 0);
+    assert(memory->n_window_blocks == s->window_blocks);
     return engine;
 }
 
@@ -200,6 +208,8 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .max_queued_tokens = 1 << 20,
                                       .n_blocks = setting->n_blocks,
                                       .block_size = setting->block_size,
+                                      .n_window_blocks = setting->window_blocks,
+                                      .window = set->window,
                                       .max_logit_rows = setting->max_logit_rows,
                                       .prefix_caching = setting->caching,
                                       .swap_from = 1,
@@ -285,6 +295,18 @@ static void act_at(struct run *run, int step) {
     }
 }
 
+void run_poison(struct run *run) {
+    const struct window_pool *windows = &run->scheduler->pool.windows;
+    const struct kv_cache *cache = run->engine->cache;
+    for (int i = 0; i < windows->n_free; i++) {
+        for (int layer = 0; layer < cache->config.L; layer++) {
+            if (!cache->layer[layer].has_window) continue;
+            memset(kv_keys(cache, layer, windows->free[i]), 0x5a, cache->key_bytes);
+            memset(kv_values(cache, layer, windows->free[i]), 0x5a, cache->value_bytes);
+        }
+    }
+}
+
 void run_stepped(struct run *run) {
     uint64_t steps = run->scheduler->stats.steps;
     run->n_live = run->n_clients;
@@ -292,6 +314,7 @@ void run_stepped(struct run *run) {
         assert(step < MOST_STEPS);
         act_at(run, step);
         scheduler_step(run->scheduler);
+        run_poison(run);
         if (run->scheduler->stats.steps > steps)
             run->tally.copies += (uint64_t)run->scheduler->batch.step.n_copies;
         steps = run->scheduler->stats.steps;

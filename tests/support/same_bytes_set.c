@@ -159,6 +159,10 @@ static void ask_model(struct request_set *set) {
     const struct model_config *m = engine_model(engine);
     set->V = m->V;
     set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
+    for (int i = 0; i < m->L; i++) {
+        set->n_windows += m->layer[i].window > 0;
+        set->window = m->layer[i].window > set->window ? m->layer[i].window : set->window;
+    }
     if (memory_plan_kv_dtype(&config, &set->kv.dtype, &err) != STATUS_OK) abort();
     engine_close(engine);
 }
@@ -178,7 +182,8 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
     } else {
         draw_themes(set, &random);
     }
-    assert(set->n_theme >= LONG_PROMPT && set->model.max_model_len > LONG_PROMPT);
+    int longest = set->long_prompt ? set->long_prompt : LONG_PROMPT;
+    assert(set->n_theme >= longest && set->model.max_model_len > longest);
     set->n_asked = n_asked;
     set->vocabulary = lettered_vocabulary(set->V);
     for (int i = 0; i < n_asked; i++) {

@@ -226,6 +226,13 @@ static void write_shape(struct gguf_writer *writer, const struct tiny_model *mod
     if (model->E == 0) return;
     gguf_writer_u32(writer, "llama.expert_count", (uint32_t)model->E);
     gguf_writer_u32(writer, "llama.expert_used_count", 2);
+    if (model->window == 0) return;
+    uint8_t *has_window = mem_alloc((size_t)model->L);
+    for (int i = 0; i < model->L; i++) has_window[i] = i % 3 != 2;
+    gguf_writer_u32(writer, "llama.attention.sliding_window", (uint32_t)model->window);
+    gguf_writer_array(writer, "llama.attention.sliding_window_pattern", GGUF_BOOL,
+                      (uint64_t)model->L, has_window, (size_t)model->L);
+    free(has_window);
 }
 
 void tiny_model_bytes(const struct tiny_model *model, struct buf *out) {

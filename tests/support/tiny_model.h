@@ -22,7 +22,8 @@ enum tiny_token {
 /* Letters as in kernels.h. */
 struct tiny_model {
     int V, K, F, L, H, G, D; /* V: at least what the vocabulary takes; 0: just that */
-    int E; /* experts in the place of each MLP, of which a token goes through 2; 0: none */
+    int E;      /* experts in the place of each MLP, of which a token goes through 2; 0: none */
+    int window; /* of each layer but every third; 0: none has one. Models with experts alone */
     int context_length;
     enum dtype
         dtype;   /* of matrices whose rows are whole blocks of it; others and vectors are f32 */

@@ -102,7 +102,7 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
     a->cache = job->cache;
     a->layer = job->layer;
     a->head = g;
-    a->table = step->table + (size_t)s * (size_t)step->table_stride;
+    a->table = kv_table(job->cache, job->layer, step) + (size_t)s * (size_t)step->table_stride;
     a->scale = job->attention->scale;
     a->cap = job->attention->cap;
     a->n = 0;

@@ -38,6 +38,13 @@ static bool plan_head(struct kv_cache *cache) {
            !__builtin_add_overflow(cache->head_value_codes, scales, &cache->head_value_bytes);
 }
 
+/* Layers with window blocks. */
+static int window_layers(const struct kv_config *c) {
+    int n = 0;
+    for (int i = 0; c->n_window_blocks > 0 && i < c->L; i++) n += c->has_window[i];
+    return n;
+}
+
 static bool plan(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
     if (!plan_head(cache)) return false;
@@ -46,14 +53,34 @@ static bool plan(struct kv_cache *cache) {
     if (!size_multiply(&cache->key_bytes, (size_t)c->G) ||
         !size_multiply(&cache->value_bytes, (size_t)c->G))
         return false;
+    size_t blocks = round_up((size_t)c->n_blocks, KV_SLAB), windows = (size_t)window_layers(c);
+    size_t window_blocks = round_up((size_t)c->n_window_blocks, KV_SLAB);
+    if (!size_multiply(&blocks, (size_t)c->L - windows) ||
+        !size_multiply(&window_blocks, windows) ||
+        __builtin_add_overflow(blocks, window_blocks, &blocks))
+        return false;
     cache->keys_bytes = cache->key_bytes;
     cache->values_bytes = cache->value_bytes;
-    size_t blocks = round_up((size_t)c->n_blocks, KV_SLAB);
-    return size_multiply(&cache->keys_bytes, (size_t)c->L) &&
-           size_multiply(&cache->keys_bytes, blocks) &&
-           size_multiply(&cache->values_bytes, (size_t)c->L) &&
+    return size_multiply(&cache->keys_bytes, blocks) &&
            size_multiply(&cache->values_bytes, blocks) && cache->keys_bytes < SIZE_MAX / 4 &&
            cache->values_bytes < SIZE_MAX / 4;
+}
+
+/* Numbers the layers of each kind. */
+static void place_layers(struct kv_cache *cache) {
+    const struct kv_config *c = &cache->config;
+    size_t n = 0, n_windows = 0, windows = (size_t)window_layers(c);
+    size_t others = (size_t)c->L - windows;
+    cache->layer = mem_calloc((size_t)c->L, sizeof *cache->layer);
+    for (int i = 0; i < c->L; i++) {
+        struct kv_layer *layer = &cache->layer[i];
+        if (windows > 0 && c->has_window[i])
+            *layer = (struct kv_layer){true, c->n_window_blocks,
+                                       round_up((size_t)c->n_blocks, KV_SLAB) * others, windows,
+                                       n_windows++};
+        else
+            *layer = (struct kv_layer){false, c->n_blocks, 0, others, n++};
+    }
 }
 
 /* The keys of a block of one layer in a type that only a GPU has: bytes without padding, and for
@@ -87,7 +114,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "the cache holds int16, q8_0, float16 or float32");
     if (config->L <= 0 || config->G <= 0 || config->D <= 0 || config->n_blocks <= 0 ||
-        config->block_size <= 0 || config->D > INT32_MAX - LANES)
+        config->block_size <= 0 || config->n_window_blocks < 0 || config->D > INT32_MAX - LANES)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
     if ((config->dtype == DTYPE_I16 || config->dtype == DTYPE_Q8_0) && config->block_size % 2)
@@ -101,6 +128,8 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
                        config->n_blocks);
     struct kv_cache *cache = mem_alloc(sizeof *cache);
     *cache = plain;
+    place_layers(cache);
+    cache->config.has_window = NULL; /* the caller's */
     cache->keys = mem_large(cache->keys_bytes + PAST_THE_END);
     cache->values = mem_large(cache->values_bytes);
     cpu_plan_heads(cpu_of(b), config->D);
@@ -113,6 +142,7 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
     if (!cache) return;
     mem_large_free(cache->keys, cache->keys_bytes + PAST_THE_END);
     mem_large_free(cache->values, cache->values_bytes);
+    free(cache->layer);
     free(cache);
 }
 
@@ -122,11 +152,13 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
     cpu->step = step;
     for (int i = 0; i < ROPE_TABLES; i++) cpu->rope[i].inv_freq = NULL;
     for (int i = 0; i < step->n_copies; i++) {
-        int from = step->copy_from[i], to = step->copy_to[i];
-        assert(from >= 0 && from < cache->config.n_blocks && to >= 0 &&
-               to < cache->config.n_blocks);
-        if (from == to) continue;
         for (int layer = 0; layer < cache->config.L; layer++) {
+            bool has_window = cache->layer[layer].has_window;
+            int from = (has_window ? step->window_copy_from : step->copy_from)[i];
+            int to = (has_window ? step->window_copy_to : step->copy_to)[i];
+            int n_blocks = cache->layer[layer].n_blocks;
+            assert(from >= 0 && from < n_blocks && to >= 0 && to < n_blocks);
+            if (from == to) continue;
             memcpy(kv_keys(cache, layer, to), kv_keys(cache, layer, from), cache->key_bytes);
             memcpy(kv_values(cache, layer, to), kv_values(cache, layer, from), cache->value_bytes);
         }

@@ -154,8 +154,9 @@ static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *val
 /* Writes the keys and values of row m. */
 static void write_row(const struct heads_job *job, int m) {
     const struct kv_config *c = &job->cache->config;
-    int slot = job->cpu->step->slot[m], block = slot / c->block_size, offset = slot % c->block_size;
-    assert(slot >= 0 && block < c->n_blocks);
+    int slot = kv_slots(job->cache, job->layer, job->cpu->step)[m];
+    int block = slot / c->block_size, offset = slot % c->block_size;
+    assert(slot >= 0 && block < job->cache->layer[job->layer].n_blocks);
     for (int g = 0; g < c->G; g++) {
         size_t at = ((size_t)m * (size_t)c->G + (size_t)g) * (size_t)c->D;
         uint8_t *keys = kv_head_keys(job->cache, job->layer, block, g);

@@ -1,0 +1,151 @@
+/* The division of the KV pool where layers have windows: what a long sequence takes, that one
+ * always fits, and when all layers keep all positions. */
+#include <check.h>
+#include <string.h>
+
+#include "engine/memory/memory.h"
+#include "support/suite_main.h"
+
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+
+/* The letters of a model, of whose layers each `full_every`-th has no window; 0: all have one. */
+struct shape {
+    int L, G, D, window, full_every, context;
+};
+static const struct shape gemma3_1b = {26, 1, 256, 512, 6, 32768};
+static const struct shape gpt_oss_20b = {24, 8, 64, 128, 2, 131072};
+static const struct shape mistral_7b = {32, 8, 128, 4096, 0, 32768};
+
+static struct model_config model;
+
+static void set_model(const struct shape *s) {
+    model = (struct model_config){.V = 1000,
+                                  .K = 64,
+                                  .F = 64,
+                                  .L = s->L,
+                                  .H = s->G,
+                                  .G = s->G,
+                                  .D = s->D,
+                                  .context_length = s->context,
+                                  .n_parameters = 1000,
+                                  .file_bytes = 1000};
+    for (int i = 0; i < s->L; i++)
+        if (s->full_every == 0 || (i + 1) % s->full_every != 0) model.layer[i].window = s->window;
+}
+
+static struct engine_config usual(void) {
+    return (struct engine_config){
+        .max_num_seqs = 16, .max_num_batched_tokens = 512, .block_size = 16, .window_blocks = -1};
+}
+
+static enum status plan(struct engine_memory *memory, const struct engine_config *config,
+                        struct err *err) {
+    const struct machine_memory machine = {.total = 64 * GIB, .available = 64 * GIB};
+    *memory = (struct engine_memory){0};
+    return memory_plan(memory, &model, config, &machine, err);
+}
+
+static struct engine_memory planned(const struct engine_config *config) {
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_msg(plan(&memory, config, &err) == STATUS_OK, "%s", err.message);
+    int64_t slots = memory.block_size;
+    ck_assert_int_eq(memory.kv_cache,
+                     memory.n_blocks * slots * memory.kv_bytes_per_token +
+                         memory.n_window_blocks * slots * memory.window_bytes_per_token);
+    return memory;
+}
+
+/* Bytes of a sequence of so many tokens, as a share of what all layers would take. */
+static double share_of(const struct shape *shape, int tokens) {
+    set_model(shape);
+    struct engine_config config = usual();
+    struct engine_memory windows = planned(&config);
+    config.window_blocks = 0;
+    struct engine_memory all = planned(&config);
+    ck_assert(windows.n_window_blocks > 0 && windows.window == shape->window);
+    ck_assert(all.n_window_blocks == 0 && all.window == 0 && all.window_bytes_per_token == 0);
+    ck_assert_int_eq(windows.kv_bytes_per_token + windows.window_bytes_per_token,
+                     all.kv_bytes_per_token);
+    double seen = window_blocks_seen(shape->window, 16);
+    double bytes = (double)tokens * (double)windows.kv_bytes_per_token +
+                   seen * 16 * (double)windows.window_bytes_per_token;
+    return bytes / ((double)tokens * (double)all.kv_bytes_per_token);
+}
+
+START_TEST(a_long_sequence_takes_a_part) {
+    ck_assert_double_lt(share_of(&gemma3_1b, 32768), 0.17);
+    ck_assert_double_lt(share_of(&gpt_oss_20b, 32768), 0.505);
+    ck_assert_double_lt(share_of(&mistral_7b, 32768), 0.126);
+}
+END_TEST
+
+/* Half a gibibyte in all, which eight windows' tokens use up evenly. */
+START_TEST(more_sequences_fit) {
+    static const struct {
+        const struct shape *shape;
+        double before, after; /* sequences of 4096 tokens */
+    } cases[] = {{&gemma3_1b, 4.8, 17}, {&gpt_oss_20b, 2.6, 4.4}};
+    struct engine_config config = usual();
+    set_model(cases[_i].shape);
+    config.max_model_len = 4096;
+    config.max_num_seqs = 64;
+    struct engine_memory memory = planned(&config);
+    ck_assert_int_le(memory.kv_cache, 512 * MIB);
+    ck_assert_double_gt(engine_memory_sequences(&memory), cases[_i].after);
+    config.window_blocks = 0;
+    memory = planned(&config);
+    ck_assert_double_lt(engine_memory_sequences(&memory), cases[_i].before);
+}
+END_TEST
+
+/* At each number of bytes: no more is taken, one sequence of full length fits, and one byte less
+ * than that takes is refused with what would do. */
+START_TEST(the_bytes_are_kept_to) {
+    static const struct shape *const shapes[] = {&gemma3_1b, &gpt_oss_20b, &mistral_7b};
+    struct engine_config config = usual();
+    set_model(shapes[_i]);
+    struct engine_memory memory = planned(&config);
+    int64_t chain = (memory.max_model_len + 15) / 16;
+    int64_t least = window_blocks_seen(memory.window, 16) + 512 / 16;
+    int64_t need = 16 * (chain * memory.kv_bytes_per_token + least * memory.window_bytes_per_token);
+    for (int64_t more = 0; more < need; more += need / 7) {
+        config.kv_memory = need + more;
+        memory = planned(&config);
+        ck_assert_int_le(memory.kv_cache, config.kv_memory);
+        ck_assert_int_ge(memory.n_blocks, chain);
+        ck_assert_int_ge(memory.n_window_blocks, least);
+        ck_assert_int_le(memory.n_window_blocks, memory.n_blocks);
+    }
+    struct err err = {0};
+    config.kv_memory = need - 1;
+    ck_assert_int_eq(plan(&memory, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "kv-cache-memory");
+    ck_assert_ptr_nonnull(strstr(err.message, "too small for one sequence"));
+}
+END_TEST
+
+/* A context that a window and a step fill anyway; a caller who keeps no tables of window blocks. */
+START_TEST(where_nothing_is_saved_all_layers_keep_all) {
+    struct engine_config config = usual();
+    set_model(&gemma3_1b);
+    config.max_model_len = 1024;
+    ck_assert_int_eq(planned(&config).n_window_blocks, 0);
+    config.max_model_len = 1041; /* 33 blocks that a row sees, 32 of a step, and one more */
+    ck_assert_int_gt(planned(&config).n_window_blocks, 0);
+    config.window_blocks = 0;
+    ck_assert_int_eq(planned(&config).n_window_blocks, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine/memory_windows");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, a_long_sequence_takes_a_part);
+    tcase_add_loop_test(core, more_sequences_fit, 0, 2);
+    tcase_add_loop_test(core, the_bytes_are_kept_to, 0, 3);
+    tcase_add_test(core, where_nothing_is_saved_all_layers_keep_all);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

@@ -1,0 +1,75 @@
+"""Mutants of window blocks, from the plan to the kernels; tests/mutate.py says what the names mean."""
+S = "scheduler/"
+K = "kernels/cpu/"
+SUITES = {
+    S: ["scheduler_window_pool", "scheduler_simulation"],
+    K: ["scheduler_same_bytes:core"],
+    "kernels/memory.h": ["scheduler_window_pool"],
+    "engine/memory": ["engine_memory_windows", "engine_memory_plan"],
+    "engine/open.c": ["scheduler_same_bytes:core"],
+}
+ENVIRONMENT = {"SCHEDULER_STEPS": "500000", "PROPERTY_CASES": "150"}
+
+MUTANTS = [
+    # the window's edge
+    (S + "kv/window_pool.h", "(n - pool->window + 1) / pool->block_size", "(n - pool->window) / pool->block_size"),
+    (S + "kv/window_pool.h", "(n - pool->window + 1) / pool->block_size", "(n - pool->window + 2) / pool->block_size"),
+    (S + "kv/window_pool.h", "n >= pool->window ?", "n > pool->window ?"),
+    ("kernels/memory.h", "(window - 1 + block_size - 1) / block_size + 1", "(window + block_size - 1) / block_size"),
+    (K + "ops/attention.c", "position - window + 1 : 0", "position - window : 0"),
+    # the pool
+    (S + "kv/window_pool.c", "if (pool->n_free == 0) window_pool_detach(", "if (pool->n_free == 1) window_pool_detach("),
+    (S + "kv/window_pool.c", "pool->owner[pool->link[pool->n].next]", "pool->owner[pool->link[pool->n].prev]"),
+    (S + "kv/window_pool.c", "if (pool->watchers[block]++ == 0) idle_remove(pool, pool->of[block]);", "pool->watchers[block]++;"),
+    (S + "kv/window_pool.c", "if (--pool->watchers[block] > 0) return;", "--pool->watchers[block];"),
+    (S + "kv/window_pool.c", "    if (!known) window_pool_detach(pool, block);\n", ""),
+    (S + "kv/window_pool.c", "        window_pool_watch(pool, other);\n", ""),
+    (S + "kv/window_pool.c", "    pool->of[other] = w;\n", "    pool->of[other] = w; pool->of[block] = w;\n"),
+    # who holds what
+    (S + "apply.c", "    sequence->first_seen = 0;\n", ""),
+    (S + "apply.c", "    if (sequence->n_blocks >= sequence->first_seen)\n", ""),
+    (S + "apply.c", "    watch_blocks(s, sequence);\n", ""),
+    (S + "apply.c", "        window_pool_unwatch(&s->pool.windows, shared, false);\n", ""),
+    (S + "fork.c", "    watch_blocks(s, sequence);\n", ""),
+    (S + "fork.c", "    sequence->first_seen = from->first_seen;\n", ""),
+    (S + "commit.c", "window_pool_first_seen(&s->pool.windows, sequence->n_committed)",
+     "window_pool_first_seen(&s->pool.windows, sequence->n_computed)"),
+    (S + "commit.c", "if (sequence->state == SEQUENCE_RUNNING) end_rows(s, sequence, rows->from);",
+     "if (sequence->state == SEQUENCE_RUNNING && s->pool.caching) end_rows(s, sequence, rows->from);"),
+    (S + "kv/block_pool.c", "        window_pool_detach(&pool->windows, block);\n", ""),
+    (S + "kv/block_pool.c", "    window_pool_move(&pool->windows, block, known);\n", ""),
+    # the step
+    (S + "batch.c", "batch->window_to[batch->step.n_copies] = batch->windows->of[to];",
+     "batch->window_to[batch->step.n_copies] = batch->windows->of[from];"),
+    (S + "batch.c", "for (int i = sequence->first_seen; i < sequence->n_blocks; i++) {",
+     "for (int i = sequence->first_seen + 1; i < sequence->n_blocks; i++) {"),
+    (S + "batch.c", "table[position / size] * size + position % size", "table[position / size] * size"),
+    # the plan
+    (S + "plan.c", "    plan->windows += (before + by == 0) - (before == 0);\n", ""),
+    (S + "plan.c", "    plan->watch_change[block] += by;\n", ""),
+    (S + "plan.c", "    int available = min_int(plan->available, plan->windows);\n", "    int available = plan->available;\n"),
+    (S + "plan.c", "    plan->windows += item->blocks;\n", ""),
+    (S + "plan.c", "    plan->windows -= item->blocks;\n", ""),
+    (S + "plan.c", "            count_watcher(plan, view, item->sequence->table[i], -1);\n", "            (void)i;\n"),
+    (S + "plan.c", "    return hits_with_windows(plan, view->pool, n);\n", "    return n;\n"),
+    (S + "plan.c", "if (lacking < first_seen) usable = i + 1;", "if (lacking <= first_seen) usable = i + 1;"),
+    (S + "plan.c", "(i + 1) * pool->block_size", "i * pool->block_size"),
+    (S + "plan.c", "        idle += watchers(plan, view, plan->hit[i]) == 0;\n", "        idle += 0;\n"),
+    (S + "plan.c", "    if (windows > plan->windows - plan->promised_windows) return NO_ROOM;\n", ""),
+    (S + "plan.c", "count_rows(plan, view, &item, from, item.hits, min_int(rows, left * size));",
+     "count_rows(plan, view, &item, from, item.hits, rows);"),
+    (S + "plan.c", "for (int i = first_seen; i < item.hits; i++) count_watcher(", "for (int i = 0; i < item.hits; i++) count_watcher("),
+    (S + "speculate.c", "    plan->windows -= blocks;\n", ""),
+    (S + "inbox.c", "windows->n == 0 || width * min_int(blocks, windows->most) <= windows->n", "true"),
+    # the cache
+    (K + "kv.h", "has_window ? step->window_table : step->table", "has_window ? step->table : step->table"),
+    (K + "kv.h", "has_window ? step->window_slot : step->slot", "has_window ? step->slot : step->slot"),
+    (K + "ops/kv.c", "round_up((size_t)c->n_blocks, KV_SLAB) * others, windows", "0, windows"),
+    (K + "ops/kv.c", "(has_window ? step->window_copy_to : step->copy_to)[i]", "step->copy_to[i]"),
+    ("engine/open.c", "has_window[i] = m->layer[i].window > 0;", "has_window[i] = m->layer[i].slides || i == 0;"),
+    # the memory
+    ("engine/memory/plan.c", "s.least = s.seen + ", "s.least = "),
+    ("engine/memory/plan.c", "windows = min_int64(max_int64(windows, s->least), most);", "windows = max_int64(windows, s->least);"),
+    ("engine/memory/plan.c", "blocks = (bytes - windows * s->window_bytes) / s->block_bytes;", "blocks = bytes / s->block_bytes;"),
+    ("engine/memory/plan.c", "config->window_blocks > 0 || s.least < s.chain", "config->window_blocks > 0 || s.least <= s.chain"),
+]
