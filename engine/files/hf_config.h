@@ -36,6 +36,7 @@ enum packing_method {
 struct packing {
     enum packing_method method;
     int bits;                      /* of codes in words */
+    int group_size;                /* GPTQ, AWQ: inputs of a scale; -1: all; 0: it is not said */
     bool zeros_less_one;           /* GPTQ's first format stores zero points less one */
     int block_rows, block_columns; /* fp8: of a scale; 0: each matrix or row has one */
 };

@@ -21,15 +21,20 @@
 static enum status refuse_key(const char *key, const char *expected, const struct json *found,
                               struct err *err) {
     char text[64];
+    const char *kind = !found ? "nothing" : json_type_name(found);
+    if (json_is(found, JSON_STRING)) kind = key_shown(found, text);
     return err_set(err, STATUS_BAD_FILE, "quantization_config",
-                   "key quantization_config.%s: %s was expected, found %s%s", key, expected,
-                   json_is(found, JSON_STRING) ? "" : json_type_name(found),
-                   key_shown(found, text));
+                   "key quantization_config.%s: %s was expected, found %s", key, expected, kind);
+}
+
+static enum status read_group_size(struct packing *p, const struct json *config, struct err *err) {
+    return key_int_or(config, "group_size|q_group_size", -1, INT32_MAX, 0, &p->group_size, err);
 }
 
 static enum status read_gptq(struct packing *p, const struct json *config, struct err *err) {
     const struct json *format = key_value(config, "checkpoint_format");
     enum status status = key_int(config, "bits", 2, 8, &p->bits, err);
+    if (!status) status = read_group_size(p, config, err);
     if (status) return status;
     if (p->bits != 4 && p->bits != 8)
         return err_set(err, STATUS_BAD_FILE, "bits",
@@ -43,6 +48,7 @@ static enum status read_gptq(struct packing *p, const struct json *config, struc
 static enum status read_awq(struct packing *p, const struct json *config, struct err *err) {
     const struct json *version = key_value(config, "version");
     enum status status = key_int(config, "bits|w_bit", 4, 4, &p->bits, err);
+    if (!status) status = read_group_size(p, config, err);
     if (status || !version || json_is_text(version, "gemm") || json_is_text(version, "GEMM"))
         return status;
     return refuse_key("version", "\"gemm\"", version, err);
@@ -161,8 +167,11 @@ static enum status check_part(const struct joining *j, const char *base, const c
     int n = snprintf(expected, sizeof expected, "[%lld, %lld] of %s, found ", (long long)rows,
                      (long long)columns, name);
     if (part)
-        snprintf(expected + n, sizeof expected - (size_t)n, "[%lld, %lld]", (long long)part->dim[1],
-                 (long long)part->dim[0]);
+        snprintf(expected + n, sizeof expected - (size_t)n, "[%lld, %lld] of %s",
+                 (long long)part->dim[1], (long long)part->dim[0],
+                 (int)part->type == WEIGHT_RAW_I32       ? "I32"
+                 : dtype_block_elements((int)part->type) ? "floats"
+                                                         : "other integers");
     else
         snprintf(expected + n, sizeof expected - (size_t)n, "none");
     return refuse_part(j, base, suffix, expected);
@@ -243,6 +252,19 @@ struct columns {
     int64_t N, K, n_groups;
 };
 
+/* Do the scales have the groups that config.json says? */
+static enum status check_group_size(const struct joining *j, const struct columns *c) {
+    int size = j->packing->group_size;
+    int64_t expected = size > 0 ? (c->K + size - 1) / size : 1;
+    char what[48] = "one group";
+    if (size == 0 || c->n_groups == expected) return STATUS_OK;
+    if (size > 0) snprintf(what, sizeof what, "groups of %d inputs", size);
+    return err_set(j->err, STATUS_BAD_FILE, c->scales->name,
+                   "tensor %s: expected %s (quantization_config.group_size), found %lld for %lld "
+                   "inputs",
+                   c->scales->name, what, (long long)c->n_groups, (long long)c->K);
+}
+
 static enum status check_columns(const struct joining *j, const char *base,
                                  const struct columns *c) {
     int per = 32 / j->packing->bits;
@@ -259,6 +281,7 @@ static enum status check_columns(const struct joining *j, const char *base,
         status = check_part(j, base, ".qzeros", c->zeros, WEIGHT_RAW_I32, c->n_groups, c->N / per);
     if (!status && c->groups)
         status = check_part(j, base, ".g_idx", c->groups, WEIGHT_RAW_I32, 1, c->K);
+    if (!status) status = check_group_size(j, c);
     return status ? status : check_scales(j, c->scales);
 }
 

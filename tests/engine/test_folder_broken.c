@@ -1,7 +1,6 @@
 /* Broken folders: each is refused before anything is computed, with one sentence that names the
  * file, what was expected there and what was found. */
 #include <check.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +8,13 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "support/folder_copy.h"
 #include "support/suite_main.h"
 
 #define VECTORS "tests/vectors/folders/"
 #define CONFIG "config.json"
 #define INDEX "model.safetensors.index.json"
 #define SHARD "model-00002-of-00003.safetensors"
-#define MAX_FILE (1 << 20)
-
-enum { PATH_BYTES = 512 };
 
 /* What is done to a copy of a folder. */
 enum change {
@@ -192,93 +189,38 @@ static const struct {
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 
-/* ---- copies --------------------------------------------------------------------------------- */
-
-#define TEMPORARY "/tmp/penstock-folder-XXXXXX"
-static char folder[sizeof TEMPORARY];
-
-static void read_file(struct buf *out, const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *bytes = mem_alloc(MAX_FILE);
-    ck_assert_msg(file != NULL, "%s cannot be read", path);
-    buf_add(out, bytes, fread(bytes, 1, MAX_FILE, file));
-    fclose(file);
-    free(bytes);
-}
-
-static void write_file(const char *path, const void *bytes, size_t n) {
-    FILE *file = fopen(path, "wb");
-    ck_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
-}
-
-/* Calls fn with the path of each file of a folder, and the file's name. */
-static void each_file(const char *path, void (*fn)(const char *path, const char *name)) {
-    char file[2 * PATH_BYTES];
-    DIR *dir = opendir(path);
-    ck_assert_msg(dir != NULL, "%s cannot be read", path);
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue;
-        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-        fn(file, entry->d_name);
-    }
-    closedir(dir);
-}
-
-static void copy_file(const char *path, const char *name) {
-    char to[PATH_BYTES];
-    struct buf bytes = {0};
-    read_file(&bytes, path);
-    snprintf(to, sizeof to, "%s/%s", folder, name);
-    write_file(to, bytes.data, bytes.length);
-    buf_free(&bytes);
-}
-
-static void remove_file(const char *path, const char *name) {
-    (void)name;
-    ck_assert_int_eq(remove(path), 0);
-}
-
-/* The first place of `from` in a file that may hold any bytes. */
-static size_t find(const struct buf *bytes, const char *from) {
-    const char *at = memmem(bytes->data, bytes->length, from, strlen(from));
-    ck_assert_msg(at != NULL, "%s is not in the file", from);
-    return (size_t)(at - bytes->data);
-}
+/* ---- changes -------------------------------------------------------------------------------- */
 
 static void change(int i) {
-    char path[PATH_BYTES];
-    struct buf bytes = {0}, changed = {0};
-    snprintf(path, sizeof path, "%s/%s", folder, broken[i].file);
-    if (broken[i].change == WRITE) {
-        write_file(path, broken[i].to, strlen(broken[i].to));
-        return;
-    }
-    read_file(&bytes, path);
-    if (broken[i].change == REMOVE || broken[i].change == FOLDER) ck_assert(!unlink(path));
-    if (broken[i].change == FOLDER) ck_assert(!mkdir(path, 0700));
-    if (broken[i].change == KEEP) write_file(path, bytes.data, (size_t)broken[i].n);
-    if (broken[i].change == REPLACE) {
-        size_t at = find(&bytes, broken[i].from), n = strlen(broken[i].from);
-        buf_add(&changed, bytes.data, at);
-        buf_puts(&changed, broken[i].to);
-        buf_add(&changed, bytes.data + at + n, bytes.length - at - n);
-        write_file(path, changed.data, changed.length);
+    const char *file = broken[i].file, *path = folder_copy_path(file);
+    struct buf bytes = {0};
+    switch (broken[i].change) {
+    case REPLACE:
+        folder_copy_replace(file, broken[i].from, broken[i].to);
+        break;
+    case KEEP:
+        folder_copy_read(&bytes, file);
+        folder_copy_write(file, bytes.data, (size_t)broken[i].n);
+        break;
+    case REMOVE:
+        ck_assert(!unlink(path));
+        break;
+    case WRITE:
+        folder_copy_write(file, broken[i].to, strlen(broken[i].to));
+        break;
+    case FOLDER:
+        ck_assert(!unlink(path) && !mkdir(path, 0700));
+        break;
     }
     buf_free(&bytes);
-    buf_free(&changed);
 }
+
+static const char *folder;
 
 static void copy_folder(const char *base) {
-    char from[PATH_BYTES];
+    char from[FOLDER_PATH_BYTES];
     snprintf(from, sizeof from, VECTORS "%s", base);
-    memcpy(folder, TEMPORARY, sizeof folder);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    each_file(from, copy_file);
-}
-
-static void remove_folder(void) {
-    each_file(folder, remove_file);
-    ck_assert_int_eq(rmdir(folder), 0);
+    folder = folder_copy(from);
 }
 
 static enum status open_folder(struct err *err) {
@@ -297,7 +239,7 @@ static enum status open_folder(struct err *err) {
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 START_TEST(broken_folders_are_refused) {
-    char beginning[PATH_BYTES];
+    char beginning[FOLDER_PATH_BYTES];
     const char *named = broken[_i].named, *words = broken[_i].words;
     struct err err = {0};
     copy_folder(broken[_i].base);
@@ -305,7 +247,7 @@ START_TEST(broken_folders_are_refused) {
     uint64_t began = now_ns();
     enum status status = open_folder(&err);
     double ms = (double)(now_ns() - began) * 1e-6;
-    remove_folder();
+    folder_copy_remove();
     if (!words[0]) { /* not broken at all */
         ck_assert_msg(status == STATUS_OK, "%s", err.message);
         return;
@@ -324,19 +266,17 @@ END_TEST
 START_TEST(claims_take_no_memory) {
     struct err err = {0};
     copy_folder("mistral");
-    char path[PATH_BYTES];
     struct buf text = {0};
-    snprintf(path, sizeof path, "%s/config.json", folder);
     buf_puts(&text, "{\"architectures\": [\"MistralForCausalLM\"], \"vocab_size\": 500000, "
                     "\"hidden_size\": 1048576, \"intermediate_size\": 1048576, "
                     "\"num_hidden_layers\": 1024, \"num_attention_heads\": 1024, "
                     "\"max_position_embeddings\": 268435456, \"rms_norm_eps\": 1e-5}");
-    write_file(path, text.data, text.length);
+    folder_copy_write(CONFIG, text.data, text.length);
     buf_free(&text);
     ck_assert_int_eq(open_folder(&err), STATUS_BAD_FILE);
     ck_assert_msg(strstr(err.message, "model.embed_tokens.weight (expected [500000, 1048576]"),
                   "%s", err.message);
-    remove_folder();
+    folder_copy_remove();
 }
 END_TEST
 

@@ -1,0 +1,246 @@
+/* Broken quantised folders: what config.json says of the quantisation, the parts of a matrix, and
+ * the numbers in them. Each is refused as the folder is opened, within a second, with one sentence
+ * that names the folder's file or tensor, what was expected and what was found. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "support/folder_copy.h"
+#include "support/suite_main.h"
+
+#define VECTORS "tests/vectors/folders/"
+#define CONFIG "config.json"
+#define WEIGHTS "model.safetensors"
+#define DOWN "model.layers.0.mlp.down_proj"
+#define Q "model.layers.0.self_attn.q_proj"
+
+/* What is done to a copy of a folder. */
+enum change {
+    CONFIG_TEXT, /* the first `from` in config.json becomes `to` */
+    HEADER,      /* the same in the header of the weights, whose length is mended */
+    NUMBER,      /* of the tensor `from`, the bytes at place `at` become `to` */
+};
+
+static const struct {
+    const char *base;
+    enum change change;
+    const char *from, *to;
+    const char *words; /* of the sentence */
+    size_t at, n;      /* bytes of `to`; 0: it is text */
+} broken[] = {
+    /* what config.json says */
+    {"gptq", CONFIG_TEXT, "\"gptq\"", "\"bitsandbytes\"",
+     "the method \"bitsandbytes\" is not supported; gptq, awq, compressed-tensors, fp8 and mxfp4"},
+    {"gptq", CONFIG_TEXT, "\"gptq\"", "\"hqq\"", "the method \"hqq\" is not supported"},
+    {"awq", CONFIG_TEXT, "\"awq\"", "\"quanto\"", "the method \"quanto\" is not supported"},
+    {"float8-rows", CONFIG_TEXT, "\"compressed-tensors\"", "\"modelopt\"",
+     "the method \"modelopt\" is not supported"},
+    {"gptq", CONFIG_TEXT, "\"quant_method\": \"gptq\"", "\"quant_method\": 4",
+     "the method \"\" is not supported"},
+    {"gptq", CONFIG_TEXT, "\"quant_method\"", "\"quant_mode\"", "the method \"\" is not supported"},
+    {"gptq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": 3",
+     "key quantization_config.bits: 4 or 8 was expected, found 3"},
+    {"gptq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": 16", "key bits: expected 2 to 8, found 16"},
+    {"gptq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": \"4\"",
+     "key bits: expected a number, found a string"},
+    {"gptq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": 4.5", "key bits: expected a whole number"},
+    {"gptq", CONFIG_TEXT, "\"bits\"", "\"bit\"", "key bits is missing"},
+    {"gptq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": 8", "expected [3, 16] of I32, found [3, 8]"},
+    {"gptq-act-order", CONFIG_TEXT, "gptq_v2", "marlin",
+     "checkpoint_format: \"gptq\" or \"gptq_v2\" was expected, found marlin"},
+    {"gptq", CONFIG_TEXT, "\"group_size\": 32", "\"group_size\": 64",
+     "expected groups of 64 inputs (quantization_config.group_size), found 3 for 96 inputs"},
+    {"gptq", CONFIG_TEXT, "\"group_size\": 32", "\"group_size\": -1",
+     "expected one group (quantization_config.group_size), found 3 for 96 inputs"},
+    {"awq", CONFIG_TEXT, "\"group_size\": 32", "\"group_size\": 128",
+     "expected groups of 128 inputs (quantization_config.group_size)"},
+    {"awq", CONFIG_TEXT, "\"group_size\": 32", "\"group_size\": -2",
+     "key group_size: expected -1 to"},
+    {"awq", CONFIG_TEXT, "\"bits\": 4", "\"bits\": 8", "expected 4 to 4, found 8"},
+    {"awq", CONFIG_TEXT, "\"bits\": 4", "\"w_bit\": 3", "expected 4 to 4, found 3"},
+    {"awq", CONFIG_TEXT, "\"gemm\"", "\"gemv\"", "version: \"gemm\" was expected, found gemv"},
+    {"awq", CONFIG_TEXT, "\"gemm\"", "7", "version: \"gemm\" was expected, found a number"},
+    {"packed-int4", CONFIG_TEXT, "\"pack-quantized\"", "\"nvfp4-pack-quantized\"",
+     "format: pack-quantized, int-quantized or float-quantized was expected, found nvfp4"},
+    {"packed-int4", CONFIG_TEXT, "\"format\": \"pack-quantized\"", "\"form\": 1",
+     "format: pack-quantized, int-quantized or float-quantized was expected, found nothing"},
+    {"packed-int4", CONFIG_TEXT, "\"num_bits\": 4", "\"num_bits\": 3", "expected 4 to 8, found 3"},
+    {"packed-int4", CONFIG_TEXT, "\"num_bits\": 4", "\"num_bits\": 6",
+     "key num_bits: 4 or 8 was expected, found 6"},
+    {"packed-int4", CONFIG_TEXT, "\"kv_cache_scheme\": null",
+     "\"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}",
+     "sparsity_config.format: \"dense\" was expected, found sparse-24-bitmask"},
+    {"packed-int4", CONFIG_TEXT, "\"kv_cache_scheme\": null",
+     "\"transform_config\": {\"config_groups\": {}}", "transform_config: none was expected"},
+    {"float8-blocks", CONFIG_TEXT, "\"weight_block_size\": [", "\"weight_block_size\": [40, ",
+     "weight_block_size: an array of two numbers from 1 was expected"},
+    {"float8-blocks", CONFIG_TEXT, "40", "0",
+     "weight_block_size: an array of two numbers from 1 was expected"},
+    {"float8-blocks", CONFIG_TEXT, "40", "\"40\"",
+     "weight_block_size: an array of two numbers from 1 was expected"},
+    {"float8-blocks", CONFIG_TEXT, "40", "1000000",
+     "weight_block_size: an array of two numbers from 1 was expected"},
+    {"float8-blocks", CONFIG_TEXT, "40", "20", "weight_scale_inv: expected ["},
+    {"float8-blocks", CONFIG_TEXT, "\"weight_block_size\"", "\"block_size\"",
+     "weight_scale_inv: expected ["},
+    {"awq", CONFIG_TEXT, "\"awq\"", "\"gptq\"", "expected ["},
+    {"int8", CONFIG_TEXT, "\"compressed-tensors\"", "\"fp8\"",
+     "holds integers, but belongs to no matrix"},
+    {"gptq", CONFIG_TEXT, "\"hidden_size\": 64", "\"hidden_size\": 128",
+     "(expected [299, 128], found [299, 64])"},
+
+    /* the parts of a matrix */
+    {"gptq", HEADER, DOWN ".scales", DOWN ".scalez", DOWN ".scales: expected scales, found none"},
+    {"gptq", HEADER, DOWN ".qzeros", DOWN ".qzeroz",
+     DOWN ".qzeros: expected [3, 8] of I32, found none"},
+    {"gptq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,64]",
+     DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[24,32]", "expected ["},
+    {"gptq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,64]",
+     DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,8,8]", "qweight: expected a matrix"},
+    {"gptq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,64]",
+     DOWN ".qweight\":{\"dtype\":\"F32\",\"shape\":[12,64]", "qweight: expected a matrix of I32"},
+    {"gptq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,64]",
+     DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[4611686018427387904,64]", "qweight"},
+    {"gptq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[12,64]",
+     DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[-12,64]", "qweight"},
+    {"gptq", HEADER, DOWN ".qzeros\":{\"dtype\":\"I32\",\"shape\":[3,8]",
+     DOWN ".qzeros\":{\"dtype\":\"I32\",\"shape\":[8,3]",
+     DOWN ".qzeros: expected [3, 8] of I32, found [8, 3]"},
+    {"gptq", HEADER, DOWN ".scales\":{\"dtype\":\"F16\",\"shape\":[3,64]",
+     DOWN ".scales\":{\"dtype\":\"F16\",\"shape\":[6,32]", DOWN ".scales: expected ["},
+    {"gptq", HEADER, DOWN ".scales\":{\"dtype\":\"F16\",\"shape\":[3,64]",
+     DOWN ".scales\":{\"dtype\":\"F16\",\"shape\":[64,3]",
+     DOWN ".scales: 64 groups do not divide 96 inputs"},
+    {"gptq", HEADER, DOWN ".g_idx\":{\"dtype\":\"I32\",\"shape\":[96]",
+     DOWN ".g_idx\":{\"dtype\":\"I32\",\"shape\":[2,48]", DOWN ".g_idx: expected [1, 96] of I32"},
+    {"gptq", HEADER, DOWN ".g_idx\":{\"dtype\":\"I32\"", DOWN ".g_idx\":{\"dtype\":\"F32\"",
+     DOWN ".g_idx: expected [1, 96] of I32"},
+    {"awq", HEADER, DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[96,8]",
+     DOWN ".qweight\":{\"dtype\":\"I32\",\"shape\":[48,16]", "expected ["},
+    {"packed-int4", HEADER, DOWN ".weight_shape", DOWN ".weight_shapf",
+     DOWN ".weight_shape: expected two numbers, the rows and columns of weight_packed"},
+    {"packed-int4", HEADER, DOWN ".weight_scale", DOWN ".weight_scalf",
+     DOWN ".weight_scale: expected scales, found none"},
+    {"packed-int4", HEADER, DOWN ".weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[8,3]",
+     DOWN ".weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[4,6]",
+     DOWN ".weight_zero_point: expected [8, 3] of I32, found [4, 6]"},
+    {"packed-int4", HEADER, DOWN ".weight_scale\":{\"dtype\":\"BF16\",\"shape\":[64,3]",
+     DOWN ".weight_scale\":{\"dtype\":\"BF16\",\"shape\":[48,4]", DOWN ".weight_scale: expected ["},
+    {"int8", HEADER, DOWN ".weight_scale\":{\"dtype\":\"BF16\",\"shape\":[64,1]",
+     DOWN ".weight_scale\":{\"dtype\":\"BF16\",\"shape\":[32,2]", DOWN ".weight_scale: expected ["},
+    {"int8", HEADER, DOWN ".weight_scale", DOWN ".weight_scalf",
+     DOWN ".weight_scale: expected scales, found none"},
+    {"float8-blocks", HEADER, DOWN ".weight_scale_inv", DOWN ".weight_scale_inw",
+     DOWN ".weight_scale: expected scales, found none"},
+    {"float8-blocks", HEADER, DOWN ".weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[2,3]",
+     DOWN ".weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[3,2]",
+     DOWN ".weight_scale_inv: expected [2, 3] of F16, BF16 or F32, found [3, 2]"},
+
+    /* the numbers */
+    {"gptq", NUMBER, DOWN ".scales", "\x00\x7e", DOWN ".scales: number 5 is nan", 10, 2},
+    {"awq", NUMBER, Q ".scales", "\x00\x7c", Q ".scales: number 0 is inf", 0, 2},
+    {"awq", NUMBER, DOWN ".scales", "\x00\xfc", DOWN ".scales: number 191 is -inf", 382, 2},
+    {"packed-int4", NUMBER, DOWN ".weight_scale", "\xc0\x7f",
+     DOWN ".weight_scale: number 1 is nan; finite scales were expected", 2, 2},
+    {"int8", NUMBER, Q ".weight_scale", "\x80\x7f", Q ".weight_scale: number 63 is inf", 126, 2},
+    {"float8-rows", NUMBER, DOWN ".weight_scale", "\x00\x00\xc0\x7f",
+     DOWN ".weight_scale: number 2 is nan", 8, 4},
+    {"float8-blocks", NUMBER, DOWN ".weight_scale_inv", "\x00\x00\x80\xff",
+     DOWN ".weight_scale_inv: number 5 is -inf", 20, 4},
+    {"gptq-act-order", NUMBER, DOWN ".g_idx", "\xff\xff\xff\xff",
+     DOWN ".g_idx: input 7 is of group -1; 0 to 2 were expected", 28, 4},
+    {"gptq-act-order", NUMBER, DOWN ".g_idx", "\x03\x00\x00\x00",
+     DOWN ".g_idx: input 95 is of group 3; 0 to 2 were expected", 380, 4},
+    {"gptq-act-order", NUMBER, DOWN ".g_idx", "\x00\x00\x00\x80",
+     DOWN ".g_idx: input 0 is of group -2147483648", 0, 4},
+    {"packed-int4", NUMBER, DOWN ".weight_shape", "\x41", DOWN ".weight_shape: expected two", 0, 1},
+    {"packed-int4", NUMBER, DOWN ".weight_shape", "\x61", DOWN ".weight_shape: expected two", 8, 1},
+    {"packed-int4", NUMBER, DOWN ".weight_shape", "\x00", DOWN ".weight_shape: expected two", 8, 1},
+    {"packed-int4", NUMBER, DOWN ".weight_shape", "\xff\xff\xff\xff\xff\xff\xff\xff",
+     DOWN ".weight_shape: expected two", 8, 8},
+};
+enum { N_BROKEN = sizeof broken / sizeof *broken };
+
+/* ---- breaking ------------------------------------------------------------------------------- */
+
+/* The length of the header, which stands before it. */
+static uint64_t header_bytes(const struct buf *file) {
+    uint64_t bytes;
+    memcpy(&bytes, file->data, sizeof bytes);
+    return bytes;
+}
+
+static void change_header(const char *from, const char *to) {
+    struct buf file = {0};
+    folder_copy_replace(WEIGHTS, from, to);
+    folder_copy_read(&file, WEIGHTS);
+    uint64_t bytes = header_bytes(&file) + strlen(to) - strlen(from);
+    memcpy(file.data, &bytes, sizeof bytes);
+    folder_copy_write(WEIGHTS, file.data, file.length);
+    buf_free(&file);
+}
+
+static void change_number(const char *tensor, size_t at, const char *to, size_t n) {
+    struct buf file = {0};
+    unsigned long begin = 0, end = 0;
+    char name[128];
+    folder_copy_read(&file, WEIGHTS);
+    snprintf(name, sizeof name, "\"%s\":", tensor);
+    const char *entry = memmem(file.data, file.length, name, strlen(name));
+    ck_assert_msg(entry != NULL, "%s is no tensor", tensor);
+    entry = strstr(entry, "\"data_offsets\":[");
+    ck_assert_int_eq(sscanf(entry, "\"data_offsets\":[%lu,%lu", &begin, &end), 2);
+    ck_assert_uint_le(begin + at + n, end);
+    memcpy(file.data + 8 + header_bytes(&file) + begin + at, to, n);
+    folder_copy_write(WEIGHTS, file.data, file.length);
+    buf_free(&file);
+}
+
+static enum status open_folder(const char *folder, struct err *err) {
+    struct engine *engine = NULL;
+    struct engine_config config = {.model = folder,
+                                   .stand_in_vocabulary = true,
+                                   .threads = 1,
+                                   .max_num_seqs = 1,
+                                   .max_num_batched_tokens = 8,
+                                   .block_size = 16};
+    enum status status = engine_open(&engine, &config, err);
+    engine_close(engine);
+    return status;
+}
+
+START_TEST(a_broken_folder_is_refused) {
+    char from[FOLDER_PATH_BYTES];
+    struct err err = {0};
+    snprintf(from, sizeof from, VECTORS "%s", broken[_i].base);
+    const char *folder = folder_copy(from);
+    if (broken[_i].change == CONFIG_TEXT)
+        folder_copy_replace(CONFIG, broken[_i].from, broken[_i].to);
+    else if (broken[_i].change == HEADER)
+        change_header(broken[_i].from, broken[_i].to);
+    else
+        change_number(broken[_i].from, broken[_i].at, broken[_i].to, broken[_i].n);
+    uint64_t began = now_ns();
+    enum status status = open_folder(folder, &err);
+    double ms = (double)(now_ns() - began) * 1e-6;
+    folder_copy_remove();
+    printf("%s\n", err.message);
+    ck_assert_msg(status == STATUS_BAD_FILE, "%d: %s became %s", _i, broken[_i].from,
+                  broken[_i].to);
+    ck_assert_msg(strncmp(err.message, folder, strlen(folder)) == 0, "%s", err.message);
+    ck_assert_msg(strstr(err.message, broken[_i].words) != NULL, "\"%s\" lacks \"%s\"", err.message,
+                  broken[_i].words);
+    ck_assert_ptr_null(strchr(err.message, '\n'));
+    ck_assert_msg(ms < 1000, "it took %.0f ms", ms);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine/broken quantised folders");
+    TCase *all = tcase_create("all");
+    tcase_add_loop_test(all, a_broken_folder_is_refused, 0, N_BROKEN);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}
