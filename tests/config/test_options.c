@@ -46,7 +46,7 @@ static void refused_in(const char *environment, const char *line, const char *ex
     ck_assert_ptr_null(options.owned);
 }
 
-static void refused(const char *line, const char *expected) {
+static void expect_refused(const char *line, const char *expected) {
     refused_in("", line, expected);
 }
 
@@ -166,37 +166,40 @@ START_TEST(sizes) {
         ck_assert_int_eq(options.kv_cache_memory, cases[i].bytes);
         options_free(&options);
     }
-    refused("serve m --kv-cache-memory 2GB2", "takes a size such as 2GiB, 512MB or 1048576");
-    refused("serve m --kv-cache-memory GiB", "takes a size");
-    refused("serve m --kv-cache-memory -1", "takes a size");
-    refused("serve m --kv-cache-memory 1.2.3GiB", "takes a size");
-    refused("serve m --kv-cache-memory 2XiB", "takes a size");
-    refused("serve m --kv-cache-memory 99999TiB", "from 0 to 70368744177664, not \"99999TiB\"");
-    refused("serve m --max-body-size 12", "from 1024 to");
+    expect_refused("serve m --kv-cache-memory 2GB2", "takes a size such as 2GiB, 512MB or 1048576");
+    expect_refused("serve m --kv-cache-memory GiB", "takes a size");
+    expect_refused("serve m --kv-cache-memory -1", "takes a size");
+    expect_refused("serve m --kv-cache-memory 1.2.3GiB", "takes a size");
+    expect_refused("serve m --kv-cache-memory 2XiB", "takes a size");
+    expect_refused("serve m --kv-cache-memory 99999TiB",
+                   "from 0 to 70368744177664, not \"99999TiB\"");
+    expect_refused("serve m --max-body-size 12", "from 1024 to");
 }
 END_TEST
 
 START_TEST(values_out_of_range) {
-    refused("serve m --port 70000", "--port takes a whole number from 0 to 65535, not \"70000\"");
+    expect_refused("serve m --port 70000",
+                   "--port takes a whole number from 0 to 65535, not \"70000\"");
     ck_assert_str_eq(err.param, "port");
-    refused("serve m --port -1", "from 0 to 65535");
-    refused("serve m --port 80x", "a whole number");
-    refused("serve m --port=", "a whole number");
-    refused("serve m --port 0x10", "a whole number");
-    refused("serve m --port 99999999999999999999999999", "a whole number");
-    refused("serve m --seed -2", "a whole number of -1 or more");
-    refused("serve m --seed 9223372036854775808", "a whole number");
-    refused("run --model m --temperature 2.1", "a number from 0 to 2, not \"2.1\"");
-    refused("run --model m --temperature nan", "a number from 0 to 2");
-    refused("run --model m --temperature inf", "a number from 0 to 2");
-    refused("serve m --device tpu", "--device takes auto, cpu or cuda, not \"tpu\"");
-    refused("serve m --load-format aut", "--load-format takes auto or dummy");
-    refused("serve m --log-format TEXT", "takes text or json");
-    refused("serve m --enable-prefix-caching=maybe", "takes true or false");
-    refused("serve m --no-enable-prefix-caching=true", "takes no value");
-    refused("bench m --bench-batch 1,,2", "whole numbers from 1 to 4096 with commas between them");
-    refused("bench m --bench-batch 1,0", "whole numbers from 1");
-    refused("bench m --bench-batch=", "whole numbers from 1");
+    expect_refused("serve m --port -1", "from 0 to 65535");
+    expect_refused("serve m --port 80x", "a whole number");
+    expect_refused("serve m --port=", "a whole number");
+    expect_refused("serve m --port 0x10", "a whole number");
+    expect_refused("serve m --port 99999999999999999999999999", "a whole number");
+    expect_refused("serve m --seed -2", "a whole number of -1 or more");
+    expect_refused("serve m --seed 9223372036854775808", "a whole number");
+    expect_refused("run --model m --temperature 2.1", "a number from 0 to 2, not \"2.1\"");
+    expect_refused("run --model m --temperature nan", "a number from 0 to 2");
+    expect_refused("run --model m --temperature inf", "a number from 0 to 2");
+    expect_refused("serve m --device tpu", "--device takes auto, cpu or cuda, not \"tpu\"");
+    expect_refused("serve m --load-format aut", "--load-format takes auto or dummy");
+    expect_refused("serve m --log-format TEXT", "takes text or json");
+    expect_refused("serve m --enable-prefix-caching=maybe", "takes true or false");
+    expect_refused("serve m --no-enable-prefix-caching=true", "takes no value");
+    expect_refused("bench m --bench-batch 1,,2",
+                   "whole numbers from 1 to 4096 with commas between them");
+    expect_refused("bench m --bench-batch 1,0", "whole numbers from 1");
+    expect_refused("bench m --bench-batch=", "whole numbers from 1");
 }
 END_TEST
 
@@ -214,24 +217,25 @@ START_TEST(edges_of_ranges) {
 END_TEST
 
 START_TEST(unknown_flags_get_a_neighbour) {
-    refused("serve m --prot 80", "serve has no flag --prot; did you mean --port?");
-    refused("serve m --max-num-seq=3", "did you mean --max-num-seqs?");
-    refused("serve m --model-len 3", "did you mean --max-model-len?");
-    refused("serve m --max_batched_tokens 3", "did you mean --max-num-batched-tokens?");
-    refused("serve m --zebra", "`penstock serve --help` lists those it has");
-    refused("serve m --temperature 1", "serve has no flag --temperature");
-    refused("serve m --no-port", "serve has no flag --no-port");
-    refused("serve m -p 80", "-p is not a flag");
-    refused("serve m -i x", "-i is not a flag");
-    refused("batch -ix", "-ix is not a flag");
-    refused("batch -i", "--input-file needs a value");
-    refused("batch --model m -i x", "-i FILE -o FILE");
-    refused("serve m --port",
-            "--port needs a value: --port PORT; one that begins with -- is given as --port=VALUE");
-    refused("serve m --port --host x", "--port needs a value");
-    refused("serve m --device", "--device auto|cpu|cuda");
-    refused("sevre m", "there is no command \"sevre\"; did you mean serve?");
-    refused("zebra m", "`penstock --help` lists them");
+    expect_refused("serve m --prot 80", "serve has no flag --prot; did you mean --port?");
+    expect_refused("serve m --max-num-seq=3", "did you mean --max-num-seqs?");
+    expect_refused("serve m --model-len 3", "did you mean --max-model-len?");
+    expect_refused("serve m --max_batched_tokens 3", "did you mean --max-num-batched-tokens?");
+    expect_refused("serve m --zebra", "`penstock serve --help` lists those it has");
+    expect_refused("serve m --temperature 1", "serve has no flag --temperature");
+    expect_refused("serve m --no-port", "serve has no flag --no-port");
+    expect_refused("serve m -p 80", "-p is not a flag");
+    expect_refused("serve m -i x", "-i is not a flag");
+    expect_refused("batch -ix", "-ix is not a flag");
+    expect_refused("batch -i", "--input-file needs a value");
+    expect_refused("batch --model m -i x", "-i FILE -o FILE");
+    expect_refused(
+        "serve m --port",
+        "--port needs a value: --port PORT; one that begins with -- is given as --port=VALUE");
+    expect_refused("serve m --port --host x", "--port needs a value");
+    expect_refused("serve m --device", "--device auto|cpu|cuda");
+    expect_refused("sevre m", "there is no command \"sevre\"; did you mean serve?");
+    expect_refused("zebra m", "`penstock --help` lists them");
 }
 END_TEST
 
@@ -255,13 +259,13 @@ START_TEST(arguments) {
     options_free(&options);
     accepted("version");
     options_free(&options);
-    refused("version x", "version takes no argument");
-    refused("run --model m two words", "put a text with spaces in quotes");
-    refused("serve --model a b", "two models");
-    refused("serve", "serve needs a model: --model PATH");
-    refused("inspect", "inspect needs a model: PATH");
-    refused("tokenize text", "needs a model");
-    refused("serve --model=", "needs a model");
+    expect_refused("version x", "version takes no argument");
+    expect_refused("run --model m two words", "put a text with spaces in quotes");
+    expect_refused("serve --model a b", "two models");
+    expect_refused("serve", "serve needs a model: --model PATH");
+    expect_refused("inspect", "inspect needs a model: PATH");
+    expect_refused("tokenize text", "needs a model");
+    expect_refused("serve --model=", "needs a model");
 }
 END_TEST
 
@@ -455,10 +459,10 @@ START_TEST(words_become_values) {
     accepted("batch --model m -i a -o b");
     ck_assert_int_eq(options.generation_config, GENERATION_CONFIG_AUTO);
     options_free(&options);
-    refused("serve m --generation-config vllm", "--generation-config takes auto or none");
-    refused("serve m --kv-cache-dtype int3",
-            "--kv-cache-dtype takes auto, int16, q8_0, float16, float32, bfloat16, fp8 or "
-            "fp8_e4m3, not \"int3\"");
+    expect_refused("serve m --generation-config vllm", "--generation-config takes auto or none");
+    expect_refused("serve m --kv-cache-dtype int3",
+                   "--kv-cache-dtype takes auto, int16, q8_0, float16, float32, bfloat16, fp8 or "
+                   "fp8_e4m3, not \"int3\"");
 }
 END_TEST
 

@@ -66,7 +66,7 @@ static struct tokenizer *tokenizer_of(int V) {
     return tokenizer;
 }
 
-static void is_refused(const char *wanted) {
+static void expect_refused(const char *wanted) {
     struct tokenizer_spec spec;
     struct err err = {0};
     ck_assert_int_eq(hf_tokenizer_read(&spec, folder, 0, &err), STATUS_BAD_FILE);
@@ -89,11 +89,11 @@ static const char vocabulary[] = "{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3,\"\u012
 
 START_TEST(vocab_and_merges_need_a_class) {
     put("vocab.json", vocabulary);
-    is_refused("key merges.txt: expected the file beside vocab.json, found nothing");
+    expect_refused("key merges.txt: expected the file beside vocab.json, found nothing");
     put("merges.txt", "#version: 0.2\na b\r\n\u0120 a\n");
-    is_refused("key tokenizer_class: expected \"GPT2Tokenizer\"");
+    expect_refused("key tokenizer_class: expected \"GPT2Tokenizer\"");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"BartTokenizer\"}");
-    is_refused("found \"BartTokenizer\"");
+    expect_refused("found \"BartTokenizer\"");
     put("tokenizer_config.json",
         "{\"tokenizer_class\":\"GPT2Tokenizer\",\"bos_token\":{\"content\":\"<s>\"},\"add_bos_"
         "token\":true,"
@@ -106,7 +106,7 @@ START_TEST(vocab_and_merges_need_a_class) {
     ck_assert(tokenizer_is_special(tokenizer, 5) && !tokenizer_is_special(tokenizer, 7));
     tokenizer_free(tokenizer);
     put("merges.txt", "ab\n");
-    is_refused(
+    expect_refused(
         "key merges.txt: expected two tokens with a space between them a line, found line 1");
 }
 END_TEST
@@ -129,9 +129,10 @@ START_TEST(tokenizer_json_comes_first) {
 END_TEST
 
 START_TEST(a_folder_without_a_tokenizer_is_refused) {
-    is_refused("expected one of tokenizer.json, vocab.json with merges.txt, tokenizer.model and");
+    expect_refused(
+        "expected one of tokenizer.json, vocab.json with merges.txt, tokenizer.model and");
     put("tokenizer.model", "\x0A");
-    is_refused("tokenizer.model: key pieces: expected a whole message");
+    expect_refused("tokenizer.model: key pieces: expected a whole message");
 }
 END_TEST
 

@@ -154,7 +154,7 @@ END_TEST
 
 /* ---- what cannot be shared ------------------------------------------------------------------ */
 
-static void refused(struct tiny_model tiny, int ranks, const char *words) {
+static void expect_refused(struct tiny_model tiny, int ranks, const char *words) {
     char *file = tiny_model_temporary(&tiny);
     struct engine_config config = {.model = file,
                                    .ranks = ranks,
@@ -173,13 +173,13 @@ static void refused(struct tiny_model tiny, int ranks, const char *words) {
 START_TEST(it_says_what_divides) {
     struct tiny_model tiny;
     tiny_model_defaults(&tiny);
-    refused(tiny, 3, "3 does not divide this model: 4 query heads, 2 key-value heads");
-    refused(tiny, 4, "possible: 1, 2");
-    refused(tiny, 65, "1 to 64");
+    expect_refused(tiny, 3, "3 does not divide this model: 4 query heads, 2 key-value heads");
+    expect_refused(tiny, 4, "possible: 1, 2");
+    expect_refused(tiny, 65, "1 to 64");
     tiny.dtype = DTYPE_Q4_1; /* 96 is 3 blocks */
-    refused(tiny, 2, "an MLP of 96 in blocks of 32; possible: 1");
+    expect_refused(tiny, 2, "an MLP of 96 in blocks of 32; possible: 1");
     tiny.F = 128, tiny.D = 8; /* 32 is 1 block */
-    refused(tiny, 2, "attention's output of 32 in blocks of 32");
+    expect_refused(tiny, 2, "attention's output of 32 in blocks of 32");
 }
 END_TEST
 

@@ -190,8 +190,8 @@ struct bench {
     struct sampler *sampler[8];
 };
 
-static void compare_sample(struct bench *b, const struct setting *t, const char *const *paths,
-                           bool tops, int round) {
+static void check_same_sample(struct bench *b, const struct setting *t, const char *const *paths,
+                              bool tops, int round) {
     size_t bytes = (size_t)b->V * sizeof *b->row;
     struct sampled right, own;
     memcpy(b->right_row, b->row, bytes);
@@ -219,7 +219,8 @@ static void compare_sample(struct bench *b, const struct setting *t, const char 
     }
 }
 
-static void compare_score(struct bench *b, int id, int n_top, const char *const *paths, bool tops) {
+static void check_same_score(struct bench *b, int id, int n_top, const char *const *paths,
+                             bool tops) {
     struct sampled right = {0}, own = {0};
     reference_score(b->reference, b->row, id, n_top, &right);
     for (int i = 0; paths[i]; i++) {
@@ -243,9 +244,10 @@ START_TEST(all_settings_choose_the_same) {
         fill_row(&state, b.row, V, kind);
         for (int i = 0; i < 3; i++) {
             draw_setting(&state, &setting, V);
-            compare_sample(&b, &setting, paths, kind != HOLES, round);
+            check_same_sample(&b, &setting, paths, kind != HOLES, round);
         }
-        compare_score(&b, random_below(&state, V), random_below(&state, 21), paths, kind != HOLES);
+        check_same_score(&b, random_below(&state, V), random_below(&state, 21), paths,
+                         kind != HOLES);
     }
     for (int i = 0; paths[i]; i++) sampler_free(b.sampler[i]);
     reference_free(b.reference);

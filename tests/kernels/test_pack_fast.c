@@ -32,7 +32,7 @@ static void compare(struct backend *b, enum dtype type, int N, int K) {
     free(rows);
 }
 
-static void each_type(int threads) {
+static void check_each_type(int threads) {
     struct backend *b = open_backend(NULL, threads, 1, 1024);
     for (int i = 0; i < N_TYPES; i++) {
         if (all_types[i] == DTYPE_F32 || all_types[i] == DTYPE_F16 || all_types[i] == DTYPE_BF16)
@@ -47,7 +47,7 @@ static void each_type(int threads) {
 }
 
 START_TEST(whole_panels_are_rows) {
-    each_type(_i);
+    check_each_type(_i);
 }
 END_TEST
 

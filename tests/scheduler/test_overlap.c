@@ -170,7 +170,7 @@ static void compare_worlds(struct world *a, struct world *b, bool cached_too) {
         for (int c = 0; c < a->client[k].generation.n; c++) compare_choice(a, b, k, c, cached_too);
 }
 
-static void compare_modes(bool together) {
+static void check_modes_agree(bool together) {
     uint64_t dropped = 0, pending = 0, hits = 0;
     for (uint64_t seed = 1; seed <= N_SEEDS; seed++) {
         struct world *one = run_load(ONE, seed, together);
@@ -188,14 +188,14 @@ static void compare_modes(bool together) {
 }
 
 START_TEST(together_they_give_the_same) {
-    compare_modes(true);
+    check_modes_agree(true);
 }
 END_TEST
 
 /* One after the other, what the prefix cache gives is the same too. (Where blocks are few, the row
  * too many may take one that was known.) */
 START_TEST(one_by_one_the_cache_is_the_same) {
-    compare_modes(false);
+    check_modes_agree(false);
 }
 END_TEST
 

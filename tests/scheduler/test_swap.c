@@ -155,6 +155,8 @@ START_TEST(a_scheduler_may_go_while_one_is_swapped) {
     struct world *w = run_to_swapped();
     for (int k = 0; k < 2; k++) atomic_store(&w->client[k].generation.cancelled, true);
     scheduler_free(w->scheduler);
+    ck_assert_int_eq(w->engine->n_passes, 0);
+    ck_assert_uint_eq(w->engine->n_in, 0);
     fake_engine_free(w->engine);
     free(w);
 }

@@ -6,13 +6,13 @@
 
 START_TEST(test_get_is_answered) {
     peer_say(&peer, &fixture, "GET /v1%2Fmodels?x=1 HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     ck_assert(peer_has(&peer, "HTTP/1.1 200 OK\r\n"));
     ck_assert(peer_has(&peer, "Content-Length: 5\r\n"));
     ck_assert(peer_has(&peer, "Content-Type: text/plain\r\n"));
     ck_assert(peer_has(&peer, "X-Field: value\r\n"));
     ck_assert_str_eq(fixture.path, "/v1/models");
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 200);
     ck_assert_uint_eq(fixture.bytes, 5);
     ck_assert_int_eq(fixture.gone, 0);
@@ -22,8 +22,8 @@ END_TEST
 START_TEST(test_head_has_no_body) {
     peer_say(&peer, &fixture,
              "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_count(&peer, "200 OK") == 2);
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_count(&peer, "200 OK") == 2);
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     ck_assert_int_eq(peer_count(&peer, "Content-Length: 5"), 2);
     ck_assert_int_eq(peer_count(&peer, "hello"), 1);
 }
@@ -31,7 +31,7 @@ END_TEST
 
 START_TEST(test_head_counts_no_bytes) {
     peer_say(&peer, &fixture, "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 200);
     ck_assert_uint_eq(fixture.bytes, 0);
 }
@@ -39,8 +39,8 @@ END_TEST
 
 START_TEST(test_head_of_a_stream_ends) {
     peer_say(&peer, &fixture, "HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\n"));
-    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\n"));
+    EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
 }
 END_TEST
 
@@ -52,7 +52,7 @@ START_TEST(test_split_at_every_byte) {
         peer_send(&peer, &fixture, text + i, 1);
         for (int turn = 0; turn < 3; turn++) fixture_turn(&fixture);
     }
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\nhello world"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\nhello world"));
 }
 END_TEST
 
@@ -64,7 +64,7 @@ START_TEST(test_split_in_two) {
         peer_send(&peer, &fixture, text, i);
         for (int turn = 0; turn < 3; turn++) fixture_turn(&fixture);
         peer_send(&peer, &fixture, text + i, sizeof text - 1 - i);
-        UNTIL(&fixture, peer_has(&peer, "\r\n\r\nwikipedia"));
+        EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\nwikipedia"));
         peer_forget(&peer);
     }
     ck_assert_int_eq(fixture.requests, (int)sizeof text - 2);
@@ -77,13 +77,13 @@ START_TEST(test_pipelined_requests_are_answered_in_order) {
              "HTTP/1.1\r\nHost: x\r\n"
              "Content-Length: 3\r\n\r\ntwoGET /later HTTP/1.1\r\nHost: x\r\n\r\n"
              "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nfour");
-    UNTIL(&fixture, peer_has(&peer, "two") && fixture.n_held == 1);
+    EXPECT_SOON(&fixture, peer_has(&peer, "two") && fixture.n_held == 1);
     ck_assert(strstr(peer.in.data, "one") < strstr(peer.in.data, "two"));
     ck_assert(!peer_has(&peer, "four"));
     fixture_answer(&fixture);
-    UNTIL(&fixture, peer_has(&peer, "four"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "four"));
     ck_assert(strstr(peer.in.data, "later") < strstr(peer.in.data, "four"));
-    UNTIL(&fixture, fixture.done == 4);
+    EXPECT_SOON(&fixture, fixture.done == 4);
 }
 END_TEST
 
@@ -91,8 +91,8 @@ START_TEST(test_many_pipelined_requests) {
     struct buf burst = {0};
     for (int i = 0; i < 500; i++) buf_puts(&burst, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     peer_send(&peer, &fixture, burst.data, burst.length);
-    UNTIL(&fixture, fixture.done == 500);
-    UNTIL(&fixture, peer_count(&peer, "hello") == 500);
+    EXPECT_SOON(&fixture, fixture.done == 500);
+    EXPECT_SOON(&fixture, peer_count(&peer, "hello") == 500);
     buf_free(&burst);
 }
 END_TEST
@@ -100,11 +100,11 @@ END_TEST
 START_TEST(test_thousand_requests_on_one_connection) {
     for (int i = 0; i < 1000; i++) {
         peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-        UNTIL(&fixture, peer_has(&peer, "hello"));
+        EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
         peer_forget(&peer);
     }
     ck_assert_int_eq(fixture.requests, 1000);
-    UNTIL(&fixture, fixture.done == 1000);
+    EXPECT_SOON(&fixture, fixture.done == 1000);
     struct http_stats stats;
     http_stats(fixture.server, &stats);
     ck_assert_uint_eq(stats.accepted, 1);
@@ -117,11 +117,11 @@ START_TEST(test_large_body_and_large_answer) {
     memset(body, 'x', n);
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
     peer_send(&peer, &fixture, body, n);
-    UNTIL(&fixture, peer_read(&peer) > n && peer.in.data[peer.in.length - 1] == 'x');
+    EXPECT_SOON(&fixture, peer_read(&peer) > n && peer.in.data[peer.in.length - 1] == 'x');
     const char *start = strstr(peer.in.data, "\r\n\r\n") + 4;
-    UNTIL(&fixture, peer_read(&peer) == (size_t)(start - peer.in.data) + n);
+    EXPECT_SOON(&fixture, peer_read(&peer) == (size_t)(start - peer.in.data) + n);
     ck_assert(memcmp(start, body, n) == 0);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_uint_eq(fixture.bytes, n);
     free(body);
 }
@@ -130,8 +130,8 @@ END_TEST
 START_TEST(test_body_may_hold_zero_bytes) {
     static const char text[] = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\na\0b\0c";
     peer_send(&peer, &fixture, text, sizeof text - 1);
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\na"));
-    UNTIL(&fixture, memcmp(peer.in.data + peer_read(&peer) - 5, "a\0b\0c", 5) == 0);
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\na"));
+    EXPECT_SOON(&fixture, memcmp(peer.in.data + peer_read(&peer) - 5, "a\0b\0c", 5) == 0);
     ck_assert_uint_eq(fixture.body_length, 5);
 }
 END_TEST
@@ -141,23 +141,23 @@ START_TEST(test_chunked_body_with_extensions_and_trailer) {
              "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
              "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\nGET /now "
              "HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\nabc0123456789") && peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\nabc0123456789") && peer_has(&peer, "hello"));
 }
 END_TEST
 
 START_TEST(test_expect_continue) {
     peer_say(&peer, &fixture,
              "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "HTTP/1.1 100 Continue\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "HTTP/1.1 100 Continue\r\n\r\n"));
     ck_assert_int_eq(fixture.requests, 0);
     peer_say(&peer, &fixture, "abc");
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\nabc"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\nabc"));
 }
 END_TEST
 
 START_TEST(test_later_answer) {
     peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\nX-Mine: yes\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == 1);
+    EXPECT_SOON(&fixture, fixture.n_held == 1);
     ck_assert_str_eq(http_header(fixture.held[0], "x-mine"), "yes");
     ck_assert_ptr_null(http_header(fixture.held[0], "x-other"));
     ck_assert_str_eq(fixture.held[0]->client, "127.0.0.1");
@@ -165,9 +165,9 @@ START_TEST(test_later_answer) {
     fixture_run(&fixture, 20);
     ck_assert_uint_eq(peer_read(&peer), 0);
     fixture_answer(&fixture);
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\nlater"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\nlater"));
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -179,18 +179,18 @@ START_TEST(test_later_answers_to_many) {
         peer_say(&peers[i], &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
         fixture_turn(&fixture);
     }
-    UNTIL(&fixture, fixture.n_held == N);
+    EXPECT_SOON(&fixture, fixture.n_held == N);
     while (fixture.n_held > 0) fixture_answer(&fixture);
-    for (int i = 0; i < N; i++) UNTIL(&fixture, peer_has(&peers[i], "later"));
+    for (int i = 0; i < N; i++) EXPECT_SOON(&fixture, peer_has(&peers[i], "later"));
     for (int i = 0; i < N; i++) peer_close(&peers[i]);
-    UNTIL(&fixture, fixture.done == N);
+    EXPECT_SOON(&fixture, fixture.done == N);
 }
 END_TEST
 
 START_TEST(test_refusal_without_a_body_keeps_the_connection) {
     peer_say(&peer, &fixture,
              "GET /refuse HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "401 Unauthorized") && peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "401 Unauthorized") && peer_has(&peer, "hello"));
     ck_assert(peer_has(&peer, "WWW-Authenticate: Bearer\r\n"));
     ck_assert_int_eq(fixture.requests, 1);
 }
@@ -202,8 +202,8 @@ START_TEST(test_refusal_swallows_the_body) {
     peer_say(&peer, &fixture, "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n");
     peer_send(&peer, &fixture, body, sizeof body);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "401") && peer_has(&peer, "hello"));
-    UNTIL(&fixture, fixture.done == 2);
+    EXPECT_SOON(&fixture, peer_has(&peer, "401") && peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, fixture.done == 2);
     ck_assert_int_eq(fixture.requests, 1);
     ck_assert_int_eq(fixture.gone, 0);
 }
@@ -213,7 +213,7 @@ START_TEST(test_refusal_before_continue) {
     peer_say(
         &peer, &fixture,
         "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "no key") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "no key") && peer_is_closed(&peer));
     ck_assert(!peer_has(&peer, "100 Continue"));
     ck_assert_int_eq(fixture.status, 401);
 }
@@ -221,13 +221,13 @@ END_TEST
 
 START_TEST(test_http_1_0_closes) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.0\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
 }
 END_TEST
 
 START_TEST(test_connection_close_is_honoured) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "Connection: close") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "Connection: close") && peer_is_closed(&peer));
     ck_assert(peer_has(&peer, "hello"));
 }
 END_TEST

@@ -71,7 +71,7 @@ static const struct {
 
 /* The connection has ended after `before` and one more answer: exactly this one. */
 static void expect_answer(const char *before, const char *status, const char *says) {
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert(!peer.is_reset);
     ck_assert_ptr_nonnull(peer.in.data);
     size_t skipped = strlen(before);
@@ -94,7 +94,7 @@ static void expect_answer(const char *before, const char *status, const char *sa
 /* Once the client has gone too, the refusal is in the log, after so many answered requests. */
 static void expect_report(int requests) {
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == requests + 1);
+    EXPECT_SOON(&fixture, fixture.done == requests + 1);
     fixture_run(&fixture, 5);
     ck_assert_int_eq(fixture.done, requests + 1);
     ck_assert_int_eq(fixture.requests, requests);
@@ -122,7 +122,7 @@ END_TEST
 static char first_answer[512];
 
 static void take_first_answer(void) {
-    UNTIL(&fixture, peer_has(&peer, "hello") || peer_has(&peer, "later"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello") || peer_has(&peer, "later"));
     const char *end = strstr(peer.in.data, "\r\n\r\n") + 4 + 5;
     ck_assert(strncmp(peer.in.data, "HTTP/1.1 200 OK\r\n", 17) == 0);
     snprintf(first_answer, sizeof first_answer, "%.*s", (int)(end - peer.in.data), peer.in.data);
@@ -144,7 +144,7 @@ START_TEST(while_an_answer_is_awaited) {
     struct buf text = {0};
     buf_printf(&text, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n%s", faults[_i].text);
     peer_say(&peer, &fixture, text.data);
-    UNTIL(&fixture, fixture.n_held == 1);
+    EXPECT_SOON(&fixture, fixture.n_held == 1);
     fixture_run(&fixture, 20);
     ck_assert_uint_eq(peer_read(&peer), 0);
     fixture_answer(&fixture);
@@ -167,7 +167,7 @@ END_TEST
 START_TEST(after_the_last_request) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     peer_say(&peer, &fixture, faults[_i].text);
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_int_eq(peer_count(&peer, "HTTP/1.1"), 1);
     ck_assert(peer_has(&peer, "hello"));
 }
@@ -244,7 +244,7 @@ START_TEST(the_largest_heads_are_served) {
             ck_assert_uint_eq(head.length, 64 << 10);
             peer_forget(&peer);
             peer_send(&peer, &fixture, head.data, head.length);
-            UNTIL(&fixture, peer_has(&peer, "hello") || peer_is_closed(&peer));
+            EXPECT_SOON(&fixture, peer_has(&peer, "hello") || peer_is_closed(&peer));
             ck_assert_msg(peer_has(&peer, "HTTP/1.1 200 OK"), "kind %d: %s", kind, peer.in.data);
         }
     }

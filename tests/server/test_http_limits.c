@@ -12,7 +12,7 @@ static void expect_refusal(struct peer *client, const char *status, const char *
     char field[80], line[80];
     snprintf(field, sizeof field, "\"type\":\"%s\",\"param\":null,\"code\":", type);
     snprintf(line, sizeof line, "HTTP/1.1 %s", status);
-    UNTIL(&fixture, peer_is_closed(client));
+    EXPECT_SOON(&fixture, peer_is_closed(client));
     ck_assert(!client->is_reset);
     ck_assert_msg(peer_has(client, line), "%s", client->in.data);
     ck_assert_msg(peer_has(client, "\r\n\r\n{\"error\":{\"message\":\""), "%s", client->in.data);
@@ -34,7 +34,7 @@ static void say_header(size_t length, const char *end) {
 
 START_TEST(test_headers_below_the_limit) {
     say_header(8000, "\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -55,7 +55,7 @@ END_TEST
 
 START_TEST(test_headers_above_what_the_parser_holds) {
     say_header(500000, "\r\n\r\n");
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_int_eq(fixture.headers, 0);
 }
 END_TEST
@@ -64,13 +64,13 @@ START_TEST(test_length_above_the_limit) {
     char *body = mem_calloc(1, 300000);
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n");
     peer_send(&peer, &fixture, body, 300000);
-    UNTIL(&fixture, peer_has(&peer, "}}"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "}}"));
     peer_send(&peer, &fixture, body, 300000);
     ck_assert_uint_eq(peer.unsent, 0);
     expect_refusal(&peer, "413", "request_too_large");
     ck_assert_int_eq(fixture.headers, 0);
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 413);
     free(body);
 }
@@ -86,7 +86,7 @@ START_TEST(test_bodies_that_are_too_many) {
                  "POST /later HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
         peer_send(&others[i], &fixture, body, 1 << 20);
     }
-    UNTIL(&fixture, fixture.n_held == 4);
+    EXPECT_SOON(&fixture, fixture.n_held == 4);
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
     expect_refusal(&peer, "503", "unavailable_error");
     ck_assert(peer_has(&peer, "too_many_bodies"));
@@ -94,11 +94,11 @@ START_TEST(test_bodies_that_are_too_many) {
     ck_assert_uint_eq(fixture.held[2]->body_length, 0);
     peer_open(&last, &fixture);
     peer_say(&last, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
-    UNTIL(&fixture, peer_has(&last, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&last, "hello"));
     peer_close(&last);
     while (fixture.n_held > 0) fixture_answer(&fixture);
     for (int i = 0; i < 4; i++) {
-        UNTIL(&fixture, peer_has(&others[i], "later"));
+        EXPECT_SOON(&fixture, peer_has(&others[i], "later"));
         peer_close(&others[i]);
     }
     free(body);
@@ -136,9 +136,9 @@ static void say_chunks(const char *path, size_t total) {
 START_TEST(test_chunks_above_the_limit) {
     say_chunks("/echo", (1 << 20) + 4096);
     expect_refusal(&peer, "413", "request_too_large");
-    UNTIL(&fixture, fixture.gone == 1);
+    EXPECT_SOON(&fixture, fixture.gone == 1);
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 413);
     ck_assert_int_eq(fixture.requests, 0);
 }
@@ -147,11 +147,11 @@ END_TEST
 /* What is refused early has its own answer, even when its body does not end. */
 START_TEST(test_refused_chunks_without_end) {
     say_chunks("/refuse", (1 << 20) + 4096);
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert(peer_has(&peer, "HTTP/1.1 401") && peer_has(&peer, "no key"));
     ck_assert(peer_has(&peer, "WWW-Authenticate: Bearer\r\n"));
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 401);
     ck_assert_int_eq(fixture.gone, 0);
 }
@@ -172,7 +172,7 @@ START_TEST(test_noise) {
         peer_close(&client);
     }
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -221,9 +221,9 @@ START_TEST(test_slow_body) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n");
     ck_assert_uint_lt(drip_ms("abc"), 1000);
     ck_assert(peer_has(&peer, "HTTP/1.1 408 "));
-    UNTIL(&fixture, fixture.gone == 1);
+    EXPECT_SOON(&fixture, fixture.gone == 1);
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 408);
     ck_assert_int_eq(fixture.requests, 0);
     ck_assert_uint_eq(timeouts(), 1);
@@ -232,14 +232,14 @@ END_TEST
 
 START_TEST(test_slow_second_request) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     ck_assert_uint_lt(drip_ms("GET /now HTTP/1.1\r\nHost: x\r\nX-Slow: "), 1200);
     ck_assert(peer_has(&peer, "HTTP/1.1 408 "));
 }
 END_TEST
 
 START_TEST(test_client_that_says_nothing) {
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_uint_eq(peer_read(&peer), 0);
     ck_assert_uint_eq(timeouts(), 0);
 }
@@ -247,10 +247,10 @@ END_TEST
 
 START_TEST(test_idle_connection_is_closed) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     fixture_run(&fixture, 200);
     ck_assert(!peer_is_closed(&peer));
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_int_eq(peer_count(&peer, "HTTP/1.1"), 1);
 }
 END_TEST
@@ -261,7 +261,7 @@ START_TEST(test_waiting_has_no_deadline) {
     fixture_run(&fixture, 500);
     ck_assert(!peer_is_closed(&peer));
     fixture_answer(&fixture);
-    UNTIL(&fixture, peer_has(&peer, "later"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "later"));
 }
 END_TEST
 
@@ -272,10 +272,10 @@ START_TEST(test_the_earliest_deadline_counts) {
     peer_open(&silent, &fixture);
     fixture_run(&fixture, 20);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     fixture_turn(&fixture);
     ck_assert_int_lt(uv_backend_timeout(&fixture.loop), 1000);
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert(!peer_is_closed(&silent));
     peer_close(&silent);
 }
@@ -285,7 +285,7 @@ START_TEST(test_no_timeout_is_no_deadline) {
     fixture_run(&fixture, 100);
     ck_assert(!peer_is_closed(&peer));
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     fixture_run(&fixture, 100);
     ck_assert(!peer_is_closed(&peer));
 }
@@ -297,11 +297,11 @@ START_TEST(test_loop_sleeps) {
     fixture_run(&fixture, 20);
     ck_assert_int_gt(uv_backend_timeout(&fixture.loop), 20);
     peer_say(&peer, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\n"));
     fixture_run(&fixture, 300);
     ck_assert_int_gt(uv_backend_timeout(&fixture.loop), 1000);
     peer_close(&peer);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     fixture_run(&fixture, 500);
     ck_assert_int_eq(uv_backend_timeout(&fixture.loop), -1);
 }
@@ -324,18 +324,18 @@ static int connections(void) {
 START_TEST(test_connection_limit_and_recovery) {
     struct peer more[6];
     for (int i = 0; i < 6; i++) peer_open(&more[i], &fixture);
-    UNTIL(&fixture, connections() == 7);
+    EXPECT_SOON(&fixture, connections() == 7);
     peer_say(&more[5], &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     expect_refusal(&more[5], "503", "unavailable_error");
     ck_assert(peer_has(&more[5], "Retry-After: 1\r\n"));
     ck_assert(peer_has(&more[5], "\"code\":\"too_many_connections\""));
     peer_say(&more[0], &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&more[0], "hello"));
+    EXPECT_SOON(&fixture, peer_has(&more[0], "hello"));
     for (int i = 0; i < 6; i++) peer_close(&more[i]);
-    UNTIL(&fixture, connections() == 1);
+    EXPECT_SOON(&fixture, connections() == 1);
     peer_open(&more[0], &fixture);
     peer_say(&more[0], &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&more[0], "hello"));
+    EXPECT_SOON(&fixture, peer_has(&more[0], "hello"));
     peer_close(&more[0]);
 }
 END_TEST
@@ -357,15 +357,15 @@ START_TEST(test_far_above_the_limit) {
     static struct peer crowd[N];
     struct http_stats stats;
     for (int i = 0; i < N; i++) peer_open(&crowd[i], &fixture);
-    UNTIL(&fixture, accepted_and_refused() == N + 1);
-    UNTIL(&fixture, count_told(crowd, N) > 100);
+    EXPECT_SOON(&fixture, accepted_and_refused() == N + 1);
+    EXPECT_SOON(&fixture, count_told(crowd, N) > 100);
     http_stats(fixture.server, &stats);
     ck_assert_uint_eq(stats.accepted, 4);
     ck_assert_uint_eq(stats.refused, N + 1 - 4);
     for (int i = 0; i < N; i++) peer_close(&crowd[i]);
-    UNTIL(&fixture, connections() == 1);
+    EXPECT_SOON(&fixture, connections() == 1);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -384,12 +384,12 @@ START_TEST(test_no_descriptors_left) {
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
     fixture_run(&fixture, 50);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
-    for (int i = 0; i < 5; i++) UNTIL(&fixture, peer_is_closed(&more[i]));
+    for (int i = 0; i < 5; i++) EXPECT_SOON(&fixture, peer_is_closed(&more[i]));
     for (int i = 0; i < 5; i++) peer_close(&more[i]);
     ck_assert_int_eq(connections(), 1);
     peer_open(&more[0], &fixture);
     peer_say(&more[0], &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&more[0], "hello"));
+    EXPECT_SOON(&fixture, peer_has(&more[0], "hello"));
     peer_close(&more[0]);
 }
 END_TEST

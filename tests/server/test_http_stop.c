@@ -24,7 +24,7 @@ START_TEST(test_drain_with_no_connection) {
     peer_close(&peer);
     struct http_stats stats;
     fixture_run(&fixture, 10);
-    UNTIL(&fixture, (http_stats(fixture.server, &stats), stats.connections == 0));
+    EXPECT_SOON(&fixture, (http_stats(fixture.server, &stats), stats.connections == 0));
     http_drain();
     ck_assert(fixture.is_closed);
     ck_assert(!can_connect());
@@ -35,11 +35,11 @@ START_TEST(test_drain_closes_idle_connections) {
     struct peer fresh;
     peer_open(&fresh, &fixture);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     fixture_run(&fixture, 10);
     http_drain();
-    UNTIL(&fixture, fixture.is_closed);
-    UNTIL(&fixture, peer_is_closed(&peer) && peer_is_closed(&fresh));
+    EXPECT_SOON(&fixture, fixture.is_closed);
+    EXPECT_SOON(&fixture, peer_is_closed(&peer) && peer_is_closed(&fresh));
     ck_assert(!peer.is_reset && !fresh.is_reset);
     peer_close(&fresh);
 }
@@ -50,7 +50,7 @@ END_TEST
 START_TEST(test_drain_answers_what_has_arrived) {
     struct peer fresh;
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     peer_open(&fresh, &fixture);
     peer_say(&fresh, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -59,7 +59,7 @@ START_TEST(test_drain_answers_what_has_arrived) {
     ck_assert(fixture.n_held == 2 && fixture.gone == 0);
     fixture_answer(&fixture);
     fixture_answer(&fixture);
-    UNTIL(&fixture, fixture.is_closed && peer_is_closed(&peer) && peer_is_closed(&fresh));
+    EXPECT_SOON(&fixture, fixture.is_closed && peer_is_closed(&peer) && peer_is_closed(&fresh));
     ck_assert(peer_has(&peer, "later") && peer_has(&peer, "Connection: close"));
     ck_assert(peer_has(&fresh, "later") && peer_has(&fresh, "Connection: close"));
     ck_assert(!peer.is_reset && !fresh.is_reset && !can_connect());
@@ -73,16 +73,16 @@ START_TEST(test_an_announced_drain_keeps_the_port_open) {
     peer_open(&idle, &fixture);
     peer_open(&fresh, &fixture);
     peer_say(&idle, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&idle, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&idle, "hello"));
     ck_assert(!peer_has(&idle, "Connection: close"));
     http_server_announce_drain(fixture.server);
     fixture_run(&fixture, 10);
     ck_assert(can_connect() && !peer_is_closed(&idle) && !peer_is_closed(&fresh));
     peer_say(&fresh, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&fresh, "hello") && peer_is_closed(&fresh));
+    EXPECT_SOON(&fixture, peer_has(&fresh, "hello") && peer_is_closed(&fresh));
     ck_assert(peer_has(&fresh, "Connection: close\r\n") && !fresh.is_reset);
     http_drain();
-    UNTIL(&fixture, fixture.is_closed && peer_is_closed(&idle));
+    EXPECT_SOON(&fixture, fixture.is_closed && peer_is_closed(&idle));
     ck_assert(!can_connect() && !idle.is_reset);
     peer_close(&idle);
     peer_close(&fresh);
@@ -94,9 +94,9 @@ START_TEST(test_drain_lets_requests_finish) {
     struct peer later;
     peer_open(&later, &fixture);
     peer_say(&peer, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == 1);
+    EXPECT_SOON(&fixture, fixture.n_held == 1);
     peer_say(&later, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == 2);
+    EXPECT_SOON(&fixture, fixture.n_held == 2);
     struct http_request *stream = fixture.held[0];
     http_drain();
     ck_assert(!can_connect());
@@ -105,18 +105,18 @@ START_TEST(test_drain_lets_requests_finish) {
         http_flush(fixture.server);
         fixture_run(&fixture, 5);
     }
-    UNTIL(&fixture, peer_count(&peer, "data: x") == 5);
+    EXPECT_SOON(&fixture, peer_count(&peer, "data: x") == 5);
     fixture.held[0] = fixture.held[1];
     fixture.n_held = 1;
     http_stream_end(stream);
     http_release(stream);
     http_flush(fixture.server);
-    UNTIL(&fixture, peer_has(&peer, "\r\n0\r\n\r\n") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n0\r\n\r\n") && peer_is_closed(&peer));
     ck_assert(!fixture.is_closed);
     fixture_answer(&fixture);
-    UNTIL(&fixture, peer_has(&later, "later") && peer_is_closed(&later));
+    EXPECT_SOON(&fixture, peer_has(&later, "later") && peer_is_closed(&later));
     ck_assert(peer_has(&later, "Connection: close\r\n"));
-    UNTIL(&fixture, fixture.is_closed);
+    EXPECT_SOON(&fixture, fixture.is_closed);
     ck_assert_int_eq(fixture.gone, 0);
     peer_close(&later);
 }
@@ -125,12 +125,12 @@ END_TEST
 /* What has begun to arrive is a request under way. */
 START_TEST(test_drain_lets_a_half_sent_request_finish) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
-    UNTIL(&fixture, fixture.headers == 1);
+    EXPECT_SOON(&fixture, fixture.headers == 1);
     http_drain();
     fixture_run(&fixture, 10);
     peer_say(&peer, &fixture, "def");
-    UNTIL(&fixture, peer_has(&peer, "abcdef") && peer_is_closed(&peer));
-    UNTIL(&fixture, fixture.is_closed);
+    EXPECT_SOON(&fixture, peer_has(&peer, "abcdef") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, fixture.is_closed);
 }
 END_TEST
 
@@ -146,12 +146,12 @@ START_TEST(test_abort_cuts_everything) {
         peer_say(&peers[i], &fixture, texts[i % 5]);
         fixture_turn(&fixture);
     }
-    UNTIL(&fixture, fixture.n_held == 2 * N / 5 && fixture.headers == 4 * N / 5);
+    EXPECT_SOON(&fixture, fixture.n_held == 2 * N / 5 && fixture.headers == 4 * N / 5);
     http_drain();
     fixture_run(&fixture, 10);
     ck_assert(!fixture.is_closed);
     http_server_abort(fixture.server);
-    UNTIL(&fixture, fixture.is_closed);
+    EXPECT_SOON(&fixture, fixture.is_closed);
     ck_assert_int_eq(fixture.n_held, 0);
     ck_assert_int_eq(fixture.gone, 3 * N / 5);
     ck_assert_int_eq(fixture.done, fixture.headers);
@@ -206,10 +206,10 @@ START_TEST(test_release_after_the_server) {
     kept = NULL;
     config.on_request = keep;
     open_inner(&client, config, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
-    UNTIL(&fixture, kept);
+    EXPECT_SOON(&fixture, kept);
     http_server_drain(inner, close_inner);
     http_server_abort(inner);
-    UNTIL(&fixture, !inner);
+    EXPECT_SOON(&fixture, !inner);
     fixture_run(&fixture, 10);
     ck_assert(http_is_gone(kept));
     ck_assert_str_eq(kept->body, "abc");
@@ -226,8 +226,8 @@ START_TEST(test_drain_and_free_from_callbacks) {
     struct peer client;
     config.on_request = stop_inside;
     open_inner(&client, config, "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n");
-    UNTIL(&fixture, !inner);
-    UNTIL(&fixture, peer_has(&client, "bye") && peer_is_closed(&client));
+    EXPECT_SOON(&fixture, !inner);
+    EXPECT_SOON(&fixture, peer_has(&client, "bye") && peer_is_closed(&client));
     peer_close(&client);
 }
 END_TEST
@@ -311,7 +311,7 @@ START_TEST(test_bind_failures) {
     expect_failure("192.0.2.1", 18432, "no such address");
     expect_failure("no-such-host.invalid", 18433, "cannot resolve");
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -320,7 +320,7 @@ END_TEST
 START_TEST(test_port_is_free_after_stop) {
     struct http_config config = fixture_config();
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
     config.port = fixture.port;
     fixture_close(&fixture);
     peer_close(&peer);
@@ -328,7 +328,7 @@ START_TEST(test_port_is_free_after_stop) {
     ck_assert_int_eq(fixture.port, config.port);
     peer_open(&peer, &fixture);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 

@@ -14,7 +14,7 @@ static bool write_text(struct http_request *request, const char *text) {
 static struct http_request *open_stream(struct peer *client) {
     int n = fixture.n_held;
     peer_say(client, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == n + 1 && peer_has(client, "\r\n\r\n"));
+    EXPECT_SOON(&fixture, fixture.n_held == n + 1 && peer_has(client, "\r\n\r\n"));
     return fixture.held[n];
 }
 
@@ -33,12 +33,12 @@ START_TEST(test_headers_leave_before_the_first_byte) {
     ck_assert(peer_has(&peer, "X-Field: value\r\n"));
     ck_assert(peer_has(&peer, "Transfer-Encoding: chunked\r\n"));
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "0\r\n\r\n"));
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, peer_has(&peer, "0\r\n\r\n"));
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_int_eq(fixture.status, 200);
     ck_assert_uint_eq(fixture.bytes, 0);
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, peer_has(&peer, "hello"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
 }
 END_TEST
 
@@ -51,10 +51,10 @@ START_TEST(test_events_arrive_as_they_are_written) {
         snprintf(chunk, sizeof chunk, "%X\r\n%s\r\n", (unsigned)n, event);
         ck_assert(write_text(request, event));
         http_flush(fixture.server);
-        UNTIL(&fixture, peer_has(&peer, chunk));
+        EXPECT_SOON(&fixture, peer_has(&peer, chunk));
     }
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
 }
 END_TEST
 
@@ -64,7 +64,7 @@ START_TEST(test_events_between_flushes_share_a_chunk) {
     fixture_run(&fixture, 10);
     ck_assert(!peer_has(&peer, "abc"));
     http_flush(fixture.server);
-    UNTIL(&fixture, peer_has(&peer, "21\r\ndata: abc\n\ndata: abc\n\ndata: abc\n\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "21\r\ndata: abc\n\ndata: abc\n\ndata: abc\n\n\r\n"));
     finish(request);
 }
 END_TEST
@@ -81,11 +81,11 @@ START_TEST(test_long_stream_arrives_whole) {
         if (i % 50 == 0) fixture_run(&fixture, 1), peer_read(&peer);
     }
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
     peer_chunks(&peer, &got);
     ck_assert_uint_eq(got.length, sent.length);
     ck_assert(memcmp(got.data, sent.data, sent.length) == 0);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     ck_assert_uint_eq(fixture.bytes, sent.length);
     buf_free(&sent);
     buf_free(&got);
@@ -94,14 +94,14 @@ END_TEST
 
 START_TEST(test_stream_to_http_1_0_has_no_chunks) {
     peer_say(&peer, &fixture, "GET /stream HTTP/1.0\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == 1);
+    EXPECT_SOON(&fixture, fixture.n_held == 1);
     struct http_request *request = fixture.held[0];
     write_text(request, "one ");
     http_flush(fixture.server);
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\none "));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\none "));
     write_text(request, "two");
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "\r\n\r\none two") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n\r\none two") && peer_is_closed(&peer));
 }
 END_TEST
 
@@ -113,7 +113,7 @@ START_TEST(test_three_hundred_streams) {
         peer_say(&peers[i], &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
         fixture_turn(&fixture);
     }
-    UNTIL(&fixture, fixture.n_held == N);
+    EXPECT_SOON(&fixture, fixture.n_held == N);
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < N; i++) ck_assert(write_text(fixture.held[i], "data: t\n\n"));
         http_flush(fixture.server);
@@ -122,13 +122,13 @@ START_TEST(test_three_hundred_streams) {
     while (fixture.n_held > 0) finish(fixture.held[fixture.n_held - 1]);
     for (int i = 0; i < N; i++) {
         struct buf body = {0};
-        UNTIL(&fixture, peer_has(&peers[i], "\r\n0\r\n\r\n"));
+        EXPECT_SOON(&fixture, peer_has(&peers[i], "\r\n0\r\n\r\n"));
         peer_chunks(&peers[i], &body);
         ck_assert_uint_eq(body.length, STEPS * strlen("data: t\n\n"));
         buf_free(&body);
         peer_close(&peers[i]);
     }
-    UNTIL(&fixture, fixture.done == N);
+    EXPECT_SOON(&fixture, fixture.done == N);
     ck_assert_int_eq(fixture.gone, 0);
 }
 END_TEST
@@ -136,7 +136,7 @@ END_TEST
 /* ---- clients that go ------------------------------------------------------------------------ */
 
 static void expect_gone_soon(uint64_t since_ns) {
-    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
     printf("seen after %.1f ms\n", (double)(now_ns() - since_ns) * 1e-6);
     ck_assert_int_eq(fixture.status, 499);
     struct http_stats stats;
@@ -161,7 +161,7 @@ END_TEST
 START_TEST(test_reset_in_a_stream) {
     write_text(open_stream(&peer), "data: 1\n\n");
     http_flush(fixture.server);
-    UNTIL(&fixture, peer_has(&peer, "data: 1"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "data: 1"));
     uint64_t since_ns = now_ns();
     reset(&peer);
     expect_gone_soon(since_ns);
@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(test_fin_before_the_answer) {
     peer_say(&peer, &fixture, "GET /gone HTTP/1.1\r\nHost: x\r\n\r\n");
-    UNTIL(&fixture, fixture.n_held == 1);
+    EXPECT_SOON(&fixture, fixture.n_held == 1);
     uint64_t since_ns = now_ns();
     peer_close(&peer);
     expect_gone_soon(since_ns);
@@ -182,7 +182,7 @@ END_TEST
 START_TEST(test_fin_behind_the_request) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     shutdown(peer.fd, SHUT_WR);
-    UNTIL(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
     ck_assert_int_eq(fixture.gone, 0);
 }
 END_TEST
@@ -193,15 +193,15 @@ static const char *const waiting[] = {"GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
 START_TEST(test_fin_behind_a_request_that_waits) {
     peer_say(&peer, &fixture, waiting[_i]);
     shutdown(peer.fd, SHUT_WR);
-    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
-    UNTIL(&fixture, peer_is_closed(&peer));
+    EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
+    EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_int_eq(fixture.status, 499);
 }
 END_TEST
 
 START_TEST(test_fin_in_the_body) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
-    UNTIL(&fixture, fixture.headers == 1);
+    EXPECT_SOON(&fixture, fixture.headers == 1);
     uint64_t since_ns = now_ns();
     peer_close(&peer);
     expect_gone_soon(since_ns);
@@ -232,9 +232,9 @@ START_TEST(test_all_of_many_go_at_once) {
         else
             peer_close(&peers[i]);
     }
-    UNTIL(&fixture, fixture.gone == N && fixture.done == N);
+    EXPECT_SOON(&fixture, fixture.gone == N && fixture.done == N);
     struct http_stats stats;
-    UNTIL(&fixture, (http_stats(fixture.server, &stats), stats.connections == 1));
+    EXPECT_SOON(&fixture, (http_stats(fixture.server, &stats), stats.connections == 1));
 }
 END_TEST
 
@@ -252,11 +252,11 @@ START_TEST(test_slow_reader_is_cut_off) {
     }
     ck_assert_uint_lt(written, 32u << 20);
     http_flush(fixture.server);
-    UNTIL(&fixture, fixture.gone == 1 && fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
     ck_assert_int_eq(fixture.status, 499);
     http_stats(fixture.server, &stats);
     ck_assert_uint_eq(stats.slow_readers, 1);
-    UNTIL(&fixture, (http_stats(fixture.server, &stats), stats.connections == 0));
+    EXPECT_SOON(&fixture, (http_stats(fixture.server, &stats), stats.connections == 0));
 }
 END_TEST
 
@@ -275,7 +275,7 @@ START_TEST(test_write_above_the_backlog) {
     ck_assert_int_eq(fixture.gone, 0);
     http_flush(fixture.server);
     ck_assert_int_eq(fixture.gone, 1);
-    UNTIL(&fixture, fixture.done == 1);
+    EXPECT_SOON(&fixture, fixture.done == 1);
     free(block);
 }
 END_TEST
@@ -290,7 +290,7 @@ static void setup_silence(void) {
 
 START_TEST(test_silent_stream_gets_a_comment) {
     struct http_request *request = open_stream(&peer);
-    UNTIL(&fixture, peer_count(&peer, "\r\n: keep-alive\n\n\r\n") == 2);
+    EXPECT_SOON(&fixture, peer_count(&peer, "\r\n: keep-alive\n\n\r\n") == 2);
     peer_forget(&peer);
     for (int i = 0; i < 10; i++) {
         write_text(request, "data: x\n\n");
@@ -298,9 +298,9 @@ START_TEST(test_silent_stream_gets_a_comment) {
         fixture_run(&fixture, 15);
     }
     ck_assert_int_eq(peer_count(&peer, "keep-alive"), 0);
-    UNTIL(&fixture, peer_has(&peer, ": keep-alive\n\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, ": keep-alive\n\n"));
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
     peer_forget(&peer);
     fixture_run(&fixture, 100);
     ck_assert_uint_eq(peer_read(&peer), 0);
@@ -341,7 +341,7 @@ START_TEST(test_events_behind_a_slow_reader) {
     buf_add(&sent, block, LARGE);
     ck_assert(http_stream_write(request, block, LARGE));
     http_flush(fixture.server);
-    UNTIL(&fixture, peer_read(&peer) > LARGE * 3 / 4);
+    EXPECT_SOON(&fixture, peer_read(&peer) > LARGE * 3 / 4);
     for (int i = 0; i < 3; i++) {
         fill(block, SMALL, &state);
         buf_add(&sent, block, SMALL);
@@ -349,7 +349,7 @@ START_TEST(test_events_behind_a_slow_reader) {
         http_flush(fixture.server);
     }
     finish(request);
-    UNTIL(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
+    EXPECT_SOON(&fixture, peer_has(&peer, "\r\n0\r\n\r\n"));
     peer_chunks(&peer, &got);
     ck_assert_uint_eq(got.length, sent.length);
     ck_assert(memcmp(got.data, sent.data, sent.length) == 0);

@@ -141,7 +141,7 @@ void fixture_close(struct fixture *fixture) {
         http_server_drain(fixture->server, on_closed);
         http_server_abort(fixture->server);
     }
-    UNTIL(fixture, fixture->is_closed);
+    EXPECT_SOON(fixture, fixture->is_closed);
     struct http_stats stats;
     http_stats(fixture->server, &stats);
     ck_assert_int_eq(stats.connections, 0);

@@ -43,7 +43,7 @@ void fixture_run(struct fixture *fixture, int ms);
 void fixture_answer(struct fixture *fixture);
 
 /* Turns the loop until the condition holds; fails the test after 5 s. */
-#define UNTIL(fixture, condition)                                                                  \
+#define EXPECT_SOON(fixture, condition)                                                            \
     do {                                                                                           \
         uint64_t until_ns = now_ns() + 5000000000u;                                                \
         while (!(condition) && now_ns() < until_ns) fixture_turn(fixture);                         \

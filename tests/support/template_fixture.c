@@ -33,21 +33,21 @@ char *fixture_render(const char *source, const char *variables) {
     return text;
 }
 
-void fixture_shows(const char *source, const char *variables, const char *wanted) {
+void expect_template(const char *source, const char *variables, const char *wanted) {
     char *shown = fixture_render(source, variables);
     ck_assert_msg(strcmp(shown, wanted) == 0, "%s: wanted <%s>, got <%s>", source, wanted, shown);
     free(shown);
 }
 
-void fixture_fails(const char *source, const char *variables, const char *cause) {
+void expect_template_failure(const char *source, const char *variables, const char *cause) {
     char *shown = fixture_render(source, variables);
     bool fails = strstr(shown, "chat template, line ") == shown && strstr(shown, cause);
     ck_assert_msg(fails, "%s: wanted an error with <%s>, got <%s>", source, cause, shown);
     free(shown);
 }
 
-void fixture_show_all(const struct fixture_case *cases) {
-    for (; cases->source; cases++) fixture_shows(cases->source, NULL, cases->wanted);
+void expect_templates(const struct fixture_case *cases) {
+    for (; cases->source; cases++) expect_template(cases->source, NULL, cases->wanted);
 }
 
 struct render *fixture_render_new(size_t max_bytes) {

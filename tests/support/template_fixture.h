@@ -11,23 +11,23 @@
 char *fixture_render(const char *source, const char *variables);
 
 /* Fails the test unless `source` renders to `wanted` (or, for errors, the message contains it). */
-void fixture_shows(const char *source, const char *variables, const char *wanted);
-void fixture_fails(const char *source, const char *variables, const char *cause);
+void expect_template(const char *source, const char *variables, const char *wanted);
+void expect_template_failure(const char *source, const char *variables, const char *cause);
 
 /* One template and what it shows, without variables; NULL ends a list of them. */
 struct fixture_case {
     const char *source, *wanted;
 };
-void fixture_show_all(const struct fixture_case *cases);
+void expect_templates(const struct fixture_case *cases);
 
 /* A render without a template: an arena of `max_bytes`, no globals, one scope. A failure aborts the
- * test, unless it comes within FIXTURE_FAILS or the test has called setjmp(r->guard.escape). Free
+ * test, unless it comes within EXPECT_FAILURE or the test has called setjmp(r->guard.escape). Free
  * with fixture_render_free. */
 struct render *fixture_render_new(size_t max_bytes);
 void fixture_render_free(struct render *r);
 
 /* Does `statement` fail, with `cause` in its message? Sets r->guard.escape. */
-#define FIXTURE_FAILS(r, cause, statement)                                                         \
+#define EXPECT_FAILURE(r, cause, statement)                                                        \
     do {                                                                                           \
         if (setjmp((r)->guard.escape) == 0) {                                                      \
             statement;                                                                             \

@@ -142,8 +142,8 @@ END_TEST
 
 /* ---- special tokens and the first space ----------------------------------------------------- */
 
-static void shows(const struct tokenizer *tokenizer, const char *text, bool skip_special,
-                  const char *expected) {
+static void expect_shown(const struct tokenizer *tokenizer, const char *text, bool skip_special,
+                         const char *expected) {
     int32_t *ids;
     int n = tokenizer_encode(tokenizer, text, strlen(text), SPECIAL_PARSED, false, 1000, &ids);
     struct buf out = {0};
@@ -156,24 +156,24 @@ static void shows(const struct tokenizer *tokenizer, const char *text, bool skip
 
 START_TEST(special_tokens_are_skipped_where_asked_and_added_ones_never) {
     struct tokenizer *tokenizer = fixture_tokenizer("gpt-2");
-    shows(tokenizer, "a<|im_end|>b<tool_call>", false, "a<|im_end|>b<tool_call>");
-    shows(tokenizer, "a<|im_end|>b<tool_call>", true, "ab<tool_call>");
-    shows(tokenizer, "<|im_end|>", true, "");
+    expect_shown(tokenizer, "a<|im_end|>b<tool_call>", false, "a<|im_end|>b<tool_call>");
+    expect_shown(tokenizer, "a<|im_end|>b<tool_call>", true, "ab<tool_call>");
+    expect_shown(tokenizer, "<|im_end|>", true, "");
     tokenizer_free(tokenizer);
 }
 END_TEST
 
 START_TEST(sentencepiece_takes_its_own_space_back) {
     struct tokenizer *tokenizer = fixture_tokenizer("llama");
-    shows(tokenizer, "the water", false, "the water");
-    shows(tokenizer, "  the water", false, "  the water");
-    shows(tokenizer, "<s>the water", true, "the water");
-    shows(tokenizer, "<s>the water", false, "<s> the water");
-    shows(tokenizer, "<tool_call>the water", false, "<tool_call>the water");
+    expect_shown(tokenizer, "the water", false, "the water");
+    expect_shown(tokenizer, "  the water", false, "  the water");
+    expect_shown(tokenizer, "<s>the water", true, "the water");
+    expect_shown(tokenizer, "<s>the water", false, "<s> the water");
+    expect_shown(tokenizer, "<tool_call>the water", false, "<tool_call>the water");
     tokenizer_free(tokenizer);
     tokenizer = fixture_tokenizer("gemma");
-    shows(tokenizer, "the water", false, "the water");
-    shows(tokenizer, " the water", false, " the water");
+    expect_shown(tokenizer, "the water", false, "the water");
+    expect_shown(tokenizer, " the water", false, " the water");
     tokenizer_free(tokenizer);
 }
 END_TEST

@@ -5,7 +5,7 @@
 #include "support/template_fixture.h"
 
 START_TEST(percent_formats_as_python_does) {
-    fixture_show_all((const struct fixture_case[]){
+    expect_templates((const struct fixture_case[]){
         {"{{ '%5.2f|%-6d|%+d|% d|%x|%#o' % (3.14159, 42, 7, 7, 255, 8) }}",
          " 3.14|42    |+7| 7|ff|0o10"},
         {"{{ '%e|%g|%c|%r|%s|%%' % (12345.678, 0.0001, 'c', 'q', none) }}",
@@ -23,21 +23,21 @@ START_TEST(percent_formats_as_python_does) {
 END_TEST
 
 START_TEST(percent_refuses_what_python_refuses) {
-    fixture_fails("{{ '%d %d' % 1 }}", NULL, "the format needs more values");
-    fixture_fails("{{ '%d' % (1, 2) }}", NULL, "not all values are used");
-    fixture_fails("{{ 'x' % 1 }}", NULL, "not all values are used");
-    fixture_fails("{{ '%d' % 'a' }}", NULL, "%d needs a number, not 'str'");
-    fixture_fails("{{ '%x' % 1.5 }}", NULL, "%x needs an integer");
-    fixture_fails("{{ '%c' % 'ab' }}", NULL, "%c needs one character");
-    fixture_fails("{{ '%q' % 1 }}", NULL, "the format is not known");
-    fixture_fails("{{ '%(a)s' % {'b': 1} }}", NULL, "names a key that the dict lacks");
-    fixture_fails("{{ '%(a)s' % (1,) }}", NULL, "needs a dict");
-    fixture_fails("{{ '%(a' % {'b': 1} }}", NULL, "not closed with ')'");
+    expect_template_failure("{{ '%d %d' % 1 }}", NULL, "the format needs more values");
+    expect_template_failure("{{ '%d' % (1, 2) }}", NULL, "not all values are used");
+    expect_template_failure("{{ 'x' % 1 }}", NULL, "not all values are used");
+    expect_template_failure("{{ '%d' % 'a' }}", NULL, "%d needs a number, not 'str'");
+    expect_template_failure("{{ '%x' % 1.5 }}", NULL, "%x needs an integer");
+    expect_template_failure("{{ '%c' % 'ab' }}", NULL, "%c needs one character");
+    expect_template_failure("{{ '%q' % 1 }}", NULL, "the format is not known");
+    expect_template_failure("{{ '%(a)s' % {'b': 1} }}", NULL, "names a key that the dict lacks");
+    expect_template_failure("{{ '%(a)s' % (1,) }}", NULL, "needs a dict");
+    expect_template_failure("{{ '%(a' % {'b': 1} }}", NULL, "not closed with ')'");
 }
 END_TEST
 
 START_TEST(fields_format_numbers_as_python_does) {
-    fixture_show_all((const struct fixture_case[]){
+    expect_templates((const struct fixture_case[]){
         {"{{ '{:05d}|{:+d}|{:=6d}|{:<4}|{:^5}|'.format(-42, 5, -3, 7, 3) }}",
          "-0042|+5|-    3|7   |  3  |"},
         {"{{ '{:,}|{:,}|{:,}|{:,.2f}'.format(123, 1234567, -1234, 1234567.891) }}",
@@ -53,7 +53,7 @@ START_TEST(fields_format_numbers_as_python_does) {
 END_TEST
 
 START_TEST(fields_find_their_argument) {
-    fixture_show_all((const struct fixture_case[]){
+    expect_templates((const struct fixture_case[]){
         {"{{ '{} {}'.format(1, 2) }}", "1 2"},
         {"{{ '{1} {0} {1}'.format('a', 'b') }}", "b a b"},
         {"{{ '{a}-{b.c}-{d[0]}-{d[1]}'.format(a=1, b={'c': 2}, d=[3, 4]) }}", "1-2-3-4"},
@@ -68,31 +68,31 @@ START_TEST(fields_find_their_argument) {
 END_TEST
 
 START_TEST(fields_refuse_what_python_refuses) {
-    fixture_fails("{{ '{}'.format() }}", NULL, "the format needs more values");
-    fixture_fails("{{ '{} {0}'.format(1) }}", NULL, "cannot mix numbered fields");
-    fixture_fails("{{ '{a}'.format(b=1) }}", NULL, "names an argument that is not given");
-    fixture_fails("{{ '{'.format(1) }}", NULL, "not closed with '}'");
-    fixture_fails("{{ '}'.format(1) }}", NULL, "a single '}' in the format");
-    fixture_fails("{{ '{0[a}'.format({}) }}", NULL, "not closed with ']'");
-    fixture_fails("{{ '{!x}'.format(1) }}", NULL, "conversion is 'r' or 's'");
-    fixture_fails("{{ '{:d}'.format('a') }}", NULL, "this format is not for strings");
-    fixture_fails("{{ '{:d}'.format(1.5) }}", NULL, "a float has no format 'd'");
-    fixture_fails("{{ '{:s}'.format(1) }}", NULL, "an integer has no format 's'");
-    fixture_fails("{{ '{:5}'.format([]) }}", NULL, "'list' has no formats");
-    fixture_fails("{{ '{:.}'.format(1.5) }}", NULL, "lacks its precision");
-    fixture_fails("{{ '{:5dd}'.format(1) }}", NULL, "the format is not known");
+    expect_template_failure("{{ '{}'.format() }}", NULL, "the format needs more values");
+    expect_template_failure("{{ '{} {0}'.format(1) }}", NULL, "cannot mix numbered fields");
+    expect_template_failure("{{ '{a}'.format(b=1) }}", NULL, "names an argument that is not given");
+    expect_template_failure("{{ '{'.format(1) }}", NULL, "not closed with '}'");
+    expect_template_failure("{{ '}'.format(1) }}", NULL, "a single '}' in the format");
+    expect_template_failure("{{ '{0[a}'.format({}) }}", NULL, "not closed with ']'");
+    expect_template_failure("{{ '{!x}'.format(1) }}", NULL, "conversion is 'r' or 's'");
+    expect_template_failure("{{ '{:d}'.format('a') }}", NULL, "this format is not for strings");
+    expect_template_failure("{{ '{:d}'.format(1.5) }}", NULL, "a float has no format 'd'");
+    expect_template_failure("{{ '{:s}'.format(1) }}", NULL, "an integer has no format 's'");
+    expect_template_failure("{{ '{:5}'.format([]) }}", NULL, "'list' has no formats");
+    expect_template_failure("{{ '{:.}'.format(1.5) }}", NULL, "lacks its precision");
+    expect_template_failure("{{ '{:5dd}'.format(1) }}", NULL, "the format is not known");
 }
 END_TEST
 
 /* Widths and precisions up to the limit, and beyond. */
 START_TEST(widths_are_bounded) {
-    fixture_shows("{{ '{:10000}'.format(1)|length }}", NULL, "10000");
-    fixture_fails("{{ '{:10001}'.format(1) }}", NULL, "width is too large");
-    fixture_shows("{{ ('%*d' % (10000, 1))|length }}", NULL, "10000");
-    fixture_fails("{{ '%*d' % (10001, 1) }}", NULL, "width is too large");
-    fixture_shows("{{ ('%.100f' % 1)|length }}", NULL, "102");
-    fixture_fails("{{ '%.101f' % 1 }}", NULL, "precision is too large");
-    fixture_shows("{{ ('%.100f' % 1e300)|length }}", NULL, "402");
+    expect_template("{{ '{:10000}'.format(1)|length }}", NULL, "10000");
+    expect_template_failure("{{ '{:10001}'.format(1) }}", NULL, "width is too large");
+    expect_template("{{ ('%*d' % (10000, 1))|length }}", NULL, "10000");
+    expect_template_failure("{{ '%*d' % (10001, 1) }}", NULL, "width is too large");
+    expect_template("{{ ('%.100f' % 1)|length }}", NULL, "102");
+    expect_template_failure("{{ '%.101f' % 1 }}", NULL, "precision is too large");
+    expect_template("{{ ('%.100f' % 1e300)|length }}", NULL, "402");
 }
 END_TEST
 

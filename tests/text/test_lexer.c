@@ -54,90 +54,92 @@ static char *lexed(const char *source) {
     return out.data;
 }
 
-static void becomes(const char *source, const char *wanted) {
+static void expect_tokens(const char *source, const char *wanted) {
     char *tokens = lexed(source);
     ck_assert_msg(strcmp(tokens, wanted) == 0, "%s: wanted %s, got %s", source, wanted, tokens);
     free(tokens);
 }
 
-static void is_refused(const char *source, const char *cause) {
+static void expect_refused(const char *source, const char *cause) {
     char *tokens = lexed(source);
     ck_assert_msg(strstr(tokens, cause) != NULL, "%s: wanted %s, got %s", source, cause, tokens);
     free(tokens);
 }
 
 START_TEST(tags_and_data_alternate) {
-    becomes("", "");
-    becomes("a{{ b }}c", "data:a|<2>|b|<3>|data:c");
-    becomes("{% if x %}", "<4>|if|x|<5>");
-    becomes("a{# {{ b }} #}c", "data:a|data:c");
-    becomes("{ {", "data:{ {");
-    becomes("a\r\nb\rc\n", "data:a\nb\nc"); /* one newline at the very end is dropped */
-    becomes("a\n\n", "data:a\n");
+    expect_tokens("", "");
+    expect_tokens("a{{ b }}c", "data:a|<2>|b|<3>|data:c");
+    expect_tokens("{% if x %}", "<4>|if|x|<5>");
+    expect_tokens("a{# {{ b }} #}c", "data:a|data:c");
+    expect_tokens("{ {", "data:{ {");
+    expect_tokens("a\r\nb\rc\n", "data:a\nb\nc"); /* one newline at the very end is dropped */
+    expect_tokens("a\n\n", "data:a\n");
 }
 END_TEST
 
 START_TEST(blocks_trim_the_white_space_around_them) {
-    becomes("a\n  {% x %}\nb", "data:a\n|<4>|x|<5>|data:b");
-    becomes("a  {% x %}\n\nb", "data:a  |<4>|x|<5>|data:\nb"); /* not alone on its line */
-    becomes("  {%+ x +%}\nb", "data:  |<4>|x|<5>|data:\nb");
-    becomes("a \n {%- x -%} \n b", "data:a|<4>|x|<5>|data:b");
-    becomes("  {{ x }}\nb", "data:  |<2>|x|<3>|data:\nb");
-    becomes("a {{- x -}} b", "data:a|<2>|x|<3>|data:b");
-    becomes("  {# c #}\nb", "data:b");
-    becomes("{# c -#} \n b", "data:b");
-    becomes("a\xC2\xA0{{- x }}", "data:a|<2>|x|<3>"); /* a space of two bytes */
+    expect_tokens("a\n  {% x %}\nb", "data:a\n|<4>|x|<5>|data:b");
+    expect_tokens("a  {% x %}\n\nb", "data:a  |<4>|x|<5>|data:\nb"); /* not alone on its line */
+    expect_tokens("  {%+ x +%}\nb", "data:  |<4>|x|<5>|data:\nb");
+    expect_tokens("a \n {%- x -%} \n b", "data:a|<4>|x|<5>|data:b");
+    expect_tokens("  {{ x }}\nb", "data:  |<2>|x|<3>|data:\nb");
+    expect_tokens("a {{- x -}} b", "data:a|<2>|x|<3>|data:b");
+    expect_tokens("  {# c #}\nb", "data:b");
+    expect_tokens("{# c -#} \n b", "data:b");
+    expect_tokens("a\xC2\xA0{{- x }}", "data:a|<2>|x|<3>"); /* a space of two bytes */
 }
 END_TEST
 
 START_TEST(raw_blocks_keep_their_content) {
-    becomes("{% raw %}{{ x }}{% endraw %}", "data:{{ x }}");
-    becomes("{%- raw -%}\n a{%- endraw -%} b", "data:a|data:b");
-    becomes("{% raw %}\na\n{% endraw %}\nb", "data:\na\n|data:b");
-    is_refused("\n{% raw %}\n{{ x }}", "line 2: a raw block is not closed");
+    expect_tokens("{% raw %}{{ x }}{% endraw %}", "data:{{ x }}");
+    expect_tokens("{%- raw -%}\n a{%- endraw -%} b", "data:a|data:b");
+    expect_tokens("{% raw %}\na\n{% endraw %}\nb", "data:\na\n|data:b");
+    expect_refused("\n{% raw %}\n{{ x }}", "line 2: a raw block is not closed");
 }
 END_TEST
 
 START_TEST(numbers_are_those_of_python) {
-    becomes("{{ 0 12 1_000 0x1F 0o17 0b101 }}", "<2>|0|12|1000|31|15|5|<3>");
-    becomes("{{ 1.5 1e3 1.5e-3 1_0.2_5 }}", "<2>|1.5f|1000f|0.0015f|10.25f|<3>");
-    becomes("{{ 007 }}", "<2>|0|7|<3>");
-    becomes("{{ 1.x }}", "<2>|1|.|x|<3>");
-    becomes("{{ a.1.2 }}", "<2>|a|.|1|.|2|<3>"); /* indexes, no float */
-    becomes("{{ 0x }}", "<2>|0|x|<3>");
-    becomes("{{ 9223372036854775807 }}", "<2>|9223372036854775807|<3>");
-    is_refused("{{ 9223372036854775808 }}", "too large");
-    is_refused("{{ 0xFFFFFFFFFFFFFFFF }}", "too large");
+    expect_tokens("{{ 0 12 1_000 0x1F 0o17 0b101 }}", "<2>|0|12|1000|31|15|5|<3>");
+    expect_tokens("{{ 1.5 1e3 1.5e-3 1_0.2_5 }}", "<2>|1.5f|1000f|0.0015f|10.25f|<3>");
+    expect_tokens("{{ 007 }}", "<2>|0|7|<3>");
+    expect_tokens("{{ 1.x }}", "<2>|1|.|x|<3>");
+    expect_tokens("{{ a.1.2 }}", "<2>|a|.|1|.|2|<3>"); /* indexes, no float */
+    expect_tokens("{{ 0x }}", "<2>|0|x|<3>");
+    expect_tokens("{{ 9223372036854775807 }}", "<2>|9223372036854775807|<3>");
+    expect_refused("{{ 9223372036854775808 }}", "too large");
+    expect_refused("{{ 0xFFFFFFFFFFFFFFFF }}", "too large");
 }
 END_TEST
 
 START_TEST(strings_decode_their_escapes) {
-    becomes("{{ 'a' \"b'\" }}", "<2>|'a|'b'|<3>");
-    becomes("{{ 'a\\nb\\\\\\'\\x41\\u00e9\\U0001F600' }}",
-            "<2>|'a\nb\\'A\xC3\xA9\xF0\x9F\x98\x80|<3>");
-    becomes("{{ '\\101\\7\\q' }}", "<2>|'A\a\\q|<3>");
-    becomes("{{ 'a\\\nb' }}", "<2>|'ab|<3>"); /* a newline after a backslash is no character */
-    becomes("{{ '}}' }}", "<2>|'}}|<3>");
-    is_refused("{{ '\\x4' }}", "too few hexadecimal digits");
-    is_refused("{{ '\\ud800' }}", "not a Unicode character");
-    is_refused("{{ '\\U00110000' }}", "not a Unicode character");
-    is_refused("{{ '\\N{DASH}' }}", "not supported");
-    is_refused("{{ 'a }}", "not closed");
-    is_refused("{{ 'a\\", "not closed");
+    expect_tokens("{{ 'a' \"b'\" }}", "<2>|'a|'b'|<3>");
+    expect_tokens("{{ 'a\\nb\\\\\\'\\x41\\u00e9\\U0001F600' }}",
+                  "<2>|'a\nb\\'A\xC3\xA9\xF0\x9F\x98\x80|<3>");
+    expect_tokens("{{ '\\101\\7\\q' }}", "<2>|'A\a\\q|<3>");
+    /* a newline after a backslash is no character */
+    expect_tokens("{{ 'a\\\nb' }}", "<2>|'ab|<3>");
+    expect_tokens("{{ '}}' }}", "<2>|'}}|<3>");
+    expect_refused("{{ '\\x4' }}", "too few hexadecimal digits");
+    expect_refused("{{ '\\ud800' }}", "not a Unicode character");
+    expect_refused("{{ '\\U00110000' }}", "not a Unicode character");
+    expect_refused("{{ '\\N{DASH}' }}", "not supported");
+    expect_refused("{{ 'a }}", "not closed");
+    expect_refused("{{ 'a\\", "not closed");
 }
 END_TEST
 
 START_TEST(operators_and_brackets_are_checked) {
-    becomes("{{ a ** b // c == d != e >= f <= g }}",
-            "<2>|a|<256>|b|<257>|c|<258>|d|<259>|e|<260>|f|<261>|g|<3>");
-    becomes("{{ {'a': [1, (2)]} }}", "<2>|{|'a|:|[|1|,|(|2|)|]|}|<3>");
-    becomes("{{ {'a': {}}}}", "<2>|{|'a|:|{|}|}|<3>"); /* inside brackets "}}" is two brackets */
-    is_refused("{{ (a] }}", "unexpected ']'");
-    is_refused("{{ ) }}", "unexpected ')'");
-    is_refused("{{ a ? b }}", "unexpected character '?'");
-    is_refused("{{ a\n", "line 1: a tag is not closed with '}}'");
-    is_refused("{% a", "not closed with '%}'");
-    is_refused("{# a", "not closed with '#}'");
+    expect_tokens("{{ a ** b // c == d != e >= f <= g }}",
+                  "<2>|a|<256>|b|<257>|c|<258>|d|<259>|e|<260>|f|<261>|g|<3>");
+    expect_tokens("{{ {'a': [1, (2)]} }}", "<2>|{|'a|:|[|1|,|(|2|)|]|}|<3>");
+    /* inside brackets "}}" is two brackets */
+    expect_tokens("{{ {'a': {}}}}", "<2>|{|'a|:|{|}|}|<3>");
+    expect_refused("{{ (a] }}", "unexpected ']'");
+    expect_refused("{{ ) }}", "unexpected ')'");
+    expect_refused("{{ a ? b }}", "unexpected character '?'");
+    expect_refused("{{ a\n", "line 1: a tag is not closed with '}}'");
+    expect_refused("{% a", "not closed with '%}'");
+    expect_refused("{# a", "not closed with '#}'");
 }
 END_TEST
 
@@ -146,9 +148,9 @@ START_TEST(brackets_nest_to_the_limit) {
     struct buf source = {0};
     buf_puts(&source, "{{ ");
     for (int i = 0; i < TEMPLATE_NESTING_MAX; i++) buf_puts(&source, "(");
-    is_refused(source.data, "not closed with '}}'");
+    expect_refused(source.data, "not closed with '}}'");
     buf_puts(&source, "(");
-    is_refused(source.data, "nested too deeply");
+    expect_refused(source.data, "nested too deeply");
     buf_free(&source);
 }
 END_TEST

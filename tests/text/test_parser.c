@@ -109,7 +109,7 @@ START_TEST(names_what_it_expected) {
         {NULL, NULL},
     };
     for (const struct fixture_case *one = refused; one->source; one++) {
-        fixture_fails(one->source, NULL, one->wanted);
+        expect_template_failure(one->source, NULL, one->wanted);
     }
 }
 END_TEST
@@ -122,9 +122,9 @@ START_TEST(trees_are_as_high_as_the_limit) {
         for (int i = 0; i < TEMPLATE_NESTING_MAX - 1 + over; i++) buf_puts(&source, " + 1");
         buf_puts(&source, " }}");
         if (over) {
-            fixture_fails(source.data, NULL, "the template is nested too deeply");
+            expect_template_failure(source.data, NULL, "the template is nested too deeply");
         } else {
-            fixture_shows(source.data, NULL, "199");
+            expect_template(source.data, NULL, "199");
         }
         buf_free(&source);
     }

@@ -25,7 +25,7 @@ static struct pretokenizer pretokenizer_of(const char *name) {
     return pretokenizer;
 }
 
-static void splits(const char *name, const char *text, const char *expected) {
+static void expect_pieces(const char *name, const char *text, const char *expected) {
     struct pretokenizer pretokenizer = pretokenizer_of(name);
     struct buf out = {0};
     buf_add(&out, "", 0);
@@ -37,80 +37,83 @@ static void splits(const char *name, const char *text, const char *expected) {
 }
 
 START_TEST(gpt2_takes_a_space_with_a_word) {
-    splits("gpt-2", "Hello  world's 123 gates!!\n\n x",
-           "Hello| | world|'s| 123| gates|!!|\n\n| x|");
-    splits("gpt-2", "IT'S  ", "IT|'|S|  |");
-    splits(NULL, "a 1", "a| 1|");
+    expect_pieces("gpt-2", "Hello  world's 123 gates!!\n\n x",
+                  "Hello| | world|'s| 123| gates|!!|\n\n| x|");
+    expect_pieces("gpt-2", "IT'S  ", "IT|'|S|  |");
+    expect_pieces(NULL, "a 1", "a| 1|");
 }
 END_TEST
 
 START_TEST(smollm_takes_digits_one_by_one_and_first) {
-    splits("smollm", "a  12 b", "a|  |1|2| b|");
-    splits("starcoder", "x12", "x|1|2|");
+    expect_pieces("smollm", "a  12 b", "a|  |1|2| b|");
+    expect_pieces("starcoder", "x12", "x|1|2|");
 }
 END_TEST
 
 START_TEST(llama3_takes_digits_by_threes) {
-    splits("llama-bpe", "In 12345, IT'S\n\n  so  it", "In| |123|45|,| IT|'S|\n\n| | so| | it|");
-    splits("llama-bpe", "(a) -b !!\n\nc", "(a|)| -|b| !!\n\n|c|");
+    expect_pieces("llama-bpe", "In 12345, IT'S\n\n  so  it",
+                  "In| |123|45|,| IT|'S|\n\n| | so| | it|");
+    expect_pieces("llama-bpe", "(a) -b !!\n\nc", "(a|)| -|b| !!\n\n|c|");
 }
 END_TEST
 
 START_TEST(qwen2_takes_digits_one_by_one) {
-    splits("qwen2", "In 123 it's", "In| |1|2|3| it|'s|");
-    splits("qwen2", "e\xCC\x81x", "e|\xCC\x81x|");
-    splits("qwen35", "e\xCC\x81x", "e\xCC\x81x|");
+    expect_pieces("qwen2", "In 123 it's", "In| |1|2|3| it|'s|");
+    expect_pieces("qwen2", "e\xCC\x81x", "e|\xCC\x81x|");
+    expect_pieces("qwen35", "e\xCC\x81x", "e\xCC\x81x|");
 }
 END_TEST
 
 START_TEST(gpt4o_splits_at_capitals_and_keeps_contractions) {
-    splits("gpt-4o", "HelloWorld it's XMLHttp a/b/\n12345",
-           "Hello|World| it's| XMLHttp| a|/b|/\n|123|45|");
-    splits("tekken", "HelloWorld it's 123", "Hello|World| it|'s| |1|2|3|");
+    expect_pieces("gpt-4o", "HelloWorld it's XMLHttp a/b/\n12345",
+                  "Hello|World| it's| XMLHttp| a|/b|/\n|123|45|");
+    expect_pieces("tekken", "HelloWorld it's 123", "Hello|World| it|'s| |1|2|3|");
 }
 END_TEST
 
 START_TEST(deepseek_splits_in_steps) {
-    splits("deepseek-llm", "Hello, world 12\n\n\xE6\xB0\xB4\xE6\xB5\x81 x",
-           "Hello|,| world| |1|2|\n|\n|\xE6\xB0\xB4\xE6\xB5\x81| x|");
-    splits("deepseek-llm", "\xE2\x82\xAC   ", "\xE2\x82\xAC|   |");
-    splits("deepseek-coder", "a = 12\n", "a| = |1|2|\n|");
-    splits("deepseek-v3", "f(x)=1234 .get", "f|(x|)=|123|4| .|get|");
+    expect_pieces("deepseek-llm", "Hello, world 12\n\n\xE6\xB0\xB4\xE6\xB5\x81 x",
+                  "Hello|,| world| |1|2|\n|\n|\xE6\xB0\xB4\xE6\xB5\x81| x|");
+    expect_pieces("deepseek-llm", "\xE2\x82\xAC   ", "\xE2\x82\xAC|   |");
+    expect_pieces("deepseek-coder", "a = 12\n", "a| = |1|2|\n|");
+    expect_pieces("deepseek-v3", "f(x)=1234 .get", "f|(x|)=|123|4| .|get|");
 }
 END_TEST
 
 /* The Mongolian vowel separator is no space since Unicode 6.3; the next-line character is one. */
 START_TEST(later_families_split_as_their_patterns_say) {
     static const char text[] = "\u4e2d\u6587ABC\u6f22\u5b57def's HELLOWorld 1234\n\n x!!\n it'S  ";
-    splits("kimi-k2", text,
-           "\u4e2d\u6587|ABC|\u6f22\u5b57|def's| HELLOWorld| |123|4|\n\n| x|!!\n| it'S|  |");
-    splits("bailingmoe", text,
-           "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!\n| it|'S|  |");
-    splits("seed-coder", text,
-           "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!|\n| it|'S|  |");
-    splits("falcon", "a12345.b!! c", "a|123|45|.|b|!!| c|");
-    splits("bloom", "a b,c  d", "a| b|,|c| | d|");
-    splits("viking", "a12", "a|1|2|");
+    expect_pieces("kimi-k2", text,
+                  "\u4e2d\u6587|ABC|\u6f22\u5b57|def's| HELLOWorld| |123|4|\n\n| x|!!\n| it'S|  |");
+    expect_pieces(
+        "bailingmoe", text,
+        "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!\n| it|'S|  |");
+    expect_pieces(
+        "seed-coder", text,
+        "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!|\n| it|'S|  |");
+    expect_pieces("falcon", "a12345.b!! c", "a|123|45|.|b|!!| c|");
+    expect_pieces("bloom", "a b,c  d", "a| b|,|c| | d|");
+    expect_pieces("viking", "a12", "a|1|2|");
 }
 END_TEST
 
 START_TEST(spaces_are_unicodes_white_space) {
-    splits("gpt-2",
-           "\xE1\xA0\x8E\xE1\xA0\x8E"
-           "a",
-           "\xE1\xA0\x8E\xE1\xA0\x8E|a|");
-    splits("gpt-2",
-           "\xC2\x85\xC2\x85"
-           "a",
-           "\xC2\x85|\xC2\x85|a|");
-    splits("gpt-2", "\xC2\xA0\xE3\x80\x80", "\xC2\xA0\xE3\x80\x80|");
+    expect_pieces("gpt-2",
+                  "\xE1\xA0\x8E\xE1\xA0\x8E"
+                  "a",
+                  "\xE1\xA0\x8E\xE1\xA0\x8E|a|");
+    expect_pieces("gpt-2",
+                  "\xC2\x85\xC2\x85"
+                  "a",
+                  "\xC2\x85|\xC2\x85|a|");
+    expect_pieces("gpt-2", "\xC2\xA0\xE3\x80\x80", "\xC2\xA0\xE3\x80\x80|");
 }
 END_TEST
 
 START_TEST(bytes_that_are_no_text_are_their_own_pieces) {
-    splits("gpt-2", "ab\xFF\xFE cd\xE6\xB0", "ab|\xFF\xFE| cd|\xE6\xB0|");
-    splits("llama-bpe", "\xC3(", "\xC3|(|");
-    splits("smollm", "\xED\xA0\x80", "\xED\xA0\x80|");
+    expect_pieces("gpt-2", "ab\xFF\xFE cd\xE6\xB0", "ab|\xFF\xFE| cd|\xE6\xB0|");
+    expect_pieces("llama-bpe", "\xC3(", "\xC3|(|");
+    expect_pieces("smollm", "\xED\xA0\x80", "\xED\xA0\x80|");
 }
 END_TEST
 

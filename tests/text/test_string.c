@@ -25,7 +25,7 @@ static const struct string *users(const char *text) {
 }
 
 /* Checks the bytes, and whose each is: `owners` has 'u' for the user's. */
-static void is(const struct string *text, const char *wanted, const char *owners) {
+static void expect_string(const struct string *text, const char *wanted, const char *owners) {
     ck_assert_msg(string_is(text, wanted), "wanted <%s>, got <%.*s>", wanted, (int)text->length,
                   text->data);
     for (size_t i = 0; i < text->length; i++) {
@@ -35,11 +35,11 @@ static void is(const struct string *text, const char *wanted, const char *owners
 
 START_TEST(every_byte_knows_its_owner) {
     const struct string *sum = string_append(r, mine("ab"), users("cd")).string;
-    is(sum, "abcd", "..uu");
-    is(string_append(r, sum, mine("e")).string, "abcde", "..uu.");
-    is(string_part(r, sum, 1, 2).string, "bc", ".u");
-    is(string_append(r, users("x"), users("y")).string, "xy", "uu");
-    is(string_append(r, mine(""), users("y")).string, "y", "u");
+    expect_string(sum, "abcd", "..uu");
+    expect_string(string_append(r, sum, mine("e")).string, "abcde", "..uu.");
+    expect_string(string_part(r, sum, 1, 2).string, "bc", ".u");
+    expect_string(string_append(r, users("x"), users("y")).string, "xy", "uu");
+    expect_string(string_append(r, mine(""), users("y")).string, "y", "u");
     struct builder *b = builder_new(r);
     for (int i = 0; i < 100; i++) builder_add(r, b, "m", 1, i % 3 == 0); /* grows with its mask */
     const struct string *many = builder_value(r, b).string;
@@ -52,9 +52,9 @@ START_TEST(two_sums_of_one_string_differ) {
     const struct string *base = string_append(r, mine("a"), mine("b")).string;
     const struct string *first = string_append(r, base, mine("1")).string;
     const struct string *second = string_append(r, base, users("2")).string;
-    is(base, "ab", "..");
-    is(first, "ab1", "...");
-    is(second, "ab2", "..u");
+    expect_string(base, "ab", "..");
+    expect_string(first, "ab1", "...");
+    expect_string(second, "ab2", "..u");
 }
 END_TEST
 
@@ -62,7 +62,7 @@ START_TEST(a_builder_has_a_limit) {
     struct builder *b = builder_new(r);
     b->limit = 10;
     builder_puts(r, b, "0123456789");
-    FIXTURE_FAILS(r, "longer than 10 bytes", builder_puts(r, b, "x"));
+    EXPECT_FAILURE(r, "longer than 10 bytes", builder_puts(r, b, "x"));
     ck_assert_uint_eq(b->length, 10);
 }
 END_TEST
@@ -96,23 +96,26 @@ START_TEST(counts_characters) {
 END_TEST
 
 START_TEST(strips_characters) {
-    is(string_strip(r, users(" \t\xC2\xA0 a b \n"), NULL, true, true).string, "a b", "uuu");
-    is(string_strip(r, mine(" a "), NULL, true, false).string, "a ", "..");
-    is(string_strip(r, mine(" a "), NULL, false, true).string, " a", "..");
-    is(string_strip(r, mine("xyaxby"), mine("yx"), true, true).string, "axb", "...");
-    is(string_strip(r, mine("\xC3\xA9\x61\xC3\xA9"), mine("\xC3\xA9"), true, true).string, "a",
-       ".");
-    is(string_strip(r, mine("\xC3\xA8\x61"), mine("\xC3\xA9"), true, true).string, "\xC3\xA8\x61",
-       "...");
-    is(string_strip(r, mine("  "), NULL, true, true).string, "", "");
+    expect_string(string_strip(r, users(" \t\xC2\xA0 a b \n"), NULL, true, true).string, "a b",
+                  "uuu");
+    expect_string(string_strip(r, mine(" a "), NULL, true, false).string, "a ", "..");
+    expect_string(string_strip(r, mine(" a "), NULL, false, true).string, " a", "..");
+    expect_string(string_strip(r, mine("xyaxby"), mine("yx"), true, true).string, "axb", "...");
+    expect_string(
+        string_strip(r, mine("\xC3\xA9\x61\xC3\xA9"), mine("\xC3\xA9"), true, true).string, "a",
+        ".");
+    expect_string(string_strip(r, mine("\xC3\xA8\x61"), mine("\xC3\xA9"), true, true).string,
+                  "\xC3\xA8\x61", "...");
+    expect_string(string_strip(r, mine("  "), NULL, true, true).string, "", "");
 }
 END_TEST
 
 START_TEST(maps_characters) {
-    is(string_map(r, users("a\xC3\xA9\xC3\x9Fz"), point_upper).string, "A\xC3\x89SSZ", "uuuuuu");
-    is(string_map(r, mine("\xC4\xB0\xFF Q"), point_lower).string, "i\xFF q", "....");
-    is(string_map(r, mine("\xC3\x9F"), point_lower).string, "\xC3\x9F", "..");
-    is(string_map(r, mine(""), point_lower).string, "", "");
+    expect_string(string_map(r, users("a\xC3\xA9\xC3\x9Fz"), point_upper).string, "A\xC3\x89SSZ",
+                  "uuuuuu");
+    expect_string(string_map(r, mine("\xC4\xB0\xFF Q"), point_lower).string, "i\xFF q", "....");
+    expect_string(string_map(r, mine("\xC3\x9F"), point_lower).string, "\xC3\x9F", "..");
+    expect_string(string_map(r, mine(""), point_lower).string, "", "");
 }
 END_TEST
 

@@ -132,7 +132,7 @@ static const char talk[] = "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|
                            "\"list\": [\"a\", \"b\"]}]";
 
 /* Renders `source` and writes it with the user's parts in brackets. */
-static void shows(const char *source, const char *wanted) {
+static void expect_shown(const char *source, const char *wanted) {
     struct json *messages = document_of(talk), *extra = document_of("{\"k\": \"v\"}");
     struct chat_input input = {.messages = messages, .extra = extra, .bos_token = "<s>"};
     struct chat_template *chat_template;
@@ -161,38 +161,41 @@ static void shows(const char *source, const char *wanted) {
 }
 
 START_TEST(knows_whose_each_byte_is) {
-    shows("<a>{{ messages[0].content }}</a>", "<a>[ Zoë <|x|>\n]</a>");
-    shows("{{ '<a>' + messages[0].role + '\\n' + messages[0].content|trim + '<b>' }}",
-          "<a>[user]\n[Zoë <|x|>]<b>");
-    shows("{{ ('<' ~ messages[0].role ~ '>')|upper }}", "<[USER]>");
-    shows("{{ ('ab' ~ messages[0].role ~ 'cd')[1:5] }}", "b[use]");
-    shows("{{ ('ab' ~ messages[0].role)[::-1] }}", "[resu]ba");
-    shows("{{ messages[0].role|replace('s', '-') }}", "[u]-[er]");
-    shows("{{ 'a-b'|replace('-', messages[0].role) }}", "a[user]b");
-    shows("{{ messages[0].list|join(', ') }}", "[a], [b]");
-    shows("{{ ('x ' ~ messages[0].role ~ ' y').split(' ')|join('+') }}", "x+[user]+y");
-    shows("{{ messages[0].list }}", "['[a]', '[b]']");
-    shows("{{ messages[0]|tojson }}",
-          "{\"[role]\": \"[user]\", \"[content]\": \"[ Zoë <|x|>\\n]\", "
-          "\"[n]\": 7, \"[list]\": [\"[a]\", \"[b]\"]}");
-    shows("{% set x %}<{{ k }}>{% endset %}{{ x }}{{ x|title }}", "<[v]><[V]>");
-    shows("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(k) }}{{ m('t') }}", "<[v]><t>");
-    shows("{{ '%s=%5s|' % ('a', k) }}{{ '{}:{:>3}'.format(k, k) }}", "a=    [v]|[v]:  [v]");
-    shows("{{ bos_token }}{{ k }}{{ k }}{{ bos_token }}", "<s>[vv]<s>");
-    shows("{% for key, value in messages[0]|items %}{{ key[0] }}{% endfor %}", "[rcnl]");
-    shows("{% filter indent(2, true) %}a\n{{ messages[0].role }}{% endfilter %}", "  a\n  [user]");
-    shows("{{ messages[0].role * 2 ~ '!' * 2 }}", "[useruser]!!");
-    shows("{{ (messages[0].role ~ '\n<b>').splitlines()|map('e')|join }}", "[user]&lt;b&gt;");
-    shows("{{ k ~ '' }}{{ '' ~ k }}{{ k|default('d') }}{{ zz|default(k) }}{{ k|string|safe }}",
-          "[vvvvv]");
-    shows("", "");
+    expect_shown("<a>{{ messages[0].content }}</a>", "<a>[ Zoë <|x|>\n]</a>");
+    expect_shown("{{ '<a>' + messages[0].role + '\\n' + messages[0].content|trim + '<b>' }}",
+                 "<a>[user]\n[Zoë <|x|>]<b>");
+    expect_shown("{{ ('<' ~ messages[0].role ~ '>')|upper }}", "<[USER]>");
+    expect_shown("{{ ('ab' ~ messages[0].role ~ 'cd')[1:5] }}", "b[use]");
+    expect_shown("{{ ('ab' ~ messages[0].role)[::-1] }}", "[resu]ba");
+    expect_shown("{{ messages[0].role|replace('s', '-') }}", "[u]-[er]");
+    expect_shown("{{ 'a-b'|replace('-', messages[0].role) }}", "a[user]b");
+    expect_shown("{{ messages[0].list|join(', ') }}", "[a], [b]");
+    expect_shown("{{ ('x ' ~ messages[0].role ~ ' y').split(' ')|join('+') }}", "x+[user]+y");
+    expect_shown("{{ messages[0].list }}", "['[a]', '[b]']");
+    expect_shown("{{ messages[0]|tojson }}",
+                 "{\"[role]\": \"[user]\", \"[content]\": \"[ Zoë <|x|>\\n]\", "
+                 "\"[n]\": 7, \"[list]\": [\"[a]\", \"[b]\"]}");
+    expect_shown("{% set x %}<{{ k }}>{% endset %}{{ x }}{{ x|title }}", "<[v]><[V]>");
+    expect_shown("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(k) }}{{ m('t') }}", "<[v]><t>");
+    expect_shown("{{ '%s=%5s|' % ('a', k) }}{{ '{}:{:>3}'.format(k, k) }}", "a=    [v]|[v]:  [v]");
+    expect_shown("{{ bos_token }}{{ k }}{{ k }}{{ bos_token }}", "<s>[vv]<s>");
+    expect_shown("{% for key, value in messages[0]|items %}{{ key[0] }}{% endfor %}", "[rcnl]");
+    expect_shown("{% filter indent(2, true) %}a\n{{ messages[0].role }}{% endfilter %}",
+                 "  a\n  [user]");
+    expect_shown("{{ messages[0].role * 2 ~ '!' * 2 }}", "[useruser]!!");
+    expect_shown("{{ (messages[0].role ~ '\n<b>').splitlines()|map('e')|join }}",
+                 "[user]&lt;b&gt;");
+    expect_shown(
+        "{{ k ~ '' }}{{ '' ~ k }}{{ k|default('d') }}{{ zz|default(k) }}{{ k|string|safe }}",
+        "[vvvvv]");
+    expect_shown("", "");
 }
 END_TEST
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
 /* Renders and wants an error that has `cause` in it. */
-static void fails(const char *source, const char *cause) {
+static void expect_failure(const char *source, const char *cause) {
     struct json *messages = document_of(talk);
     struct chat_input input = {.messages = messages};
     struct err err = {0};
@@ -224,52 +227,57 @@ START_TEST(is_bounded) {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% set y = 1e300|round(40) %}{% "
         "endfor %}{% endfor %}"};
     for (size_t i = 0; i < sizeof endless / sizeof *endless; i++)
-        fails(endless[i], "too many steps");
-    fails("{% set n = namespace(a='x') %}{% for a in range(99) %}{% set n.a = n.a + n.a %}{% "
-          "endfor %}",
-          "more memory");
-    fails("{% for a in range(99999) %}{{ 'abc' * 1000 }}{% endfor %}", "longer than 1048576 bytes");
-    fails("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
-    fails("{% set n = namespace(a=[]) %}{% for a in range(9999) %}{% set n.a = [n.a] %}{% endfor "
-          "%}{{ n.a }}",
-          "nested too deeply");
+        expect_failure(endless[i], "too many steps");
+    expect_failure(
+        "{% set n = namespace(a='x') %}{% for a in range(99) %}{% set n.a = n.a + n.a %}{% "
+        "endfor %}",
+        "more memory");
+    expect_failure("{% for a in range(99999) %}{{ 'abc' * 1000 }}{% endfor %}",
+                   "longer than 1048576 bytes");
+    expect_failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
+    expect_failure(
+        "{% set n = namespace(a=[]) %}{% for a in range(9999) %}{% set n.a = [n.a] %}{% endfor "
+        "%}{{ n.a }}",
+        "nested too deeply");
     static const char *const deep[][2] = {
         {"(", "1"},      {"[", "1"}, {"- ", "1 }}"}, {"not ", "1 }}"}, {"1 if 1 else ", "1 }}"},
         {"1 + ", "1 }}"}};
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
         char *source = repeated("{{ ", deep[i][0], 50000, deep[i][1]);
-        fails(source, "nested too deeply");
+        expect_failure(source, "nested too deeply");
         free(source);
     }
     char *source = repeated("", "{% if 1 %}", 50000, "");
-    fails(source, "nested too deeply");
+    expect_failure(source, "nested too deeply");
     free(source);
     source = repeated("", "a", 2 << 20, "");
-    fails(source, "longer than");
+    expect_failure(source, "longer than");
     free(source);
 }
 END_TEST
 
 START_TEST(grows_strings_and_lists_in_place) {
-    shows("{% set n = namespace(a='') %}{% for x in range(99999) %}{% set n.a = n.a + 'abcdefgh' %}"
-          "{% endfor %}{{ n.a|length }}",
-          "799992");
-    shows("{% set n = namespace(a=[]) %}{% for x in range(99999) %}{% set n.a = n.a + [x] %}{% "
-          "endfor %}"
-          "{{ n.a|length }}",
-          "99999");
+    expect_shown(
+        "{% set n = namespace(a='') %}{% for x in range(99999) %}{% set n.a = n.a + 'abcdefgh' %}"
+        "{% endfor %}{{ n.a|length }}",
+        "799992");
+    expect_shown(
+        "{% set n = namespace(a=[]) %}{% for x in range(99999) %}{% set n.a = n.a + [x] %}{% "
+        "endfor %}"
+        "{{ n.a|length }}",
+        "99999");
 }
 END_TEST
 
 START_TEST(tells_line_and_cause) {
-    fails("a\nb\n{{ 1 + }}", "line 3: expected an expression, got '}}'");
-    fails("{% if x %}\n\n", "line");
-    fails("\n\n{{ messages.a.b }}", "line 3: 'list' has no attribute 'a'");
-    fails("{{ q.a }}", "line 1: 'q' is undefined");
-    fails("{% if 1 %}\n{{ raise_exception('Roles must alternate') }}{% endif %}",
-          "line 2: Roles must alternate");
-    fails("{{ messages|nothing }}", "there is no filter 'nothing'");
-    fails("{{ messages.append(1) }}", "'list' has no attribute 'append'");
+    expect_failure("a\nb\n{{ 1 + }}", "line 3: expected an expression, got '}}'");
+    expect_failure("{% if x %}\n\n", "line");
+    expect_failure("\n\n{{ messages.a.b }}", "line 3: 'list' has no attribute 'a'");
+    expect_failure("{{ q.a }}", "line 1: 'q' is undefined");
+    expect_failure("{% if 1 %}\n{{ raise_exception('Roles must alternate') }}{% endif %}",
+                   "line 2: Roles must alternate");
+    expect_failure("{{ messages|nothing }}", "there is no filter 'nothing'");
+    expect_failure("{{ messages.append(1) }}", "'list' has no attribute 'append'");
 }
 END_TEST
 

@@ -56,7 +56,7 @@ static struct tokenizer_spec small_spec(void) {
                                    .unknown = -1};
 }
 
-static void refused(const struct tokenizer_spec *spec, const char *param, const char *says) {
+static void expect_refused(const struct tokenizer_spec *spec, const char *param, const char *says) {
     struct tokenizer *tokenizer;
     struct err err = {0};
     ck_assert_int_eq(tokenizer_new(&tokenizer, spec, &err), STATUS_BAD_FILE);
@@ -68,27 +68,27 @@ static void refused(const struct tokenizer_spec *spec, const char *param, const 
 START_TEST(an_unknown_pattern_is_refused) {
     struct tokenizer_spec spec = small_spec();
     spec.pre = "no-such-pattern";
-    refused(&spec, "tokenizer.ggml.pre", "'no-such-pattern'");
+    expect_refused(&spec, "tokenizer.ggml.pre", "'no-such-pattern'");
 }
 END_TEST
 
-static void merge_refused(const char *merge) {
+static void expect_merge_refused(const char *merge) {
     struct tokenizer_spec spec = small_spec();
     uint32_t length = (uint32_t)strlen(merge);
     spec.merge = &merge;
     spec.merge_length = &length;
-    refused(&spec, "tokenizer.ggml.merges", "merge 0");
+    expect_refused(&spec, "tokenizer.ggml.merges", "merge 0");
 }
 
 START_TEST(merges_of_what_is_no_token_are_refused) {
-    merge_refused("a x");
-    merge_refused("x b");
-    merge_refused("a c");
-    merge_refused("ab");
-    merge_refused("");
-    merge_refused(" ");
-    merge_refused("a ");
-    merge_refused(" a");
+    expect_merge_refused("a x");
+    expect_merge_refused("x b");
+    expect_merge_refused("a c");
+    expect_merge_refused("ab");
+    expect_merge_refused("");
+    expect_merge_refused(" ");
+    expect_merge_refused("a ");
+    expect_merge_refused(" a");
 }
 END_TEST
 
@@ -96,19 +96,19 @@ START_TEST(types_and_ids_out_of_range_are_refused) {
     struct tokenizer_spec spec = small_spec();
     int32_t types[] = {1, 1, 7, 1};
     spec.type = types;
-    refused(&spec, "tokenizer.ggml.token_type", "token 2 has the type 7");
+    expect_refused(&spec, "tokenizer.ggml.token_type", "token 2 has the type 7");
     types[2] = 0;
-    refused(&spec, "tokenizer.ggml.token_type", "token 2 has the type 0");
+    expect_refused(&spec, "tokenizer.ggml.token_type", "token 2 has the type 0");
     types[2] = TOKEN_BYTE;
-    refused(&spec, "tokenizer.ggml.tokens", "token 2 is a byte token");
+    expect_refused(&spec, "tokenizer.ggml.tokens", "token 2 is a byte token");
     spec = small_spec();
     spec.eos = 4;
-    refused(&spec, "tokenizer.ggml.eos_token_id", "is 4");
+    expect_refused(&spec, "tokenizer.ggml.eos_token_id", "is 4");
     spec.eos = -2;
-    refused(&spec, "tokenizer.ggml.eos_token_id", "is -2");
+    expect_refused(&spec, "tokenizer.ggml.eos_token_id", "is -2");
     spec = small_spec();
     spec.n_tokens = 0;
-    refused(&spec, "tokenizer.ggml.tokens", "empty");
+    expect_refused(&spec, "tokenizer.ggml.tokens", "empty");
 }
 END_TEST
 
@@ -116,14 +116,14 @@ START_TEST(a_token_twice_is_refused) {
     struct tokenizer_spec spec = small_spec();
     const char *const tokens[] = {"a", "b", "ab", "b"};
     spec.token = tokens;
-    refused(&spec, "tokenizer.ggml.tokens", "tokens 1 and 3 are both spelt 'b'");
+    expect_refused(&spec, "tokenizer.ggml.tokens", "tokens 1 and 3 are both spelt 'b'");
 }
 END_TEST
 
 START_TEST(sentencepiece_needs_scores) {
     struct tokenizer_spec spec = small_spec();
     spec.kind = TOKENIZER_SENTENCEPIECE;
-    refused(&spec, "tokenizer.ggml.scores", "score");
+    expect_refused(&spec, "tokenizer.ggml.scores", "score");
 }
 END_TEST
 
@@ -244,8 +244,8 @@ END_TEST
 
 /* ---- any text comes back -------------------------------------------------------------------- */
 
-static void comes_back(const struct tokenizer *tokenizer, const struct buf *text,
-                       enum special_rule rule) {
+static void expect_same_back(const struct tokenizer *tokenizer, const struct buf *text,
+                             enum special_rule rule) {
     int32_t *ids;
     int n = tokenizer_encode(tokenizer, text->data, text->length, rule, false, 1 << 20, &ids);
     struct buf back = {0};
@@ -267,7 +267,7 @@ START_TEST(any_valid_text_comes_back) {
         struct buf text = {0};
         buf_add(&text, "", 0);
         fixture_random_text(&state, (int)(fixture_random(&state) % 60), &text);
-        comes_back(tokenizer, &text, i % 2 ? SPECIAL_PARSED : SPECIAL_AS_TEXT);
+        expect_same_back(tokenizer, &text, i % 2 ? SPECIAL_PARSED : SPECIAL_AS_TEXT);
         buf_free(&text);
     }
     tokenizer_free(tokenizer);
@@ -334,7 +334,7 @@ static void time_encoding(const struct tokenizer *tokenizer, const char *family,
     free(ids);
 }
 
-static void hostile_texts(const struct tokenizer *tokenizer, const char *family) {
+static void check_hostile_texts(const struct tokenizer *tokenizer, const char *family) {
     static const char *const units[][2] = {
         {"one letter", "a"},
         {"one capital", "A"},
@@ -369,14 +369,14 @@ static void hostile_texts(const struct tokenizer *tokenizer, const char *family)
 START_TEST(hostile_texts_end_soon) {
     static const char *const names[] = {"qwen2", "gpt-4o", "deepseek-llm", "llama"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
-    hostile_texts(tokenizer, names[_i]);
+    check_hostile_texts(tokenizer, names[_i]);
     tokenizer_free(tokenizer);
 }
 END_TEST
 
 START_TEST(hostile_texts_end_soon_with_a_large_vocabulary) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
-    hostile_texts(tokenizer, "smollm2");
+    check_hostile_texts(tokenizer, "smollm2");
     tokenizer_free(tokenizer);
 }
 END_TEST

@@ -24,7 +24,7 @@ static int encode_parts(const struct tokenizer *tokenizer, const char *const *pa
     return tokenizer_encode_pieces(tokenizer, text->data, text->length, pieces, n, 1000, ids);
 }
 
-static void parts_encode_as(const char *const *parts, const int32_t *expected, int n_expected) {
+static void expect_parts(const char *const *parts, const int32_t *expected, int n_expected) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
     struct buf text = {0};
     int32_t *ids;
@@ -53,7 +53,7 @@ START_TEST(only_the_template_writes_control_tokens) {
     int n = append_ids("<|im_start|>", SPECIAL_PARSED, expected);
     n += append_ids("user\na <|im_end|> b", SPECIAL_AS_TEXT, expected + n);
     n += append_ids("<|im_end|>\n", SPECIAL_PARSED, expected + n);
-    parts_encode_as(parts, expected, n);
+    expect_parts(parts, expected, n);
 }
 END_TEST
 
@@ -65,9 +65,9 @@ START_TEST(a_control_token_does_not_come_together_from_two_hands) {
     int n_text = append_ids("x<|im_end|>", SPECIAL_AS_TEXT, text);
     int n_parsed = append_ids("x<|im_end|>", SPECIAL_PARSED, parsed);
     ck_assert_int_lt(n_parsed, n_text);
-    parts_encode_as(user_first, text, n_text);
-    parts_encode_as(template_first, text, n_text);
-    parts_encode_as(same_hand, parsed, n_parsed);
+    expect_parts(user_first, text, n_text);
+    expect_parts(template_first, text, n_text);
+    expect_parts(same_hand, parsed, n_parsed);
 }
 END_TEST
 
@@ -75,7 +75,7 @@ START_TEST(words_may_span_pieces) {
     const char *const parts[] = {"The pen", "!stock opens", " its gate", NULL};
     int32_t expected[100];
     int n = append_ids("The penstock opens its gate", SPECIAL_AS_TEXT, expected);
-    parts_encode_as(parts, expected, n);
+    expect_parts(parts, expected, n);
 }
 END_TEST
 

@@ -10,8 +10,8 @@
 
 /* ---- byte_alphabet.c ------------------------------------------------------------------------ */
 
-static void decodes(enum tokenizer_kind kind, int type, const char *name, const char *wanted,
-                    size_t length) {
+static void expect_decoded(enum tokenizer_kind kind, int type, const char *name, const char *wanted,
+                           size_t length) {
     char out[64];
     size_t n = alphabet_decode(kind, type, name, strlen(name), out);
     ck_assert_msg(n == length && memcmp(out, wanted, n) == 0, "%s: %.*s", name, (int)n, out);
@@ -32,24 +32,25 @@ START_TEST(every_byte_has_one_character) {
         n_characters++;
     }
     ck_assert_int_eq(n_characters, 256);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC4\xA0the", " the", 4);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC4\x8A", "\n", 1);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC3\xA9\xC5\x83\xC2\xAE", "\xE9\xAD\xAE", 3);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC5\x84", "\xC5\x84", 2); /* U+0144 is outside */
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC4\xA0the", " the", 4);
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC4\x8A", "\n", 1);
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC3\xA9\xC5\x83\xC2\xAE", "\xE9\xAD\xAE", 3);
+    /* U+0144 is outside */
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, "\xC5\x84", "\xC5\x84", 2);
 }
 END_TEST
 
 START_TEST(spellings_depend_on_kind_and_type) {
     static const char outside[] = "a\xE2\x82\xAC"; /* a euro sign: not of the alphabet */
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, outside, outside, 4);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_CONTROL, "\xC4\xA0x", "\xC4\xA0x", 3);
-    decodes(TOKENIZER_BYTE_BPE, TOKEN_USER_DEFINED, "\xC4\xA0x", "\xC4\xA0x", 3);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "\xE2\x96\x81x\xE2\x96\x81", " x ", 3);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_USER_DEFINED, "\xE2\x96\x81", " ", 1);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_CONTROL, "\xE2\x96\x81", "\xE2\x96\x81", 3);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "\xE2\x96", "\xE2\x96", 2);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_BYTE, "<0x0A>", "\n", 1);
-    decodes(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "<0x0A>", "<0x0A>", 6);
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, outside, outside, 4);
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_CONTROL, "\xC4\xA0x", "\xC4\xA0x", 3);
+    expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_USER_DEFINED, "\xC4\xA0x", "\xC4\xA0x", 3);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "\xE2\x96\x81x\xE2\x96\x81", " x ", 3);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_USER_DEFINED, "\xE2\x96\x81", " ", 1);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_CONTROL, "\xE2\x96\x81", "\xE2\x96\x81", 3);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "\xE2\x96", "\xE2\x96", 2);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_BYTE, "<0x0A>", "\n", 1);
+    expect_decoded(TOKENIZER_SENTENCEPIECE, TOKEN_NORMAL, "<0x0A>", "<0x0A>", 6);
 }
 END_TEST
 
