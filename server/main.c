@@ -10,19 +10,19 @@
 
 extern char **environ;
 
-struct command {
+struct subcommand {
     const char *name;
     int (*run)(const struct options *options);
 };
 
-static const struct command commands[] = {
+static const struct subcommand commands[] = {
     {"serve", command_serve},       {"run", command_run},         {"batch", command_batch},
     {"bench", command_bench},       {"inspect", command_inspect}, {"quantize", command_quantize},
     {"tokenize", command_tokenize}, {"parse", command_parse},     {"grammar", command_grammar},
     {"version", command_version},
 };
 
-static const struct command *find(const char *name) {
+static const struct subcommand *find(const char *name) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     }
@@ -67,7 +67,7 @@ static int refuse_command(const char *name) {
     return print_error(&err);
 }
 
-static int run(const struct command *command, int argc, char **argv) {
+static int run(const struct subcommand *command, int argc, char **argv) {
     struct options options;
     struct err err;
     bool help = false;
@@ -106,6 +106,6 @@ int main(int argc, char **argv) {
     if (topic && !find(topic)) return refuse_command(topic);
     if (help) return end_output(print_help(topic, stdout));
     if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0) name = "version";
-    const struct command *command = find(name);
+    const struct subcommand *command = find(name);
     return command ? end_output(run(command, argc - 2, argv + 2)) : refuse_command(name);
 }

@@ -18,12 +18,12 @@
 #define SAVES_YMM (BIT(1) | BIT(2))                                /* XCR0: xmm, upper halves */
 #define SAVES_ZMM (SAVES_YMM | BIT(5) | BIT(6) | BIT(7))           /* masks, zmm, zmm16-31 */
 
-struct choice {
+struct path_choice {
     const struct path *path;
     struct features needs;
 };
 
-static const struct choice choices[MAX_PATHS] = {
+static const struct path_choice choices[MAX_PATHS] = {
     {&path_amx,
      {{VECTORS, AVX512, AVX512_VNNI, AMX_TILE | AMX_INT8, 0, SAVES_ZMM | SAVES_TILES, 1}}},
     {&path_avx512vnni, {{VECTORS, AVX512, AVX512_VNNI, 0, 0, SAVES_ZMM, 0}}},
@@ -32,7 +32,7 @@ static const struct choice choices[MAX_PATHS] = {
     {&path_plain, {{0}}},
 };
 
-static bool can_run(const struct features *have, const struct choice *choice) {
+static bool can_run(const struct features *have, const struct path_choice *choice) {
     for (int i = 0; i < FEATURE_WORDS; i++)
         if (choice->needs.word[i] & ~have->word[i]) return false;
     return true;

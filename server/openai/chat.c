@@ -8,8 +8,8 @@
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-struct draft {
-    struct api_request request; /* first: offsets into it are offsets into the draft */
+struct chat_fields {
+    struct api_request request; /* first: offsets into it are those of the whole */
     struct api_prompt prompt;
     int max_completion_tokens; /* -1: absent */
     bool logprobs;
@@ -36,25 +36,25 @@ static enum status check_function_call(struct parse *parse, const char *name,
     return not_served(parse, name, " or give \"none\"; use 'tools' and 'tool_choice'");
 }
 
-#define IN_DRAFT(member) offsetof(struct draft, member)
+#define IN_FIELDS(member) offsetof(struct chat_fields, member)
 
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     TRUNCATION_FIELD,
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_template},
-    {"chat_template_kwargs", FIELD_OBJECT, IN_DRAFT(prompt.template_kwargs),
+    {"chat_template_kwargs", FIELD_OBJECT, IN_FIELDS(prompt.template_kwargs),
      .check = check_template_kwargs},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens)},
-    {"add_generation_prompt", FIELD_BOOL, IN_DRAFT(prompt.add_generation_prompt), 1},
-    {"continue_final_message", FIELD_BOOL, IN_DRAFT(prompt.continue_final_message)},
+    {"add_generation_prompt", FIELD_BOOL, IN_FIELDS(prompt.add_generation_prompt), 1},
+    {"continue_final_message", FIELD_BOOL, IN_FIELDS(prompt.continue_final_message)},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"max_tokens", FIELD_INT, IN(max_tokens), -1, 1, INT32_MAX},
-    {"max_completion_tokens", FIELD_INT, IN_DRAFT(max_completion_tokens), -1, 1, INT32_MAX},
+    {"max_completion_tokens", FIELD_INT, IN_FIELDS(max_completion_tokens), -1, 1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
-    {"logprobs", FIELD_BOOL, IN_DRAFT(logprobs)},
-    {"top_logprobs", FIELD_INT, IN_DRAFT(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    {"logprobs", FIELD_BOOL, IN_FIELDS(logprobs)},
+    {"top_logprobs", FIELD_INT, IN_FIELDS(top_logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"prediction", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_prediction},
     STRUCTURED_FIELDS,
@@ -67,35 +67,35 @@ static const struct field fields[] = {
 };
 
 static enum status finish_request(struct parse *parse) {
-    struct draft *draft = parse->target;
-    struct api_request *request = &draft->request;
+    struct chat_fields *given = parse->target;
+    struct api_request *request = &given->request;
     enum status status = refuse_unserved(parse, UNSERVED_IN_CHAT);
     if (status != STATUS_OK) return status;
-    draft->prompt.text = "";
-    draft->prompt.messages = field_given(parse, "messages");
-    if (!draft->prompt.messages) return field_wrong(parse, "messages", "is missing");
-    if (draft->top_logprobs >= 0 && !draft->logprobs) {
+    given->prompt.text = "";
+    given->prompt.messages = field_given(parse, "messages");
+    if (!given->prompt.messages) return field_wrong(parse, "messages", "is missing");
+    if (given->top_logprobs >= 0 && !given->logprobs) {
         return field_wrong(parse, "top_logprobs", "is only for requests with 'logprobs': true");
     }
-    int top = draft->top_logprobs >= 0 ? draft->top_logprobs : 0;
-    request->sampling.n_logprobs = draft->logprobs ? top : -1;
-    if (draft->max_completion_tokens >= 0) request->max_tokens = draft->max_completion_tokens;
+    int top = given->top_logprobs >= 0 ? given->top_logprobs : 0;
+    request->sampling.n_logprobs = given->logprobs ? top : -1;
+    if (given->max_completion_tokens >= 0) request->max_tokens = given->max_completion_tokens;
     request->prompts = arena_alloc(parse->arena, sizeof *request->prompts);
     if (!request->prompts) {
         return err_set(parse->err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
     }
     request->n_prompts = 1;
     status = check_request(parse);
-    if (status == STATUS_OK) status = check_generation_prompt(parse, &draft->prompt);
-    if (status == STATUS_OK) status = finish_tools(parse, &draft->prompt);
-    *request->prompts = draft->prompt;
+    if (status == STATUS_OK) status = check_generation_prompt(parse, &given->prompt);
+    if (status == STATUS_OK) status = finish_tools(parse, &given->prompt);
+    *request->prompts = given->prompt;
     return status;
 }
 
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    struct draft draft = {.request = {.api = &api_chat}};
-    struct parse parse = {FIELDS_OF(fields), .target = &draft, .limits = limits, .err = err};
+    struct chat_fields given = {.request = {.api = &api_chat}};
+    struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
 }
 

@@ -10,8 +10,8 @@
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-struct draft {
-    struct api_request request; /* first: offsets into it are offsets into the draft */
+struct completion_fields {
+    struct api_request request; /* first: offsets into it are those of the whole */
     int max_completion_tokens;  /* -1: absent */
     int logprobs;               /* -1: absent */
 };
@@ -28,33 +28,33 @@ static const struct field fields[] = {
     {"echo", FIELD_BOOL, IN(echo)},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"max_tokens", FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},
-    {"max_completion_tokens", FIELD_INT, offsetof(struct draft, max_completion_tokens), -1, 1,
-     INT32_MAX},
+    {"max_completion_tokens", FIELD_INT, offsetof(struct completion_fields, max_completion_tokens),
+     -1, 1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
-    {"logprobs", FIELD_INT, offsetof(struct draft, logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    {"logprobs", FIELD_INT, offsetof(struct completion_fields, logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
     STRUCTURED_FIELDS,
 };
 
 static enum status finish_request(struct parse *parse) {
-    struct draft *draft = parse->target;
+    struct completion_fields *given = parse->target;
     enum status status = refuse_unserved(parse, UNSERVED_IN_COMPLETIONS);
     if (status != STATUS_OK) return status;
     if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
-    if (draft->max_completion_tokens >= 0) {
-        draft->request.max_tokens = draft->max_completion_tokens;
+    if (given->max_completion_tokens >= 0) {
+        given->request.max_tokens = given->max_completion_tokens;
     }
-    draft->request.sampling.n_logprobs = draft->logprobs;
+    given->request.sampling.n_logprobs = given->logprobs;
     return check_request(parse);
 }
 
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    struct draft draft = {.request = {.api = &api_completions}};
-    struct parse parse = {FIELDS_OF(fields), .target = &draft, .limits = limits, .err = err};
+    struct completion_fields given = {.request = {.api = &api_completions}};
+    struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
 }
 

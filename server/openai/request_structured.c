@@ -8,7 +8,7 @@
 #include "server/openai/internal.h"
 
 /* Which grammar a field or a member gives. */
-static const struct source {
+static const struct grammar_source {
     const char *name;
     enum grammar_kind kind;
 } fields[] = {{"guided_json", GRAMMAR_JSON_SCHEMA},       {"guided_regex", GRAMMAR_REGEX},
@@ -21,7 +21,8 @@ static const struct source {
 
 enum { N_SOURCES = sizeof fields / sizeof *fields, N_MEMBERS = sizeof members / sizeof *members };
 
-static const struct source *find(const struct source *sources, int n, const char *name) {
+static const struct grammar_source *find(const struct grammar_source *sources, int n,
+                                         const char *name) {
     for (int i = 0; i < n; i++)
         if (strcmp(sources[i].name, name) == 0) return &sources[i];
     return NULL;
@@ -85,7 +86,7 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
 }
 
 enum status check_constraint(struct parse *parse, const char *name, const struct json *value) {
-    const struct source *source = find(fields, N_SOURCES, name);
+    const struct grammar_source *source = find(fields, N_SOURCES, name);
     assert(source);
     return keep_value(parse, name, source->kind, value);
 }
@@ -116,7 +117,7 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
         int shown = utf8_cut(member->name, strlen(member->name), 64);
         if (json_is(member, JSON_NULL)) continue;
         snprintf(path, sizeof path, "%s.%.*s", name, shown, member->name);
-        const struct source *source = find(members, N_MEMBERS, member->name);
+        const struct grammar_source *source = find(members, N_MEMBERS, member->name);
         if (source && n++ > 0)
             return field_wrong(parse, name,
                                "must have exactly one of 'json', 'json_object', 'regex', 'choice', "

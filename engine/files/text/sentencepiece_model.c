@@ -25,18 +25,18 @@ static const struct tokenizer_keys keys = {
 
 enum wire { WIRE_VARINT = 0, WIRE_8_BYTES = 1, WIRE_BYTES = 2, WIRE_4_BYTES = 5 };
 
-struct message {
+struct protobuf {
     const char *at, *end;
 };
 
-struct field {
+struct protobuf_field {
     int number;
     enum wire wire;
-    uint64_t value;       /* of a varint or of fixed bytes */
-    struct message bytes; /* of a text or message */
+    uint64_t value;        /* of a varint or of fixed bytes */
+    struct protobuf bytes; /* of a text or message */
 };
 
-static bool next_varint(struct message *message, uint64_t *out) {
+static bool next_varint(struct protobuf *message, uint64_t *out) {
     *out = 0;
     for (int shift = 0; shift < 64; shift += 7) {
         if (message->at == message->end) return false;
@@ -47,7 +47,7 @@ static bool next_varint(struct message *message, uint64_t *out) {
     return false;
 }
 
-static bool next_fixed(struct message *message, size_t n, uint64_t *out) {
+static bool next_fixed(struct protobuf *message, size_t n, uint64_t *out) {
     *out = 0;
     if ((size_t)(message->end - message->at) < n) return false;
     memcpy(out, message->at, n); /* both are little-endian */
@@ -56,7 +56,7 @@ static bool next_fixed(struct message *message, size_t n, uint64_t *out) {
 }
 
 /* Takes the next field. False at the end, and if the message is broken: *broken tells which. */
-static bool next_field(struct message *message, struct field *field, bool *broken) {
+static bool next_field(struct protobuf *message, struct protobuf_field *field, bool *broken) {
     uint64_t head, length;
     if (message->at == message->end) return false;
     *broken = true;
@@ -78,7 +78,7 @@ static bool next_field(struct message *message, struct field *field, bool *broke
         is_whole =
             next_varint(message, &length) && length <= (uint64_t)(message->end - message->at);
         if (!is_whole) break;
-        field->bytes = (struct message){message->at, message->at + length};
+        field->bytes = (struct protobuf){message->at, message->at + length};
         message->at += length;
         break;
     }
@@ -107,11 +107,11 @@ static enum status broken(const struct sentencepiece *model, const char *what) {
 }
 
 /* A piece: 1 its text, 2 its score, 3 its type. */
-static enum status read_piece(struct sentencepiece *model, struct message message) {
+static enum status read_piece(struct sentencepiece *model, struct protobuf message) {
     struct span text = {"", 0};
     float score = 0;
     uint64_t type = TOKEN_NORMAL;
-    struct field field = {0};
+    struct protobuf_field field = {0};
     bool is_broken = false;
     while (next_field(&message, &field, &is_broken)) {
         if (field.number == 1 && field.wire == WIRE_BYTES)
@@ -140,8 +140,8 @@ static enum status read_piece(struct sentencepiece *model, struct message messag
 }
 
 /* trainer_spec: 3 the model's type, 24 spaces as suffixes, 35 byte fallback, 40 to 42 ids. */
-static enum status read_trainer(struct sentencepiece *model, struct message message) {
-    struct field field = {0};
+static enum status read_trainer(struct sentencepiece *model, struct protobuf message) {
+    struct protobuf_field field = {0};
     bool is_broken = false;
     while (next_field(&message, &field, &is_broken)) {
         if (field.wire != WIRE_VARINT) continue;
@@ -172,8 +172,8 @@ static enum status read_trainer(struct sentencepiece *model, struct message mess
 }
 
 /* normalizer_spec: 2 the map of characters, 3 a space first, 4 fewer spaces, 5 spaces as U+2581. */
-static enum status read_normalizer(struct sentencepiece *model, struct message message) {
-    struct field field = {0};
+static enum status read_normalizer(struct sentencepiece *model, struct protobuf message) {
+    struct protobuf_field field = {0};
     bool is_broken = false;
     while (next_field(&message, &field, &is_broken)) {
         bool is_set = field.wire == WIRE_VARINT && field.value != 0;
@@ -186,8 +186,8 @@ static enum status read_normalizer(struct sentencepiece *model, struct message m
     return is_broken ? broken(model, "normalizer_spec") : STATUS_OK;
 }
 
-static enum status read_model(struct sentencepiece *model, struct message message) {
-    struct field field = {0};
+static enum status read_model(struct sentencepiece *model, struct protobuf message) {
+    struct protobuf_field field = {0};
     bool is_broken = false;
     enum status status = STATUS_OK;
     while (!status && next_field(&message, &field, &is_broken)) {
@@ -258,7 +258,7 @@ static enum status read_bytes(struct tokenizer_spec *spec, const char *path, con
     reading_begin(&model->reading, spec, path, V, &keys, err);
     char *copy = holder_alloc(model->reading.holder, length);
     memcpy(copy, bytes, length);
-    enum status status = read_model(model, (struct message){copy, copy + length});
+    enum status status = read_model(model, (struct protobuf){copy, copy + length});
     return status ? status : fill(model);
 }
 

@@ -24,7 +24,7 @@ enum form {
     FORM_DIALECT, /* the name of a draft, each of which has these keywords */
 };
 
-static const struct keyword {
+static const struct schema_keyword {
     const char *name;
     enum form form;
 } keywords[] = {
@@ -75,7 +75,7 @@ static const struct keyword {
     {"contentMediaType", FORM_NOTE},
 };
 
-static const struct keyword *find_keyword(const char *name) {
+static const struct schema_keyword *find_keyword(const char *name) {
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (strcmp(keywords[i].name, name) == 0) return &keywords[i];
     }
@@ -84,7 +84,7 @@ static const struct keyword *find_keyword(const char *name) {
 
 bool schema_says(const struct json *schema) {
     json_each(member, schema) {
-        const struct keyword *keyword = find_keyword(member->name);
+        const struct schema_keyword *keyword = find_keyword(member->name);
         bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
         if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
             keyword->form != FORM_FALSE && keyword->form != FORM_DIALECT)
@@ -174,7 +174,7 @@ static const char *wrong_form(const struct json *value, enum form form) {
 }
 
 static void check_keyword(struct schema_reader *r, const struct json *value) {
-    const struct keyword *keyword = find_keyword(value->name);
+    const struct schema_keyword *keyword = find_keyword(value->name);
     if (!keyword) {
         schema_fail(r, value, "is a keyword that is not enforced here; leave it out.");
         return;
