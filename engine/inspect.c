@@ -180,16 +180,20 @@ static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
             spec->add_eos ? "yes" : "no");
 }
 
-static enum status print_tokenizer(FILE *out, const struct model_file *file,
-                                   const struct tokenizer_spec *spec, struct err *err) {
+static enum status print_tokenizer(FILE *out, const struct model_file *file, struct err *err) {
     int32_t ids[MAX_END_IDS];
     int n = 0;
+    struct tokenizer_spec spec;
     struct folder_templates templates;
-    print_spec(out, spec);
-    enum status status = end_ids_read(ids, &n, file, spec, err);
-    if (status == STATUS_OK) status = chat_templates_read(&templates, file, NULL, err);
+    enum status status = tokenizer_spec_read(&spec, file, err);
     if (status != STATUS_OK) return status;
-    for (int i = 0; i < n; i++) print_id(out, "ends a generation:", spec, ids[i]);
+    print_spec(out, &spec);
+    status = end_ids_read(ids, &n, file, &spec, err);
+    if (status == STATUS_OK) status = chat_templates_read(&templates, file, NULL, err);
+    for (int i = 0; i < n && status == STATUS_OK; i++)
+        print_id(out, "ends a generation:", &spec, ids[i]);
+    tokenizer_spec_free(&spec);
+    if (status != STATUS_OK) return status;
     if (templates.text) {
         fprintf(out, "  chat template of %zu bytes\n", templates.length);
     } else {
@@ -242,15 +246,6 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static enum status inspect_text(const struct model_file *file, FILE *out, struct err *err) {
-    struct tokenizer_spec spec;
-    enum status status = tokenizer_spec_read(&spec, file, err);
-    if (status != STATUS_OK) return status;
-    status = print_tokenizer(out, file, &spec, err);
-    tokenizer_spec_free(&spec);
-    return status;
-}
-
 /* Does it have weights of its own? A config.json alone has not. */
 static bool has_files(const struct model_file *file) {
     return file->gguf || file->hf->n_shards > 0;
@@ -283,7 +278,7 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
         fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", file->path,
                 model.file_bytes);
     print_model(out, &model);
-    status = inspect_text(file, out, err);
+    status = print_tokenizer(out, file, err);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);

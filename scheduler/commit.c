@@ -52,8 +52,7 @@ static enum finish finish_after(struct scheduler *s, struct sequence *sequence, 
     const struct request *request = sequence->request;
     const struct generation *generation = request->generation;
     bool early = n_output(sequence) <= generation->min_tokens;
-    for (int i = 0; !early && i < generation->n_stop_ids; i++)
-        if (generation->stop_ids[i] == token) return FINISH_STOP;
+    if (!early && generation_stops_at(generation, token)) return FINISH_STOP;
     enum finish taken = generation->grammar ? constraint_take(s, sequence) : FINISH_NONE;
     if (taken != FINISH_NONE) return taken;
     if (sequence->n_tokens == request->max_tokens) return FINISH_LENGTH;

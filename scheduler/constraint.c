@@ -42,12 +42,6 @@ static void make_matcher(struct sequence *sequence) {
 
 /* ---- moving --------------------------------------------------------------------------------- */
 
-static bool is_end(const struct generation *generation, int32_t token) {
-    for (int i = 0; i < generation->n_stop_ids; i++)
-        if (generation->stop_ids[i] == token) return true;
-    return false;
-}
-
 /* Does the output end with the ids behind which the grammar begins? */
 static bool begins_here(const struct sequence *sequence) {
     const struct generation *generation = sequence->request->generation;
@@ -61,7 +55,7 @@ static bool begins_here(const struct sequence *sequence) {
 static bool advance(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     int32_t token = sequence->tokens[c->n_tokens];
-    if (is_end(sequence->request->generation, token)) return false;
+    if (generation_stops_at(sequence->request->generation, token)) return false;
     if (c->begins_at >= 0 && !matcher_accept(c->matcher, token)) return false;
     c->n_tokens++;
     if (c->begins_at < 0 && begins_here(sequence)) c->begins_at = c->n_tokens;

@@ -316,12 +316,6 @@ static bool has_beam_in(const struct plan *plan, const struct sequence *sequence
     return false;
 }
 
-/* The batch rows that a waiting sequence would claim. */
-static int rows_to_claim(const struct plan *plan, const struct sequence *sequence) {
-    if (!sequence->request->beams) return 1;
-    return has_beam_in(plan, sequence) ? 0 : sequence->request->n;
-}
-
 /* Blocks for all that a waiting sequence knows; for the first beam of a search that comes in, for
  * all its beams. */
 static int blocks_to_enter(const struct plan *plan, const struct plan_view *view,
@@ -360,7 +354,8 @@ static void promise(struct plan *plan, const struct plan_view *view, const struc
 static enum admission admit(struct plan *plan, const struct plan_view *view,
                             struct sequence *sequence) {
     assert(sequence->n_pending == 0 && sequence->n_committed == sequence->n_computed);
-    int batch_rows = rows_to_claim(plan, sequence);
+    const struct request *request = sequence->request;
+    int batch_rows = !request->beams ? 1 : has_beam_in(plan, sequence) ? 0 : request->n;
     if (batch_rows > view->max_seqs - plan->batch_rows) return NO_ROOM;
     struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
     item.host_hits = find_host_hits(plan, view, sequence, item.hits);

@@ -17,6 +17,12 @@ int generation_max_slots(const struct generation *generation, int max_model_len)
     return total > generation->n_prompt ? total - 1 : total;
 }
 
+bool generation_stops_at(const struct generation *generation, int32_t token) {
+    for (int i = 0; i < generation->n_stop_ids; i++)
+        if (generation->stop_ids[i] == token) return true;
+    return false;
+}
+
 /* Is there anything to search for? */
 static bool searches(const struct request *request) {
     return request->generation->beams.width > 0 && request->max_tokens > request->n_prompt;

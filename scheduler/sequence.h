@@ -124,6 +124,9 @@ struct request *request_new(struct generation *generation, int max_model_len, in
 int generation_max_tokens(const struct generation *generation, int max_model_len);
 int generation_max_slots(const struct generation *generation, int max_model_len);
 
+/* Is the token one at which a choice of `generation` stops? */
+bool generation_stops_at(const struct generation *generation, int32_t token);
+
 /* First in, first out within a priority, choices in order: does a come before b? */
 bool sequence_before(const struct sequence *a, const struct sequence *b);
 

@@ -177,11 +177,6 @@ static enum status read_rotation(struct rope_config *rope, const struct model_co
     return status;
 }
 
-static bool is_same_rotation(const struct rope_config *a, const struct rope_config *b) {
-    return a->D_rope == b->D_rope && a->base == b->base &&
-           memcmp(&a->stretch, &b->stretch, sizeof a->stretch) == 0;
-}
-
 /* Rotations by the kind of layer. */
 static enum status read_rotations(struct model_config *c, const struct json *root,
                                   const struct json *kinds, struct err *err) {
@@ -195,7 +190,9 @@ static enum status read_rotations(struct model_config *c, const struct json *roo
     if (!status && slides) status = read_rotation(&own, c, root, slides, slides, err);
     if (status) return status;
     if (!full) c->rope = own;
-    if (!slides || is_same_rotation(&c->rope, &own)) {
+    bool is_same = c->rope.D_rope == own.D_rope && c->rope.base == own.base &&
+                   memcmp(&c->rope.stretch, &own.stretch, sizeof own.stretch) == 0;
+    if (!slides || is_same) {
         c->window_rotation = WINDOW_ROPE_SAME;
         return STATUS_OK;
     }

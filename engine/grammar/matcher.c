@@ -58,10 +58,6 @@ bool matcher_may_end(const struct matcher *matcher) {
 
 /* ---- masks ---------------------------------------------------------------------------------- */
 
-static void allow(const struct vocabulary *v, int32_t id, uint32_t *mask) {
-    for (; id >= 0; id = v->same_next[id]) mask[id / 32] |= (uint32_t)1 << (id % 32);
-}
-
 static void walk(struct automaton *a, const struct vocabulary *v, const struct trie_node *nodes,
                  uint32_t n_nodes, struct state *start, uint32_t *mask) {
     struct state **path = a->path; /* [depth]: the state before the byte of that depth */
@@ -76,7 +72,8 @@ static void walk(struct automaton *a, const struct vocabulary *v, const struct t
             continue;
         }
         path[node->depth + 1] = next;
-        if (node->token >= 0) allow(v, node->token, mask);
+        for (int32_t id = node->token; id >= 0; id = v->same_next[id])
+            mask[id / 32] |= (uint32_t)1 << (id % 32);
         i++;
     }
 }

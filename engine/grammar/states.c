@@ -36,13 +36,10 @@ static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
     making->last[node] = (uint32_t)++making->n;
 }
 
-static bool is_here(const struct automaton *a, const struct frame *frame) {
-    return frame >= a->here && frame < a->here + a->network->n_rules;
-}
-
 /* The frame of a rule that began in an earlier state, as items of later ones hold it. */
 static struct frame *frame_of(struct automaton *a, struct frame *frame, struct state *origin) {
-    if (!is_here(a, frame)) return frame;
+    bool is_here = frame >= a->here && frame < a->here + a->network->n_rules;
+    if (!is_here) return frame;
     for (struct frame *f = origin->frames; f; f = f->next) {
         if (f->rule == frame->rule) return f;
     }

@@ -243,18 +243,14 @@ static bool read_line(struct batch *batch) {
     return n > 0;
 }
 
-static void end_input(struct batch *batch) {
-    struct err err;
-    batch->ended = true;
-    if (!ferror(batch->input)) return;
-    err_set(&err, STATUS_BAD_FILE, "input-file", "%s: %s", batch->app.options->input_file,
-            strerror(errno));
-    stop(batch, &err);
-}
-
 static void read_one(struct batch *batch) {
+    struct err err;
     if (!read_line(batch)) {
-        end_input(batch);
+        batch->ended = true;
+        if (!ferror(batch->input)) return;
+        err_set(&err, STATUS_BAD_FILE, "input-file", "%s: %s", batch->app.options->input_file,
+                strerror(errno));
+        stop(batch, &err);
         return;
     }
     batch->number++;
@@ -264,7 +260,6 @@ static void read_one(struct batch *batch) {
         memmove(text->data, text->data + 3, text->length + 1);
     }
     if (batch->too_long) {
-        struct err err;
         err_set(&err, STATUS_TOO_LARGE, NULL, "Line %lld is longer than %lld bytes.",
                 (long long)batch->number, (long long)batch->app.options->max_body_size);
         if (is_wanted(batch, &(struct buf){0})) refuse_line(batch, &err);

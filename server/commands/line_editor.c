@@ -43,16 +43,13 @@ static void draw_again(struct line_editor *editor) {
     el_set(editor->edit, EL_REFRESH);
 }
 
-static bool is_empty(EditLine *edit) {
-    const LineInfo *line = el_line(edit);
-    return line->lastchar == line->buffer;
-}
-
 /* False: the line is given up, as editor->end says. */
 static bool handle_signal(struct line_editor *editor, int number) {
+    const LineInfo *line;
     switch (number) {
     case SIGINT:
-        editor->end = !editor->edit || is_empty(editor->edit) ? LINE_INTERRUPTED : LINE_GIVEN_UP;
+        line = editor->edit ? el_line(editor->edit) : NULL;
+        editor->end = !line || line->lastchar == line->buffer ? LINE_INTERRUPTED : LINE_GIVEN_UP;
         return false;
     case SIGTERM:
     case SIGHUP:

@@ -10,18 +10,14 @@
 
 static const struct api_text defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
 
-static bool holds(const struct tokenizer *tokenizer, int32_t id, const struct api_text *text) {
-    size_t length;
-    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
-    return length >= text->length && memmem(bytes, length, text->text, text->length);
-}
-
 /* Sets the bits of the tokens that hold the text; false if none does. */
 static bool find(const struct tokenizer *tokenizer, int V, const struct api_text *text,
                  uint32_t *bits) {
     bool found = false;
     for (int32_t id = 0; id < V; id++) {
-        if (!holds(tokenizer, id, text)) continue;
+        size_t length;
+        const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+        if (length < text->length || !memmem(bytes, length, text->text, text->length)) continue;
         bits[id / 32] |= (uint32_t)1 << id % 32;
         found = true;
     }

@@ -56,10 +56,6 @@ struct grammar_store *grammar_store_new(const struct engine *engine, int V, size
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(enum grammar_kind kind, const char *text, size_t length) {
-    return XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
-}
-
 static struct entry **place_of(struct grammar_store *store, uint64_t hash, enum grammar_kind kind,
                                const char *text, size_t length) {
     struct entry **place = &store->bucket[hash % N_BUCKETS];
@@ -137,7 +133,7 @@ static enum status compile(struct grammar_store *store, struct entry *entry, str
 
 enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
                               size_t length, struct grammar **out, struct err *err) {
-    uint64_t hash = hash_of(kind, text, length);
+    uint64_t hash = XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
     enum status status = STATUS_OK;
     struct entry **place;
     *out = NULL;

@@ -40,15 +40,6 @@ static ssize_t discard_all(struct connection *connection) {
     }
 }
 
-/* The next bytes are wrong. Those of `whole` earlier requests are passed on. */
-static ssize_t refuse(struct connection *connection, size_t whole, const struct err *fault) {
-    connection->fault = mem_alloc(sizeof *connection->fault);
-    *connection->fault = *fault;
-    http_connection_refuse_fault(connection);
-    if (whole > 0) return (ssize_t)whole;
-    return discard_all(connection);
-}
-
 static ssize_t read_checked(struct connection *connection, char *out, size_t size, int flags) {
     if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);
     ssize_t n = receive(connection->fd, out, size, flags);
@@ -57,7 +48,12 @@ static ssize_t read_checked(struct connection *connection, char *out, size_t siz
     size_t whole;
     size_t right = wire_check(&connection->wire, out, (size_t)n, &whole, &fault);
     if (whole < right) http_connection_begin(connection);
-    return right == (size_t)n ? n : refuse(connection, whole, &fault);
+    if (right == (size_t)n) return n;
+    connection->fault = mem_alloc(sizeof *connection->fault);
+    *connection->fault = fault;
+    http_connection_refuse_fault(connection);
+    /* Whole requests before the wrong bytes are passed on. */
+    return whole > 0 ? (ssize_t)whole : discard_all(connection);
 }
 
 ssize_t recv(int fd, void *out, size_t size, int flags) {

@@ -249,15 +249,6 @@ static bool size_byte(struct check *check, unsigned char c) {
     return true;
 }
 
-static bool end_size(struct check *check) {
-    struct wire *wire = check->wire;
-    assert(wire->value_length > 0);
-    wire->is_trailer = wire->left == 0;
-    wire->phase = wire->is_trailer ? WIRE_NAME : WIRE_CHUNK;
-    wire->line_bytes = 0;
-    return true;
-}
-
 /* Passes over bytes of a body or chunk. Returns how many. */
 static size_t skip_data(struct wire *wire, size_t n) {
     assert(wire->left > 0);
@@ -289,7 +280,11 @@ static bool end_line(struct check *check) {
         return end_field(check);
     case WIRE_CHUNK_SIZE:
     case WIRE_CHUNK_EXTENSION:
-        return end_size(check);
+        assert(wire->value_length > 0);
+        wire->is_trailer = wire->left == 0;
+        wire->phase = wire->is_trailer ? WIRE_NAME : WIRE_CHUNK;
+        wire->line_bytes = 0;
+        return true;
     case WIRE_CHUNK_END:
         start_size(wire);
         return true;

@@ -59,12 +59,6 @@ static int type_named(const struct json *name) {
 
 static int types_at(const struct json *schema, int depth);
 
-static int types_of_any(const struct json *schemas, int depth) {
-    int types = 0;
-    json_each(schema, schemas) types |= types_at(schema, depth + 1);
-    return types;
-}
-
 /* What is not understood, such as a reference, may be of any type. */
 static int types_at(const struct json *schema, int depth) {
     const struct json *type = json_member(schema, "type"), *one = json_member(schema, "const");
@@ -76,7 +70,7 @@ static int types_at(const struct json *schema, int depth) {
     if (one) return 1 << one->type;
     json_each(name, type) types |= type_named(name);
     if (!types) json_each(value, list) types |= 1 << value->type;
-    if (!types) types = types_of_any(any, depth);
+    if (!types) json_each(schema_of_any, any) types |= types_at(schema_of_any, depth + 1);
     return types ? types : ALL_TYPES;
 }
 

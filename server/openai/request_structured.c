@@ -55,14 +55,6 @@ static enum status keep_json(struct parse *parse, const char *name, enum grammar
     return status;
 }
 
-static enum status keep_choice(struct parse *parse, const char *name, const struct json *value) {
-    if (!json_is(value, JSON_ARRAY))
-        return field_wrong_type(parse, name, "an array of strings", value);
-    json_each(text, value) if (!json_is(text, JSON_STRING)) return field_wrong_type(
-        parse, name, "an array of strings", text);
-    return value->child ? keep_json(parse, name, GRAMMAR_CHOICE, value) : STATUS_OK;
-}
-
 /* What asks for nothing, an empty string or list or a false, keeps the answer to nothing. */
 static enum status keep_value(struct parse *parse, const char *name, enum grammar_kind kind,
                               const struct json *value) {
@@ -72,7 +64,13 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
         if (!json_is(value, JSON_BOOL)) return field_wrong_type(parse, name, "true", value);
         return value->boolean ? keep(parse, name, kind, "", 0) : STATUS_OK;
     case GRAMMAR_CHOICE:
-        return keep_choice(parse, name, value);
+        if (!json_is(value, JSON_ARRAY))
+            return field_wrong_type(parse, name, "an array of strings", value);
+        json_each(text, value) {
+            if (!json_is(text, JSON_STRING))
+                return field_wrong_type(parse, name, "an array of strings", text);
+        }
+        return value->child ? keep_json(parse, name, kind, value) : STATUS_OK;
     case GRAMMAR_JSON_SCHEMA:
     case GRAMMAR_STRUCTURAL_TAG:
         if (json_is(value, JSON_OBJECT)) return keep_json(parse, name, kind, value);

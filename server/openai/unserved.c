@@ -135,15 +135,6 @@ static int by_name(const void *name, const void *row) {
     return strcmp(name, ((const struct unserved *)row)->name);
 }
 
-static enum status refuse(struct parse *parse, const struct unserved *row) {
-    const char *neutral = row->neutral ? row->neutral : "";
-    int first = (int)strcspn(neutral, " ");
-    return err_set(parse->err, STATUS_INVALID_REQUEST, row->name,
-                   "'%s' is not served by this version: leave it out%s%.*s%s%s.", row->name,
-                   first > 0 ? " or give " : "", first, neutral, row->instead ? "; " : "",
-                   row->instead ? row->instead : "");
-}
-
 enum status refuse_unserved(struct parse *parse, int where) {
     const struct json *value[N_UNSERVED] = {0};
     assert(json_is(parse->object, JSON_OBJECT) && where);
@@ -153,7 +144,14 @@ enum status refuse_unserved(struct parse *parse, int where) {
         if (row && (row->where & where)) value[row - unserved] = member;
     }
     for (int i = 0; i < N_UNSERVED; i++) {
-        if (value[i] && !is_neutral(&unserved[i], value[i])) return refuse(parse, &unserved[i]);
+        const struct unserved *row = &unserved[i];
+        if (!value[i] || is_neutral(row, value[i])) continue;
+        const char *neutral = row->neutral ? row->neutral : "";
+        int first = (int)strcspn(neutral, " ");
+        return err_set(parse->err, STATUS_INVALID_REQUEST, row->name,
+                       "'%s' is not served by this version: leave it out%s%.*s%s%s.", row->name,
+                       first > 0 ? " or give " : "", first, neutral, row->instead ? "; " : "",
+                       row->instead ? row->instead : "");
     }
     return STATUS_OK;
 }

@@ -13,7 +13,7 @@ MUTANTS = [
     (G + "matcher.c", "return here(matcher)->may_end;", "return true;"),
     (G + "matcher.c", "    if (state->may_end) return -1;\n", ""),
     (G + "matcher.c", "if (found >= 0 || network->size_of[class] != 1) return -1;", "if (found >= 0) return -1;"),
-    (G + "matcher.c", "for (; id >= 0; id = v->same_next[id]) mask", "mask"),
+    (G + "matcher.c", "for (int32_t id = node->token; id >= 0; id = v->same_next[id])", "for (int32_t id = node->token; id >= 0; id = -1)"),
     # states
     (G + "states.c", "            if (rule->is_nullable) add_item(a, edge->to, item.frame);\n", ""),
     (G + "states.c", "if (s->hash == hash && s->may_end == may_end &&", "if (s->hash == hash &&",

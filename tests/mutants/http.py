@@ -52,7 +52,7 @@ MUTANTS = [
     (H + "connection.c", "    if (!is_seen && config->on_done) {", "    if (false) {"),
     # what is read
     (H + "receive.c", "    if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);\n", ""),
-    (H + "receive.c", "    if (whole > 0) return (ssize_t)whole;\n", ""),
+    (H + "receive.c", "return whole > 0 ? (ssize_t)whole : discard_all(connection);", "return discard_all(connection);"),
     (H + "receive.c", "    if (whole < right) http_connection_begin(connection);\n", ""),
     (H + "receive.c", "        if (connection->discarded > connection->server->config.max_body_bytes) return 0;\n", ""),
     (H + "wire.c", "    if (wire->hosts > 1) return", "    if (wire->hosts > 2) return"),
@@ -84,7 +84,7 @@ MUTANTS = [
     (H + "wire.c", "    wire->phase = wire->is_trailer ? WIRE_NAME : WIRE_CHUNK;\n", "    wire->phase = WIRE_CHUNK;\n"),
     (H + "wire.c", "    return c > ' ' && wire->value_length <= 8 ? true", "    return c > ' ' ? true"),
     (H + "wire.c", "    if (!is_token(c) || wire->method_length == WIRE_MAX_METHOD) return", "    if (!is_token(c)) return"),
-    (H + "receive.c", "    return right == (size_t)n ? n : refuse(", "    return whole == (size_t)n ? n : refuse("),
+    (H + "receive.c", "    if (right == (size_t)n) return n;", "    if (whole == (size_t)n) return n;"),
     (H + "receive.c", "    server->by_fd[connection->fd] = NULL;\n", ""),
     # streams
     (H + "stream.c", "        exchange->sent = 0;\n    }\n    return (ssize_t)n;", "    }\n    return (ssize_t)n;"),

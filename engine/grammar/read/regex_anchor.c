@@ -16,10 +16,6 @@ static bool is_anchor(const struct expr *expr, bool at_end) {
     return expr->kind == EXPR_BYTES && expr->text == anchors[at_end];
 }
 
-static bool is_group(const struct expr *expr) {
-    return expr->kind == EXPR_CAT || expr->kind == EXPR_ALT || expr->kind == EXPR_REPEAT;
-}
-
 /* Does the expression begin (or end) with an anchor, whichever alternative is taken? */
 static bool is_anchored(const struct expr *expr, bool at_end) {
     if (is_anchor(expr, at_end)) return true;
@@ -42,7 +38,8 @@ static void take_anchors(struct expr *expr, bool at_end) {
 }
 
 static bool has_anchor(const struct expr *expr) {
-    if (!is_group(expr)) return is_anchor(expr, false) || is_anchor(expr, true);
+    bool is_group = expr->kind == EXPR_CAT || expr->kind == EXPR_ALT || expr->kind == EXPR_REPEAT;
+    if (!is_group) return is_anchor(expr, false) || is_anchor(expr, true);
     for (const struct expr *e = expr->child; e; e = e->next) {
         if (has_anchor(e)) return true;
     }

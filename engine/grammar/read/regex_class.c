@@ -128,10 +128,6 @@ static int32_t read_member(struct regex *r, struct ranges *ranges) {
     return c;
 }
 
-static bool next_is_range(const struct regex *r) {
-    return r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']';
-}
-
 struct expr *pattern_class(struct regex *r) {
     struct ranges ranges = {0};
     const char *open = r->at - 1;
@@ -146,7 +142,7 @@ struct expr *pattern_class(struct regex *r) {
         } else {
             const char *at = r->at;
             int32_t low = read_member(r, &ranges), high = low;
-            if (low >= 0 && next_is_range(r)) {
+            if (low >= 0 && r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
                 r->at++;
                 high = read_member(r, &ranges);
                 if (high < low) pattern_fail(r, at, "a range whose end comes before its beginning");

@@ -79,12 +79,6 @@ struct vocabulary {
     int32_t byte_id[256]; /* the token of each single byte, or -1 */
 };
 
-/* Does the model see the file's spelling of text, and not its bytes? */
-static inline bool kind_sees_names(const struct tokenizer_spec *spec) {
-    return spec->has_steps &&
-           (spec->kind == TOKENIZER_CHARACTER_BPE || spec->kind == TOKENIZER_UNIGRAM);
-}
-
 enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                             const struct normalizer *normalizer, struct err *err);
 void vocabulary_clear(struct vocabulary *vocabulary);

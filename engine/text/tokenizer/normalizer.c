@@ -164,21 +164,16 @@ static void apply_step(const struct normalizer *normalizer, int i, const char *t
     }
 }
 
-static void strip(bool left, bool right, const char **text, size_t *length) {
-    for (size_t n; left && (n = white_space_at(*text, *length)) > 0;) {
-        *text += n;
-        *length -= n;
-    }
-    if (right) *length = white_space_before_end(*text, *length);
-}
-
 void normalizer_apply(const struct normalizer *normalizer, struct buf room[2], const char **text,
                       size_t *length) {
     int to = 0;
     for (int i = 0; i < normalizer->n; i++) {
         enum step_kind kind = normalizer->step[i].kind;
         if (kind == STEP_STRIP) {
-            strip(normalizer->step[i].left, normalizer->step[i].right, text, length);
+            bool left = normalizer->step[i].left, right = normalizer->step[i].right;
+            for (size_t n; left && (n = white_space_at(*text, *length)) > 0;)
+                *text += n, *length -= n;
+            if (right) *length = white_space_before_end(*text, *length);
             continue;
         }
         if (kind == STEP_NFC && !normalize_needed(*text, *length)) continue;

@@ -212,7 +212,10 @@ static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer
 }
 
 static void texts_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
-    const struct strings *texts = kind_sees_names(spec) ? &vocabulary->name : &vocabulary->raw;
+    bool sees_names = spec->has_steps &&
+                      (spec->kind == TOKENIZER_CHARACTER_BPE || spec->kind == TOKENIZER_UNIGRAM);
+    /* Such a model sees the file's spelling of a text, and not its bytes. */
+    const struct strings *texts = sees_names ? &vocabulary->name : &vocabulary->raw;
     bool from_bytes = spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_RANK_BPE;
     memset(vocabulary->byte_id, -1, sizeof vocabulary->byte_id);
     string_table_init(&vocabulary->by_text, texts, vocabulary->n);

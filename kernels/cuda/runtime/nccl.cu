@@ -29,14 +29,6 @@ template <class Function> static void resolve(Function **function, const char *n
     *function = reinterpret_cast<Function *>(find_function(name));
 }
 
-static bool load() {
-    resolve(&library.init_all, "ncclCommInitAll");
-    resolve(&library.all_gather, "ncclAllGather");
-    resolve(&library.destroy, "ncclCommDestroy");
-    resolve(&library.error_text, "ncclGetErrorString");
-    return library.init_all && library.all_gather && library.destroy && library.error_text;
-}
-
 /* If a rank leaves a collective, the others wait forever. So the process ends if NCCL fails, or if
  * any CUDA call has failed. */
 [[noreturn]] static void end_process(int rank, const char *why) {
@@ -85,7 +77,11 @@ enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *
     *out = NULL;
     enum status status = check_devices(ranks, err);
     if (status) return status;
-    if (!load())
+    resolve(&library.init_all, "ncclCommInitAll");
+    resolve(&library.all_gather, "ncclAllGather");
+    resolve(&library.destroy, "ncclCommDestroy");
+    resolve(&library.error_text, "ncclGetErrorString");
+    if (!library.init_all || !library.all_gather || !library.destroy || !library.error_text)
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
                        "--tensor-parallel-size %d: several GPUs need NCCL, and libnccl.so.2 cannot "
                        "be loaded; install it, or give --tensor-parallel-size 1",
