@@ -5,7 +5,7 @@ SUITES = {
     H + "limits.c": ["server_http_limits", "server_http", "server_http_stop"],
     H + "stream.c": ["server_http_stream", "server_http", "server_http_stop"],
     H + "wire.c": ["server_wire"],
-    "server/endpoints/": ["server_routes"],
+    "server/endpoints/": ["server_routes", "server_keys"],
     H + "receive.c": ["server_http_faults", "server_http_limits", "server_http"],
 }
 

@@ -4,9 +4,9 @@ X, M, P = E + "exposition.c", E + "metrics.c", E + "process.c"
 R = "server/generation/reply.c"
 C = "scheduler/commit.c"
 SUITES = {
-    E: ["server_metrics", "server_routes"],
-    E + "auth.c": ["server_routes"],
-    E + "routes.c": ["server_routes"],
+    E: ["server_metrics", "server_routes", "server_keys"],
+    E + "auth.c": ["server_keys"],
+    E + "routes.c": ["server_routes", "server_keys"],
     R: ["server_routes"],
     C: ["scheduler_inbox"],
 }
