@@ -140,10 +140,11 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     else if (sequence->n_proposed > 0)
         speculate_forget(sequence);
     if (item->rows == 0) return;
-    /* A shared partial block is replaced by a copy. If this very plan preempted all the others that
-     * shared it, the sequence owns it by now; the plan counted that block as available, so the
-     * count comes out the same. */
-    if (item->copy && plan_must_copy(&s->pool, sequence)) {
+    /* A shared partial block is replaced by a copy. Of sequences that share it and compute, all but
+     * the last copy: which one that is depends on the order, which is another one in the plan, but
+     * not how many. If this very plan preempted all the others that shared it, the sequence owns it
+     * by now; the plan counted that block as available, so the count comes out the same. */
+    if (plan_must_copy(&s->pool, sequence)) {
         int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];
         int32_t shared = *place;
         *place = block_pool_acquire(&s->pool);

@@ -81,6 +81,16 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
+/* Takes the tokens that must come behind those that were sampled. */
+static void commit_forced(struct scheduler *s, struct sequence *sequence) {
+    while (sequence->state != SEQUENCE_ENDED) {
+        struct sampled forced = {.id = constraint_forced(s, sequence)};
+        if (forced.id < 0) return;
+        s->stats.forced_tokens++;
+        commit_token(s, sequence, &forced);
+    }
+}
+
 /* The prediction's guesses are counted before the event that shows it: one more held, or all that
  * are left did not. */
 static void count_prediction(struct sequence *sequence, bool holds, int left) {
@@ -158,6 +168,7 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
         } else {
             commit_token(s, sequence, &results[i]);
         }
+        commit_forced(s, sequence);
     }
 }
 

@@ -14,6 +14,10 @@
  *
  * The tokens that end a choice are allowed exactly where its grammar may end. The grammar comes
  * before min_tokens and ignore_eos: where nothing can come after a token, the choice ends with it.
+ * Where only one token may come it is taken right behind the one before it, without sampling, and so
+ * on: the next step computes the rows of all of them, as those of a prompt. Not where something
+ * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
+ *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
  * until then but those that end the choice.
  */
@@ -86,7 +90,7 @@ int constraint_cut_drafts(struct sequence *sequence, int n) {
 /* ---- masks ---------------------------------------------------------------------------------- */
 
 /* Before the grammar everything may come but an end. */
-static void make_mask(struct sequence *sequence, uint32_t *mask, int words) {
+static void make_mask(const struct sequence *sequence, uint32_t *mask, int words) {
     const struct constraint *c = &sequence->constraint;
     const struct generation *generation = sequence->request->generation;
     bool may_end = false;
@@ -141,6 +145,30 @@ static bool is_complete(struct scheduler *s, struct matcher *matcher) {
     matcher_mask(matcher, s->spare_mask);
     for (int i = 0; i < mask_words(s->port.V); i++) any |= s->spare_mask[i];
     return !any;
+}
+
+/* What a sample brings beside a token, or what could leave no token at all; a device counts those
+ * that it has sampled for penalties. */
+static bool needs_sample(const struct scheduler *s, const struct sampling *sampling) {
+    return sampling->n_logprobs >= 0 || sampling->allowed || sampling->n_banned > 0 ||
+           sampling->n_bad_words > 0 || sampling->no_repeat_ngram > 0 ||
+           (!s->port.on_host && sampling_takes_slot(sampling));
+}
+
+int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) {
+    const struct constraint *c = &sequence->constraint;
+    char byte;
+    int32_t found = -1;
+    if (!sequence->request->generation->grammar || s->config.samples_forced) return -1;
+    if (needs_sample(s, &sequence->request->sampling) || c->begins_at < 0) return -1;
+    if (matcher_forced(c->matcher, &byte, 1) == 0) return -1; /* several tokens, or the end */
+    make_mask(sequence, s->spare_mask, mask_words(s->port.V));
+    for (int i = 0; i < mask_words(s->port.V); i++) {
+        uint32_t word = s->spare_mask[i];
+        if (word && (found >= 0 || (word & (word - 1)))) return -1;
+        if (word) found = 32 * i + __builtin_ctz(word);
+    }
+    return found;
 }
 
 enum finish constraint_take(struct scheduler *s, struct sequence *sequence) {

@@ -137,6 +137,10 @@ void constraint_make_masks(struct scheduler *scheduler, struct inflight *infligh
 /* How many of n guesses behind the sequence's known tokens may come. */
 int constraint_cut_drafts(struct sequence *sequence, int n);
 
+/* The token that comes next as the grammar lets no other come, and the sampler would have no say in
+ * it; -1: it is to be sampled. */
+int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *sequence);
+
 /* Takes the sequence's last token, which does not end it by itself. FINISH_COMPLETE: nothing can
  * come after it; FINISH_STUCK: the grammar does not allow it, as it has grown beyond its limits;
  * otherwise FINISH_NONE. */

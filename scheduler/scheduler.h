@@ -127,6 +127,9 @@ struct scheduler_config {
     int swap_from;
     struct speculation speculation;
     bool fixed_drafts; /* all that were guessed are verified, whatever they cost */
+    /* A token is sampled also where a grammar lets no other come. That changes no result, and is for
+     * tests. */
+    bool samples_forced;
     /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
      * outlive the scheduler. NULL: nobody else. */
     const struct drafter *drafter;
@@ -197,6 +200,8 @@ struct scheduler_stats {
     uint64_t dropped_samples; /* computed for sequences that had ended */
     /* of speculation: times that drafts were verified, drafts, those that held */
     uint64_t drafts, draft_tokens, accepted_tokens;
+    /* of the generated ones, those that were not sampled: no other could come */
+    uint64_t forced_tokens;
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 where these have none of their own */

@@ -2,6 +2,8 @@
 S = "scheduler/"
 SUITES = {
     S: ["scheduler_plan", "scheduler_overlap", "scheduler_simulation", "scheduler_inbox"],
+    S + "constraint.c": ["scheduler_forced", "scheduler_plan", "scheduler_overlap", "scheduler_simulation"],
+    S + "commit.c": ["scheduler_forced", "scheduler_plan", "scheduler_overlap", "scheduler_simulation"],
     S + "inbox.c": ["scheduler_inbox", "scheduler_plan", "scheduler_simulation"],
     S + "kv/block_pool.c": ["scheduler_block_pool", "scheduler_plan", "scheduler_host_cache", "scheduler_simulation"],
     S + "kv/prefix_cache.c": ["scheduler_prefix_cache", "scheduler_block_pool", "scheduler_plan", "scheduler_simulation"],
@@ -76,7 +78,7 @@ MUTANTS = [
     (S + "apply.c", "    s->stats.preemptions++;\n", ""),
     (S + "apply.c", "    batch_copy(&s->batch, shared, *place);\n", ""),
     (S + "apply.c", "    block_pool_release(&s->pool, shared);\n", ""),
-    (S + "apply.c", "if (item->copy && plan_must_copy(&s->pool, sequence)) {", "if (false) {"),
+    (S + "apply.c", "if (plan_must_copy(&s->pool, sequence)) {", "if (false) {"),
     (S + "apply.c", "for (int i = plan->n_running - 1; i >= plan->n_kept; i--)", "for (int i = plan->n_kept; i < plan->n_running; i++)",
      "the queue is in the order of arrival, whatever the order in which sequences come back to it"),
     (S + "apply.c", "        s->stats.prefix_hits += (uint64_t)sequence->n_cached;\n", ""),
@@ -105,6 +107,11 @@ MUTANTS = [
     (S + "constraint.c", "    if (!matcher_may_end(matcher)) return false;\n", "    return matcher_may_end(matcher);\n"),
     (S + "constraint.c", "bool complete = c->begins_at >= 0 && is_complete(s, c->matcher);", "bool complete = false;"),
     (S + "constraint.c", "    return !any;\n", "    return any == 1;\n"),
+    (S + "constraint.c", "if (word && (found >= 0 || (word & (word - 1)))) return -1;", "if (word && found >= 0) return -1;"),
+    (S + "constraint.c", "if (matcher_forced(c->matcher, &byte, 1) == 0) return -1;", "if (matcher_forced(c->matcher, &byte, 1) >= 0) return -1;"),
+    (S + "constraint.c", "sampling->n_bad_words > 0 || sampling->no_repeat_ngram > 0 ||", "sampling->n_bad_words > 0 ||"),
+    (S + "constraint.c", "return sampling->n_logprobs >= 0 || sampling->allowed ||", "return sampling->allowed ||"),
+    (S + "commit.c", "        commit_forced(s, sequence);\n", ""),
     (S + "inflight.c", "if (request->beams || request->generation->grammar) return -1;", "if (request->beams) return -1;"),
     (S + "commit.c", "enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;", "enum finish finish = FINISH_ERROR;"),
     # the inbox

@@ -48,7 +48,7 @@ struct simulation {
     uint64_t n_drafts, n_accepted; /* drafts verified; that held */
     uint64_t n_searches;           /* requests with beams */
     /* choices whose grammar let nothing more come; no token at all */
-    uint64_t n_complete, n_stuck;
+    uint64_t n_complete, n_stuck, n_forced;
 };
 
 static struct vocabulary *vocabulary;
@@ -137,6 +137,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_windows(sim);
     draw_drafter(sim);
     draw_templates(sim);
+    sim->config.samples_forced = seed % 3 == 0;
     for (int i = 0; i < N_GRAMMARS; i++) sim->grammar[i] = draw_grammar(&sim->random);
     sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
@@ -177,6 +178,7 @@ static void draw_constraint(struct simulation *sim, struct generation *g) {
     if (!chance(sim, 25)) return;
     g->grammar = sim->grammar[between(sim, 0, N_GRAMMARS - 1)];
     g->vocabulary = vocabulary;
+    g->sampling.n_logprobs = -1; /* what must come is not sampled then */
     g->n_begin_ids = chance(sim, 70) ? 0 : between(sim, 1, 2);
     g->begin_ids = g->n_begin_ids == 1 ? begin_ids + 1 : begin_ids;
 }
@@ -355,6 +357,8 @@ static void simulation_end(struct simulation *sim) {
     sim->n_dropped = stats.dropped_samples;
     sim->n_drafts = stats.draft_tokens;
     sim->n_accepted = stats.accepted_tokens;
+    sim->n_forced = stats.forced_tokens;
+    ck_assert(!sim->config.samples_forced || sim->n_forced == 0);
     sim->n_out = sim->engine->n_out;
     sim->n_in = sim->engine->n_in;
     sim->n_rows = sim->engine->n_rows;
@@ -403,13 +407,14 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_searches += sim->n_searches;
         sum->n_complete += sim->n_complete;
         sum->n_stuck += sim->n_stuck;
+        sum->n_forced += sim->n_forced;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
-           "%llu searches, %llu choices complete and %llu stuck\n",
+           "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -419,9 +424,9 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_out, (unsigned long long)sum->n_in,
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
            (unsigned long long)sum->n_searches, (unsigned long long)sum->n_complete,
-           (unsigned long long)sum->n_stuck);
+           (unsigned long long)sum->n_stuck, (unsigned long long)sum->n_forced);
     ck_assert(only || sum->n_searches > 0);
-    ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0));
+    ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));

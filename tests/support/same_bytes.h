@@ -57,6 +57,7 @@ struct setting {
     int wrong;      /* percent of the drafts; above 100: drafts are looked up */
     bool fixed_drafts;
     int window_blocks; /* for layers with windows; 0: they keep all positions */
+    bool samples_forced; /* tokens that must come are sampled, too */
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */
@@ -116,7 +117,7 @@ struct tally {
     uint64_t tokens, scores;          /* compared */
     uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
-    uint64_t drafts, accepted;
+    uint64_t drafts, accepted, forced;
     uint64_t differences;
 };
 

@@ -213,6 +213,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .max_logit_rows = setting->max_logit_rows,
                                       .prefix_caching = setting->caching,
                                       .swap_from = 1,
+                                      .samples_forced = setting->samples_forced,
                                       .on_events = on_events,
                                       .arg = run};
     set_drafter(run, &config);
@@ -231,6 +232,7 @@ static void take_stats(struct run *run) {
     run->tally.steps = stats.steps;
     run->tally.drafts = stats.draft_tokens;
     run->tally.accepted = stats.accepted_tokens;
+    run->tally.forced = stats.forced_tokens;
 }
 
 void run_close(struct run *run) {

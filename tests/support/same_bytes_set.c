@@ -120,6 +120,7 @@ static void draw_constraint(const struct request_set *set, struct asked *asked, 
     if (!drawn_chance(&random, 25)) return;
     g->grammar = draw_grammar(&random);
     g->vocabulary = set->vocabulary;
+    if (drawn_chance(&random, 60)) g->sampling.n_logprobs = -1; /* what must come is not sampled */
     g->n_begin_ids = drawn_chance(&random, 20);
     g->begin_ids = begin_ids;
     if (g->n_begin_ids == 0) return;
@@ -229,6 +230,7 @@ int request_set_learn(struct request_set *set) {
     struct setting alone = {.path = set->reference_path,
                             .in_flight = 1,
                             .eager = true,
+                            .samples_forced = true,
                             .threads = 1,
                             .max_rows = length,
                             .max_seqs = MOST_CHOICES,

@@ -1,0 +1,163 @@
+/* Tokens that must come: they are not sampled, and save the steps that would have done it. That
+ * they are the same tokens is what the client of the fake engine asserts; test_simulation.c and
+ * test_same_bytes.c hold them to it at random. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fake_engine.h"
+#include "support/lettered.h"
+#include "support/suite_main.h"
+
+enum { MODEL_LEN = 200, MOST = 4 };
+
+struct world {
+    struct fake_engine *engine;
+    struct scheduler *scheduler;
+    struct grammar *grammar;
+    struct vocabulary *vocabulary;
+    struct fake_client client[MOST];
+    int n_ended;
+    enum finish finish;
+    uint64_t forced;
+};
+
+static struct world w;
+
+static void on_events(void *arg, const struct event *events, int n) {
+    (void)arg;
+    for (int i = 0; i < n; i++) {
+        fake_client_take(events[i].generation->owner, &events[i]);
+        w.n_ended += events[i].last;
+        if (events[i].finish != FINISH_NONE) w.finish = events[i].finish;
+    }
+}
+
+/* Of tokens the letters a to d, and some pairs, none of which has a d behind a c or begins with one. */
+static void open_world(const char *regex, bool samples_forced) {
+    struct scheduler_config config = {.max_num_seqs = 8,
+                                      .max_num_batched_tokens = 16,
+                                      .max_model_len = MODEL_LEN,
+                                      .max_queued_requests = MOST,
+                                      .max_queued_tokens = MOST * MODEL_LEN,
+                                      .n_blocks = 60,
+                                      .block_size = 4,
+                                      .max_logit_rows = 16,
+                                      .prefix_caching = true,
+                                      .samples_forced = samples_forced,
+                                      .on_events = on_events};
+    struct err err;
+    memset(&w, 0, sizeof w);
+    w.vocabulary = lettered_vocabulary(FAKE_V);
+    ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &w.grammar, &err),
+                     STATUS_OK);
+    w.engine = fake_engine_new(&config);
+    w.engine->in_flight = 1;
+    struct engine_port port = fake_engine_port(w.engine);
+    w.scheduler = scheduler_new_on(&config, &port);
+}
+
+static void close_world(void) {
+    scheduler_free(w.scheduler);
+    fake_engine_free(w.engine);
+    grammar_release(w.grammar);
+    vocabulary_free(w.vocabulary);
+}
+
+static struct generation *ask(int n_prompt, int max_tokens) {
+    struct generation *g = &w.client[0].generation;
+    *g = (struct generation){.n_prompt = n_prompt,
+                             .max_tokens = max_tokens,
+                             .n = 1,
+                             .grammar = w.grammar,
+                             .vocabulary = w.vocabulary,
+                             .sampling.repetition_penalty = 1,
+                             .sampling.n_logprobs = -1,
+                             .prompt_logprobs = -1};
+    for (int i = 0; i < n_prompt; i++) w.client[0].prompt[i] = i % FAKE_V;
+    return g;
+}
+
+/* Returns the steps that the request takes. */
+static uint64_t run(void) {
+    struct err err;
+    fake_client_ready(&w.client[0], MODEL_LEN);
+    ck_assert_int_eq(scheduler_submit(w.scheduler, &w.client[0].generation, &err), STATUS_OK);
+    while (scheduler_step(w.scheduler)) scheduler_check(w.scheduler);
+    scheduler_check(w.scheduler);
+    ck_assert_int_eq(w.n_ended, 1);
+    w.forced = w.scheduler->stats.forced_tokens;
+    return w.engine->n_steps;
+}
+
+/* The first token is sampled behind the prompt, the last behind those that are forced. */
+START_TEST(a_run_of_forced_tokens_is_one_step) {
+    open_world("cd{9}[ab]", _i == 1);
+    struct generation *g = ask(5, 40);
+    if (_i == 2) g->sampling.n_logprobs = 2;
+    ck_assert_uint_eq(run(), _i == 0 ? 2 : 11);
+    ck_assert_uint_eq(w.forced, _i == 0 ? 9 : 0);
+    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 11);
+    ck_assert_int_eq(w.finish, FINISH_COMPLETE);
+    close_world();
+}
+END_TEST
+
+/* A grammar's end comes without a step, and so does that of max_tokens. */
+START_TEST(forced_tokens_may_be_the_last) {
+    open_world(_i ? "cd{30}" : "cd{5}", false);
+    ask(5, _i ? 7 : 40);
+    ck_assert_uint_eq(run(), 1);
+    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, _i ? 7 : 6);
+    ck_assert_int_eq(w.finish, _i ? FINISH_LENGTH : FINISH_COMPLETE);
+    close_world();
+}
+END_TEST
+
+/* More of them than a step has rows: they are computed as a prompt is, in parts. */
+START_TEST(a_long_run_is_computed_in_parts) {
+    open_world("cd{40}[ab]", false);
+    ask(5, 100);
+    ck_assert_uint_eq(run(), 1 + 3); /* 41 rows, at most 16 in a step */
+    ck_assert_uint_eq(w.forced, 40);
+    close_world();
+}
+END_TEST
+
+/* Each choice has its own. */
+START_TEST(choices_are_forced_apart) {
+    open_world("(ad{3}|bd{6}|c|dd{9})[ab]", false);
+    ask(5, 40)->n = 4;
+    uint64_t steps = run();
+    ck_assert_uint_gt(w.forced, 3);
+    ck_assert_uint_lt(steps, 6);
+    close_world();
+}
+END_TEST
+
+/* What else may refuse a token has its say: then there is none left, and an error. */
+START_TEST(what_forbids_a_forced_token_still_does) {
+    static const struct bad_word words[] = {{.last = 3}};
+    static const uint32_t allowed[] = {0xFFF7};
+    open_world("cd{9}[ab]", false);
+    struct generation *g = ask(5, 40);
+    if (_i == 0) g->sampling.allowed = allowed;
+    if (_i == 1) g->sampling.bad_words = words, g->sampling.n_bad_words = 1;
+    if (_i == 2) g->sampling.no_repeat_ngram = 1;
+    run();
+    ck_assert_uint_eq(w.forced, 0);
+    close_world();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("scheduler/forced");
+    TCase *core = tcase_create("core");
+    tcase_add_loop_test(core, a_run_of_forced_tokens_is_one_step, 0, 3);
+    tcase_add_loop_test(core, forced_tokens_may_be_the_last, 0, 2);
+    tcase_add_test(core, a_long_run_is_computed_in_parts);
+    tcase_add_test(core, choices_are_forced_apart);
+    tcase_add_loop_test(core, what_forbids_a_forced_token_still_does, 0, 3);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
