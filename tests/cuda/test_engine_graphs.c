@@ -57,7 +57,7 @@ static struct request_set *learn(int number) {
                                 .reference_path = "plain",
                                 .long_prompt = 8,
                                 .longest = 12};
-    request_set_init(set, 13, ASKED, NULL, 0);
+    request_set_init(set, 14, ASKED, NULL, 0);
     for (int i = 0; i < ASKED; i++) { /* a step takes long */
         struct generation *g = &set->asked[i].generation;
         if (g->max_tokens > 12) g->max_tokens = 12;
