@@ -14,8 +14,8 @@
  *
  * The tokens that end a choice are allowed exactly where its grammar may end. The grammar comes
  * before min_tokens and ignore_eos: where nothing can come after a token, the choice ends with it.
- * Where only one token may come it is taken right behind the one before it, without sampling, and so
- * on: the next step computes the rows of all of them, as those of a prompt. Not where something
+ * Where only one token may come it is taken right behind the one before it, without sampling, and
+ * so on: the next step computes the rows of all of them, as those of a prompt. Not where something
  * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
  *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come

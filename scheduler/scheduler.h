@@ -127,8 +127,7 @@ struct scheduler_config {
     int swap_from;
     struct speculation speculation;
     bool fixed_drafts; /* all that were guessed are verified, whatever they cost */
-    /* A token is sampled also where a grammar lets no other come. That changes no result, and is for
-     * tests. */
+    /* A token is sampled also where a grammar lets no other come: the same result, for tests. */
     bool samples_forced;
     /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
      * outlive the scheduler. NULL: nobody else. */

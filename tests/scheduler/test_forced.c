@@ -33,7 +33,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* Of tokens the letters a to d, and some pairs, none of which has a d behind a c or begins with one. */
+/* Of tokens the letters a to d, and pairs, none of which begins with "cd" or "d". */
 static void open_world(const char *regex, bool samples_forced) {
     struct scheduler_config config = {.max_num_seqs = 8,
                                       .max_num_batched_tokens = 16,
