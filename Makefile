@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -7,6 +7,7 @@ JOBS ?= $(shell nproc)
 LLAMA := build/peers/llama.cpp/bin/python
 ARGS ?=
 FUZZ_SECONDS ?= 60
+SEED ?= 1
 SOAK_MINUTES ?= 30
 
 help:
@@ -19,6 +20,7 @@ help:
 	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
 	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md"
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
+	@echo "make oracle         judge the server by fresh tiny models of every family (SEED=1; fetches 6 GB the first time)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs, restarts (hours)"
 	@echo "make clients        run the server with programs of others, and write docs/compatibility.md (fetches about 7 GB)"
@@ -66,6 +68,14 @@ performance:
 
 gpu:
 	@bench/gpu.sh
+
+oracle: deps
+	@docker/setup.sh test
+	@docker/build.sh release $(JOBS) penstock
+	@docker/build.sh release $(JOBS) penstock_emulated
+	@docker/venv.sh
+	@docker/venv.sh build/oracle/venv tests/vectors/requirements.txt
+	@build/oracle/venv/bin/python tests/oracle.py --seed $(SEED) $(ARGS)
 
 fuzz: deps
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz

@@ -22,7 +22,7 @@ static const char *const models[] = {
     "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm.gguf",
     "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
     "families/granitemoe.gguf", "families/gpt_oss.gguf",    "folders/gpt_oss_mxfp4",
-    "families/glm4moe.gguf",
+    "families/glm4moe.gguf",    "families/seed_oss.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

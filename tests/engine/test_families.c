@@ -42,6 +42,7 @@ static const char *const models[] = {
     "families/stablelm.gguf",
     "families/cohere2.gguf",
     "families/exaone4.gguf",
+    "families/seed_oss.gguf",
     "folders/llama_biased",
     "folders/glm4",
     "folders/ernie4_5",

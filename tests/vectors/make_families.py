@@ -3,7 +3,7 @@
 Run it again only when a family comes or a shape changes; it needs no GPU:
 
     python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0
-    /tmp/oracle/bin/python tests/vectors/make_families.py [FAMILY ...]
+    /tmp/oracle/bin/python tests/vectors/make_families.py [--out FOLDER] [--seed N] [FAMILY ...]
 
 For each family there are two files. FAMILY.gguf holds the weights in float32, laid out as llama.cpp's converter does, and
 a small vocabulary. FAMILY.txt holds two prompts; for each the line "prompt" with its ids and the line "tokens" with 32 greedy
@@ -11,9 +11,9 @@ tokens as id:logprob, computed by transformers in float32 on the CPU with eager 
 1 and 0, so that one that is left out shows; seeds are chosen so that no greedy token is nearly tied.
 """
 
+import argparse
 import math
 import pathlib
-import sys
 
 import gguf
 import torch
@@ -24,6 +24,7 @@ OUT = pathlib.Path(__file__).resolve().parent / "families"
 V, CONTEXT, N_GREEDY = 299, 96, 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
 SHORT_CONTEXT = 72  # of the models whose positions change beyond it; their prompts with what follows are no longer
+FIRST_SEED = 0
 MIN_GAP = 0.005  # between the best and the second best logit
 MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
 
@@ -205,6 +206,12 @@ def glm4moe():
         rope_parameters={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}, **SMALL))
 
 
+def seed_oss():
+    return transformers.SeedOssForCausalLM(transformers.SeedOssConfig(
+        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, pad_token_id=0, attention_bias=True, rope_theta=1e7,
+        tie_word_embeddings=False, **SMALL))
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
@@ -276,7 +283,8 @@ def sigmoids_tied(router_logits, model):
 
 
 def golden(make):
-    for seed in range(1000):
+    """The first seed from FIRST_SEED on that fits."""
+    for seed in range(FIRST_SEED, FIRST_SEED + 1000):
         model = randomise(make(), seed)
         runs = []
         for prompt in PROMPTS:
@@ -375,6 +383,7 @@ NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_do
 NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
+NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm"}
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
@@ -475,7 +484,7 @@ def add_keys(writer, family, c):
         writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     else:
         writer.add_layer_norm_eps(c.norm_epsilon if family == "starcoder2" else c.layer_norm_eps)
-    if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "cohere2", "exaone4"):
+    if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "cohere2", "exaone4", "seed_oss"):
         add_rope_keys(writer, family, c)
         return
     if family.startswith("phi3"):
@@ -573,18 +582,32 @@ FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
-            "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe}
+            "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss}
+
+
+def begin(names, folder):
+    """Reads the arguments that the scripts of this folder share; gives the names that are wanted and where they go."""
+    global FIRST_SEED
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path, default=OUT.parent)
+    parser.add_argument("--seed", type=int, default=0, help="weights are drawn from 1000 times this number on")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args()
+    FIRST_SEED = 1000 * options.seed
+    torch.set_num_threads(1)
+    out = options.out / folder
+    out.mkdir(parents=True, exist_ok=True)
+    return options.names or list(names), out
 
 
 def main():
-    torch.set_num_threads(1)
-    OUT.mkdir(exist_ok=True)
-    for family in sys.argv[1:] or FAMILIES:
+    families, out = begin(FAMILIES, "families")
+    for family in families:
         model, runs, seed = golden(FAMILIES[family])
-        write_gguf(OUT / f"{family}.gguf", family, model)
-        write_golden(OUT / f"{family}.txt", family, runs, seed)
-        size = (OUT / f"{family}.gguf").stat().st_size
-        print(f"{family}: seed {seed}, {size} bytes")
+        write_gguf(out / f"{family}.gguf", family, model)
+        write_golden(out / f"{family}.txt", family, runs, seed)
+        size = (out / f"{family}.gguf").stat().st_size
+        print(f"{family}: seed {seed}, {size} bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Run it again only when a family comes or a shape changes; it needs no GPU and the packages of make_families.py:
 
-    /tmp/oracle/bin/python tests/vectors/make_folders.py [NAME ...]
+    /tmp/oracle/bin/python tests/vectors/make_folders.py [--out FOLDER] [--seed N] [NAME ...]
 
 For each name there is a folder, as save_pretrained writes it, and NAME.txt in the form of make_families.py: two prompts with
 their 32 greedy tokens and logprobs in float32. Weights that a folder holds in bfloat16 are rounded before the tokens are
@@ -12,7 +12,6 @@ beginning or without, a config.json as transformers up to version 4 wrote it or 
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import make_families
@@ -270,7 +269,6 @@ def finish_glm4moe(folder):
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
-    tensors["model.layers.3.mlp.experts.0.up_proj.weight"] = torch.ones(16, 32)
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
@@ -387,12 +385,13 @@ def write_folder(name):
     files = list(folder.iterdir())
     for path in files:
         path.chmod(0o644)
-    print(f"{name}: seed {seed}, {len(files)} files, {sum(path.stat().st_size for path in files)} bytes")
+    print(f"{name}: seed {seed}, {len(files)} files, {sum(path.stat().st_size for path in files)} bytes", flush=True)
 
 
 def main():
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or FOLDERS:
+    global OUT
+    names, OUT = make_families.begin(FOLDERS, "folders")
+    for name in names:
         write_folder(name)
 
 

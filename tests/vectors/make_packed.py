@@ -1,6 +1,6 @@
 """Makes the quantised folders of tests/vectors/folders/, and what transformers computes from their weights in float32.
 
-    /tmp/oracle/bin/python tests/vectors/make_packed.py [NAME ...]
+    /tmp/oracle/bin/python tests/vectors/make_packed.py [--out FOLDER] [--seed N] [NAME ...]
 
 Needs the packages of make_folders.py, which has the form of what is written. The weights of a folder are not those of a
 quantiser: codes, scales and zero points are random. `read_*` below are a reader of their own of each format, in numpy, from
@@ -10,7 +10,6 @@ factor, groups of act order are shuffled, and zero points go to the ends of thei
 
 import json
 import shutil
-import sys
 
 import make_families
 import make_folders
@@ -206,6 +205,6 @@ def write_folder(name):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for folder_name in sys.argv[1:] or FOLDERS:
+    wanted, make_folders.OUT = make_families.begin(FOLDERS, "folders")
+    for folder_name in wanted:
         write_folder(folder_name)

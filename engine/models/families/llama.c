@@ -34,9 +34,9 @@ const struct model_family model_ernie4_5 = {
 
 const struct model_family model_seed_oss = {
     .gguf = "seed_oss",
-    .only_folders = true,
     .hf = seed_oss_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM_ALIAS) | ROLE_BIT(ROLE_GATE) |
+             ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_MLP_BIASES,
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,

@@ -1,0 +1,116 @@
+"""Judges the server by fresh tiny models of every family: what `make oracle SEED=n` runs.
+
+    build/oracle/venv/bin/python tests/oracle.py --seed N [--python PYTHON] [NAME ...]
+
+Makes the models of tests/vectors/make_families.py, make_folders.py and make_packed.py with other weights, and has llama.cpp's
+converter (of the source package of llama-cpp-python) write the folders' GGUF files. Then tests/e2e/test_families.py serves each
+one, on the CPU and on the emulated GPU, and compares tokens and log-probabilities with what transformers computed. All of it is
+left in build/oracle/N. With names only those models are made and judged.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/vectors"))
+import make_families  # noqa: E402
+import make_folders  # noqa: E402
+import make_packed  # noqa: E402
+
+WORK = ROOT / "build/oracle"
+LLAMA = "llama-cpp-python==0.3.36"  # as bench/peers.sh has it
+# What llama.cpp's converter does not take, or writes into files that mean less than the folder.
+UNCONVERTED = {
+    "opt": "llama.cpp has no such architecture",
+    "cohere2": "its converter wants an old key of config.json",
+    "gpt2": "its converter does not pass over the masks of published folders",
+    "mistral": "files of llama's architecture have no window",
+    "mixtral": "files of llama's architecture have no window",
+    "starcoder2": "its files have no window",
+    "gemma2": "its files cannot say how queries are scaled",
+    "gemma3": "its files cannot say how queries are scaled",
+    "olmoe": "its files mean weights that are not normalised",
+    "qwen2moe": "its files mean weights that are not normalised",
+    "qwen3moe": "its files mean weights that are normalised",
+    "smollm3": "its files mean that each fourth layer has no positions",
+}
+# Of make_families.py, whose models are what GGUF files can say.
+UNCONVERTED_FAMILIES = {
+    "cohere2": UNCONVERTED["cohere2"],
+    "phi3_short": "it is phi3_long for another context",
+}
+
+
+def run(*command, **options):
+    print("oracle.py:", *[str(part) for part in command], flush=True)
+    return subprocess.run([str(part) for part in command], check=True, **options)
+
+
+def llama_sources():
+    """llama.cpp's folder, out of the source package."""
+    found = list(WORK.glob("llama_cpp_python-*/vendor/llama.cpp"))
+    if found:
+        return found[0]
+    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python", "-d", WORK, LLAMA)
+    with tarfile.open(next(WORK.glob("llama_cpp_python-*.tar.gz"))) as package:
+        package.extractall(WORK, filter="data")
+    return next(WORK.glob("llama_cpp_python-*/vendor/llama.cpp"))
+
+
+def make(script, wanted, out, seed):
+    if wanted:
+        run(sys.executable, ROOT / "tests/vectors" / script, "--out", out, "--seed", seed, *wanted)
+
+
+def make_families_too(names, out, seed):
+    """The files of make_families.py, and the folders that the converter is to make such files of."""
+    make_families.FIRST_SEED = 1000 * seed
+    (out / "families").mkdir(exist_ok=True)
+    for name in names:
+        model, runs, chosen = make_families.golden(make_families.FAMILIES[name])
+        make_families.write_gguf(out / f"families/{name}.gguf", name, model)
+        make_families.write_golden(out / f"families/{name}.txt", name, runs, chosen)
+        model.save_pretrained(out / "sources" / name)
+        make_folders.write_tokenizer(out / "sources" / name)
+        print(f"oracle.py: {name}: seed {chosen}", flush=True)
+
+
+def convert(kind, names, unconverted, out):
+    """Files of folders, beside those of make_families.py; their golden tokens are those of `kind`."""
+    for name in names:
+        if name in unconverted:
+            print(f"oracle.py: {kind}/{name} is not converted: {unconverted[name]}")
+    taken = [name for name in names if name not in unconverted]
+    source, end = ("sources", "converted") if kind == "families" else (kind, "folder.converted")
+    run(sys.executable, ROOT / "tests/vectors/convert.py", llama_sources(), out / "families", end,
+        *[out / source / name for name in taken], stderr=subprocess.DEVNULL)
+    for name in taken:
+        shutil.copy(out / f"{kind}/{name}.txt", out / f"families/{name}.{end}.txt")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--python", default=ROOT / ".venv/bin/python", help="has the packages of tests/requirements.txt")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args()
+    out = WORK / str(options.seed)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    families, folders, packed = ([name for name in names if not options.names or name in options.names] for names in
+                                 (make_families.FAMILIES, make_folders.FOLDERS, make_packed.FOLDERS))
+    make_families_too(families, out, options.seed)
+    make("make_folders.py", folders, out, options.seed)
+    make("make_packed.py", packed, out, options.seed)
+    convert("families", families, UNCONVERTED_FAMILIES, out)
+    convert("folders", folders, UNCONVERTED, out)
+    run(options.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/e2e/test_families.py",
+        env={**os.environ, "PENSTOCK_VECTORS": str(out)})
+
+
+if __name__ == "__main__":
+    main()

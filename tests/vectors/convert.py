@@ -1,0 +1,39 @@
+"""Has llama.cpp's own converter write the GGUF files of folders that make_folders.py made.
+
+    build/oracle/venv/bin/python tests/vectors/convert.py LLAMA_CPP OUT END FOLDER...
+
+LLAMA_CPP is a folder with llama.cpp's sources, OUT gets NAME.END.gguf of each FOLDER. Our tiny vocabularies are byte-level BPE that no published model has: where the
+converter would recognise one by its text's hash, or read SentencePiece's file, it is told which kind it is. All else is its own.
+"""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(sys.argv[1]).resolve()))
+import convert_hf_to_gguf as converter  # noqa: E402
+
+
+def byte_level(model):
+    model._set_vocab_gpt2()
+
+
+def convert(folder, out):
+    architecture = converter.get_model_architecture(converter.ModelBase.load_hparams(folder, False), converter.ModelType.TEXT)
+    kind = converter.get_model_class(architecture)
+    kind.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
+    kind.set_vocab = byte_level
+    kind(folder, converter.gguf.LlamaFileType.ALL_F32, out).write()
+
+
+def main():
+    out, end, failed = Path(sys.argv[2]), sys.argv[3], []
+    for folder in map(Path, sys.argv[4:]):
+        try:
+            convert(folder, out / f"{folder.name}.{end}.gguf")
+        except (Exception, SystemExit) as why:  # the converter has many ways to give up
+            failed.append(f"{folder.name}: {type(why).__name__}: {why}")
+    print(*failed, sep="\n")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
