@@ -84,12 +84,6 @@ static enum status ask_for_calls(struct generation_job *job, struct err *err) {
 
 /* ---- any grammar ---------------------------------------------------------------------------- */
 
-static void encode_beginning(struct generation_job *job, const char *text) {
-    job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
-                                        SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
-    assert(job->n_begin_ids > 0);
-}
-
 /* The text behind which the grammar begins: the end of the thoughts in which the prompt has ended,
  * if it has. */
 static const char *beginning(const struct generation_job *job) {
@@ -112,6 +106,10 @@ enum status job_constrain(struct generation_job *job, struct err *err) {
     job->vocabulary = job->tools ? grammar_store_vocabulary(job->app->grammars, job->format.tools,
                                                             job->app->limits.reasoning_format)
                                  : grammar_store_vocabulary(job->app->grammars, NULL, NULL);
-    if (beginning(job)) encode_beginning(job, beginning(job));
+    const char *text = beginning(job);
+    if (text)
+        job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
+                                            SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
+    assert(!text || job->n_begin_ids > 0);
     return check_not_empty(job, err);
 }

@@ -91,15 +91,6 @@ static void count_entry(struct grammar_store *store, struct entry *entry) {
         remove_entry(store, list_entry(store->by_age.head.prev, struct entry, by_age));
 }
 
-static struct entry *add_entry(struct entry **place, uint64_t hash, enum grammar_kind kind,
-                               const char *text, size_t length) {
-    struct entry *entry = mem_alloc(sizeof *entry + length);
-    *entry = (struct entry){.hash = hash, .kind = kind, .length = length};
-    memcpy(entry->text, text, length);
-    assert(!*place);
-    return *place = entry;
-}
-
 void grammar_store_free(struct grammar_store *store) {
     if (!store) return;
     for (int i = 0; i < N_BUCKETS; i++)
@@ -146,7 +137,10 @@ enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kin
         list_remove(&store->by_age, &entry->by_age);
         count_entry(store, entry);
     } else {
-        status = compile(store, add_entry(place, hash, kind, text, length), out, err);
+        struct entry *entry = *place = mem_alloc(sizeof *entry + length);
+        *entry = (struct entry){.hash = hash, .kind = kind, .length = length};
+        memcpy(entry->text, text, length);
+        status = compile(store, entry, out, err);
     }
     pthread_mutex_unlock(&store->mutex);
     return status;

@@ -133,13 +133,6 @@ const struct json *field_given(const struct parse *parse, const char *name) {
     return parse->value[i];
 }
 
-/* A field that has two names: the default is the first one's. */
-static enum status check_other_name(struct parse *parse, const struct field *field) {
-    if (!field_given(parse, field->name) || !field_given(parse, field->same_as)) return STATUS_OK;
-    return err_set(parse->err, STATUS_INVALID_REQUEST, field->name,
-                   "'%s' is another name of '%s': give one of them.", field->name, field->same_as);
-}
-
 enum status fields_parse(struct parse *parse, const struct json *object) {
     assert(parse->n_fields <= MAX_FIELDS);
     assert(parse->arena && parse->limits && json_is(object, JSON_OBJECT));
@@ -151,14 +144,13 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     }
     for (int i = 0; i < parse->n_fields; i++) {
         const struct field *field = &parse->fields[i];
-        enum status status = STATUS_OK;
-        if (field->same_as)
-            status = check_other_name(parse, field);
-        else
-            store_default(parse, field);
-        if (status != STATUS_OK) return status;
+        const char *other = field->same_as; /* whose default counts for both */
+        if (!other) store_default(parse, field);
+        if (other && field_given(parse, field->name) && field_given(parse, other))
+            return err_set(parse->err, STATUS_INVALID_REQUEST, field->name,
+                           "'%s' is another name of '%s': give one of them.", field->name, other);
         if (!parse->value[i]) continue;
-        status = field_store(parse, field, field->name, parse->value[i]);
+        enum status status = field_store(parse, field, field->name, parse->value[i]);
         if (status == STATUS_OK && field->check) {
             status = field->check(parse, field->name, parse->value[i]);
         }

@@ -177,17 +177,13 @@ static bool form_holds(const struct tool_form *form, const char *text, size_t le
     return false;
 }
 
-static bool is_of_harmony(const char *text, size_t length) {
-    static const char markers[] =
-        "<|start|><|channel|><|constrain|><|message|><|end|><|call|><|return|>";
-    return memmem(markers, strlen(markers), text, length);
-}
-
 bool message_has_marker(const struct tool_format *tools, const struct reasoning_format *reasoning,
                         const char *text, size_t length) {
+    static const char markers[] =
+        "<|start|><|channel|><|constrain|><|message|><|end|><|call|><|return|>";
     bool is_harmony = (tools && tools->is_harmony) || (reasoning && reasoning->is_harmony);
     if (length == 0) return false;
-    if (is_harmony && is_of_harmony(text, length)) return true;
+    if (is_harmony && memmem(markers, strlen(markers), text, length)) return true;
     for (int i = 0; tools && i < MAX_FORMS; i++)
         if (form_holds(&tools->forms[i], text, length)) return true;
     if (!reasoning || reasoning->is_harmony) return false;

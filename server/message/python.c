@@ -32,20 +32,7 @@ static enum reading end_value(struct python_arguments *python) {
     return READ_MORE;
 }
 
-/* Is a dict open, and its next key to come? */
-static bool at_key(const struct python_arguments *python) {
-    return python->state == VALUE_OR_END && python->depth > 0 &&
-           python->open[python->depth - 1] == '{';
-}
-
 /* ---- strings -------------------------------------------------------------------------------- */
-
-static enum reading end_string(struct python_arguments *python, struct buf *out) {
-    buf_puts(out, "\"");
-    if (!python->is_key) return end_value(python);
-    python->state = COLON;
-    return READ_MORE;
-}
 
 static enum reading add_escape(struct python_arguments *python, char c, struct buf *out) {
     static const char letters[] = "abfnrtv", values[] = "\a\b\f\n\r\t\v";
@@ -90,7 +77,12 @@ static enum reading add_escape_digit(struct python_arguments *python, char c, st
 static enum reading add_to_string(struct python_arguments *python, char c, struct buf *out) {
     if (python->state == ESCAPE) return add_escape(python, c, out);
     if (python->state == ESCAPE_DIGITS) return add_escape_digit(python, c, out);
-    if (c == python->quote) return end_string(python, out);
+    if (c == python->quote) {
+        buf_puts(out, "\"");
+        if (!python->is_key) return end_value(python);
+        python->state = COLON;
+        return READ_MORE;
+    }
     if (c == '\\')
         python->state = ESCAPE;
     else
@@ -115,7 +107,8 @@ static enum reading begin_word(struct python_arguments *python, char c) {
 
 static enum reading begin_value(struct python_arguments *python, char c, struct buf *out) {
     bool quoted = c == '"' || c == '\'';
-    python->is_key = at_key(python);
+    python->is_key = python->state == VALUE_OR_END && python->depth > 0 &&
+                     python->open[python->depth - 1] == '{';
     if (python->is_key && !quoted) return READ_BROKEN;
     begin_item(python, out);
     if (quoted) {

@@ -129,8 +129,8 @@ MUTANTS = [
     (O + "request_sampling.c", "    if (s->dry_last_n == 0) s->dry_multiplier = 0;\n", ""),
     (O + "request_sampling.c", "    if (s->dry_last_n == -1) s->dry_last_n = INT32_MAX;\n", ""),
     (O + "request.c", "field_given(parse, \"n_predict\") ? \"n_predict\" : \"max_tokens\"", "\"max_tokens\""),
-    (F + "fields.c", "if (!field_given(parse, field->name) || !field_given(parse, field->same_as)) return STATUS_OK;", "return STATUS_OK;"),
-    (F + "fields.c", "        if (field->same_as)\n", "        store_default(parse, field);\n        if (field->same_as)\n"),
+    (F + "fields.c", "if (other && field_given(parse, field->name) && field_given(parse, other))", "if (false)"),
+    (F + "fields.c", "if (!other) store_default(parse, field);", "store_default(parse, field);"),
     (O + "checks.c", "max_model_len, more ? \"more than \" : \"\", n_tokens);", "max_model_len, \"\", n_tokens);"),
     # messages and tools
     ("config/json.c", "    json->name = name;\n    json->next = next;\n", "    json->name = name;\n"),

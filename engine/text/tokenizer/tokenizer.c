@@ -115,13 +115,6 @@ static void specials_init(struct tokenizer *tokenizer, const struct tokenizer_sp
     }
 }
 
-/* Puts the file's path before a message. */
-static void name_file(const struct tokenizer_spec *spec, struct err *err) {
-    if (!err || !spec->keys->file[0]) return;
-    struct err cause = *err;
-    err_set(err, cause.status, cause.param, "%s%s", spec->keys->file, cause.message);
-}
-
 /* Is it byte-level BPE: GPT-2's alphabet is the last step and the only decoder, and each byte is a
  * token? Then text need not be written in the alphabet to be encoded, which is quicker. */
 static bool is_byte_level(const struct tokenizer_spec *spec) {
@@ -164,7 +157,10 @@ enum status tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *g
         *out = tokenizer;
     } else {
         tokenizer_free(tokenizer);
-        name_file(spec, err);
+        if (err && spec->keys->file[0]) { /* the file's path comes before the message */
+            struct err cause = *err;
+            err_set(err, cause.status, cause.param, "%s%s", spec->keys->file, cause.message);
+        }
     }
     return status;
 }

@@ -295,17 +295,6 @@ static void pack_piece(void *arg, int piece, int thread) {
         pack_panel_rows(job, panel);
 }
 
-/* A piece is about as much of the file as the system maps at one fault, so that threads seldom
- * meet in one; and all threads get as many. */
-static void pack_panels(struct cpu *cpu, struct pack_job *job) {
-    size_t panels = (size_t)job->w->n_panels, threads = (size_t)cpu->head.n_threads;
-    size_t pieces = panels * LANES * job->row_bytes / PIECE_BYTES;
-    pieces = round_up(pieces ? pieces : 1, threads);
-    job->piece_panels = (int)((panels + pieces - 1) / pieces);
-    pool_run(cpu->pool, pack_piece, job,
-             (job->w->n_panels + job->piece_panels - 1) / job->piece_panels);
-}
-
 enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                            const void *rows, enum matrix_form form, struct err *err) {
     enum status status = check(type, N, K, err);
@@ -326,7 +315,13 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     *w = plain;
     slab_alloc(cpu, w);
     struct pack_job job = {w, type, rows, dtype_bytes(type, (size_t)K), 0};
-    pack_panels(cpu, &job);
+    /* A piece is about as much of the file as the system maps at one fault, so that threads seldom
+     * meet in one; and all threads get as many. */
+    size_t panels = (size_t)w->n_panels, threads = (size_t)cpu->head.n_threads;
+    size_t pieces = panels * LANES * job.row_bytes / PIECE_BYTES;
+    pieces = round_up(pieces ? pieces : 1, threads);
+    job.piece_panels = (int)((panels + pieces - 1) / pieces);
+    pool_run(cpu->pool, pack_piece, &job, (w->n_panels + job.piece_panels - 1) / job.piece_panels);
     *out = w;
     return STATUS_OK;
 }
