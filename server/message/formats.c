@@ -50,6 +50,9 @@ static const struct tool_format tool_formats[] = {
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
                {.call = "<function=%n>\n%x/function>", .between = "\n"}}},
+    {"glm45",
+     {"<arg_key>", NULL},
+     .forms = {{.call = "<tool_call>%n\n%k/tool_call>", .between = "\n"}}},
     {"olmo3",
      {"<function_calls>", NULL},
      .forms = {{"<function_calls>\n", "%n(%p)", "\n", "\n</function_calls>"}}},
@@ -147,10 +150,8 @@ static bool holds(const char *source, size_t length, const char *needle) {
     return needle && memmem(source, length, needle, strlen(needle));
 }
 
-/* DeepSeek's V3 and V3.1 differ only in what stands around the arguments. A template with
- * <arg_key> writes a format that is not known, with the markers of another one. */
+/* DeepSeek's V3 and V3.1 differ only in what stands around the arguments. */
 const struct tool_format *tool_format_of_template(const char *source, size_t length) {
-    if (holds(source, length, "<arg_key>")) return NULL;
     for (size_t i = 0; i < N_TOOL_FORMATS; i++) {
         const struct tool_format *format = &tool_formats[i];
         const char *open = format->forms[0].open;

@@ -95,8 +95,8 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
     }
     buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
     write_chars(out, json_member(function, "name")->string);
-    if (placeholder == 'x') {
-        buf_puts(out, ",\"style\":\"qwen_xml\"");
+    if (placeholder == 'x' || placeholder == 'k') {
+        buf_printf(out, ",\"style\":\"%s\"", placeholder == 'x' ? "qwen_xml" : "glm_xml");
         write_texts(out, schema);
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
@@ -126,8 +126,8 @@ static void write_call(struct call_writer *to, const struct json *function) {
             buf_puts(&parts[1], "}");
             arguments = 'a';
         } else {
-            assert(strchr("axp", *at)); /* the forms of grammars hold no ids */
-            if (*at == 'x') buf_puts(&parts[1], "<");
+            assert(strchr("axkp", *at)); /* the forms of grammars hold no ids */
+            if (*at == 'x' || *at == 'k') buf_puts(&parts[1], "<");
             arguments = *at;
         }
     }

@@ -18,9 +18,10 @@
  *   %a  the arguments as JSON                 {"zone": "UTC"}
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
  *   %x  parameters as elements of XML         <parameter=zone>\nUTC\n</parameter>\n
+ *   %k  the same in pairs                     <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * What stands behind %x begins with "</", of which %x has read the first byte: the row leaves it
+ * What stands behind %x and %k begins with "</", of which they have read the first byte: the row leaves it
  * out. Behind %p stands the closing parenthesis. */
 struct tool_form {
     const char *open, *call, *between, *close; /* a form without a call does not exist; without */
@@ -110,9 +111,10 @@ struct python_arguments {
 };
 enum reading python_arguments_add(struct python_arguments *python, char c, struct buf *arguments);
 
-/* %x: parameters, which become an object. What is no text by its schema is JSON. */
+/* %x and %k: parameters, which become an object. What is no text by its schema is JSON. */
 struct xml_arguments {
     uint8_t state;
+    bool is_glm; /* %k */
     int matched; /* bytes of a marker */
     bool begun, has_item, is_text;
     bool has_break; /* a line break may be the last byte of a text, and then does not count */

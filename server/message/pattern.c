@@ -89,7 +89,9 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
     case 'j':
         return add_to_object(reader, c, known);
     case 'x':
+    case 'k':
         reader->has_arguments = true;
+        reader->xml.is_glm = reader->pattern[1] == 'k';
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
     default:
         assert(reader->pattern[1] == 'p');

@@ -4,18 +4,30 @@
  *   UTC
  *   </parameter>
  *
+ *   <arg_key>zone</arg_key>
+ *   <arg_value>UTC</arg_value>
+ *
  * become the members of an object. A parameter that is a text by its schema is written as it comes.
  * Of others the value is JSON: they wait for their end, which is none inside of a string of JSON,
- * and are texts where they are none. The line breaks behind the first tag and before the last are
- * no part of a value. */
+ * and are texts where they are none. Of the former, line breaks behind the first tag and
+ * before the last are no part of a value. */
 #include <string.h>
 
 #include "server/message/internal.h"
 
-#define BEGIN "<parameter="
-#define END "</parameter>"
+struct xml_style {
+    const char *begin, *behind_key, *end; /* white space may stand before each "<" */
+    bool has_breaks;                      /* around values, of which they are no part */
+};
 
-enum state { BETWEEN, TAG, KEY, FIRST, VALUE };
+static const struct xml_style qwen = {"<parameter=", ">", "</parameter>", .has_breaks = true};
+static const struct xml_style glm = {"<arg_key>", "</arg_key><arg_value>", "</arg_value>"};
+
+enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FIRST, VALUE };
+
+static const struct xml_style *style_of(const struct xml_arguments *xml) {
+    return xml->is_glm ? &glm : &qwen;
+}
 
 static void begin_value(struct xml_arguments *xml, struct buf *out) {
     buf_puts(out, xml->has_item ? ", \"" : "\"");
@@ -35,7 +47,7 @@ static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
     if (!xml->json_ended) xml->json_ended = json_scan_add(&xml->json, c) != READ_MORE;
     if (xml->has_break && xml->is_text) add_escaped(out, '\n');
     if (xml->has_break && !xml->is_text) buf_puts(&xml->value, "\n");
-    xml->has_break = c == '\n';
+    xml->has_break = c == '\n' && style_of(xml)->has_breaks;
     if (xml->has_break) return;
     if (xml->is_text)
         add_escaped(out, c);
@@ -66,44 +78,58 @@ static void end_value(struct xml_arguments *xml, struct buf *out) {
 }
 
 static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *out) {
-    if (xml->state == FIRST && c == '\n') {
+    const char *end = style_of(xml)->end;
+    if (xml->state == FIRST && c == '\n' && style_of(xml)->has_breaks) {
         xml->state = VALUE;
         return READ_MORE;
     }
     xml->state = VALUE;
     bool in_string = !xml->json_ended && json_scan_in_string(&xml->json);
-    if (c != END[xml->matched]) { /* "<" begins the marker and stands nowhere else in it */
-        for (int i = 0; i < xml->matched; i++) add_to_value(xml, END[i], out);
+    if (c != end[xml->matched]) { /* "<" begins the marker and stands nowhere else in it */
+        for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);
         xml->matched = 0;
     }
-    if (in_string || c != END[xml->matched])
+    if (in_string || c != end[xml->matched])
         add_to_value(xml, c, out);
-    else if (++xml->matched == (int)strlen(END))
+    else if (++xml->matched == (int)strlen(end))
         end_value(xml, out);
     return READ_MORE;
 }
 
 static enum reading add_to_tag(struct xml_arguments *xml, char c, struct buf *out) {
     if (c == '/' && xml->matched == 1) return buf_puts(out, "}"), READ_BEFORE;
-    if (c != BEGIN[xml->matched]) return READ_BROKEN;
-    if (++xml->matched == (int)strlen(BEGIN)) {
+    const char *begin = style_of(xml)->begin;
+    if (c != begin[xml->matched]) return READ_BROKEN;
+    if (!begin[++xml->matched]) {
         xml->key = (struct name){0};
         xml->state = KEY;
     }
     return READ_MORE;
 }
 
-static enum reading add_to_key(struct xml_arguments *xml, char c, const struct tool_set *known,
-                               const struct name *name, struct buf *out) {
-    if (c != '>') {
-        bool right = c != '<' && c != '\n' && c && name_add(&xml->key, c);
-        return right ? READ_MORE : READ_BROKEN;
-    }
-    if (xml->key.length == 0) return READ_BROKEN;
+/* What stands between the key and its value. */
+static enum reading add_behind_key(struct xml_arguments *xml, char c, const struct tool_set *known,
+                                   const struct name *name, struct buf *out) {
+    const char *behind = style_of(xml)->behind_key;
+    if (is_space(c) && behind[xml->matched] == '<') return READ_MORE;
+    if (c != behind[xml->matched]) return READ_BROKEN;
+    if (behind[++xml->matched]) return READ_MORE;
     xml->types = tool_set_types(known, name->text, xml->key.text);
     xml->is_text = xml->types == 1 << JSON_STRING;
     begin_value(xml, out);
     return READ_MORE;
+}
+
+static enum reading add_to_key(struct xml_arguments *xml, char c, const struct tool_set *known,
+                               const struct name *name, struct buf *out) {
+    if (c != style_of(xml)->behind_key[0]) {
+        bool right = c != '<' && c != '\n' && c && name_add(&xml->key, c);
+        return right ? READ_MORE : READ_BROKEN;
+    }
+    if (xml->key.length == 0) return READ_BROKEN;
+    xml->state = BEHIND_KEY;
+    xml->matched = 0;
+    return add_behind_key(xml, c, known, name, out);
 }
 
 enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct tool_set *known,
@@ -115,6 +141,8 @@ enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct t
         return add_to_tag(xml, c, arguments);
     case KEY:
         return add_to_key(xml, c, known, name, arguments);
+    case BEHIND_KEY:
+        return add_behind_key(xml, c, known, name, arguments);
     case FIRST:
     case VALUE:
         return add_in_value(xml, c, arguments);

@@ -149,6 +149,11 @@ static const struct row calls[] = {
      "f({})f({})"},
     {"phi4_mini_json", "functools[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]", "f({\"n\": 1})"},
     {"phi4_mini_json", "<|tool_call|>[{\"name\":\"f\",\"parameters\":{}}]<|/tool_call|>", "f({})"},
+    {"glm45",
+     "Yes.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>\na</arg_\n</arg_value>\n<arg_key>n"
+     "</arg_key><arg_value>3</arg_value><arg_key>l</arg_key> <arg_value>[\"</arg_value>\"]"
+     "</arg_value></tool_call>\n<tool_call>get_time-2.x\n</tool_call>",
+     "C{Yes.}f({\"s\": \"\\na</arg_\\n\", \"n\": 3, \"l\": [\"</arg_value>\"]})get_time-2.x({})"},
     {"olmo3", "<function_calls>\nf(n=1)\nf(s=\"</function_calls>\")\n</function_calls>",
      "f({\"n\": 1})f({\"s\": \"</function_calls>\"})"},
     {"jamba", "<tool_calls>[\n{\"name\":\"f\",\"arguments\":{}},\n{\"name\":\"f\"}\n]</tool_calls>",
@@ -203,6 +208,8 @@ static const struct row texts[] = {
     {"qwen3_coder", "<tool_call>\n<function=g>\n</function>\n</tool_call>", NULL},
     {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\nx\n</parameter>\n", NULL},
     {"qwen3_coder", "<tool_call>\n<function=f>\n<param=s>\nx\n</parameter>\n</function>", NULL},
+    {"glm45", "<tool_call>f\n<arg_key>s</arg_key>\n<arg_val>", NULL},
+    {"glm45", "<tool_call>f\n<arg_key></arg_key>\n<arg_value>", NULL},
     {"deepseek_v3", CALLS("begin") V3 "f\n{\"n\": 1}\n```" CALL("end"), NULL},
     {"granite", "<|tool_call|>[]", NULL},
     {"phi4_mini_json", "functools[0]", NULL},
@@ -420,7 +427,7 @@ START_TEST(formats_are_found_by_template) {
         {"llama3_json", "{\"name\": function name, \"parameters\": dictionary of argument name",
          NULL},
         {"pythonic", "[func_name1(params_name1=params_value1", NULL},
-        {NULL, "<tool_call>{name}\\n<arg_key>", NULL},
+        {"glm45", "<tool_call>{name}\\n<arg_key>", NULL},
         {NULL, "{{ message.content }} ```json", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

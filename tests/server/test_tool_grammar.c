@@ -295,6 +295,8 @@ static const struct {
                     "}") "\n" TOOL("{\"name\": \"get_time-2.x\", \"arguments\": {}}")},
     {"qwen3_coder",
      TOOL("<function=f>\n" XML "</function>") "\n" TOOL("<function=get_time-2.x>\n</function>")},
+    {"glm45", "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>p</arg_key>\n"
+              "<arg_value>ab</arg_value>\n</tool_call>\n<tool_call>get_time-2.x\n</tool_call>"},
     {"llama3_json", "{\"name\": \"f\", \"parameters\": " ARGS "}; {\"name\": \"get_time-2.x\", "
                     "\"parameters\": {}}"},
     {"pythonic", "[f(n=1, p=\"ab\"), get_time-2.x()]"},
