@@ -21,8 +21,8 @@
  *   %k  the same in pairs                     <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * What stands behind %x and %k begins with "</", of which they have read the first byte: the row leaves it
- * out. Behind %p stands the closing parenthesis. */
+ * What stands behind %x and %k begins with "</", of which they have read the first byte: the row
+ * leaves it out. Behind %p stands the closing parenthesis. */
 struct tool_form {
     const char *open, *call, *between, *close; /* a form without a call does not exist; without */
                                                /* `open` there is no `close` */
