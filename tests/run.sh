@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
 # The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
-# they are named: fuzz asan_slow tsan_slow mutants restarts. So does that of `make clients`: clients.
+# they are named: fuzz asan_slow tsan_slow mutants schemas_soak restarts. So does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -111,7 +111,13 @@ e2e() {
 schemas() {
     docker/build.sh release "$jobs" schema_driver
     docker/venv.sh build/schemas/venv tests/schemas/requirements.txt
-    python_tests build/schemas/venv tests/schemas
+    python_tests build/schemas/venv tests/schemas "$@"
+}
+
+# The same with as many random schemas as an hour allows.
+schemas_soak() {
+    first=$(($(date +%s) % 1000000 * 1000))
+    SEEDS=$first:$((first + 99999)) schemas -k generated
 }
 
 # ---- clients: programs of others ---------------------------------------------------------------------------------
@@ -183,6 +189,7 @@ for stage in ${*:-tidy release asan tsan schemas e2e}; do
     asan_slow) say "asan_slow: the slow suites with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
+    schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac

@@ -80,7 +80,7 @@ def in_order(value, order):
     if isinstance(value, list):
         return [in_order(item, order) for item in value]
     if isinstance(value, dict):
-        return {name: in_order(value[name], order) for name in sorted(value, key=lambda name: order.get(name, len(order)))}
+        return {name: in_order(value[name], order) for name in sorted(value, key=lambda name: order.get(name, 1 << 30))}
     return value
 
 

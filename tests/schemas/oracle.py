@@ -29,3 +29,10 @@ class Oracle:
     def error(self, text):
         """The first thing that is wrong, or None."""
         return next((error.message for error in self.validator.iter_errors(read(text))), None)
+
+
+def has_twice(text):
+    """Has an object of the text a key that comes twice?"""
+    found = []
+    json.loads(text, object_pairs_hook=lambda pairs: found.append(len(pairs) > len(dict(pairs))) or dict(pairs))
+    return any(found)

@@ -82,6 +82,12 @@ static const struct schema_keyword *find_keyword(const char *name) {
     return NULL;
 }
 
+const char *schema_keyword(size_t i, bool *is_note) {
+    if (i >= sizeof keywords / sizeof *keywords) return NULL;
+    *is_note = keywords[i].form == FORM_NOTE;
+    return keywords[i].name;
+}
+
 bool schema_says(const struct json *schema) {
     json_each(member, schema) {
         const struct schema_keyword *keyword = find_keyword(member->name);

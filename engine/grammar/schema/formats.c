@@ -72,6 +72,10 @@ static const struct {
     {"directory-path", NULL},
 };
 
+const char *format_name(size_t i) {
+    return i < sizeof formats / sizeof *formats ? formats[i].name : NULL;
+}
+
 bool format_find(const char *name, const char **pattern) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(formats[i].name, name) != 0) continue;

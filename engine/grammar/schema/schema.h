@@ -83,6 +83,9 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none);
 /* Checks that the keywords are known and have values of their kind, through the whole schema. */
 void schema_check(struct schema_reader *r, const struct json *schema);
 
+/* Keyword number i that is known, NULL behind the last one; is it an annotation? */
+const char *schema_keyword(size_t i, bool *is_note);
+
 /* Does it have a keyword that says something about values by itself? */
 bool schema_says(const struct json *schema);
 
@@ -121,6 +124,9 @@ void schema_check_value(struct schema_reader *r, const struct conj *conj, const 
 
 /* The regular expression of a format, or NULL: any string; false: the format is not known. */
 bool format_find(const char *name, const char **pattern);
+
+/* The name of format number i, NULL behind the last one. */
+const char *format_name(size_t i);
 
 /* URIs of at most `max` characters, as a regular expression; NULL: that is too few for it. */
 struct expr *format_short_uri(struct builder *b, int max);
