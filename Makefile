@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: oracle help deps build model run test bench bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run test bench bench-grammar bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,6 +16,7 @@ help:
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
+	@echo "make bench-grammar  masks of schemas, beside llguidance and xgrammar if they are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp and vLLM to compare with, into build/peers/"
 	@echo "make accuracy       perplexity and KL of each file type beside llama.cpp's (ARGS adds flags)"
 	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md"
@@ -54,6 +55,13 @@ bench: build model bench-models
 # llama.cpp's quantiser makes the other file types; without that peer they are left out.
 bench-models: model
 	@[ ! -x $(LLAMA) ] || $(LLAMA) bench/models.py --model $(MODEL)
+
+# Beside llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
+bench-grammar: model
+	@docker/setup.sh test
+	@docker/build.sh release $(JOBS) schema_driver
+	@docker/venv.sh build/schemas/venv tests/schemas/requirements.txt
+	@build/schemas/venv/bin/python bench/grammar.py $(ARGS)
 
 peers: model
 	@bench/peers.sh

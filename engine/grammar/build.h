@@ -75,10 +75,10 @@ enum json_rule {
 struct builder {
     struct arena *arena;
     struct grammar_limits limits; /* without zeros */
-    uint64_t deadline_ns;
-    int depth;         /* of what is being read */
-    const char *owner; /* the tool whose schema is being read, for messages; or NULL */
-    bool is_python;    /* values are spelled as in Python, not as in JSON */
+    uint64_t deadline_ns; /* of builder_thread_ns */
+    int depth;            /* of what is being read */
+    const char *owner;    /* the tool whose schema is being read, for messages; or NULL */
+    bool is_python;       /* values are spelled as in Python, not as in JSON */
     struct rule *rules;
     int n_rules, max_rules;
     int json_rules[N_JSON_RULES];
@@ -92,6 +92,9 @@ struct builder {
 /* The first failure is kept; param as in err_set. Returns the status. */
 enum status builder_fail(struct builder *b, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* CPU time of this thread: how long compiling takes does not depend on what else is running. */
+uint64_t builder_thread_ns(void);
 
 /* Is there time left? Otherwise it fails. */
 bool builder_in_time(struct builder *b);

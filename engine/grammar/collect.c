@@ -44,7 +44,9 @@ static void forget(struct automaton *a, struct state *state) {
         if (state->next[i] && !state->next[i]->is_marked) state->next[i] = NULL;
     }
     for (int i = 0; i < N_SLICES; i++) {
-        if (state->through[i] && !state->through[i]->is_marked) state->through[i] = NULL;
+        if (!state->through[i] || state->through[i]->is_marked) continue;
+        state->through[i] = NULL;
+        state->knows_through[i] = false;
     }
     free(state->mask);
     state->mask = NULL;

@@ -50,7 +50,7 @@ static enum status compile(enum grammar_kind kind, const char *text, size_t n,
                            struct grammar **out, struct err *err) {
     struct err ignored;
     struct builder b = {.limits = limits_of(limits), .err = err ? err : &ignored};
-    b.deadline_ns = now_ns() + (uint64_t)b.limits.max_ms * 1000000;
+    b.deadline_ns = builder_thread_ns() + (uint64_t)b.limits.max_ms * 1000000;
     b.spare.kind = EXPR_FAILED;
     for (int i = 0; i < N_JSON_RULES; i++) b.json_rules[i] = -1;
     if (n > b.limits.max_text) {

@@ -1,6 +1,6 @@
 /* Which states take all characters of a slice: the inside of strings and of free text, where a walk
  * over the whole vocabulary would be long. */
-#include <assert.h>
+#include <string.h>
 
 #include "engine/grammar/automaton.h"
 
@@ -16,48 +16,95 @@ static const struct lead {
 };
 
 /* The one state behind all bytes low..high and then `more` bytes that characters go on with; dead:
- * there are several, or none. */
+ * there is none; NULL: there are several. Bytes of one class lead to the same state. */
 static struct state *behind(struct automaton *a, struct state *state, int low, int high, int more) {
-    struct state *found = NULL, *last = NULL;
+    const uint8_t *class_of = a->network->class_of;
+    struct state *found = NULL;
     for (int byte = low; byte <= high; byte++) {
+        if (byte > low && class_of[byte] == class_of[byte - 1]) continue;
         struct state *next = automaton_step(a, state, (uint8_t)byte);
-        if (next == last) continue;
-        last = next;
         if (more > 0 && next != a->dead) next = behind(a, next, 0x80, 0xBF, more - 1);
-        if (found && found != next) return a->dead;
+        if (!next || (found && found != next)) return NULL;
         found = next;
     }
     return found;
 }
 
-/* The one state behind every character of the slice; dead: there is no such one. */
+/* The one state behind all characters that begin with a lead byte; else as `behind`. */
+static struct state *behind_lead(struct automaton *a, struct state *state, const struct lead *lead,
+                                 int first) {
+    struct state *next = automaton_step(a, state, (uint8_t)first);
+    return next == a->dead ? next : behind(a, next, lead->low, lead->high, lead->more);
+}
+
+/* The one state behind every character of the slice; dead: none comes; NULL: it depends. */
 static struct state *behind_any(struct automaton *a, const struct slice *slice,
                                 struct state *state) {
+    const uint8_t *class_of = a->network->class_of;
     struct state *found = NULL;
     for (int c = 0; c < 128; c++) {
         if (!slice->has[c]) continue;
         struct state *next = automaton_step(a, state, (uint8_t)c);
-        if (next == a->dead || (found && found != next)) return a->dead;
+        if (found && found != next) return NULL;
         found = next;
     }
     for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
         for (int first = leads[i].first; first <= leads[i].last; first++) {
-            struct state *next = automaton_step(a, state, (uint8_t)first);
-            if (next != a->dead) next = behind(a, next, leads[i].low, leads[i].high, leads[i].more);
-            if (next != found) return a->dead;
+            if (first > leads[i].first && class_of[first] == class_of[first - 1]) continue;
+            if (behind_lead(a, state, &leads[i], first) != found) return NULL;
         }
     }
     return found;
 }
 
-bool slice_passes(struct automaton *a, const struct vocabulary *v, int slice, struct state *state) {
-    for (int n = 0; n < v->slices[slice].max_characters; n++) {
+/* How many characters of the slice may follow, whichever they are, up to MAX_CHARACTERS; -1: that
+ * depends on them. */
+static int characters_behind(struct automaton *a, const struct vocabulary *v, int slice,
+                             struct state *state) {
+    for (int n = 0; n < MAX_CHARACTERS; n++) {
+        if (!state->knows_through[slice])
+            state->through[slice] = behind_any(a, &v->slices[slice], state);
+        state->knows_through[slice] = true;
         struct state *next = state->through[slice];
-        if (!next) next = behind_any(a, &v->slices[slice], state);
-        state->through[slice] = next;
-        if (next == a->dead) return false;
-        if (next == state) return true;
+        if (!next) return -1;
+        if (next == a->dead) return n;
+        if (next == state) break;
         state = next;
+    }
+    return MAX_CHARACTERS;
+}
+
+/* The state to which most ASCII characters of the slice lead. */
+static struct state *most_common(struct automaton *a, const struct slice *slice,
+                                 struct state *state) {
+    struct state *found = NULL;
+    int votes = 0; /* Boyer and Moore's vote */
+    for (int c = 0; c < 128; c++) {
+        if (!slice->has[c]) continue;
+        struct state *next = automaton_step(a, state, (uint8_t)c);
+        if (votes == 0) found = next;
+        votes += next == found ? 1 : -1;
+    }
+    return found;
+}
+
+bool slice_use(struct automaton *a, const struct vocabulary *v, int slice, struct state *state,
+               struct slice_use *use) {
+    const struct slice *s = &v->slices[slice];
+    memset(use->differs, 0, sizeof use->differs);
+    use->characters = characters_behind(a, v, slice, state);
+    if (use->characters >= 0) return true;
+    struct state *common = most_common(a, s, state);
+    int behind = common == a->dead ? -1 : characters_behind(a, v, slice, common);
+    if (behind < 0) return false;
+    use->characters = min_int(behind + 1, MAX_CHARACTERS);
+    for (int c = 0; c < 128; c++) {
+        use->differs[c] = s->has[c] && automaton_step(a, state, (uint8_t)c) != common;
+    }
+    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
+        for (int first = leads[i].first; first <= leads[i].last; first++) {
+            use->differs[first] = behind_lead(a, state, &leads[i], first) != common;
+        }
     }
     return true;
 }

@@ -88,30 +88,37 @@ static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sor
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
-/* How many characters a token has, if all of them are in the slice, else 0. */
+/* How many characters a token of the slice has; 0: it is not in it. */
 static int characters_in(const struct slice *slice, const struct sorted_token *token) {
     int n = 0;
     for (size_t at = 0; at < token->length; n++) {
         size_t size = utf8_character(token->bytes + at, token->length - at);
         if (size == 0 || (size == 1 && !slice->has[(uint8_t)token->bytes[at]])) return 0;
+        if (n == MAX_CHARACTERS) return 0;
         at += size;
     }
     return n;
 }
 
-/* Divides the tokens: those of the slice into its mask, the others into a trie. */
+/* Divides the tokens: those of the slice into its masks, the others into a trie. */
 static void make_slice(struct vocabulary *v, struct slice *slice, const struct sorted_token *sorted,
                        int n) {
     struct sorted_token *rest = mem_alloc(((size_t)n + 1) * sizeof *rest);
     int n_rest = 0;
-    slice->mask = mem_calloc(((size_t)v->V + 31) / 32 + 1, sizeof *slice->mask);
+    size_t words = ((size_t)v->V + 31) / 32 + 1;
+    for (int i = 0; i <= MAX_CHARACTERS; i++) {
+        slice->at_most[i] = mem_calloc(words, sizeof *slice->at_most[i]);
+    }
     for (int i = 0; i < n; i++) {
         int characters = characters_in(slice, &sorted[i]), id = sorted[i].id;
-        slice->max_characters = max_int(slice->max_characters, characters);
         if (characters)
-            slice->mask[id / 32] |= (uint32_t)1 << (id % 32);
+            slice->at_most[characters][id / 32] |= (uint32_t)1 << (id % 32);
         else
             rest[n_rest++] = sorted[i];
+    }
+    for (size_t i = words; i < words * (MAX_CHARACTERS + 1); i++) {
+        size_t characters = i / words, word = i % words;
+        slice->at_most[characters][word] |= slice->at_most[characters - 1][word];
     }
     struct trie trie = trie_new(v, rest, n_rest);
     slice->rest = trie.nodes;
@@ -165,7 +172,7 @@ void vocabulary_free(struct vocabulary *v) {
     free(v->same_next);
     free(v->nodes);
     for (int i = 0; i < N_SLICES; i++) {
-        free(v->slices[i].mask);
+        for (int n = 0; n <= MAX_CHARACTERS; n++) free(v->slices[i].at_most[n]);
         free(v->slices[i].rest);
     }
     free(v);

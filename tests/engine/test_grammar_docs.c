@@ -1,5 +1,5 @@
-/* docs/structured-output.md names each keyword and format of JSON Schema that the program knows, and
- * no other, as what it is: enforced (the first column of the table) or an annotation. */
+/* docs/structured-output.md names each keyword and format of JSON Schema that the program knows,
+ * and no other, as what it is: enforced (first column of the table) or an annotation. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -160,6 +160,10 @@ static const struct {
     {GRAMMAR_REGEX, "[^<]*<a>"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":9}"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"}}}"},
+    {GRAMMAR_REGEX, "([^a\"]{0,5}|aa[^\"]{0,7})x"},
+    {GRAMMAR_REGEX, "(?:[^\"\u00a9\u00e9]|\u00e9[^a])*"},
+    {GRAMMAR_REGEX, "[\\x00-\\x{ffff}]{3,40}"},
 };
 
 /* Where no naive recogniser is at hand, the mask is held against a match byte by byte. */

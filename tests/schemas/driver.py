@@ -1,6 +1,7 @@
 """Runs schema_driver (driver.c), which holds schemas against texts, and the vocabulary that the tests give it."""
 import itertools
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -26,11 +27,12 @@ class Driver:
     def __init__(self, tokens=None, folder=ROOT / "build" / "schemas"):
         folder.mkdir(parents=True, exist_ok=True)
         tokens = tokens or small_vocabulary()
-        path = folder / f"vocabulary_{len(tokens)}.txt"
+        path = folder / f"vocabulary_{len(tokens)}_{os.getpid()}.txt"
         path.write_text("".join(token.hex() + "\n" for token in tokens))
         self.process = subprocess.Popen([ROOT / "build" / "schema_driver", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.trie_us = float(self.process.stderr.readline().split()[1])
+        path.unlink()
 
     def ask(self, schema, texts=(), kind="json_schema", **fields):
         text = schema if isinstance(schema, str) else json.dumps(schema)

@@ -1,7 +1,9 @@
 /* The store of compiled grammars: equal texts compile once, also at the same time; the least
  * recently used go; what fails is not kept. And the vocabulary that it makes. */
 #include <check.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +106,35 @@ START_TEST(what_fails_is_not_kept) {
 }
 END_TEST
 
+/* Bytes of the heap that are in use. */
+static size_t heap_bytes(void) {
+    return mallinfo2().uordblks + mallinfo2().hblkhd;
+}
+
+START_TEST(ten_thousand_schemas_leave_memory_flat) {
+    size_t kept = 4 << 20, before = 0, most = 0;
+    open_store(kept);
+    for (int i = 0; i < 10000; i++) {
+        char schema[200];
+        uint32_t mask[V / 32 + 1];
+        snprintf(schema, sizeof schema,
+                 "{\"type\":\"object\",\"properties\":{\"p%d\":{\"maxLength\":%d}},\"required\":["
+                 "\"p%d\"]}",
+                 i, i % 50 + 1, i);
+        struct grammar *grammar = get(GRAMMAR_JSON_SCHEMA, schema);
+        struct matcher *matcher =
+            matcher_new(grammar, grammar_store_vocabulary(store, NULL, NULL));
+        ck_assert(matcher_mask(matcher, mask));
+        matcher_free(matcher);
+        grammar_release(grammar);
+        if (i == 999) before = heap_bytes(); /* the store is full */
+        if (i > 999 && i % 100 == 0 && heap_bytes() > most) most = heap_bytes();
+    }
+    ck_assert_msg(most < before + kept / 2, "%zu bytes, then %zu", before, most);
+    grammar_store_free(store);
+}
+END_TEST
+
 static pthread_barrier_t together;
 
 /* Large enough that some come while another thread compiles the same. */
@@ -200,9 +231,11 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("server_grammar_store");
     TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 120);
     tcase_add_test(core, equal_texts_of_a_kind_compile_once);
     tcase_add_test(core, the_least_recently_used_go);
     tcase_add_test(core, what_fails_is_not_kept);
+    tcase_add_test(core, ten_thousand_schemas_leave_memory_flat);
     tcase_add_test(core, many_threads_share_them);
     tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
     tcase_add_test(core, markers_have_a_text_where_calls_are_read);
