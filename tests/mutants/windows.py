@@ -4,9 +4,7 @@ K = "kernels/cpu/"
 SUITES = {
     S: ["scheduler_window_pool", "scheduler_simulation"],
     K: ["scheduler_same_bytes:core"],
-    "kernels/memory.h": ["scheduler_window_pool"],
     "engine/memory": ["engine_memory_windows", "engine_memory_plan"],
-    "engine/open.c": ["scheduler_same_bytes:core"],
 }
 ENVIRONMENT = {"SCHEDULER_STEPS": "500000", "PROPERTY_CASES": "150"}
 
@@ -15,7 +13,8 @@ MUTANTS = [
     (S + "kv/window_pool.h", "(n - pool->window + 1) / pool->block_size", "(n - pool->window) / pool->block_size"),
     (S + "kv/window_pool.h", "(n - pool->window + 1) / pool->block_size", "(n - pool->window + 2) / pool->block_size"),
     (S + "kv/window_pool.h", "n >= pool->window ?", "n > pool->window ?"),
-    ("kernels/memory.h", "(window - 1 + block_size - 1) / block_size + 1", "(window + block_size - 1) / block_size"),
+    (S + "kv/window_pool.c", "pool->most = window_blocks_seen(window, block_size);",
+     "pool->most = window_blocks_seen(window - 1, block_size);"),
     (K + "ops/attention.c", "position - window + 1 : 0", "position - window : 0"),
     # the pool
     (S + "kv/window_pool.c", "if (pool->n_free == 0) window_pool_detach(", "if (pool->n_free == 1) window_pool_detach("),
@@ -62,11 +61,10 @@ MUTANTS = [
     (S + "speculate.c", "    plan->windows -= blocks;\n", ""),
     (S + "inbox.c", "windows->n == 0 || width * min_int(blocks, windows->most) <= windows->n", "true"),
     # the cache
-    (K + "kv.h", "has_window ? step->window_table : step->table", "has_window ? step->table : step->table"),
-    (K + "kv.h", "has_window ? step->window_slot : step->slot", "has_window ? step->slot : step->slot"),
+    (K + "ops/attention.c", "kv_table(job->cache, job->layer, step)", "step->table"),
+    (K + "ops/rope.c", "kv_slots(job->cache, job->layer, job->cpu->step)[m]", "job->cpu->step->slot[m]"),
     (K + "ops/kv.c", "round_up((size_t)c->n_blocks, KV_SLAB) * others, windows", "0, windows"),
     (K + "ops/kv.c", "(has_window ? step->window_copy_to : step->copy_to)[i]", "step->copy_to[i]"),
-    ("engine/open.c", "has_window[i] = m->layer[i].window > 0;", "has_window[i] = m->layer[i].slides || i == 0;"),
     # the memory
     ("engine/memory/plan.c", "s.least = s.seen + ", "s.least = "),
     ("engine/memory/plan.c", "windows = min_int64(max_int64(windows, s->least), most);", "windows = max_int64(windows, s->least);"),
