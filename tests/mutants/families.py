@@ -1,0 +1,29 @@
+"""Mutants of what families differ in: frequencies, windows, scales; tests/mutate.py says what the names mean."""
+MODELS = "engine/models/"
+SUITES = {MODELS: ["engine_rope", "engine_families"]}
+
+MUTANTS = [
+    # frequencies
+    (MODELS + "rope.c", "2 * M_PI * pow((double)rope->base, 2.0 * i / rope->D_rope)", "2 * M_PI * pow((double)rope->base, 2.0 * (i + 1) / rope->D_rope)"),
+    (MODELS + "rope.c", "return 1 / ((1 - part) / s->factor + part);", "return 1 / (part / s->factor + 1 - part);"),
+    (MODELS + "rope.c", "(turns - s->low_freq_factor)", "(turns - s->high_freq_factor)"),
+    (MODELS + "rope.c", "first = floor(first), last = ceil(last)", "first = ceil(first), last = floor(last)"),
+    (MODELS + "rope.c", "if (s->truncates) first", "if (!s->truncates) first"),
+    (MODELS + "rope.c", "first = fmax(first, 0);", "first = fmax(first, 1);"),
+    (MODELS + "rope.c", "last = fmin(last, rope->D_rope - 1);", "last = fmin(last, rope->D_rope / 2 - 1);"),
+    (MODELS + "rope.c", "(length > s->original_context ? s->long_factor", "(length >= s->original_context ? s->long_factor"),
+    (MODELS + "rope.c", "length <= s->original_context) return", "length < s->original_context) return",
+     "at that length the base grows by nothing"),
+    (MODELS + "rope.c", "- (s->factor - 1)", "- s->factor"),
+    (MODELS + "rope.c", "rope->D_rope / (rope->D_rope - 2.0)", "rope->D_rope / (rope->D_rope - 1.0)"),
+    (MODELS + "rope.c", "pow(base, 2.0 * i / rope->D_rope)", "pow(base, 2.0 * i / (rope->D_rope + 1))"),
+    # windows, positions and their kinds
+    (MODELS + "family.c", "(i + 1) % every != 0", "i % every != 0"),
+    (MODELS + "family.c", "own->stretch = (struct rope_stretch){.kind = ROPE_UNSCALED};", ""),
+    (MODELS + "families/cohere.c", "= !config->layer[i].slides;", "= config->layer[i].slides;"),
+    (MODELS + "families/smollm3.c", "int i = EVERY - 1; i <", "int i = EVERY - 2; i <"),
+    (MODELS + "forward.c", "rope->stretch.attention_factor};", "1};"),
+    (MODELS + "forward.c", "own ? model->window_inv_freq : model->inv_freq", "model->inv_freq"),
+    # scales
+    (MODELS + "families/gemma.c", "config->embedding_scale = sqrtf((float)config->K);", "config->embedding_scale = sqrtf((float)config->K) + 1;"),
+]
