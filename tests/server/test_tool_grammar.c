@@ -374,6 +374,10 @@ static const struct {
     {"qwen3_coder", "----",
      TOOL("<function=f>\n" XML "<parameter=z>\n1\n</parameter>\n</function>")},
     {"qwen3_coder", "----", TOOL("<function=f>\n<parameter=n>\n1\n</parameter>\n</function>")},
+    {"qwen3_coder", "----",
+     TOOL("<function=f>\n" XML "<parameter=m>\nb\n</parameter>\n</function>")},
+    {"qwen3_coder", "++++",
+     TOOL("<function=f>\n" XML "<parameter=m>\n\"b\"\n</parameter>\n</function>")},
     {"qwen3_coder", "+---", "<function=f>\n" XML "</function>"},
     {"qwen3_coder", "----", "<function=f>\n</function>"},
     {"pythonic", "+---", "[1] is f(n=1)."},
@@ -403,6 +407,30 @@ START_TEST(a_choice_lets_pass_what_it_says) {
         ck_assert_msg(passes == (answers[_i].passes[k] == '+'), "choice %d: %s", k,
                       answers[_i].text);
         grammar_release(grammar);
+    }
+}
+END_TEST
+
+/* A schema that lists its properties means no others, unless it says so. */
+START_TEST(arguments_have_no_other_members) {
+    static const char *const more[] = {"", ",\"additionalProperties\":true"};
+    for (int i = 0; i < 2; i++) {
+        struct buf text = {0};
+        struct json *json;
+        struct err err;
+        buf_printf(&text,
+                   "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+                   "\"properties\":{\"n\":{\"type\":\"integer\"}}%s}}}]",
+                   more[i]);
+        ck_assert_int_eq(json_parse(&json, "It", text.data, text.length, &err), STATUS_OK);
+        struct tool_grammar asked = asked_of("hermes");
+        asked.functions = json;
+        struct grammar *grammar = grammar_of(&asked);
+        ck_assert(accepts(grammar, HERMES("f", "{\"n\": 1}")));
+        ck_assert_int_eq(accepts(grammar, HERMES("f", "{\"n\": 1, \"z\": 1}")), i);
+        grammar_release(grammar);
+        json_free(json);
+        buf_free(&text);
     }
 }
 END_TEST
@@ -469,6 +497,7 @@ int main(void) {
     tcase_add_loop_test(t, what_families_write_passes_and_is_read, 0, COUNT(written));
     tcase_add_test(t, every_row_is_written);
     tcase_add_loop_test(t, a_choice_lets_pass_what_it_says, 0, COUNT(answers));
+    tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
     tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
     suite_add_tcase(s, t);
