@@ -61,21 +61,6 @@ static unsigned type_of(const struct json *value) {
     return 0;
 }
 
-/* Do all lists of values have this one? */
-static bool is_listed(const struct conj *conj, const struct json *value) {
-    conj_each(schema, conj) {
-        const struct json *only = json_member(schema, "const"), *some = json_member(schema, "enum");
-        if (only && !same_value(only, value)) return false;
-        bool found = !some;
-        json_each(item, some) {
-            if (found) break;
-            found = same_value(item, value);
-        }
-        if (!found) return false;
-    }
-    return true;
-}
-
 /* The values to choose from: those of the first list, which others may narrow. */
 static const struct json *first_list(const struct conj *conj) {
     conj_each(schema, conj) {
@@ -84,6 +69,22 @@ static const struct json *first_list(const struct conj *conj) {
         if (some) return some->child;
     }
     return NULL;
+}
+
+/* Do all lists of values have this one, which is of the first? */
+static bool is_listed(const struct conj *conj, const struct json *value) {
+    const struct json *first = first_list(conj);
+    conj_each(schema, conj) {
+        const struct json *only = json_member(schema, "const"), *some = json_member(schema, "enum");
+        if (only && !same_value(only, value)) return false;
+        bool found = !some || some->child == first;
+        json_each(item, some) {
+            if (found) break;
+            found = same_value(item, value);
+        }
+        if (!found) return false;
+    }
+    return true;
 }
 
 /* Is it the only value of its list? A const stands among the other keywords. */
