@@ -63,6 +63,7 @@ struct sampling {
     float epsilon_cutoff, eta_cutoff;          /* probabilities; 0: off */
     float typical_p;                           /* 0 and 1: off */
     float xtc_probability, xtc_threshold;      /* probability 0: off */
+    float mirostat_tau, mirostat_eta;          /* bits of surprise aimed at, rate; tau 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
     /* All three penalties are over so many last tokens, of prompt and output alike; 0: off */
@@ -104,7 +105,18 @@ static inline bool sampling_lists_changes(const struct sampling *s) {
 /* Are there rules that need sums over the whole row to say what they keep (step 5)? */
 static inline bool sampling_has_cuts(const struct sampling *s) {
     return s->top_n_sigma > 0 || s->epsilon_cutoff > 0 || s->eta_cutoff > 0 ||
-           (s->typical_p > 0 && s->typical_p < 1) || s->xtc_probability > 0;
+           (s->typical_p > 0 && s->typical_p < 1) || s->xtc_probability > 0 || s->mirostat_tau > 0;
+}
+
+/* Does the host have to know a sequence's last token, and what came of it, before the next one can
+ * be sampled? */
+static inline bool sampling_needs_last(const struct sampling *s) {
+    return sampling_lists_changes(s) || s->mirostat_tau > 0;
+}
+
+/* The bits of surprise that the first token may have. */
+static inline float mirostat_first(const struct sampling *s) {
+    return 2 * s->mirostat_tau;
 }
 
 /* Does a device that samples keep something of a sequence from one token to the next: its counts,
@@ -130,6 +142,7 @@ struct sampled {
     /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
     int rank;
     int n_top;
+    float mirostat_mu;                          /* for the next token; 0 without mirostat */
     struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
 };
 
@@ -144,6 +157,7 @@ struct sample {
     int32_t scored;
     int n_top;
     int position, choice;   /* Philox's counter */
+    float mirostat_mu;      /* the bits of surprise that a token may have at most, with mirostat */
     const int32_t *history; /* [n_prompt + n_output] */
     int n_prompt, n_output;
     /* [(V + 31) / 32] a bit for each id that may come here; NULL: all. With none left that the

@@ -74,6 +74,7 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
         return;
     }
     sequence_append(sequence, sampled->id);
+    sequence->mirostat_mu = sampled->mirostat_mu;
     s->stats.generated_tokens++;
     struct event *event = event_add(s, sequence, EVENT_TOKEN);
     set_sampled(event, sampled);

@@ -152,7 +152,7 @@ static bool is_complete(struct scheduler *s, struct matcher *matcher) {
 static bool needs_sample(const struct scheduler *s, const struct sampling *sampling) {
     return sampling->n_logprobs >= 0 || sampling->allowed || sampling->n_banned > 0 ||
            sampling->n_bad_words > 0 || sampling->no_repeat_ngram > 0 ||
-           (!s->port.on_host && sampling_takes_slot(sampling));
+           sampling->mirostat_tau > 0 || (!s->port.on_host && sampling_takes_slot(sampling));
 }
 
 int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) {

@@ -56,6 +56,7 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
                                .sampling = early ? &request->sampling_banned : &request->sampling,
                                .position = position,
                                .choice = sequence->choice,
+                               .mirostat_mu = sequence->mirostat_mu,
                                .history = leader->tokens,
                                .n_prompt = request->n_prompt,
                                .n_output = n_output,
@@ -93,13 +94,12 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
  * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
  * which row gives its last token is known when they are verified; or if it is a beam; or if the
- * host has to know the token to say what comes after it: for a grammar, or changes that it lists.
- * */
+ * host has to know the token to say what comes after it: for a grammar, changes, mirostat. */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
     if (request->beams || request->generation->grammar) return -1;
-    if (sampling_lists_changes(&request->sampling)) return -1;
+    if (sampling_needs_last(&request->sampling)) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
 }

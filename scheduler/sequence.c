@@ -96,6 +96,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         sequence->prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
         constraint_begin(sequence);
+        sequence->mirostat_mu = mirostat_first(&request->sampling);
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
     struct sequence *leader = &request->sequence[0];

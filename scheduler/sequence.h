@@ -91,6 +91,7 @@ struct sequence {
     bool drafts_predicted;                   /* the drafts are the prediction's */
     int n_predicted_held, n_predicted_refused;
     struct constraint constraint;
+    float mirostat_mu; /* for the token after the last known one */
 };
 
 struct request {

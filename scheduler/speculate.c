@@ -41,12 +41,13 @@ void speculate_forget(struct sequence *sequence) {
 
 /* ---- proposing ------------------------------------------------------------------------------ */
 
-/* A sequence whose next row is its last known token's. A device counts tokens for penalties, one
- * sample of a sequence after the other. */
+/* A sequence whose next row is its last known token's. A device counts tokens for penalties, and
+ * mirostat's mu goes from one token to the next: one sample of a sequence after the other. */
 static bool may_draft(const struct scheduler *s, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&
            request->n_unforked == 0 && sequence_samples(sequence) &&
+           request->sampling.mirostat_tau <= 0 &&
            (s->port.on_host || !sampling_takes_slot(&request->sampling));
 }
 

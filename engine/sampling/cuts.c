@@ -40,13 +40,17 @@ static double mean_exponent(const struct mass *mass) {
     return -((double)mass->energy / (double)mass->total);
 }
 
+/* exp(x), or 1 if x is above 0, with the bits of weights. */
+static double exponential(const struct logit_ops *ops, double x) {
+    float exponent = x < 0 ? (float)x : 0, power;
+    ops->weights(&power, &exponent, 1, 0, 1);
+    return (double)power;
+}
+
 /* The smallest probability that eta keeps: min(eta, sqrt(eta) exp(-entropy)). */
 static double eta_floor(const struct logit_ops *ops, float eta, const struct mass *mass) {
     double entropy = log_positive((double)mass->total * SHARE_UNIT) - mean_exponent(mass);
-    float negative = (float)-entropy, power;
-    if (negative > 0) negative = 0; /* by rounding */
-    ops->weights(&power, &negative, 1, 0, 1);
-    double floor = sqrt((double)eta) * (double)power;
+    double floor = sqrt((double)eta) * exponential(ops, -entropy);
     return floor < (double)eta ? floor : (double)eta;
 }
 
@@ -84,6 +88,15 @@ static float reach_of(const float *weight, const float *distance, int V, uint64_
     return reach;
 }
 
+/* ---- mirostat (Basu et al. 2021) ------------------------------------------------------------ */
+
+#define BIT 0.69314718055994531 /* log 2 */
+
+float mirostat_next(const struct sampling *s, float mu, uint64_t share, uint64_t total) {
+    double surprise = (log_positive((double)total) - log_positive((double)share)) / BIT;
+    return (float)((double)mu - (double)s->mirostat_eta * (surprise - (double)s->mirostat_tau));
+}
+
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 /* The mass of the ids that the cuts keep. The weights of others become 0. */
@@ -115,21 +128,25 @@ static void keep_typical(struct cuts *cuts, float part, const float *logits, int
 }
 
 struct cuts cuts_of(const struct sampling *s, const struct logit_ops *ops, const float *logits,
-                    int V, float max, float *weight, float *distance) {
+                    int V, float max, float mu, float *weight, float *distance) {
     struct cuts cuts = {-INFINITY, s->min_p, 0, INFINITY};
     bool is_typical = s->typical_p > 0 && s->typical_p < 1;
+    bool by_probability = s->epsilon_cutoff > 0 || s->eta_cutoff > 0 || s->mirostat_tau > 0;
     assert(V > 0 && isfinite(max) && s->temperature > 0);
     if (s->top_n_sigma > 0)
         cuts.least = (float)((double)max - (double)s->top_n_sigma * deviation(logits, V, max));
-    if (!is_typical && s->epsilon_cutoff <= 0 && s->eta_cutoff <= 0) return cuts;
+    if (!is_typical && !by_probability) return cuts;
     float inverse = 1.0f / s->temperature;
     ops->weights(weight, logits, V, max, inverse);
-    if (s->epsilon_cutoff > 0 || s->eta_cutoff > 0) {
+    if (by_probability) {
         struct cuts none = {-INFINITY, 0, 0, INFINITY};
         struct mass all = mass_kept(&none, logits, V, max, inverse, weight);
         float epsilon = weight_at((double)s->epsilon_cutoff, &all);
         float eta = s->eta_cutoff > 0 ? weight_at(eta_floor(ops, s->eta_cutoff, &all), &all) : 0;
         cuts.min_weight = fmaxf(cuts.min_weight, fmaxf(epsilon, eta));
+        if (s->mirostat_tau > 0)
+            cuts.min_weight =
+                fmaxf(cuts.min_weight, weight_at(exponential(ops, (double)mu * -BIT), &all));
     }
     if (is_typical) keep_typical(&cuts, s->typical_p, logits, V, max, inverse, weight, distance);
     return cuts;

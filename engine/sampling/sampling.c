@@ -19,6 +19,7 @@
  *        min_p: those with e >= min_p (the best one has e = 1)
  *        epsilon_cutoff: those with p >= epsilon
  *        eta_cutoff: those with p >= min(eta, sqrt(eta) * exp(-entropy of p))
+ *        mirostat: those with p >= 2^-mu
  *        typical_p: of what is left, those whose -log p is nearest to the entropy, until their sum
  *          reaches typical_p of it; all that are as near as the last
  *        top_k: the k largest, ties to the lower id
@@ -28,6 +29,8 @@
  *   6. one uniform number u from Philox, keyed by the seed, at counter (position, choice), picks
  *      from the running sum: the first id, in their order or (after 5's cuts) in that of falling e,
  *      at which the sum is above u times that of all that are left
+ *   7. mirostat: with s = -log2 of the token's part of that sum, mu -= eta * (s - tau) for the next
+ *      token of the sequence, whose first mu is 2 tau
  *
  * Nothing here calls a function of libm: exp and log are made of additions and products in a
  * written order, so every machine gives the same token. Sums are of shares: each e is rounded to a
@@ -332,10 +335,10 @@ static int run_reaching(const struct candidate *best, int n, uint64_t wanted, ui
     return kept;
 }
 
-static int32_t pick_from_run(const struct candidate *best, uint64_t wanted) {
+static const struct candidate *pick_from_run(const struct candidate *best, uint64_t wanted) {
     for (uint64_t sum = 0;; best++) {
         sum += weight_share(best->weight);
-        if (sum >= wanted) return best->id;
+        if (sum >= wanted) return best;
     }
 }
 
@@ -353,9 +356,10 @@ static int count_excluded(const struct sampling *s, const struct candidate *best
 
 /* With other rules than top_p: all that count are collected. What typical_p drops are the heaviest,
  * so the k heaviest of the row are not those that it leaves. */
-static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
-                              const struct row *row, const struct cuts *cuts, int position,
-                              int choice) {
+static int32_t pick_from_best(struct sampler *sampler, const struct sample *sample,
+                              const struct row *row, const struct cuts *cuts, float *mu) {
+    const struct sampling *s = sample->sampling;
+    int position = sample->position, choice = sample->choice;
     int most = s->top_k > 0 && s->top_k < sampler->V ? s->top_k : sampler->V;
     float bound = fmaxf(least_logit(s, row, cuts->min_weight), cuts->least);
     if (most < sampler->V && cuts->reach == INFINITY)
@@ -369,7 +373,9 @@ static int32_t pick_from_best(struct sampler *sampler, const struct sampling *s,
     if (s->xtc_probability > 0) skipped = count_excluded(s, best, kept, sum, position, choice);
     for (int i = 0; i < skipped; i++) sum -= weight_share(best[i].weight);
     double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
-    return pick_from_run(best + skipped, sum_drawn(u, sum));
+    const struct candidate *picked = pick_from_run(best + skipped, sum_drawn(u, sum));
+    if (s->mirostat_tau > 0) *mu = mirostat_next(s, *mu, weight_share(picked->weight), sum);
+    return picked->id;
 }
 
 /* How many of the n heaviest collected ones no other can come before: those that are heavier than
@@ -399,19 +405,22 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
         int certain = all ? n : count_certain(sampler, s, row, bound, n);
         run_reaching(sampler->candidates.best, certain, wanted, &sum);
         assert(sum >= wanted || !all);
-        if (sum >= wanted) return pick_from_run(sampler->candidates.best, sum_drawn(u, sum));
+        if (sum >= wanted) return pick_from_run(sampler->candidates.best, sum_drawn(u, sum))->id;
     }
 }
 
-static int32_t draw(struct sampler *sampler, const struct sampling *s, const struct row *row,
-                    int position, int choice) {
+/* *mu is mirostat's, and becomes that of the next token. */
+static int32_t draw(struct sampler *sampler, const struct sample *sample, const struct row *row,
+                    float *mu) {
+    const struct sampling *s = sample->sampling;
     if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);
     if (s->top_k > 0 || s->min_p > 0 || sampling_has_cuts(s)) {
-        struct cuts cuts = cuts_of(s, sampler->ops, row->logits, sampler->V, row->max,
+        struct cuts cuts = cuts_of(s, sampler->ops, row->logits, sampler->V, row->max, *mu,
                                    sampler->weight, sampler->value);
-        return pick_from_best(sampler, s, row, &cuts, position, choice);
+        return pick_from_best(sampler, sample, row, &cuts, mu);
     }
-    double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
+    double u =
+        philox_uniform(s->seed, (uint32_t)sample->position, (uint32_t)sample->choice, FOR_DRAW);
     uint64_t total = row->total; /* its weights are still in the sampler if this is set */
     if (total == 0 || s->temperature != 1)
         total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
@@ -431,7 +440,7 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     float own_max = 0;
     double lse = 0;
     struct row row = {0};
-    *out = (struct sampled){0};
+    *out = (struct sampled){.mirostat_mu = sample->mirostat_mu};
     if (scored || !changed) row = read_row(sampler, logits);
     if (scored) {
         lse = log_sum(sampler, &row);
@@ -447,7 +456,7 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     if (sample->mask && row.max == -INFINITY)
         out->id = -1;
     else
-        out->id = s->temperature > 0 ? draw(sampler, s, &row, sample->position, sample->choice)
+        out->id = s->temperature > 0 ? draw(sampler, sample, &row, &out->mirostat_mu)
                                      : best_id(sampler, &row);
     assert(out->id >= (sample->mask ? -1 : 0) && out->id < sampler->V);
     if (scored && out->id >= 0) score_chosen(sampler, own, own_max, lse, out->id, out);

@@ -35,8 +35,10 @@ enum status check_request(struct parse *parse);
 /* Checks the fields of the best of several answers against each other (request_search.c). */
 enum status check_search(struct parse *parse);
 
-/* Gives the sampling the window of its penalties (request_sampling.c). */
+/* Brings llama-server's settings into the sampling: the window of penalties, mirostat
+ * (request_sampling.c). */
 void finish_penalties(const struct parse *parse);
+void finish_mirostat(const struct parse *parse);
 
 /* "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
@@ -93,6 +95,7 @@ enum status finish_tools(struct parse *parse, struct api_prompt *prompt);
 enum status check_stop(struct parse *parse, const char *name, const struct json *value);
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
+enum status check_mirostat(struct parse *parse, const char *name, const struct json *value);
 enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value);
 enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_bad_words(struct parse *parse, const char *name, const struct json *value);
@@ -145,6 +148,9 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"eta_cutoff", FIELD_REAL, IN_SAMPLING(eta_cutoff), 0, 0, 1},                              \
         {"xtc_probability", FIELD_REAL, IN_SAMPLING(xtc_probability), 0, 0, 1},                    \
         {"xtc_threshold", FIELD_REAL, IN_SAMPLING(xtc_threshold), 0.1, 0, 1},                      \
+        {"mirostat", FIELD_INT, IN(mirostat), 0, 0, 2, .check = check_mirostat},                   \
+        {"mirostat_tau", FIELD_REAL, IN_SAMPLING(mirostat_tau), 5, 0, 100},                        \
+        {"mirostat_eta", FIELD_REAL, IN_SAMPLING(mirostat_eta), 0.1, 0, 1},                        \
         {"presence_penalty", FIELD_REAL, IN_SAMPLING(presence_penalty), 0, -2, 2},                 \
         {"frequency_penalty", FIELD_REAL, IN_SAMPLING(frequency_penalty), 0, -2, 2},               \
         {"repetition_penalty", FIELD_REAL, IN_SAMPLING(repetition_penalty), 1, 0, 1e6, true},      \

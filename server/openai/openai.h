@@ -112,6 +112,7 @@ struct api_request {
     int n_bad_words;
     struct api_text *bad_words; /* [n_bad_words] without white space before them */
     int repeat_last_n;          /* below -1: not given */
+    int mirostat;               /* 0 or 2 */
     int n_dry_breakers;
     struct api_text *dry_breakers; /* [n_dry_breakers]; NULL: not given */
     /* How many of a prompt's last tokens are kept; -1: as many as leave room for the output; 0: all

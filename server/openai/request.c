@@ -123,6 +123,7 @@ enum status check_request(struct parse *parse) {
     if (sampling->top_k < 0) sampling->top_k = 0;
     if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all of them: off */
     finish_penalties(parse);
+    finish_mirostat(parse);
     if (!request->has_seed) sampling->seed = parse->limits->default_seed;
     return check_lengths(parse, request);
 }

@@ -122,6 +122,26 @@ enum status check_logit_bias(struct parse *parse, const char *name, const struct
     return STATUS_OK;
 }
 
+/* ---- mirostat ------------------------------------------------------------------------------- */
+
+enum status check_mirostat(struct parse *parse, const char *name, const struct json *value) {
+    const struct api_request *request = parse->target;
+    (void)value;
+    if (request->mirostat != 1) return STATUS_OK;
+    return not_served(parse, name, " or give 0, or 2, its second version");
+}
+
+/* As in llama-server, mirostat takes the place of the other rules that cut. */
+void finish_mirostat(const struct parse *parse) {
+    const struct api_request *request = parse->target;
+    struct sampling *s = &((struct api_request *)parse->target)->sampling;
+    if (request->mirostat == 0) s->mirostat_tau = 0;
+    if (s->mirostat_tau <= 0) return;
+    s->top_k = 0;
+    s->top_p = s->typical_p = 1;
+    s->min_p = s->top_n_sigma = s->epsilon_cutoff = s->eta_cutoff = s->xtc_probability = 0;
+}
+
 /* ---- penalties ------------------------------------------------------------------------------ */
 
 enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value) {

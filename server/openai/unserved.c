@@ -53,7 +53,6 @@ static const struct unserved unserved[] = {
     {"lora", C | H, "[]", NULL},
     {"messages", C, "[]", "use /v1/chat/completions"},
     {"min_keep", C | H, "0 1", NULL},
-    {"mirostat", C | H, "0", "use 'min_p' or 'top_p'"},
     {"modalities", H, "[\"text\"]", NULL},
     {"moderation", H, NULL, NULL},
     {"n_indent", C | H, "0", NULL},

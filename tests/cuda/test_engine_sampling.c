@@ -21,7 +21,8 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
                                           .host_samples = true},
                                 .reference_path = "plain",
                                 .long_prompt = 8,
-                                .longest = 12};
+                                .longest = 12,
+                                .mirostat = true};
     request_set_init(set, seed, ASKED, NULL, 0);
     for (int i = 0; i < ASKED; i++) { /* a step takes long */
         struct generation *g = &set->asked[i].generation;

@@ -23,6 +23,7 @@ struct sequence {
     std::vector<uint32_t> allowed, mask; /* the mask is of its next token */
     std::vector<bad_word> bad_words;
     int n_prompt;
+    float mu;
     bool in_step_before;
 };
 
@@ -68,6 +69,8 @@ static sequence new_sequence(uint64_t *state, int V) {
     s->typical_p = one_of(state, {0, 0, 0, 0.4f});
     s->xtc_probability = one_of(state, {0, 0, 0, 0.5f});
     s->xtc_threshold = 0.05f;
+    s->mirostat_tau = one_of(state, {0, 0, 0, 2});
+    s->mirostat_eta = 0.3f;
     s->top_k = (int)one_of(state, {0, 0, 3, 40});
     s->seed = random_u32(state);
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
@@ -80,6 +83,7 @@ static sequence new_sequence(uint64_t *state, int V) {
     if (random_below(state, 3) == 0) q.banned = {random_below(state, V), random_below(state, V)};
     draw_forbidden(state, &q, V);
     draw_repeats(state, &q);
+    q.mu = mirostat_first(s);
     q.n_prompt = 1 + random_below(state, 20);
     for (int i = 0; i < q.n_prompt; i++) q.tokens.push_back(random_below(state, V));
     return q;
@@ -124,7 +128,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.of = q;
     t.history = q->tokens;
     t.known = q->tokens;
-    const bool lists = sampling_lists_changes(&q->sampling);
+    const bool lists = sampling_needs_last(&q->sampling);
     w->n_listed += lists;
     if (q->in_step_before && !shared && !lists) {
         t.known.back() = UNKNOWN;
@@ -136,6 +140,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.sample.sampling = &q->sampling;
     t.sample.position = (int)q->tokens.size();
     t.sample.choice = choice;
+    t.sample.mirostat_mu = q->mu;
     t.sample.n_prompt = q->n_prompt;
     t.sample.n_output = (int)q->tokens.size() - q->n_prompt;
     t.sample.sequence = q->number;
@@ -249,9 +254,9 @@ static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
 }
 
 static bool same_sampled(const struct sampled &a, const struct sampled &b) {
-    return a.id == b.id && memcmp(&a.logprob, &b.logprob, sizeof a.logprob) == 0 &&
-           a.rank == b.rank && a.n_top == b.n_top &&
-           memcmp(a.top, b.top, (size_t)a.n_top * sizeof *a.top) == 0;
+    return a.id == b.id && a.mirostat_mu == b.mirostat_mu &&
+           memcmp(&a.logprob, &b.logprob, sizeof a.logprob) == 0 && a.rank == b.rank &&
+           a.n_top == b.n_top && memcmp(a.top, b.top, (size_t)a.n_top * sizeof *a.top) == 0;
 }
 
 static void check_step(const world *w, const buffer &logits, const buffer &ids,
@@ -288,6 +293,7 @@ static void commit(world *w) {
         }
         if (random_below(&w->state, 8) == 0) continue;
         t.of->tokens.push_back(t.right.id);
+        t.of->mu = t.right.mirostat_mu;
         t.of->in_step_before = !t.sample.shared;
     }
 }

@@ -22,11 +22,11 @@ static void fill_row(uint64_t seed, float spread) {
 }
 
 /* How many ids the rules keep; the sum of them goes to *sum. */
-static int count_kept(const struct sampling *s, int *sum) {
+static int count_kept(const struct sampling *s, float mu, int *sum) {
     const struct logit_ops *ops = backend_cpu_logit_ops(NULL);
     float max = -INFINITY, inverse = 1.0f / s->temperature;
     for (int i = 0; i < V; i++) max = fmaxf(max, logits[i]);
-    struct cuts cuts = cuts_of(s, ops, logits, V, max, weight, distance);
+    struct cuts cuts = cuts_of(s, ops, logits, V, max, mu, weight, distance);
     ops->weights(weight, logits, V, max, inverse);
     int n = *sum = 0;
     for (int i = 0; i < V; i++) {
@@ -56,7 +56,7 @@ START_TEST(warpers_keep_what_transformers_keeps) {
         int own_sum;
         *field_of(&s, rule) = value;
         fill_row((uint64_t)seed, spread);
-        int own = count_kept(&s, &own_sum);
+        int own = count_kept(&s, 0, &own_sum);
         ck_assert_msg(own == n && own_sum == sum, "%s %g, row %d: %d kept, not %d", rule,
                       (double)value, seed, own, n);
         n_cases++;
@@ -83,8 +83,27 @@ START_TEST(sigma_counts_standard_deviations_of_finite_logits) {
         struct sampling s = {.temperature = 0.7f, .top_n_sigma = sigmas};
         int right = 0;
         for (int i = 0; i < V; i++) right += (double)logits[i] >= max - (double)sigmas * sigma;
-        ck_assert_int_eq(count_kept(&s, &unused), right);
+        ck_assert_int_eq(count_kept(&s, 0, &unused), right);
     }
+}
+END_TEST
+
+/* 2^-mu is the least probability, but the likeliest id is always kept. */
+START_TEST(mirostat_keeps_what_does_not_surprise) {
+    const struct sampling s = {.temperature = 1, .mirostat_tau = 1, .mirostat_eta = 0.5f};
+    int sum;
+    double probability[V], total = 0;
+    fill_row(9, 8);
+    for (int i = 0; i < V; i++) total += exp((double)logits[i]);
+    for (int i = 0; i < V; i++) probability[i] = exp((double)logits[i]) / total;
+    for (float mu = -1; mu < 30; mu += 0.37f) {
+        int right = 0;
+        for (int i = 0; i < V; i++) right += -log2(probability[i]) <= (double)mu;
+        ck_assert_int_eq(count_kept(&s, mu, &sum), right > 0 ? right : 1);
+    }
+    ck_assert_int_eq(count_kept(&s, 1000, &sum), V);
+    ck_assert(mirostat_next(&s, 3, 1, 8) == 2); /* 3 bits, 2 more than are aimed at */
+    ck_assert(mirostat_next(&s, 3, 5, 5) == 3.5f);
 }
 END_TEST
 
@@ -93,6 +112,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, warpers_keep_what_transformers_keeps);
     tcase_add_test(core, sigma_counts_standard_deviations_of_finite_logits);
+    tcase_add_test(core, mirostat_keeps_what_does_not_surprise);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -68,6 +68,7 @@ struct setting {
     uint32_t allowed[(MOST_V + 31) / 32];
     uint32_t mask[(MOST_V + 31) / 32];
     bool masked;
+    float mu;
     struct bad_word bad_words[MOST_BAD];
     uint32_t breakers[(MOST_V + 31) / 32];
     int n_prompt, n_output, position, choice;
@@ -136,6 +137,8 @@ static void draw_cuts(uint64_t *state, struct sampling *s) {
     if (all || only == 0) s->top_n_sigma = ONE_OF(state, 0, 0.1f, 1, 2.5f, 30, 1e30f);
     if (all || only == 1) s->epsilon_cutoff = ONE_OF(state, 0, 1e-6f, 3e-4f, 0.05f, 0.5f, 0.99f);
     if (all || only == 2) s->eta_cutoff = ONE_OF(state, 0, 1e-6f, 3e-4f, 0.05f, 0.5f, 0.99f);
+    if (all || only == 6) s->mirostat_tau = ONE_OF(state, 1e-6f, 1, 5, 100);
+    s->mirostat_eta = ONE_OF(state, 0, 0.1f, 1);
     if (all || only == 3) s->typical_p = ONE_OF(state, 1e-6f, 0.1f, 0.5f, 0.9f, 0.9999999f, 1);
     if (!all && only != 4) return;
     s->xtc_probability = ONE_OF(state, 0.5f, 1, 1);
@@ -152,6 +155,7 @@ static void draw_setting(uint64_t *state, struct setting *t, int V) {
     s->top_k = (int)ONE_OF(state, 0, 0, 0, 1, 2, 7, 40, 100, 129, 1000, 5000, 1e6f, 0x1p30f);
     if (random_below(state, 10) == 0) s->top_k = V;
     s->seed = random_u32(state);
+    t->mu = ONE_OF(state, -3, 0, 0.3f, 2, 5, 9, 30, 500);
     s->n_logprobs = random_below(state, 2) ? -1 : random_below(state, MAX_TOP_LOGPROBS + 1);
     draw_changes(state, t, V, random_below(state, 2));
     draw_repeats(state, t, V);
@@ -175,6 +179,8 @@ static void check_same(const struct sampled *a, const struct sampled *b, bool to
     ck_assert_msg(a->id == b->id, "%s: id %d, not %d", what, a->id, b->id);
     ck_assert_msg(a->rank == b->rank && same_bits(a->logprob, b->logprob), "%s: rank %d, not %d",
                   what, a->rank, b->rank);
+    ck_assert_msg(same_bits(a->mirostat_mu, b->mirostat_mu), "%s: mu %g, not %g", what,
+                  (double)a->mirostat_mu, (double)b->mirostat_mu);
     if (!tops) return;
     ck_assert_msg(a->n_top == b->n_top, "%s: %d best, not %d", what, a->n_top, b->n_top);
     for (int i = 0; i < a->n_top; i++)
@@ -198,6 +204,7 @@ static void check_same_sample(struct bench *b, const struct setting *t, const ch
     const struct sample sample = {.sampling = &t->sampling,
                                   .position = t->position,
                                   .choice = t->choice,
+                                  .mirostat_mu = t->mu,
                                   .history = t->history,
                                   .n_prompt = t->n_prompt,
                                   .n_output = t->n_output,

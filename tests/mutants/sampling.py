@@ -59,6 +59,12 @@ MUTANTS = [
     (S + "changes.c", "    if (sample->mask) forbid_all_but(sample->mask, logits, V);\n", ""),
     (S + "sampling.c", "if (sample->mask && row.max == -INFINITY)", "if (sample->mask && s->temperature > 0 && row.max == -INFINITY)"),
     (S + "sampling.c", "if (scored && out->id >= 0)", "if (scored)"),
+    # mirostat
+    (S + "cuts.c", "(surprise - (double)s->mirostat_tau)", "surprise"),
+    (S + "cuts.c", "log_positive((double)total) - log_positive((double)share)", "log_positive((double)share)"),
+    (S + "cuts.c", "exponential(ops, (double)mu * -BIT)", "exponential(ops, -(double)mu)"),
+    (S + "cuts.c", "x < 0 ? (float)x : 0", "(float)x"),
+    (S + "sampling.c", "(struct sampled){.mirostat_mu = sample->mirostat_mu};", "(struct sampled){0};"),
     # the draw
     (S + "sampling.c", "return (uint64_t)(u * (double)total) + 1;", "return (uint64_t)(u * (double)total);"),
     (S + "sampling.c", "return whole + ((double)whole < wanted || whole == 0);", "return whole + 1;"),
@@ -79,7 +85,7 @@ MUTANTS = [
      "the candidates below the bound are out of order only if their weights round to the same value"),
     (S + "sampling.c", "if (total == 0 || s->temperature != 1)", "if (total == 0)"),
     (S + "sampling.c", "if (!isfinite(row->max) || !isfinite(1.0f / s->temperature)) return best_id(sampler, row);", ""),
-    (S + "sampling.c", "philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);\n    return pick", "philox_uniform(s->seed, (uint32_t)position, 0, FOR_DRAW);\n    return pick"),
+    (S + "sampling.c", "philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);\n    const struct candidate *picked", "philox_uniform(s->seed, (uint32_t)position, 0, FOR_DRAW);\n    const struct candidate *picked"),
     (S + "sampling.c", "if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;", "",
      "a lower bound collects more, whose weights are 0"),
     # rules that need the whole row

@@ -46,7 +46,7 @@ START_TEST(equal_candidates_come_by_beam_and_then_by_id) {
     struct next_beam next[MAX_BEAMS];
     split(b, next);
     ck_assert(next[0].id == 1 && next[1].id == 2 && !beams_complete(b));
-    give(b, 1, 4, (struct token_logprob[]){{7, -1}, {5, -1}, {6, -3}, {8, -4}});
+    give(b, 1, 4, (struct token_logprob[]){{0, -1}, {5, -1}, {6, -3}, {8, -4}});
     ck_assert(!beams_complete(b));
     give(b, 0, 4, (struct token_logprob[]){{3, -1}, {4, -1}, {5, -2}, {6, -INFINITY}});
     ck_assert_int_eq(advance(b, 1, next), 2);
@@ -66,6 +66,50 @@ START_TEST(rounding_makes_ties) {
     give(b, 1, 0, NULL);
     ck_assert_int_eq(advance(b, 1, next), 2);
     ck_assert(next[0].id == 5 && next[1].id == 6);
+    free(b);
+}
+END_TEST
+
+/* Also where the last place is taken by an equal one. */
+START_TEST(ties_for_the_last_place) {
+    struct beams *b = begin(2, BEAMS_STOP_BY_SCORE, 1);
+    struct next_beam next[MAX_BEAMS];
+    split(b, next);
+    b->score[1] = -1e8f;
+    give(b, 0, 2, (struct token_logprob[]){{STOP, -1}, {3, -2}});
+    give(b, 1, 3, (struct token_logprob[]){{STOP, -0.25f}, {8, -0.5f}, {5, -0.75f}});
+    ck_assert_int_eq(advance(b, 1, next), 2);
+    ck_assert(next[0].id == 3 && next[1].id == 5); /* of 5, 8 and 9 two have a place */
+    free(b);
+}
+END_TEST
+
+/* With three end ids as many more candidates are looked at, so that all beams go on. */
+START_TEST(ends_do_not_crowd_beams_out) {
+    static const int32_t three[] = {STOP, 10, 11};
+    const struct beam_search search = {2, BEAMS_STOP_BY_SCORE, 1};
+    struct beams *b = beams_init(mem_calloc(1, beams_bytes(2, LENGTH)), &search, LENGTH, three, 3);
+    struct next_beam next[MAX_BEAMS];
+    ck_assert_int_eq(b->n_best, 8);
+    ck_assert_int_eq(beams_n_best(2, 0), 4);
+    give(b, 0, 5, (struct token_logprob[]){{3, -1}, {STOP, -2}, {10, -3}, {11, -4}, {4, -5}});
+    ck_assert_int_eq(advance(b, 0, next), 2);
+    ck_assert(next[0].id == 3 && next[1].id == 4);
+    free(b);
+}
+END_TEST
+
+START_TEST(of_equal_texts_the_first_stays_first) {
+    struct beams *b = begin(2, BEAMS_STOP_BY_SCORE, 1);
+    struct next_beam next[MAX_BEAMS];
+    static const int32_t first[] = {1}, second[] = {2};
+    split(b, next);
+    give(b, 0, 2, (struct token_logprob[]){{STOP, -1}, {3, -2}});
+    give(b, 1, 2, (struct token_logprob[]){{STOP, -1}, {4, -2}});
+    beams_advance(b, (const int32_t *const[MAX_BEAMS]){first, second}, 1, next);
+    ck_assert_int_eq(b->n_finished, 2);
+    ck_assert(b->finished[0].score == b->finished[1].score);
+    ck_assert(b->finished[0].tokens[0] == 1 && b->finished[1].tokens[0] == 2);
     free(b);
 }
 END_TEST
@@ -110,6 +154,23 @@ START_TEST(the_three_rules_end_a_search) {
     /* where length costs, the best length is the one that is */
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, -1, -3), 0);
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, 0, -3), 0);
+}
+END_TEST
+
+/* Where length costs, a search that never stops early is judged by the length that it has. */
+START_TEST(where_length_costs_the_next_one_counts) {
+    struct beams *b = begin(2, BEAMS_NEVER_STOP_EARLY, -1);
+    struct next_beam next[MAX_BEAMS];
+    split(b, next);
+    give(b, 0, 3, (struct token_logprob[]){{STOP, -1}, {3, -1.25f}, {4, -3}});
+    give(b, 1, 2, (struct token_logprob[]){{5, -1.5f}, {6, -4}});
+    ck_assert_int_eq(advance(b, 1, next), 2);
+    ck_assert(b->n_finished == 1 && b->finished[0].score == -4);
+    give(b, 0, 2, (struct token_logprob[]){{3, -0.5f}, {4, -5}});
+    give(b, 1, 2, (struct token_logprob[]){{STOP, -0.5f}, {6, -6}});
+    ck_assert_int_eq(advance(b, 2, next), 2); /* -2.75 * 3 is worth more than -3 * 3 */
+    ck_assert(b->n_finished == 2 && b->finished[1].score == -9);
+    free(b);
 }
 END_TEST
 
@@ -362,6 +423,10 @@ int main(void) {
     TCase *search = tcase_create("search"), *vectors = tcase_create("vectors");
     tcase_add_test(search, equal_candidates_come_by_beam_and_then_by_id);
     tcase_add_test(search, rounding_makes_ties);
+    tcase_add_test(search, ties_for_the_last_place);
+    tcase_add_test(search, ends_do_not_crowd_beams_out);
+    tcase_add_test(search, of_equal_texts_the_first_stays_first);
+    tcase_add_test(search, where_length_costs_the_next_one_counts);
     tcase_add_test(search, only_the_first_candidates_may_finish);
     tcase_add_test(search, the_three_rules_end_a_search);
     tcase_add_test(search, better_texts_push_worse_ones_out);

@@ -41,8 +41,10 @@ static void end(void) {
     block_pool_free(&pool);
 }
 
-/* A sequence with a prompt of its own and a priority, in no queue. */
-static struct sequence *make(int n_prompt, int priority, int n, int prompt_logprobs) {
+/* A sequence with a prompt of its own and a priority, in no queue; the first of a search, if that
+ * has a width. */
+static struct sequence *make_search(int n_prompt, int priority, int n, int prompt_logprobs,
+                                    int width) {
     int k = n_made++;
     for (int i = 0; i < n_prompt; i++) prompt[k][i] = k * 1000 + i;
     memset(&generation[k], 0, sizeof generation[k]);
@@ -52,10 +54,15 @@ static struct sequence *make(int n_prompt, int priority, int n, int prompt_logpr
     generation[k].max_tokens = 64;
     generation[k].priority = priority;
     generation[k].prompt_logprobs = prompt_logprobs;
+    generation[k].beams.width = width;
     made[k] = request_new(&generation[k], MODEL_LEN, B, pool.caching, NULL);
     made[k]->arrival = (uint64_t)k;
     made[k]->sequence[0].table = table[k];
     return &made[k]->sequence[0];
+}
+
+static struct sequence *make(int n_prompt, int priority, int n, int prompt_logprobs) {
+    return make_search(n_prompt, priority, n, prompt_logprobs, 0);
 }
 
 static struct sequence *wait(int n_prompt, int priority) {
@@ -280,6 +287,28 @@ START_TEST(equal_prompts_wait_for_the_first) {
 }
 END_TEST
 
+/* All beams of a search are preempted together, although the blocks of one would be enough. */
+START_TEST(a_search_is_preempted_whole) {
+    begin(6, 8, 32, 8, false);
+    struct sequence *urgent = run(8, 8, -1);
+    sequence_append(urgent, 5);
+    struct sequence *beam[2] = {make_search(5, 0, 1, -1, 2)};
+    beam[1] = &beam[0]->request->sequence[1];
+    beam[1]->table = table[MAX - 1];
+    sequence_append(beam[0], 5);
+    beam[1]->n_tokens = beam[0]->n_tokens;
+    beam[0]->request->beams->n_live = 2;
+    beam[0]->request->beams->at[1] = 1;
+    for (int i = 0; i < 2; i++) run_more(beam[i], 5);
+    ck_assert_int_eq(block_pool_available(&pool), 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(urgent), 1);
+    ck_assert_int_eq(rows_of(beam[0]), -1);
+    ck_assert_int_eq(rows_of(beam[1]), -1);
+    end();
+}
+END_TEST
+
 START_TEST(a_plan_moves_nothing_and_repeats) {
     begin(7, 8, 32, 8, false);
     run(9, 8, 1), run(9, 8, 0), run(30, 8, 0), wait(9, 0);
@@ -318,6 +347,7 @@ int main(void) {
     tcase_add_test(core, prompt_logprobs_take_logit_rows);
     tcase_add_test(core, few_prompts_fork_in_one_step);
     tcase_add_test(core, equal_prompts_wait_for_the_first);
+    tcase_add_test(core, a_search_is_preempted_whole);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -112,7 +112,9 @@ static struct request_set *set_of(int i) {
                                               .ranks = v->ranks},
                                     .reference_path = "plain",
                                     .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
-                                    .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT};
+                                    .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT,
+                                    .searches = !v->file,
+                                    .mirostat = true};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(sets[i]);
     return sets[i];
@@ -160,7 +162,8 @@ static int draw_blocks(struct scenario *scenario) {
     int largest = 0, all = 0;
     for (int i = 0; i < scenario->n_asked; i++) {
         int slots = asked_slots(scenario->set, scenario->asked[i]);
-        int blocks = blocks_for(slots, scenario->setting.block_size);
+        int blocks =
+            blocks_for(slots, scenario->setting.block_size) * asked_width(scenario->asked[i]);
         largest = blocks > largest ? blocks : largest;
         all += blocks * scenario->asked[i]->generation.n;
     }
@@ -195,6 +198,14 @@ static void draw_drafts(struct scenario *scenario) {
     s->fixed_drafts = chance(scenario, 60);
 }
 
+/* The most beams of a search, which run together. */
+static int widest_asked(const struct scenario *scenario) {
+    int widest = 1;
+    for (int i = 0; i < scenario->n_asked; i++)
+        widest = max_int(widest, asked_width(scenario->asked[i]));
+    return widest;
+}
+
 static void draw_setting(struct scenario *scenario) {
     static const int sizes[] = {4, 8, 16, 4, 8, 16, 4, 8, 16, 1, 5, 32};
     static const int rows[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 33, 64};
@@ -207,7 +218,10 @@ static void draw_setting(struct scenario *scenario) {
     if (!floats) s->block_size += s->block_size % 2; /* integers are kept in pairs */
     s->max_rows = chance(scenario, 50) ? rows[between(scenario, 0, 11)] : between(scenario, 1, 256);
     s->max_seqs = scenario->small ? between(scenario, 2, 16) : between(scenario, 1, 16);
-    s->max_logit_rows = between(scenario, chance(scenario, 20) ? 1 : s->max_seqs, 40);
+    int widest = widest_asked(scenario);
+    s->max_seqs = max_int(s->max_seqs, widest);
+    s->max_rows = max_int(s->max_rows, widest);
+    s->max_logit_rows = between(scenario, chance(scenario, 20) ? widest : s->max_seqs, 40);
     s->caching = chance(scenario, 65);
     s->n_blocks = draw_blocks(scenario);
     s->window_blocks = draw_window_blocks(scenario);
@@ -249,7 +263,7 @@ static void add_clients(struct scenario *scenario, struct run *run) {
         client->submit_at = between(scenario, 0, spread);
         if (!cancels || !chance(scenario, 40)) continue;
         client->cancel_at = client->submit_at + between(scenario, 0, 40);
-        if (chance(scenario, 50))
+        if (client->generation.beams.width == 0 && chance(scenario, 50))
             client->cancel_choice = between(scenario, 0, client->generation.n - 1);
     }
 }

@@ -105,6 +105,20 @@ START_TEST(how_repeats_are_discouraged) {
 }
 END_TEST
 
+START_TEST(mirostat_is_the_only_cut) {
+    struct api_request *r = parsed(C_TEXT "\"mirostat_tau\":3,\"top_k\":5}");
+    ck_assert(r->sampling.mirostat_tau == 0 && r->sampling.top_k == 5);
+    api_request_free(r);
+    r = parsed(C_TEXT "\"mirostat\":2,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.1,\"typical_p\":0.5,"
+                      "\"top_n_sigma\":1,\"epsilon_cutoff\":0.1,\"xtc_probability\":1}");
+    const struct sampling *s = &r->sampling;
+    ck_assert(s->mirostat_tau == 5 && s->mirostat_eta == 0.1f);
+    ck_assert(s->top_k == 0 && s->top_p == 1 && s->min_p == 0 && s->typical_p == 1);
+    ck_assert(s->top_n_sigma == 0 && s->epsilon_cutoff == 0 && s->xtc_probability == 0);
+    api_request_free(r);
+}
+END_TEST
+
 /* A prompt of more ids than the context holds is taken if it is cut to fit. */
 START_TEST(truncation_takes_long_prompts) {
     struct buf body = {0};
@@ -126,6 +140,7 @@ int main(void) {
     tcase_add_test(core, what_may_not_be_chosen);
     tcase_add_loop_test(core, what_penalties_count, 0, (int)(sizeof windows / sizeof *windows));
     tcase_add_test(core, how_repeats_are_discouraged);
+    tcase_add_test(core, mirostat_is_the_only_cut);
     tcase_add_test(core, truncation_takes_long_prompts);
     suite_add_tcase(suite, core);
     return suite_main(suite);

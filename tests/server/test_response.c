@@ -285,7 +285,8 @@ END_TEST
 #define REALS                                                                                      \
     "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0,"                                  \
     "\"top_n_sigma\":0,\"typical_p\":0,\"epsilon_cutoff\":0,\"eta_cutoff\":0,"                     \
-    "\"xtc_probability\":0,\"xtc_threshold\":0,\"presence_penalty\":0,"                            \
+    "\"xtc_probability\":0,\"xtc_threshold\":0,\"mirostat\":0,\"mirostat_tau\":0,"                 \
+    "\"mirostat_eta\":0,\"presence_penalty\":0,"                                                   \
     "\"frequency_penalty\":0,\"repetition_penalty\":1,\"repeat_last_n\":null,"                     \
     "\"no_repeat_ngram_size\":0,\"dry_multiplier\":0,\"dry_base\":1.75,"                           \
     "\"dry_allowed_length\":2,\"dry_penalty_last_n\":-1,\"prompt_logprobs\":null"

@@ -28,6 +28,7 @@ struct answer {
         int n;
         struct sampled *token; /* [max_tokens] */
         enum finish finish;
+        float score; /* of a beam's text */
     } choice[MOST_CHOICES];
     bool known;
 };
@@ -56,7 +57,7 @@ struct setting {
     int max_drafts; /* of a sequence in a step; 0: no speculation */
     int wrong;      /* percent of the drafts; above 100: drafts are looked up */
     bool fixed_drafts;
-    int window_blocks; /* for layers with windows; 0: they keep all positions */
+    int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* tokens that must come are sampled, too */
 };
 
@@ -77,6 +78,8 @@ struct request_set {
     const char *reference_path;
     int long_prompt; /* tokens of the first request; 0: LONG_PROMPT */
     int longest;     /* prompt of all others */
+    bool searches;   /* some of the requests search with beams, if no layer has windows; ... */
+    bool mirostat;   /* ... and some sample with mirostat */
     int V;
     struct kv_config kv;   /* of one block; a run has its own block size */
     int n_windows, window; /* layers with windows; the longest one */
@@ -99,6 +102,9 @@ int request_set_learn(struct request_set *set);
 
 /* KV slots that the largest of a request's choices takes. */
 int asked_slots(const struct request_set *set, const struct asked *asked);
+
+/* Sequences that a request takes at once if it is to run at all: its beams. */
+int asked_width(const struct asked *asked);
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 

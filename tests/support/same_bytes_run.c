@@ -50,7 +50,9 @@ static void learn_event(struct client *client, const struct event *event) {
     if (event->kind == EVENT_PROMPT_TOKEN) into->scored[into->n_scored++] = event->sampled;
     if (event->kind == EVENT_TOKEN)
         into->choice[event->choice].token[into->choice[event->choice].n++] = event->sampled;
-    if (event->finish != FINISH_NONE) into->choice[event->choice].finish = event->finish;
+    if (event->finish == FINISH_NONE) return;
+    into->choice[event->choice].finish = event->finish;
+    into->choice[event->choice].score = event->score;
 }
 
 static void compare_score(struct client *client, const struct event *event) {
@@ -86,6 +88,7 @@ static void compare_end(struct client *client, const struct event *event) {
     if (event->finish == FINISH_CANCELLED && may_be_cancelled(client, c)) {
         client->run->tally.cancels++;
     } else if (event->finish != answer->choice[c].finish ||
+               !same_float(event->score, answer->choice[c].score) ||
                client->n_tokens[c] != answer->choice[c].n || client->n_scored != answer->n_scored) {
         differ(client, event, client->n_tokens[c], NULL);
     }

@@ -73,6 +73,11 @@ static void draw_repeats(struct asked *asked, uint64_t random) {
     s->dry_last_n = drawn_chance(&random, 50) ? INT32_MAX : drawn_between(&random, 2, 40);
 }
 
+static void draw_mirostat(struct sampling *s) {
+    s->mirostat_tau = 2;
+    s->mirostat_eta = 0.2f;
+}
+
 static void draw_sampling(const struct request_set *set, struct asked *asked, uint64_t *random) {
     struct sampling *s = &asked->generation.sampling;
     static const float temperatures[] = {0.3f, 0.7f, 1, 1.7f};
@@ -127,6 +132,19 @@ static void draw_constraint(const struct request_set *set, struct asked *asked, 
     asked->bias[0] = (struct logit_bias){begin_ids[0], 3}; /* or it would hardly ever come */
     g->sampling.bias = asked->bias;
     g->sampling.n_bias = 1;
+}
+
+/* Every eighth request of a set with searches. Nothing is drawn in one, so what else is drawn of
+ * its sampling are the changes to the logits. */
+static void draw_search(struct asked *asked, uint64_t random) {
+    struct generation *g = &asked->generation;
+    if (!drawn_chance(&random, 12) || g->grammar || g->max_tokens == 0) return;
+    g->beams = (struct beam_search){.width = drawn_between(&random, 1, MOST_CHOICES),
+                                    .stopping = (enum beam_stopping)drawn_between(&random, 0, 2),
+                                    .length_penalty = drawn_between(&random, -1, 2)};
+    g->n = drawn_between(&random, 1, g->beams.width);
+    g->prompt_logprobs = g->sampling.n_logprobs = -1;
+    g->sampling.temperature = 0;
 }
 
 static void draw_themes(struct request_set *set, uint64_t *random) {
@@ -193,6 +211,9 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
         draw_asked(set, &set->asked[i], length, &random);
         draw_constraint(set, &set->asked[i], seed * 7717 + (uint64_t)i);
         draw_repeats(&set->asked[i], seed * 9973 + (uint64_t)i);
+        if (set->mirostat && i % 9 == 4) draw_mirostat(&set->asked[i].generation.sampling);
+        if (set->searches && set->n_windows == 0 && i > 0)
+            draw_search(&set->asked[i], seed * 6661 + (uint64_t)i);
     }
 }
 
@@ -212,6 +233,10 @@ void request_set_free(struct request_set *set) {
 
 int asked_slots(const struct request_set *set, const struct asked *asked) {
     return generation_max_slots(&asked->generation, set->model.max_model_len);
+}
+
+int asked_width(const struct asked *asked) {
+    return max_int(asked->generation.beams.width, 1);
 }
 
 /* ---- learning ------------------------------------------------------------------------------- */

@@ -283,6 +283,16 @@ static void drop_below(struct reference *r, float least) {
         if (!(r->weight[i] >= least)) r->weight[i] = 0;
 }
 
+/* The least weight that mirostat keeps. */
+static float mirostat_floor(const struct reference *r, float mu) {
+    uint64_t total = 0;
+    for (int i = 0; i < r->V; i++) total += share_of(r->weight[i]);
+    double exponent = (double)mu * -0.69314718055994531;
+    double floor =
+        (double)plain_weight(exponent < 0 ? (float)exponent : 0) * ((double)total * 0x1p-44);
+    return floor < 1 ? (float)floor : 1;
+}
+
 static float smaller(double a, double b) {
     return (float)(a < b ? a : b);
 }
@@ -335,8 +345,9 @@ static void keep_typical(struct reference *r, float part, const float *logits, f
 
 /* Step 5 up to typical_p: sets the weights of what is dropped to 0. */
 static void cut(struct reference *r, const struct sampling *s, const float *logits, float max,
-                float inverse) {
+                float inverse, float mu) {
     float least = s->min_p;
+    if (s->mirostat_tau > 0) least = fmaxf(least, mirostat_floor(r, mu));
     if (s->epsilon_cutoff > 0 || s->eta_cutoff > 0)
         least = fmaxf(least, cutoff(r, s, logits, max, inverse));
     drop_below(r, least);
@@ -413,7 +424,7 @@ static int count_excluded(const struct sampling *s, const struct candidate *heap
 }
 
 static int32_t pick_from_best(struct reference *sampler, const struct sampling *s, double u,
-                              double chance) {
+                              double chance, float *mu) {
     struct candidate *heap = sampler->candidate;
     int n = collect(heap, sampler->weight, sampler->V);
     int k = s->top_k > 0 && s->top_k < n ? s->top_k : n, kept = 0;
@@ -428,12 +439,16 @@ static int32_t pick_from_best(struct reference *sampler, const struct sampling *
     target = (uint64_t)(u * (double)sum);
     for (int i = n - 1 - excluded;; i--) {
         running += share_of(heap[i].weight);
-        if (running > target) return heap[i].id;
+        if (running <= target) continue;
+        double bits = log_positive((double)sum) - log_positive((double)share_of(heap[i].weight));
+        bits = bits / 0.69314718055994531 - (double)s->mirostat_tau;
+        if (s->mirostat_tau > 0) *mu = (float)((double)*mu - (double)s->mirostat_eta * bits);
+        return heap[i].id;
     }
 }
 
 static int32_t draw(struct reference *sampler, const struct sampling *s, const float *logits,
-                    int position, int choice) {
+                    int position, int choice, float *mu) {
     float max = largest(logits, sampler->V), inverse = 1.0f / s->temperature;
     if (!isfinite(max) || !isfinite(inverse)) return argmax(logits, sampler->V);
     uint64_t total = exponentials(sampler->weight, logits, sampler->V, max, inverse);
@@ -441,9 +456,9 @@ static int32_t draw(struct reference *sampler, const struct sampling *s, const f
     if (s->top_k <= 0 && s->top_p >= 1 && s->min_p <= 0 && !sampling_has_cuts(s)) {
         return pick_from_all(sampler->weight, sampler->V, total, u);
     }
-    cut(sampler, s, logits, max, inverse);
+    cut(sampler, s, logits, max, inverse, *mu);
     double chance = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_XTC);
-    return pick_from_best(sampler, s, u, chance);
+    return pick_from_best(sampler, s, u, chance, mu);
 }
 
 void reference_sample(struct reference *sampler, const struct sample *sample, float *logits,
@@ -455,13 +470,14 @@ void reference_sample(struct reference *sampler, const struct sample *sample, fl
                    s->n_bad_words > 0 || has_penalties(s) || s->dry_multiplier > 0 ||
                    s->no_repeat_ngram > 0;
     double lse = scored ? log_sum(sampler, logits) : 0;
-    *out = (struct sampled){0};
+    *out = (struct sampled){.mirostat_mu = sample->mirostat_mu};
     if (scored) score_top(logits, sampler->V, lse, s->n_logprobs, out);
     const float *own = logits;
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) change_logits(sample, logits, sampler->V);
-    out->id = s->temperature > 0 ? draw(sampler, s, logits, sample->position, sample->choice)
-                                 : argmax(logits, sampler->V);
+    out->id = s->temperature > 0
+                  ? draw(sampler, s, logits, sample->position, sample->choice, &out->mirostat_mu)
+                  : argmax(logits, sampler->V);
     if (sample->mask && largest(logits, sampler->V) == -INFINITY) out->id = -1;
     if (scored && out->id >= 0) score_chosen(own, sampler->V, lse, out->id, out);
 }

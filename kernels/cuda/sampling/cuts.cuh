@@ -111,21 +111,35 @@ __device__ float reach_of(const workspace<THREADS> &w, const struct logit_row &r
     return __uint_as_float(known);
 }
 
+/* Mirostat's mu after a token with `share` of `total` was drawn. */
+constexpr double BIT = 0.69314718055994531; /* log 2 */
+__device__ inline float mirostat_next(const struct sampling &how, float mu, uint64 share,
+                                      uint64 total) {
+    const double surprise = (log_positive((double)total) - log_positive((double)share)) / BIT;
+    return (float)((double)mu - (double)how.mirostat_eta * (surprise - (double)how.mirostat_tau));
+}
+
 /* sampling_has_cuts of kernels/sampling.h. */
 __device__ inline bool has_cuts(const struct sampling &how) {
     return how.top_n_sigma > 0 || how.epsilon_cutoff > 0 || how.eta_cutoff > 0 ||
-           (how.typical_p > 0 && how.typical_p < 1) || how.xtc_probability > 0;
+           (how.typical_p > 0 && how.typical_p < 1) || how.xtc_probability > 0 ||
+           how.mirostat_tau > 0;
 }
 
 /* The ranking of a row by the rules that need the whole of it, one after the other. */
 template <int THREADS, int N>
 __device__ struct by_weight cut(const workspace<THREADS> &w, const struct logit_row &row,
-                                const struct sampling &how, float max) {
+                                const struct sampling &how, float max, float mu) {
     struct by_weight kept = {max, 1.0f / how.temperature, 0};
     const struct mass all = mass_kept<THREADS, N>(w, row, kept);
     kept.min_weight = fmaxf(how.min_p, weight_at((double)how.epsilon_cutoff, all));
     if (how.eta_cutoff > 0)
         kept.min_weight = fmaxf(kept.min_weight, weight_at(eta_floor(how.eta_cutoff, all), all));
+    if (how.mirostat_tau > 0) {
+        const double exponent = (double)mu * -BIT;
+        const float power = weight_of(exponent < 0 ? (float)exponent : 0.0f);
+        kept.min_weight = fmaxf(kept.min_weight, weight_at((double)power, all));
+    }
     if (how.top_n_sigma > 0) {
         const double sigma = deviation<THREADS, N>(w, row, max);
         kept.least = (float)((double)max - (double)how.top_n_sigma * sigma);

@@ -178,12 +178,14 @@ __device__ __forceinline__ void change_by_history(const struct sample_row &t, fl
             l -= t.sampling.frequency_penalty * (float)change.count + t.sampling.presence_penalty;
         logits[change.id] = change.minus == INFINITY ? -INFINITY : l - change.minus;
     }
+    if (t.n_changes > 0) __syncthreads();
 }
 
 template <int THREADS>
 __device__ __forceinline__ void restore_history(const struct sample_row &t, float *logits) {
     for (int i = threadIdx.x; i < t.n_changes; i += THREADS)
         logits[t.changes[i].id] = t.changes[i].kept;
+    if (t.n_changes > 0) __syncthreads();
 }
 
 /* ---- beams ---------------------------------------------------------------------------------- */
@@ -318,7 +320,8 @@ __device__ uint64 share_excluded(selection<THREADS, N, by_weight> &s, const stru
 
 template <int THREADS, int N>
 __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct logit_row &row,
-                                    const struct sample_row &t, const struct best &best) {
+                                    const struct sample_row &t, const struct best &best,
+                                    struct sample_result *result) {
     const struct sampling &how = t.sampling;
     const float inverse = 1.0f / how.temperature; /* also for temperature 0, if it is not finite */
     if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
@@ -326,11 +329,11 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
     struct by_weight ranking = {best.logit, inverse, fminf(how.min_p, 1.0f)};
     if (how.top_k <= 0 && how.top_p >= 1.0f && how.min_p <= 0.0f && !is_cut)
         return draw_from_all<THREADS, N>(w, row, ranking, t);
-    if (is_cut) ranking = cut<THREADS, N>(w, row, how, best.logit);
+    if (is_cut) ranking = cut<THREADS, N>(w, row, how, best.logit, t.mirostat_mu);
     selection<THREADS, N, by_weight> s = {w, row, ranking, false, {0, 0}};
     const struct amount all = list_best(s, floor_of<THREADS>(w, ranking, best), [](float) {});
     struct found last = {0, all};
-    uint64 excluded = 0;
+    uint64 excluded = 0, left = 0;
     enum { TOP_K, TOP_P, CHOICE, END };
 #pragma unroll 1 /* one loop, so that there is one copy of the selection */
     for (int stage = TOP_K; stage < END; stage++) {
@@ -340,8 +343,12 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
         if (stage == TOP_P && !(how.top_p < 1.0f)) continue;
         if (stage == TOP_P) wanted = share_wanted(how.top_p, total);
         if (stage == CHOICE && how.xtc_probability > 0) excluded = share_excluded(s, t, last.upto);
-        if (stage == CHOICE) wanted = excluded + share_passed(t, total - excluded);
+        if (stage == CHOICE) left = total - excluded, wanted = excluded + share_passed(t, left);
         last = select_key(s, stage != TOP_K, wanted);
+    }
+    if (how.mirostat_tau > 0 && threadIdx.x == 0) {
+        const uint64 share = ranking.share(rank_of_key(last.key));
+        result->mirostat_mu = mirostat_next(how, t.mirostat_mu, share, left);
     }
     return id_of_key(last.key);
 }
@@ -389,7 +396,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     const bool beam = t.n_best > 0, scored = how.n_logprobs >= 0;
     const bool changed = changes.n > 0 || t.n_changes > 0 || row.counts || row.mask || beam;
 
-    if (threadIdx.x == 0) *result = {};
+    if (threadIdx.x == 0) {
+        *result = {};
+        result->mirostat_mu = t.mirostat_mu;
+    }
     struct best best = {};
     double lse = 0;
     if (scored || !changed) best = best_of<THREADS, N>(w, own);
@@ -399,10 +409,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
         __syncthreads();
     }
     if (beam) take_log_softmax<THREADS>(logits, b.V, lse);
-    if (t.n_changes > 0) {
-        change_by_history<THREADS>(t, logits);
-        __syncthreads();
-    }
+    change_by_history<THREADS>(t, logits);
     if (n_words > 0) {
         for_words_due<THREADS>(b.words[t.slot], n_words, t.n_output,
                                [&](int id) { atomicOr(&counts[id], SAMPLE_DUE); });
@@ -412,12 +419,9 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     const int given = place_of(b, blockIdx.x).scored;
     const bool none = row.mask && best.logit == -INFINITY && !beam;
     int id = given >= 0 ? given : none ? -1 : best.id;
-    if (given < 0 && !none && !beam) id = draw<THREADS, N>(w, row, t, best);
+    if (given < 0 && !none && !beam) id = draw<THREADS, N>(w, row, t, best, result);
     if (beam) write_candidates<THREADS, N>(w, row, best, t.n_best, result);
-    if (t.n_changes > 0 && !beam) {
-        restore_history<THREADS>(t, logits);
-        __syncthreads();
-    }
+    if (!beam) restore_history<THREADS>(t, logits);
     if (changes.n > 0 && !beam) {
         restore_logits<THREADS>(changes, logits, kept);
         __syncthreads();

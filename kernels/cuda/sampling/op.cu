@@ -262,7 +262,7 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
     struct sample_row row = {*how,    sample->position, sample->choice, slot, sample->n_output,
-                             nullptr, sample->n_best,   nullptr,        0};
+                             nullptr, sample->n_best,   nullptr,        0,    sample->mirostat_mu};
     if (sample->n_best > 0) row.sampling.n_logprobs = 0; /* the sum, and no best of the model's */
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
@@ -352,6 +352,8 @@ static_assert(sizeof(struct sample_result) == sizeof(struct sampled) &&
                   offsetof(struct sample_result, logprob) == offsetof(struct sampled, logprob) &&
                   offsetof(struct sample_result, rank) == offsetof(struct sampled, rank) &&
                   offsetof(struct sample_result, n_best) == offsetof(struct sampled, n_top) &&
+                  offsetof(struct sample_result, mirostat_mu) ==
+                      offsetof(struct sampled, mirostat_mu) &&
                   offsetof(struct sample_result, best) == offsetof(struct sampled, top) &&
                   sizeof(struct sample_best) == sizeof(struct token_logprob),
               "one layout");

@@ -43,6 +43,7 @@ struct sample_row {
     /* device memory: what the history changes, or NULL: nothing but the slot's counts */
     struct logit_change *changes;
     int32_t n_changes;
+    float mirostat_mu; /* as in struct sample */
 };
 
 struct sample_best {
@@ -57,6 +58,7 @@ struct sample_result {
     float logprob; /* of the chosen token in the model's own distribution */
     int32_t rank;  /* of the chosen token, 1 is the best */
     int32_t n_best;
+    float mirostat_mu;                        /* for the next token */
     struct sample_best best[SAMPLE_MAX_BEST]; /* best first, ties by lower id */
 };
 

@@ -54,7 +54,7 @@ MUTANTS = [
     ("sampling/kernel.cu", "if (above > kept.count) above = kept.count;", ""),
     ("sampling/kernel.cu", "return above > 1 ? select_key(s, false, above - 1).upto.sum : 0;",
      "return above > 1 ? select_key(s, false, above).upto.sum : 0;"),
-    ("sampling/kernel.cu", "wanted = excluded + share_passed(t, total - excluded);", "wanted = share_passed(t, total - excluded);"),
+    ("sampling/kernel.cu", "left = total - excluded, wanted = excluded + share_passed(t, left);", "wanted = share_passed(t, total - excluded);"),
     ("sampling/kernel.cu", "logit > own || (id < 0 && logit == logit)", "logit > own"),
     ("sampling/kernel.cu", "logit > own || (id < 0 && logit == logit)", "logit >= own"),
     ("sampling/kernel.cu", "rank == least ? (unsigned)id : NO_RANK", "(unsigned)id"),

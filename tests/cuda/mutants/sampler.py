@@ -26,6 +26,6 @@ MUTANTS = [
     ("sampling/kernel.cu", "float l = change.kept = logits[change.id];", "float l = logits[change.id];"),
     ("sampling/kernel.cu", "if (change.count != 0 && penalty != 1.0f)", "if (penalty != 1.0f)"),
     ("sampling/kernel.cu", "        if (change.count > 0)\n            l -=", "        l -="),
-    ("sampling/kernel.cu", "if (t.n_changes > 0 && !beam) {", "if (t.n_changes > 0 && beam) {"),
+    ("sampling/kernel.cu", "if (!beam) restore_history", "if (beam) restore_history"),
     ("sampling/op.cu", "s->anew[i] = lent || !next;", "s->anew[i] = lent || (n < 0 && !next);"),
 ]
