@@ -322,6 +322,7 @@ struct options {
     int max_num_seqs;              /* sequences in one step */
     int max_num_batched_tokens;    /* rows in one step */
     int max_mixed_prefill_tokens;  /* prompt rows in a step that decodes; 0: by device */
+    int itl_target_ms;             /* between two tokens, while prompts are computed; 0: none */
     int block_size;                /* KV slots in a block */
     int64_t kv_cache_memory;       /* bytes; 0: chosen from the machine's memory */
     double gpu_memory_utilization; /* share of a GPU's memory that may be used */

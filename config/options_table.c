@@ -171,6 +171,8 @@ const struct option option_table[] = {
     {"max-mixed-prefill-tokens", "N", OPTION_INT, AT(max_mixed_prefill_tokens), "0", 0, 1 << 20,
      NULL, GENERATE, "Scheduling",
      "limit of prompt tokens in a step with decodes; 0: 16 on the CPU, 512 on a GPU"},
+    {"itl-target-ms", "MS", OPTION_INT, AT(itl_target_ms), "0", 0, 60000, NULL, GENERATE,
+     "Scheduling", "target between tokens, instead of that limit: sizes steps by time; 0: none"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
      GENERATE, "Scheduling", "do not share the KV blocks of equal prompt beginnings"},
     {"grammar-cache", "SIZE", OPTION_SIZE, AT(grammar_cache), "64M", 0, 64 * TIB, NULL,

@@ -27,6 +27,7 @@
 #define PENSTOCK_INFLIGHT_H
 
 #include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
 
 /* A sequence's part of a step. */
 struct inflight_rows {
@@ -45,7 +46,7 @@ struct inflight {
     uint32_t *masks;            /* [max_samples][mask_words] untouched until one is wanted */
     int *constrained;           /* [max_samples] while masks are made: their sequences' samples */
     uint64_t began_ns;          /* when it was planned */
-    int decode_rows;            /* its rows, if all are of sequences that decode; otherwise 0 */
+    struct step_shape shape;    /* of its rows */
 };
 
 /* Words of a mask: a bit for each of V ids. */

@@ -82,12 +82,30 @@ bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequen
     return partial && block_pool_references(pool, *partial) > 1;
 }
 
+/* Does this step keep to the ITL target? */
+static bool is_timed(const struct plan *plan, const struct plan_view *view) {
+    return view->itl_target_ns > 0 && plan->shape.decode_rows > 0 && view->cost->prefill.known;
+}
+
+/* The rows of a prompt from position `from` for which a timed step has time: up to the end of a
+ * tile. Those that fill up a tile are nearly free, and a step with nothing of a prompt gets them,
+ * however late it is. */
+static int rows_in_time(const struct plan *plan, const struct plan_view *view, int from) {
+    int tile = view->row_quantum, last_tile = tile - plan->rows % tile;
+    int rows = step_cost_rows_in(view->cost, &plan->shape, from, view->itl_target_ns);
+    rows = min_int(rows, view->max_rows);
+    if (rows > last_tile) return (plan->rows + rows) / tile * tile - plan->rows;
+    return last_tile < tile || plan->shape.prefill_rows == 0 ? last_tile : 0;
+}
+
 /* The most rows from position `from` that the step's limits allow. */
 static int rows_allowed(const struct plan *plan, const struct plan_view *view,
                         const struct sequence *sequence, int from) {
     int wanted = sequence_n_schedulable(sequence) - from;
     int logit_rows = view->max_logit_rows - plan->logit_rows;
     int rows = min_int(wanted, plan->row_limit - plan->rows);
+    if (is_timed(plan, view) && !decodes(sequence))
+        rows = min_int(rows, rows_in_time(plan, view, from));
     if (sequence_scoring(sequence))
         rows = min_int(rows, max_int(sequence->n_scored - from, 0) + logit_rows);
     if (rows < wanted) return rows;
@@ -105,6 +123,19 @@ static int rows_with_blocks(const struct plan *plan, const struct plan_view *vie
     return min_int(blocks, view->pool->n_blocks) * view->pool->block_size - sequence->n_computed;
 }
 
+/* Adds rows of a sequence from position `from` on to what the step consists of; fewer than none:
+ * takes them back. */
+static void count_in_shape(struct plan *plan, const struct sequence *sequence, int from, int rows) {
+    struct step_shape *shape = &plan->shape;
+    if (decodes(sequence)) {
+        shape->decode_rows += rows;
+    } else {
+        shape->prefill_rows += rows;
+        shape->pairs += rows * (from + abs(rows) / 2.0);
+    }
+    assert(shape->decode_rows >= 0 && shape->prefill_rows >= 0);
+}
+
 /* Sets an item's rows, and counts the rows and blocks that it uses. */
 static void count_rows(struct plan *plan, const struct plan_view *view, struct plan_item *item,
                        int from, int held, int rows) {
@@ -119,6 +150,7 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     plan->samples += item->samples;
     plan->available -= item->blocks;
     plan->windows -= item->blocks;
+    count_in_shape(plan, item->sequence, from, rows);
     if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), -1);
 }
 
@@ -131,6 +163,7 @@ static void take_back_rows(struct plan *plan, const struct plan_view *view,
     plan->samples -= item->samples;
     plan->available += item->blocks;
     plan->windows += item->blocks;
+    count_in_shape(plan, item->sequence, item->sequence->n_computed, -item->rows);
     *item = (struct plan_item){.sequence = item->sequence};
 }
 
@@ -194,15 +227,15 @@ static void serve_searches_as_one(struct plan *plan, const struct plan_view *vie
 /* ---- the step ------------------------------------------------------------------------------- */
 
 /* Sequences that decode come first. If some do, the step takes only about mixed_rows rows of
- * prefills with them. Products compute rows in tiles, so rows that fill the last tile are nearly
- * free. */
+ * prefills with them, or as many as it has time for. Products compute rows in tiles, so rows that
+ * fill the last tile are nearly free. */
 static void serve_all_running(struct plan *plan, const struct plan_view *view) {
     plan->row_limit = view->max_rows;
     for (int i = 0; i < plan->n_kept; i++)
         if (decodes(plan->item[i].sequence)) serve_running(plan, view, i);
     serve_searches_as_one(plan, view);
-    int decoding = plan->decode_rows = plan->rows, tile = view->row_quantum;
-    if (decoding > 0 && view->mixed_rows < view->max_rows - decoding) {
+    int decoding = plan->rows, tile = view->row_quantum;
+    if (decoding > 0 && !is_timed(plan, view) && view->mixed_rows < view->max_rows - decoding) {
         int rows = (decoding + view->mixed_rows + tile - 1) / tile * tile;
         plan->row_limit = min_int(rows, view->max_rows);
     }
@@ -423,6 +456,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     assert(view->mixed_rows >= 1);
     plan->now_ns = view->now_ns;
     plan->rows = plan->logit_rows = plan->samples = 0;
+    plan->shape = (struct step_shape){0};
     plan->short_of_blocks = plan->loads = false;
     plan->available = block_pool_available(view->pool);
     plan->windows = window_pool_available(&view->pool->windows);

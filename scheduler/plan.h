@@ -10,7 +10,8 @@
  *     left, so several may share a step. Where somebody decodes, prompts get no more than
  *     mixed_rows, and what fills up the last tile of rows: a step that takes a whole prompt would
  *     keep the others' next tokens waiting for many times as long, and small steps compute nearly
- *     as many rows a second as large ones.
+ *     as many rows a second as large ones. With an ITL target they get as many tiles instead as
+ *     there is time for (step_cost.h), and one at least.
  *   - Where layers with windows have blocks of their own (kv/window_pool.h), each block that is
  *     taken takes a window block too. A prefix is taken from the cache as far as it is known and
  *     the last window of it still has its window blocks.
@@ -54,14 +55,13 @@
 
 #include "scheduler/kv/host_cache.h"
 #include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
 
 /* Extra samples in a step, beyond one for each logit row: the choices of prompts that end in it. */
 #define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
 
 /* Waiting sequences that a plan looks past because what they need is being computed. */
 #define MAX_HELD_BACK 8
-
-struct step_cost;
 
 /* All that a plan depends on. */
 struct plan_view {
@@ -72,8 +72,10 @@ struct plan_view {
     int mixed_rows;                      /* for prompts, in a step that decodes: at least 1 */
     const struct host_cache *host_cache; /* NULL: it is off */
     int swap_from;                       /* tokens from which it is worth a step's wait */
-    const struct step_cost *cost;        /* NULL: no drafts */
-    bool fixed_drafts;                   /* all that were proposed, whatever they cost */
+    const struct step_cost *cost;
+    float itl_target_ns; /* of a step that decodes, instead of mixed_rows; 0: none is set */
+    bool drafts;         /* may be planned */
+    bool fixed_drafts;   /* all that were proposed, whatever they cost */
     uint64_t now_ns;
 };
 
@@ -96,11 +98,11 @@ struct plan {
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running, or more when none is preempted */
     int rows, logit_rows, samples;
-    int batch_rows;       /* that the running and the admitted ones claim */
-    int decode_rows;      /* of the rows: those of sequences that decode, with their drafts */
-    int row_limit;        /* of the step */
-    bool short_of_blocks; /* a running sequence could not have a row */
-    bool loads;           /* one of the admitted ones does */
+    int batch_rows;          /* that the running and the admitted ones claim */
+    struct step_shape shape; /* of the rows: those of decodes, with their drafts, and of prompts */
+    int row_limit;           /* of the step */
+    bool short_of_blocks;    /* a running sequence could not have a row */
+    bool loads;              /* one of the admitted ones does */
 
     /* how the counting is done */
     int available;         /* blocks that could still be taken */

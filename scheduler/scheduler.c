@@ -109,7 +109,9 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .row_quantum = s->port.row_quantum,
                              .host_cache = s->swap.cache.on ? &s->swap.cache : NULL,
                              .swap_from = s->config.swap_from,
-                             .cost = s->drafter.propose ? &s->cost : NULL,
+                             .cost = &s->cost,
+                             .itl_target_ns = (float)s->config.itl_target_ns,
+                             .drafts = s->drafter.propose != NULL,
                              .fixed_drafts = s->config.fixed_drafts,
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
@@ -130,7 +132,7 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     struct inflight *inflight = inflight_at(s, s->n_in_flight++);
     const struct step *step = batch_fill(&s->batch, inflight);
     inflight->began_ns = now;
-    inflight->decode_rows = s->plan.rows == s->plan.decode_rows ? s->plan.rows : 0;
+    inflight->shape = s->plan.shape;
     step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step);
     step_part_ends(s, PART_FORWARD);
@@ -144,14 +146,18 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
 static void commit_oldest(struct scheduler *s) {
     struct inflight *inflight = inflight_at(s, 0);
     uint64_t began = inflight->began_ns;
-    int rows = inflight->decode_rows;
+    const struct step_shape shape = inflight->shape;
     if (began < s->stats.last_step_ns) began = s->stats.last_step_ns;
     commit_step(s, inflight);
     s->first_in_flight = (s->first_in_flight + 1) % s->port.in_flight;
     s->n_in_flight--;
     s->stats.last_step_ns = now_ns();
-    s->stats.step_ns += s->stats.last_step_ns - began;
-    if (rows > 0) step_cost_note(&s->cost, rows, s->stats.last_step_ns - began);
+    uint64_t took = s->stats.last_step_ns - began;
+    s->stats.step_ns += took;
+    if (shape.prefill_rows > 0)
+        step_cost_note_prefill(&s->cost, &shape, took);
+    else
+        step_cost_note(&s->cost, shape.decode_rows, took);
 }
 
 bool scheduler_step(struct scheduler *s) {

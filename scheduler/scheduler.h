@@ -115,9 +115,12 @@ struct scheduler_config {
     int max_num_seqs;             /* sequences in one step */
     int max_num_batched_tokens;   /* rows in one step */
     int max_mixed_prefill_tokens; /* of prompts, in a step that decodes; 0: as suits the engine */
-    int max_model_len;            /* prompt + output tokens of a sequence */
-    int max_queued_requests;      /* generations that wait, inbox included */
-    int max_queued_tokens;        /* their prompt tokens */
+    /* within which 99 of 100 steps with decodes and prompts are to end, in place of that limit,
+     * once some were measured; 0: none */
+    uint64_t itl_target_ns;
+    int max_model_len;       /* prompt + output tokens of a sequence */
+    int max_queued_requests; /* generations that wait, inbox included */
+    int max_queued_tokens;   /* their prompt tokens */
     int n_blocks, block_size;
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
     int max_logit_rows;          /* R of a step: bounds how many prompt-logprob rows it may hold */

@@ -145,7 +145,8 @@ static int choose_all(const struct plan *plan, const struct plan_view *view, str
         c->next[i] *= *chance_of(item->sequence, drafts);
         c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
         c->item[c->n++] = i;
-        float rate = tokens / step_cost_ns(view->cost, plan->rows + c->n);
+        float ns = step_cost_ns(view->cost, plan->rows + c->n), rate = tokens / ns;
+        if (view->itl_target_ns > 0 && ns > view->itl_target_ns && !view->fixed_drafts) break;
         if (rate <= best && !view->fixed_drafts) continue;
         best = rate;
         n = c->n;
@@ -160,7 +161,7 @@ static void add_draft(struct plan *plan, const struct plan_view *view, struct pl
     item->logit_rows++;
     item->blocks += blocks;
     plan->rows++;
-    plan->decode_rows++;
+    plan->shape.decode_rows++;
     plan->logit_rows++;
     plan->available -= blocks;
     plan->windows -= blocks;
@@ -169,9 +170,9 @@ static void add_draft(struct plan *plan, const struct plan_view *view, struct pl
 
 void plan_drafts(struct plan *plan, const struct plan_view *view) {
     struct choosing c = {0};
-    bool idle = plan->rows == plan->decode_rows && plan->n_items == plan->n_kept &&
-                plan->rows > 0 && !plan->short_of_blocks;
-    if (!view->cost || !idle || plan->n_running >= MAX_COST_ROWS) return;
+    bool idle = plan->shape.prefill_rows == 0 && plan->n_items == plan->n_kept && plan->rows > 0 &&
+                !plan->short_of_blocks;
+    if (!view->drafts || !idle || plan->n_running >= MAX_COST_ROWS) return;
     for (int i = 0; i < plan->n_running; i++) c.next[i] = *chance_of(plan->item[i].sequence, 0);
     int n = choose_all(plan, view, &c);
     for (int i = 0; i < n; i++) add_draft(plan, view, &plan->item[c.item[i]]);

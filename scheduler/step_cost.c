@@ -1,6 +1,8 @@
 #include "scheduler/step_cost.h"
 
 #include <assert.h>
+#include <limits.h>
+#include <math.h>
 #include <stddef.h>
 
 struct knot {
@@ -17,6 +19,13 @@ static const struct knot device[] = {{1, 1.0f}, {16, 1.1f}, {64, 1.4f}, {MAX_COS
 
 /* How much of the way back to the expected form a step of another row count brings. */
 static const float forgetting = 1.0f / 400;
+
+/* Of the weight of older steps with prompts, what each new one leaves. */
+static const double keeping = 0.98;
+
+/* How far steps with decodes and prompts are from what was expected is an average over about so
+ * many; of 100 steps 99 are below the mean and so many deviations. */
+static const double late_steps = 64, deviations = 2.4;
 
 /* Between two row counts that were measured, what is believed keeps to the expected form, scaled
  * to meet both; outside of them it is scaled as the nearest. */
@@ -38,6 +47,17 @@ static void believe(struct step_cost *cost) {
     }
 }
 
+/* A step took so many times what was expected. One that is far off was interrupted, and counts as
+ * somewhat off. */
+static void note_late(struct prefill_cost *p, double times) {
+    double apart = times - p->mean, far = 0.1 + 4 * sqrt(p->variance);
+    if (fabs(apart) > far) apart = apart > 0 ? far : -far;
+    p->mean += apart / late_steps;
+    p->variance += (apart * apart - p->variance) / late_steps;
+    double late = p->mean + deviations * sqrt(p->variance);
+    p->late = late < 1 ? 1 : late > 2 ? 2 : late;
+}
+
 void step_cost_init(struct step_cost *cost, bool on_host) {
     *cost = (struct step_cost){0};
     const struct knot *knot = on_host ? host : device;
@@ -48,6 +68,8 @@ void step_cost_init(struct step_cost *cost, bool on_host) {
             cost->expected[m] = knot->cost + slope * (float)(m - knot->rows);
     }
     for (int m = 1; m <= MAX_COST_ROWS; m++) cost->ns[m] = cost->expected[m];
+    cost->prefill.mean = 1.1; /* nothing is known, and most machines are shared */
+    note_late(&cost->prefill, cost->prefill.mean);
 }
 
 /* Row counts that are not run for long come back to the expected form, scaled as what is run: else
@@ -70,4 +92,58 @@ void step_cost_note(struct step_cost *cost, int rows, uint64_t ns) {
     cost->known = true;
     forget_others(cost, rows);
     believe(cost);
+}
+
+/* ---- prompts -------------------------------------------------------------------------------- */
+
+/* The decodes' part of a step; where there are none, reading the weights takes as long as one. */
+static double decodes_ns(const struct step_cost *cost, int rows) {
+    if (!cost->known) return 0;
+    if (rows <= MAX_COST_ROWS) return step_cost_ns(cost, rows > 0 ? rows : 1);
+    return (double)cost->ns[MAX_COST_ROWS] * rows / MAX_COST_ROWS;
+}
+
+static double step_ns(const struct step_cost *cost, const struct step_shape *shape) {
+    return decodes_ns(cost, shape->decode_rows) + shape->prefill_rows * cost->prefill.per_row +
+           shape->pairs * cost->prefill.per_pair;
+}
+
+/* The two unknowns of the sums. While all steps had contexts alike, these explain nothing: the
+ * small term keeps what a pair takes near 0 then. */
+static void solve(struct prefill_cost *p) {
+    double pairs2 = p->pairs2 * 1.001 + 1e-9;
+    double determinant = p->rows2 * pairs2 - p->rows_pairs * p->rows_pairs;
+    double per_pair = (p->rows2 * p->pairs_ns - p->rows_pairs * p->rows_ns) / determinant;
+    p->per_pair = per_pair > 0 ? per_pair : 0;
+    double per_row = (p->rows_ns - p->per_pair * p->rows_pairs) / p->rows2;
+    p->per_row = per_row > 0 ? per_row : 0;
+}
+
+void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *shape, uint64_t ns) {
+    struct prefill_cost *p = &cost->prefill;
+    double rows = shape->prefill_rows, took = (double)ns, expected = step_ns(cost, shape);
+    assert(rows > 0 && shape->pairs >= 0);
+    if (p->known && expected > 0) {
+        if (shape->decode_rows > 0) note_late(p, took / expected);
+        if (took > 2 * expected) took = 2 * expected; /* it was interrupted */
+    }
+    double added = took - decodes_ns(cost, shape->decode_rows);
+    if (added < 0) added = 0;
+    p->rows2 = p->rows2 * keeping + rows * rows;
+    p->rows_pairs = p->rows_pairs * keeping + rows * shape->pairs;
+    p->pairs2 = p->pairs2 * keeping + shape->pairs * shape->pairs;
+    p->rows_ns = p->rows_ns * keeping + rows * added;
+    p->pairs_ns = p->pairs_ns * keeping + shape->pairs * added;
+    p->known = true;
+    solve(p);
+}
+
+int step_cost_rows_in(const struct step_cost *cost, const struct step_shape *shape, int from,
+                      float target_ns) {
+    const struct prefill_cost *p = &cost->prefill;
+    if (!p->known) return INT_MAX;
+    double left = target_ns / p->late - step_ns(cost, shape);
+    double each = p->per_row + from * p->per_pair;
+    if (left <= 0) return 0;
+    return left < each * INT_MAX ? (int)(left / each) : INT_MAX;
 }

@@ -59,3 +59,13 @@ def test_the_same_bytes_alone_and_together(server):
     assert answers(server, bodies, 16) == alone
     assert answers(server, bodies[::-1], 16) == alone[::-1]
     server.wait_until_idle()
+
+
+@pytest.mark.parametrize("target", ["1", "30"])
+def test_a_target_between_tokens_changes_no_byte(server, start, target):
+    """Long prompts beside streams, in steps that are cut to fit a time, which differ from run to run."""
+    bodies = [{"model": NAME, "prompt": f"Chapter {i}. " + "It was a dark night. " * (90 if i % 4 == 3 else 1),
+               "max_tokens": 30, "temperature": 0.8, "seed": i, "logprobs": 1, "return_token_ids": True}
+              for i in range(8)]
+    timed = start("--itl-target-ms", target)
+    assert answers(timed, bodies, 8) == answers(server, bodies, 1)

@@ -128,6 +128,63 @@ START_TEST(prompts_do_not_hold_decodes_up) {
 }
 END_TEST
 
+/* A decode takes 1 ms and a prompt's row 0.1 ms, so with a target of 6 ms a step has time for some
+ * 40 rows of prompts, which end at a tile's end; a late one still brings a prompt forward. */
+START_TEST(prompts_get_the_rows_that_there_is_time_for) {
+    struct step_cost cost;
+    struct step_shape shape = {0, 100, 0};
+    begin(200, 8, 256, 8, false);
+    step_cost_init(&cost, true);
+    struct sequence *decode = run(9, 8, 0), *a = run(200, 8, 0), *b = wait(90, 0);
+    view.mixed_rows = 20;
+    view.cost = &cost;
+    view.itl_target_ns = 6e6f;
+    plan_make(&plan, &view); /* of prompts nothing is known */
+    ck_assert_int_eq(rows_of(a), 31);
+    step_cost_note(&cost, 1, 1000000);
+    for (int i = 0; i < 200; i++) step_cost_note_prefill(&cost, &shape, 11000000);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(decode), 1);
+    ck_assert_int_eq(rows_of(a), 31);
+    ck_assert_int_eq(rows_of(b), -1);
+    view.itl_target_ns = 8e6f;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 47);
+    ck_assert_int_eq(plan.shape.decode_rows, 1);
+    ck_assert_int_eq(plan.shape.prefill_rows, 47);
+    ck_assert_double_eq_tol(plan.shape.pairs, 47 * (8 + 23.5), 1e-9);
+    view.itl_target_ns = 1;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 15);
+    list_remove(&running, &decode->node); /* nobody decodes: there is nothing to keep */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 192);
+    ck_assert_int_eq(rows_of(b), 64);
+    sequence_enqueue(&running, decode);
+    end();
+}
+END_TEST
+
+/* What the first prompts leave of the time goes to the next ones; then only the tile is filled. */
+START_TEST(prompts_share_the_time) {
+    struct step_cost cost;
+    struct step_shape shape = {0, 100, 0};
+    begin(200, 8, 256, 8, false);
+    step_cost_init(&cost, true);
+    step_cost_note(&cost, 1, 1000000);
+    for (int i = 0; i < 200; i++) step_cost_note_prefill(&cost, &shape, 11000000);
+    run(9, 8, 0);
+    struct sequence *a = run(30, 8, 0), *b = run(24, 8, 0), *late = wait(90, 0);
+    view.cost = &cost;
+    view.itl_target_ns = 8e6f;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 22);
+    ck_assert_int_eq(rows_of(b), 16);
+    ck_assert_int_eq(rows_of(late), 9);
+    end();
+}
+END_TEST
+
 START_TEST(several_prompts_share_a_step) {
     begin(100, 8, 32, 8, false);
     struct sequence *a = run(20, 8, 0), *b = wait(10, 0), *c = wait(30, 0), *d = wait(5, 0);
@@ -336,6 +393,8 @@ int main(void) {
     tcase_add_test(core, decodes_come_first_and_a_prompt_takes_the_rest);
     tcase_add_test(core, several_prompts_share_a_step);
     tcase_add_test(core, prompts_do_not_hold_decodes_up);
+    tcase_add_test(core, prompts_get_the_rows_that_there_is_time_for);
+    tcase_add_test(core, prompts_share_the_time);
     tcase_add_test(core, no_more_sequences_than_allowed);
     tcase_add_test(core, waiting_go_by_priority_then_arrival);
     tcase_add_test(core, the_last_in_order_is_preempted);

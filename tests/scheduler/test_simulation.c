@@ -82,6 +82,7 @@ static void draw_config(struct simulation *sim) {
         .max_num_batched_tokens =
             between(sim, chance(sim, 10) ? 1 : seqs, seqs + (chance(sim, 50) ? 8 : 60)),
         .max_mixed_prefill_tokens = chance(sim, 50) ? 1000 : between(sim, 1, 30),
+        .itl_target_ns = chance(sim, 60) ? 0 : (uint64_t)between(sim, 1, 100000),
         .max_model_len = between(sim, 8, 120),
         .max_queued_requests = between(sim, 2, MAX_CLIENTS),
         .max_queued_tokens = between(sim, 64, 1000),

@@ -206,6 +206,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .max_num_batched_tokens = setting->max_rows,
                                       .max_mixed_prefill_tokens =
                                           setting->mixed_rows > 0 ? setting->mixed_rows : 1 << 20,
+                                      .itl_target_ns = (uint64_t)(setting->mixed_rows % 3) * 100000,
                                       .max_model_len = set->model.max_model_len,
                                       .max_queued_requests = MAX_CLIENTS,
                                       .max_queued_tokens = 1 << 20,
