@@ -436,11 +436,29 @@ static bool admit_rest(struct plan *plan, const struct plan_view *view) {
     return n_out == 0;
 }
 
-static void admit_waiting(struct plan *plan, const struct plan_view *view) {
-    if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
+static void begin_admission(struct plan *plan, const struct plan_view *view) {
     plan->promised = promised_blocks(plan, view, BLOCKS);
     plan->promised_windows = promised_blocks(plan, view, WINDOWS);
     plan->batch_rows = batch_rows_claimed(view->running);
+}
+
+/* When nothing can be computed because the search that is first in order waits for beams that are
+ * out, and those behind it hold the blocks, these are preempted until a beam is let in. */
+static void make_room_for_rest(struct plan *plan, const struct plan_view *view) {
+    while (plan->rows == 0 && plan->n_kept > 0) {
+        const struct sequence *first = plan->item[0].sequence;
+        const struct sequence *last = plan->item[plan->n_kept - 1].sequence;
+        if (first == last || search_together(first, last)) return;
+        if (blocks_of_rest(view, first->request, BLOCKS) == 0) return;
+        preempt_last(plan, view);
+        begin_admission(plan, view);
+        admit_rest(plan, view);
+    }
+}
+
+static void admit_waiting(struct plan *plan, const struct plan_view *view) {
+    if (view->waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks) return;
+    begin_admission(plan, view);
     int n_held_back = 0;
     if (!admit_rest(plan, view)) return;
     list_each(node, view->waiting) {
@@ -469,6 +487,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan->n_running = plan->n_kept = plan->n_items;
     serve_all_running(plan, view);
     admit_waiting(plan, view);
+    make_room_for_rest(plan, view);
     plan_drafts(plan, view);
     assert(plan->row_limit <= view->max_rows);
     assert(plan->rows <= view->max_rows && plan->logit_rows <= view->max_logit_rows);

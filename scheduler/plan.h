@@ -33,7 +33,9 @@
  *     in it claims batch rows for all that it may come to have. A preempted search is let in when
  *     there are blocks for all its beams; then its others come before all that waits, because those
  *     that are in keep their blocks until these are too. Each computes what it lacks as others do,
- *     and when it has got its candidates it waits, with nothing to compute, for the others'.
+ *     and when it has got its candidates it waits, with nothing to compute, for the others'. If
+ *     those behind it hold the blocks that the others need, so that nothing could be computed, they
+ *     are preempted, and the others let in by the same plan.
  *
  *   - Drafts come last, where they take nothing from anybody (speculate.h).
  *
@@ -48,7 +50,7 @@
  * none runs, the first waiting one is let in, by the same count. So each step, or every second one,
  * brings the first running sequence in order forward, and finite work ends. Being held back does
  * not change that: it needs a running sequence that computes what is waited for. Nor does waiting
- * for other beams: these are the next in order.
+ * for other beams: these are the next in order, and room is made for them.
  */
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H

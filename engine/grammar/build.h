@@ -75,10 +75,10 @@ enum json_rule {
 struct builder {
     struct arena *arena;
     struct grammar_limits limits; /* without zeros */
-    uint64_t deadline_ns; /* of builder_thread_ns */
-    int depth;            /* of what is being read */
-    const char *owner;    /* the tool whose schema is being read, for messages; or NULL */
-    bool is_python;       /* values are spelled as in Python, not as in JSON */
+    uint64_t deadline_ns;         /* of builder_thread_ns */
+    int depth;                    /* of what is being read */
+    const char *owner;            /* the tool whose schema is being read, for messages; or NULL */
+    bool is_python;               /* values are spelled as in Python, not as in JSON */
     struct rule *rules;
     int n_rules, max_rules;
     int json_rules[N_JSON_RULES];

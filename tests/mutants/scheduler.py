@@ -30,6 +30,7 @@ MUTANTS = [
     (S + "plan.c", "int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;",
      "int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens;"),
     (S + "plan.c", "if (!view->pool->caching) return 0;", ""),
+    (S + "plan.c", "    make_room_for_rest(plan, view);\n", ""),
     # the ITL target
     (S + "plan.c", "&& plan->shape.decode_rows > 0 && view", "&& view"),
     (S + "plan.c", " && view->cost->prefill.known;", ";"),

@@ -122,8 +122,7 @@ START_TEST(ten_thousand_schemas_leave_memory_flat) {
                  "\"p%d\"]}",
                  i, i % 50 + 1, i);
         struct grammar *grammar = get(GRAMMAR_JSON_SCHEMA, schema);
-        struct matcher *matcher =
-            matcher_new(grammar, grammar_store_vocabulary(store, NULL, NULL));
+        struct matcher *matcher = matcher_new(grammar, grammar_store_vocabulary(store, NULL, NULL));
         ck_assert(matcher_mask(matcher, mask));
         matcher_free(matcher);
         grammar_release(grammar);
