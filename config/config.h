@@ -268,8 +268,9 @@ enum generation_config { GENERATION_CONFIG_AUTO, GENERATION_CONFIG_NONE };
 enum { MAX_DRAFTS = 15, MAX_DRAFT_MATCH = 8 };
 
 /* How tokens are guessed that a step may verify (after Leviathan et al. 2023; here no byte depends
- * on it). lookup: what followed the same tokens earlier in the prompt or the output. */
-enum speculation_method { SPECULATION_NONE, SPECULATION_LOOKUP };
+ * on it). lookup: what followed the same tokens earlier in the prompt or the output; suffix: in
+ * texts that have ended, too. */
+enum speculation_method { SPECULATION_NONE, SPECULATION_LOOKUP, SPECULATION_SUFFIX };
 struct speculation {
     enum speculation_method method;
     int max_tokens;             /* guessed for a sequence in a step */

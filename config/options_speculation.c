@@ -9,6 +9,7 @@
 static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"ngram", SPECULATION_LOOKUP},
                                                   {"[ngram]", SPECULATION_LOOKUP},
+                                                  {"suffix", SPECULATION_SUFFIX},
                                                   {NULL, 0}};
 
 struct reading {
@@ -29,8 +30,8 @@ static enum status read_method(const struct reading *r, const char *name,
         return STATUS_OK;
     }
     return err_set(r->err, STATUS_USAGE, "speculative-config",
-                   "%s: the method \"%.40s\" is not served; use \"ngram\" or \"none\"", r->who,
-                   name);
+                   "%s: the method \"%.40s\" is not served; use \"ngram\", \"suffix\" or \"none\"",
+                   r->who, name);
 }
 
 static enum status read_count(const struct reading *r, const struct json *value, int max,

@@ -184,7 +184,7 @@ const struct option option_table[] = {
      SERVE, "Scheduling", "limit of waiting prompt tokens; more are refused with 429"},
     {"speculative-config", "JSON", OPTION_SPECULATION, AT(speculation), "none", 0, 0, NULL,
      GENERATE, "Scheduling",
-     "guess tokens and verify them: none, ngram or a JSON object; changes no answer"},
+     "guess tokens, verify them: none, ngram, suffix or JSON; changes no answer"},
     {"always-speculate", NULL, OPTION_BOOL, AT(always_speculate), "false", 0, 0, NULL, GENERATE,
      "Scheduling", "verify every guess, whatever it costs; to measure"},
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL, GENERATE,

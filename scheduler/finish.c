@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
+#include "scheduler/speculate.h"
 
 /* ---- events --------------------------------------------------------------------------------- */
 
@@ -63,6 +64,7 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
                   struct event *event) {
     struct request *request = sequence->request;
     assert(sequence->state != SEQUENCE_ENDED && request->n_live > 0 && finish != FINISH_NONE);
+    speculate_end(s, sequence);
     leave_queue(s, sequence);
     atomic_fetch_sub(&s->inbox.live_sequences, 1);
     event->finish = finish;

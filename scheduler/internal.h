@@ -45,6 +45,7 @@ struct scheduler {
     struct list requests;         /* all that live here */
     struct plan plan;
     struct lookup_config lookup;
+    struct suffix *suffix;  /* NULL: no drafter looks in texts that have ended */
     struct drafter drafter; /* propose is NULL if nobody guesses */
     struct step_cost cost;
     struct batch batch;

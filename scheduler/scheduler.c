@@ -53,6 +53,9 @@ static void set_drafter(struct scheduler *s) {
         s->drafter = *s->config.drafter;
     } else if (speculation->method == SPECULATION_LOOKUP) {
         s->drafter = drafter_lookup(&s->lookup);
+    } else if (speculation->method == SPECULATION_SUFFIX) {
+        s->suffix = suffix_new(&s->lookup);
+        s->drafter = drafter_suffix(s->suffix);
     }
 }
 
@@ -211,5 +214,6 @@ void scheduler_free(struct scheduler *s) {
     free(s->events);
     free(s->spare_mask);
     inbox_free(s);
+    suffix_free(s->suffix);
     free(s);
 }

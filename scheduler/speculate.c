@@ -51,14 +51,28 @@ static bool may_draft(const struct scheduler *s, const struct sequence *sequence
            (s->port.on_host || !sampling_takes_slot(&request->sampling));
 }
 
+static struct draft_context context_of(const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    return (struct draft_context){.state = sequence->draft_state,
+                                  .owner = request->generation->owner,
+                                  .choice = sequence->choice,
+                                  .tokens = sequence->tokens,
+                                  .n = sequence->n_tokens,
+                                  .max_tokens = request->max_tokens,
+                                  .salt = request->generation->cache_salt};
+}
+
+void speculate_end(struct scheduler *s, const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    bool has_output = sequence->n_tokens > request->n_prompt && !request->beams;
+    if (!s->drafter.finished || !has_output) return;
+    const struct draft_context context = context_of(sequence);
+    s->drafter.finished(s->drafter.self, &context, request->n_prompt);
+}
+
 static void propose(struct scheduler *s, struct sequence *sequence) {
     const struct request *request = sequence->request;
-    const struct draft_context context = {.state = sequence->draft_state,
-                                          .owner = request->generation->owner,
-                                          .choice = sequence->choice,
-                                          .tokens = sequence->tokens,
-                                          .n = sequence->n_tokens,
-                                          .max_tokens = request->max_tokens};
+    const struct draft_context context = context_of(sequence);
     /* a token comes after the last draft */
     int room = request->max_tokens - sequence->n_tokens - 1;
     int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);

@@ -40,6 +40,9 @@ void speculate_learn(struct sequence *sequence, int taken);
 /* A sequence's drafts were not worth a try: what it has learnt fades. */
 void speculate_forget(struct sequence *sequence);
 
+/* A sequence ends: a drafter that looks in such texts takes it. */
+void speculate_end(struct scheduler *scheduler, const struct sequence *sequence);
+
 /* What a sequence begins with. */
 void speculate_begin(struct sequence *sequence);
 

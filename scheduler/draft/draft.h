@@ -2,7 +2,8 @@
  *
  * A guess costs a row of a step, and saves a step when it holds. Nothing depends on how good it is
  * but time: a step verifies what is drafted (scheduler/speculate.h), so a drafter may guess
- * anything. Whoever drafts is a `struct drafter`; lookup.c has the one that needs no model.
+ * anything. Whoever drafts is a `struct drafter`; lookup.c has one that looks in the sequence's own
+ * text, suffix.c one that looks in those of others, too.
  *
  * A drafter is called on the engine thread alone. It allocates nothing there: what it remembers of
  * a sequence is `state`, whose size it tells when the request is made.
@@ -28,6 +29,7 @@ struct draft_context {
     int choice;      /* of the generation */
     int32_t *tokens; /* [max_tokens] the first n are known; the others are the drafter's to fill */
     int n, max_tokens;
+    const uint64_t *salt; /* [2] the generation's cache_salt */
 };
 
 struct drafter {
@@ -37,6 +39,8 @@ struct drafter {
     /* Guesses at most max_drafts tokens, into tokens[n..]. The known tokens of a sequence begin
      * with those that were known at the call before. */
     struct draft (*propose)(void *self, const struct draft_context *context, int max_drafts);
+    /* A sequence has ended, whose first n_prompt tokens are the prompt. NULL: it need not know. */
+    void (*finished)(void *self, const struct draft_context *context, int n_prompt);
 };
 
 /* Prompt lookup (Saxena 2023): what followed the last place at which the same tokens stood, in the
@@ -47,6 +51,13 @@ struct lookup_config {
     int max_match; /* tokens that are compared, at most MAX_DRAFT_MATCH */
 };
 struct drafter drafter_lookup(const struct lookup_config *config); /* which must outlive it */
+
+/* Lookup, and what followed the same tokens most often in the latest texts that have ended, of
+ * sequences with the same salt. Takes 5 MiB. */
+struct suffix;
+struct suffix *suffix_new(const struct lookup_config *config); /* which must outlive it */
+void suffix_free(struct suffix *suffix);                       /* NULL does nothing */
+struct drafter drafter_suffix(struct suffix *suffix);
 
 /* A text that the client expects as the output (OpenAI's predicted output), and where in it a
  * sequence is. It begins with all but the text zero. */

@@ -487,7 +487,9 @@ START_TEST(speculation_is_an_object_or_a_word) {
     ck_assert(s.method == SPECULATION_LOOKUP && s.max_tokens == 4);
     ck_assert(s.lookup_min == 1 && s.lookup_max == 3);
     ck_assert_int_eq(speculation_of("{\"model\":\"[ngram]\"}", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_LOOKUP);
+    ck_assert_int_eq(s.method, SPECULATION_LOOKUP);
+    ck_assert_int_eq(speculation_of("suffix", &s), STATUS_OK);
+    ck_assert(s.method == SPECULATION_SUFFIX && s.lookup_min == 2);
     ck_assert_int_eq(speculation_of("{\"method\":\"none\"}", &s), STATUS_OK);
     ck_assert(s.method == SPECULATION_NONE);
 }

@@ -1,7 +1,7 @@
 """Mutants of speculation: drafting, choosing drafts, verifying them; tests/mutate.py says what the names mean."""
 S = "scheduler/"
 SUITES = {
-    S: ["scheduler_speculate", "scheduler_simulation"],
+    S: ["scheduler_speculate", "scheduler_suffix", "scheduler_simulation"],
 }
 ENVIRONMENT = {"SCHEDULER_STEPS": "300000"}
 
@@ -63,6 +63,20 @@ MUTANTS = [
     (S + "draft/lookup.c", "        before[place - 1] = head[bucket];\n", "        before[place - 1] = 0;\n"),
     (S + "draft/lookup.c", "        place = before[place - 1];\n", "        place = before[place];\n"),
     (S + "draft/lookup.c", "min_int(c->n, lookup->n_indexed + MAX_ADDED)", "c->n"),
+    # texts that have ended
+    (S + "draft/suffix.c", "has_salt(one, c->salt) ? match_at(s, c, place) : 0;", "match_at(s, c, place);",
+     "texts of another salt are in other chains, but for one in many"),
+    (S + "draft/suffix.c", "    uint64_t hash = salt[0] ^ salt[1];\n", "    uint64_t hash = salt[0] & 0;\n",
+     "chains are longer, and texts of another salt are left out all the same"),
+    (S + "draft/suffix.c", "if (own > *match) n = 0, *match = own;", "if (own > *match) *match = own;"),
+    (S + "draft/suffix.c", "next[i] != GAP && votes > most", "votes > most"),
+    (S + "draft/suffix.c", "next[i] != GAP && votes > most", "next[i] != GAP && votes >= most"),
+    (S + "draft/suffix.c", "        if (next[i] == chosen) place[left++]", "        place[left++]"),
+    (S + "draft/suffix.c", "place + RING > s->end + MAX_DRAFT_MATCH;", "place + 3 * RING > s->end;"),
+    (S + "draft/suffix.c", "    add_gap(s);\n", ""),
+    (S + "draft/suffix.c", "own.n > 0 && own.match >= match", "own.n > 0 && own.match > match"),
+    (S + "draft/suffix.c", "max_int(n_prompt - MAX_DRAFT_MATCH, 0)", "n_prompt"),
+    (S + "finish.c", "    speculate_end(s, sequence);\n", ""),
     # costs
     (S + "step_cost.c", "    if (cost->known && now > 2 * cost->ns[rows]) now = 2 * cost->ns[rows];\n", ""),
     (S + "step_cost.c", "    forget_others(cost, rows);\n", ""),

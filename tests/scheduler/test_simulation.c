@@ -116,10 +116,16 @@ static void draw_drafter(struct simulation *sim) {
                                   .wrong = chance(sim, 30) ? 0 : between(sim, 0, 100),
                                   .any_length = chance(sim, 70),
                                   .random = sim->random};
-    sim->drafter = chance(sim, 20) ? drafter_lookup(&lookup) : replay_drafter(&sim->replay);
-    sim->config.drafter = &sim->drafter;
     sim->config.speculation.max_tokens = between(sim, 0, MAX_DRAFTS);
     sim->config.fixed_drafts = chance(sim, 70);
+    if (chance(sim, 20)) { /* the scheduler makes it */
+        sim->config.speculation.method = SPECULATION_SUFFIX;
+        sim->config.speculation.lookup_min = between(sim, 1, 3);
+        sim->config.speculation.lookup_max = MAX_DRAFT_MATCH;
+        return;
+    }
+    sim->drafter = chance(sim, 20) ? drafter_lookup(&lookup) : replay_drafter(&sim->replay);
+    sim->config.drafter = &sim->drafter;
 }
 
 /* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of

@@ -1,0 +1,179 @@
+/* DESIGN: drafts from texts that have ended, by frequency (after SuffixDecoding, Oliaro et al.
+ * 2024).
+ *
+ * A ring has the tokens of the latest outputs, each behind the last tokens of its prompt, with a
+ * gap between texts. As in lookup.c, places with the same hash over min_match tokens form a chain,
+ * latest first; a chain ends where the ring has been written over. A place is the number of tokens
+ * that were ever added up to it, so that 0 is none.
+ *
+ *     ring    ... q a b c d . q a b x y . q a b c e .      the sequence ends with a b
+ *                       ^           ^           ^          three places, which vote: c (2 of 3),
+ *                                                          then e (1 of 2, the later one)
+ *
+ * Of all places those with the longest match vote; the token that most of them have next is
+ * drafted, and those that have another one leave. A sequence's own text is looked in first
+ * (lookup.c), and of two drafts the one with the longer match is taken.
+ *
+ * Texts are found only by sequences with the same cache_salt: by how fast an answer comes nobody
+ * learns what those with another salt were told.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/draft/draft.h"
+
+enum {
+    RING = 1 << 17, /* tokens: 5 MiB with their chains */
+    BUCKETS = RING,
+    MAX_TEXT = RING / 8, /* tokens of one text */
+    MAX_PLACES = 64,     /* that a search looks at */
+    MAX_VOTES = 16,
+    GAP = -1, /* no token */
+};
+
+struct place {
+    int32_t token;   /* the last one up to it */
+    uint64_t before; /* the place before in its chain */
+    uint64_t salt[2];
+};
+
+struct suffix {
+    const struct lookup_config *config;
+    struct drafter lookup;
+    uint64_t end;       /* tokens that were ever added */
+    struct place *ring; /* [RING] place p is at (p - 1) % RING */
+    uint64_t *head;     /* [BUCKETS] */
+};
+
+struct suffix *suffix_new(const struct lookup_config *config) {
+    struct suffix *s = mem_calloc(1, sizeof *s);
+    assert(config->min_match >= 1 && config->min_match <= config->max_match);
+    s->config = config;
+    s->lookup = drafter_lookup(config);
+    s->ring = mem_calloc(RING, sizeof *s->ring);
+    s->head = mem_calloc(BUCKETS, sizeof *s->head);
+    return s;
+}
+
+void suffix_free(struct suffix *s) {
+    if (!s) return;
+    free(s->ring);
+    free(s->head);
+    free(s);
+}
+
+static struct place *place_at(const struct suffix *s, uint64_t place) {
+    assert(place > 0 && place <= s->end);
+    return &s->ring[(place - 1) % RING];
+}
+
+/* Of the n tokens that end before `end`, among texts of a salt. */
+static size_t bucket_of(const int32_t *end, int n, const uint64_t *salt) {
+    uint64_t hash = salt[0] ^ salt[1];
+    for (int i = 1; i <= n; i++) hash = (hash + (uint32_t)end[-i] + 1) * 0x9E3779B97F4A7C15u;
+    return (size_t)(hash >> 32) % BUCKETS;
+}
+
+/* ---- texts that have ended ------------------------------------------------------------------ */
+
+static void add_gap(struct suffix *s) {
+    s->end++;
+    *place_at(s, s->end) = (struct place){.token = GAP};
+}
+
+static void finished(void *self, const struct draft_context *c, int n_prompt) {
+    struct suffix *s = self;
+    int first = max_int(n_prompt - MAX_DRAFT_MATCH, 0), n = s->config->min_match;
+    if (c->n - first > MAX_TEXT) first = c->n - MAX_TEXT;
+    for (int i = first; i < c->n; i++) {
+        s->end++;
+        struct place *place = place_at(s, s->end);
+        *place = (struct place){.token = c->tokens[i], .salt = {c->salt[0], c->salt[1]}};
+        if (i + 1 - first < n) continue;
+        uint64_t *head = &s->head[bucket_of(c->tokens + i + 1, n, c->salt)];
+        place->before = *head;
+        *head = s->end;
+    }
+    add_gap(s);
+}
+
+/* ---- guessing ------------------------------------------------------------------------------- */
+
+/* Is the place, with what is compared before it, still in the ring? */
+static bool is_kept(const struct suffix *s, uint64_t place) {
+    return place > 0 && place + RING > s->end + MAX_DRAFT_MATCH;
+}
+
+static bool has_salt(const struct place *place, const uint64_t *salt) {
+    return place->salt[0] == salt[0] && place->salt[1] == salt[1];
+}
+
+/* How many of the last tokens up to the place and of the sequence are the same. */
+static int match_at(const struct suffix *s, const struct draft_context *c, uint64_t place) {
+    int n = 0, most = min_int(c->n, s->config->max_match);
+    while (n < most && place > (uint64_t)n &&
+           place_at(s, place - (uint64_t)n)->token == c->tokens[c->n - 1 - n])
+        n++;
+    return n;
+}
+
+/* The places with the longest match, latest first; returns how many, and their match. */
+static int find_places(const struct suffix *s, const struct draft_context *c,
+                       uint64_t found[MAX_VOTES], int *match) {
+    int n = 0;
+    *match = s->config->min_match;
+    if (c->n < *match) return 0;
+    uint64_t place = s->head[bucket_of(c->tokens + c->n, *match, c->salt)];
+    for (int i = 0; i < MAX_PLACES && is_kept(s, place); i++) {
+        const struct place *one = place_at(s, place);
+        int own = has_salt(one, c->salt) ? match_at(s, c, place) : 0;
+        if (own > *match) n = 0, *match = own;
+        if (own == *match && n < MAX_VOTES) found[n++] = place;
+        place = one->before;
+    }
+    return n;
+}
+
+/* The token that most of the places have next, of equally many the latest's; or GAP. The places
+ * move on by it, and those that have another one leave. */
+static int32_t vote(const struct suffix *s, uint64_t *place, int *n) {
+    int32_t next[MAX_VOTES], chosen = GAP;
+    int most = 0, left = 0;
+    for (int i = 0; i < *n; i++)
+        next[i] = place[i] < s->end ? place_at(s, place[i] + 1)->token : GAP;
+    for (int i = 0; i < *n; i++) {
+        int votes = 0;
+        for (int j = i; j < *n; j++) votes += next[j] == next[i];
+        if (next[i] != GAP && votes > most) most = votes, chosen = next[i];
+    }
+    for (int i = 0; i < *n; i++)
+        if (next[i] == chosen) place[left++] = place[i] + 1;
+    *n = left;
+    return chosen;
+}
+
+static struct draft propose(void *self, const struct draft_context *c, int max_drafts) {
+    struct suffix *s = self;
+    uint64_t place[MAX_VOTES];
+    int match, most = min_int(max_drafts, c->max_tokens - c->n), drafts = 0;
+    struct draft own = s->lookup.propose(s->lookup.self, c, max_drafts);
+    int n = find_places(s, c, place, &match);
+    if (n == 0 || (own.n > 0 && own.match >= match)) return own;
+    for (; drafts < most; drafts++) {
+        int32_t token = vote(s, place, &n);
+        if (token == GAP) break;
+        c->tokens[c->n + drafts] = token;
+    }
+    if (drafts == 0) return own;
+    return (struct draft){drafts, match};
+}
+
+static size_t state_bytes(const void *self, int max_tokens) {
+    const struct suffix *s = self;
+    return s->lookup.state_bytes(s->lookup.self, max_tokens);
+}
+
+struct drafter drafter_suffix(struct suffix *suffix) {
+    return (struct drafter){suffix, state_bytes, propose, finished};
+}
