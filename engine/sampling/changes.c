@@ -112,9 +112,10 @@ static void discourage_repeats(struct change_list *list, const struct sample *sa
 
 /* What followed the history's last tokens wherever these stood before. */
 static void forbid_ngrams(struct change_list *list, const struct sample *sample) {
-    int n = sample->sampling->no_repeat_ngram - 1;
-    const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
-    for (const int32_t *at = sample->history + n; n >= 0 && at < end; at++)
+    int n = sample->sampling->no_repeat_ngram - 1, n_all = sample->n_prompt + sample->n_output;
+    if (n < 0 || n >= n_all) return;
+    const int32_t *end = sample->history + n_all;
+    for (const int32_t *at = sample->history + n; at < end; at++)
         if (memcmp(at - n, end - n, (size_t)n * sizeof *at) == 0)
             change_of(list, *at)->minus = INFINITY;
 }

@@ -43,7 +43,7 @@ MUTANTS = [
     (S + "changes.c", "fmaxf(change->minus, penalty[n]);", "penalty[n];"),
     (S + "changes.c", "power < (double)FLT_MAX ? (float)power : FLT_MAX;", "(float)power;"),
     (S + "changes.c", "if (memcmp(at - n, end - n,", "if (memcmp(at - n + 1, end - n,"),
-    (S + "changes.c", "no_repeat_ngram - 1;", "no_repeat_ngram;"),
+    (S + "changes.c", "no_repeat_ngram - 1, n_all", "no_repeat_ngram, n_all"),
     (S + "changes.c", "logits[s->banned[i]] = -INFINITY;", "logits[s->banned[i]] = -100;"),
     (S + "changes.c", "logits[s->bias[i].id] += s->bias[i].bias;", "logits[s->bias[i].id] = s->bias[i].bias;"),
     (S + "changes.c", "if (V - start < 32) forbidden &= ((uint32_t)1 << (V - start)) - 1;", ""),
