@@ -12,7 +12,7 @@
  * 512-bit operations rests for some 250 cycles, so that a block of 16 rows takes 83 cycles where
  * its 64 float operations, two at a time, would take 32. That is a third less than with AVX-512
  * VNNI, but a few rows do not make up for the unpacking, and AVX-512 VNNI takes the work. The
- * counts below were found on a Sapphire Rapids, with weights that come from memory. */
+ * counts below were found on a Xeon (docs/performance.md), with weights that come from memory. */
 #include "kernels/cpu/ops/tiles.h"
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
