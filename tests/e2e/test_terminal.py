@@ -206,7 +206,7 @@ def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 2, "a second note").wait_prompt()
     terminal.type("/stats")  # a line between them: it is not the second
     terminal.send("\x03")
-    terminal.wait_prompt()
+    terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 3, "a third note").wait_prompt()
     assert terminal.process.poll() is None
     terminal.send("\x03")
     assert terminal.end() == 0
