@@ -4,7 +4,7 @@
  * rows go through this kernel, so that their bits do not depend on how many there are. */
 #include "kernels/cuda/gemm/grouped.cuh"
 
-#include "kernels/cuda/gemm/range.cuh"
+#include "kernels/cuda/gemm/skinny.cuh"
 
 template <class F, class T, bool ALIGNED>
 __global__ void __launch_bounds__(MAX_WARPS *WARP)

@@ -51,5 +51,5 @@ MUTANTS = [
     ("rows/rows.cu", "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_begin();\n",
      "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_let_next();\n"),
     ("attention/rope.cu", "prepare_kernel(const kernel_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const kernel_args<T> a) {\n"),
-    ("gemm/skinny.cu", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
+    ("gemm/skinny.cuh", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
 ]

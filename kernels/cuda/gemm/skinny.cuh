@@ -1,0 +1,212 @@
+/* Products for up to 16 rows, bound by reading the weights.
+ *
+ * A block is one tile of 16 outputs, or that tile of both matrices of a pair; a warp is one range
+ * of a tile's slabs. Each warp reads its weights once, in pieces of 512 bytes, with several slabs
+ * in flight, and the rows of x, which all blocks share and the caches hold. At the end the ranges'
+ * sums meet in shared memory and are added in the order of the ranges.
+ *
+ * If x is to be normed first, each block does that into its shared memory while its first weights
+ * arrive, with the sums of norm_kernel, so that the bits are the same. */
+#ifndef PENSTOCK_CUDA_GEMM_SKINNY_CUH
+#define PENSTOCK_CUDA_GEMM_SKINNY_CUH
+
+#include "kernels/cuda/gemm/mainloop.cuh"
+
+/* ---- a warp's share of a product ------------------------------------------------------------ */
+
+constexpr int SUMS_WIDE = GEMM_TILE + 4; /* puts the lanes that write into different banks */
+
+/* A lane's runs of a row of x: the start of the first, and the columns that follow. */
+template <class T> struct Row {
+    const T *at;
+    int left;
+};
+/* RUN neighbours of a row from column k after its first on, or zeros beyond its end. ALIGNED: a run
+ * is whole or empty. */
+template <int RUN, bool ALIGNED, class T>
+__device__ __forceinline__ void load_run(uint32_t *to, const Row<T> &row, int k) {
+    if constexpr (ALIGNED) {
+        Vec<uint32_t, RUN / 2> v = {};
+        if (k < row.left) v = load_vec<RUN / 2>(reinterpret_cast<const uint32_t *>(row.at + k));
+#pragma unroll
+        for (int i = 0; i < RUN / 2; i++) to[i] = v.v[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < RUN; i++) {
+            const uint32_t bits = k + i < row.left ? bits_as<uint16_t>(row.at[k + i]) : 0;
+            to[i / 2] = i % 2 ? to[i / 2] | bits << 16 : bits;
+        }
+    }
+}
+
+/* The B operands of a slab, straight from memory; rows beyond M are zeros. */
+template <class F, int C> using SlabColumns = Columns<F>[PARTS<F>][C];
+template <class F, bool ALIGNED, class T, int C>
+__device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> (&rows)[C],
+                                             int slab) {
+#pragma unroll
+    for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int part = 0; part < PARTS<F>; part++)
+#pragma unroll
+            for (int i = 0; i < Columns<F>::RUNS; i++)
+                load_run<F::RUN, ALIGNED>(&x[part][c].v[i * F::RUN / 2], rows[c],
+                                          slab * GEMM_SLAB + run_column<F>(part, i, 0));
+}
+
+/* A warp's work: slabs begin .. end of a tile, AHEAD of which are in flight. */
+template <class F> struct Range {
+    const struct gemm_weights &w;
+    const Place tile;
+    const int begin, end;
+    Slab<F> slab[F::AHEAD];
+    __device__ __forceinline__ void load(int i, int number, int lane) {
+        if constexpr (F::ROWS)
+            load_rows(slab[i], tile.codes, w.K, number, lane);
+        else
+            load_slab<F, true>(slab[i], place_of_slab<F>(w, tile, number), lane);
+    }
+    __device__ __forceinline__ void load_first(int lane) {
+#pragma unroll
+        for (int i = 0; i < F::AHEAD; i++)
+            if (begin + i < end) load(i, begin + i, lane);
+    }
+};
+
+/* The sums of a range whose first weights are in flight. x is loaded one slab ahead; its rows are
+ * `apart` elements apart. */
+template <class F, class T, int C, bool ALIGNED>
+__device__ __forceinline__ void sum_range(float (&acc)[C][4], Range<F> &range, const T *from,
+                                          int apart, int M, int lane) {
+    static_assert(F::AHEAD % 2 == 0, "x has two places");
+    Row<T> rows[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const int m = c * GEMM_GROUP + lane / 4, t = lane % 4;
+        rows[c].at = from + (size_t)(m < M ? m : 0) * apart + t * F::RUN;
+        rows[c].left = (m < M ? range.w.K : 0) - t * F::RUN;
+    }
+    SlabColumns<F, C> x[2];
+    load_columns<F, ALIGNED>(x[0], rows, range.begin);
+    for (int slab = range.begin; slab < range.end; slab += F::AHEAD) {
+#pragma unroll
+        for (int i = 0; i < F::AHEAD; i++) {
+            const int here = slab + i;
+            if (here >= range.end) break;
+            if (here + 1 < range.end) load_columns<F, ALIGNED>(x[(i + 1) % 2], rows, here + 1);
+#pragma unroll
+            for (int part = 0; part < PARTS<F>; part++) {
+                float sums[C][2];
+#pragma unroll
+                for (int c = 0; c < C; c++) sum_columns<F, T>(sums[c], x[i % 2][part][c]);
+                multiply<F, T, C>(acc, range.slab[i], part, x[i % 2][part], sums);
+            }
+            if (here + F::AHEAD < range.end) range.load(i, here + F::AHEAD, lane);
+        }
+    }
+}
+
+/* ---- the norm ------------------------------------------------------------------------------- */
+
+/* The distance of normed rows: whole slabs, and half a slab against bank conflicts. */
+__host__ __device__ __forceinline__ int normed_wide(int slabs) {
+    return slabs * GEMM_SLAB + GEMM_SLAB / 2;
+}
+
+/* Writes the normed rows of x to the block's shared memory. A warp does the work of one warp of
+ * norm_kernel for one row, then of another. `parts` is [M][NORM_WARPS]. */
+template <class T>
+__device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> &p,
+                                          const struct norm &norm) {
+    constexpr int N = Vec16<T>::N;
+    const int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+    const int K = p.w.K, wide = normed_wide(p.w.slabs);
+    for (int i = threadIdx.x / WARP; i < p.M * NORM_WARPS; i += warps) {
+        const int m = i / NORM_WARPS, first = (i % NORM_WARPS * WARP + lane) * N;
+        float squares = 0.0f;
+        for (int k = first; k < K; k += NORM_THREADS * N) {
+            const Vec16<T> in = load16(p.x + (size_t)m * K + k);
+            store16(to + m * wide + k, in);
+#pragma unroll
+            for (int e = 0; e < N; e++) squares = norm_add_square(squares, to_float(in.v[e]));
+        }
+        squares = warp_sum(squares);
+        if (lane == 0) parts[i] = squares;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x / WARP; i < p.M * NORM_WARPS; i += warps) {
+        const int m = i / NORM_WARPS, first = (i % NORM_WARPS * WARP + lane) * N;
+        const float part = lane < NORM_WARPS ? parts[m * NORM_WARPS + lane] : 0.0f;
+        const float r = norm_factor(warp_sum(part), K, norm.epsilon);
+        for (int k = first; k < K; k += NORM_THREADS * N) { /* what the lane has put there */
+            Vec16<T> v = load16(to + m * wide + k);
+#pragma unroll
+            for (int e = 0; e < N; e += 4) {
+                const Vec<float, 4> gain = load_vec<4>(norm.gain + k + e);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    v.v[e + j] = from_float<T>(norm_value(to_float(v.v[e + j]), r, gain.v[j]));
+            }
+            store16(to + m * wide + k, v);
+        }
+    }
+    __syncthreads();
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+/* The warps that a block needs for a product. */
+template <class T> __host__ __device__ __forceinline__ int warps_of(const Product<T> &p) {
+    return p.w.ranges << p.pair;
+}
+
+template <class F, class T, int C, bool ALIGNED, bool NORMED>
+__global__ void __launch_bounds__(MAX_WARPS *WARP)
+    skinny_kernel(const __grid_constant__ Products<T> all) {
+    constexpr int ROWS = C * GEMM_GROUP;
+    grid_let_next();
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
+    const Product<T> &p = all.of[number];
+    const int ranges = p.w.ranges, slabs = p.w.slabs, up = warp >= ranges && p.pair;
+    /* another product of the launch may have more ranges */
+    const int mine = warp - (up ? ranges : 0);
+    const struct gemm_weights &w = up ? p.up : p.w;
+    Range<F> range = {w, place_of_tile<F>(w, tile), range_start(slabs, ranges, min(mine, ranges)),
+                      range_start(slabs, ranges, min(mine + 1, ranges))};
+    range.load_first(lane); /* before the previous grid, which writes x, has ended */
+    grid_wait();
+    const T *x = p.x;
+    int apart = p.w.K;
+    float *sums = dyn_smem<float>(); /* [warps][ROWS][SUMS_WIDE] */
+    if constexpr (NORMED) {
+        T *normed = dyn_smem<T>();
+        apart = normed_wide(slabs);
+        sums = reinterpret_cast<float *>(normed + p.M * apart);
+        norm_rows(normed, sums, p, all.norm);
+        x = normed;
+    }
+    if (mine < ranges) {
+        float acc[C][4] = {};
+        sum_range<F, T, C, ALIGNED>(acc, range, x, apart, p.M, lane);
+#pragma unroll
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int m = c * GEMM_GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
+                sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
+            }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * GEMM_TILE; i += blockDim.x) {
+        const int m = i / GEMM_TILE, n = i % GEMM_TILE;
+        store_output(p, m, tile * GEMM_TILE + n, [&](int part) {
+            float total = 0.0f;
+            for (int r = part * ranges; r < (part + 1) * ranges; r++)
+                total = total + sums[(r * ROWS + m) * SUMS_WIDE + n];
+            return total;
+        });
+    }
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* The kernels that tests/cuda_budgets.py holds to figures, and no others, so that compiling them is
+ * quick: the hottest of decode and prefill, of bfloat16. The table there has their names. */
+#include "kernels/cuda/attention/kernel.cuh"
+#include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/gemm/tiled.cuh"
+
+using bf16 = __nv_bfloat16;
+
+/* A kernel is compiled if its address is needed. */
+__device__ const void *const budgeted[] = {
+    reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 1, true, false>),
+    reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 2, true, false>),
+    reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Small>),
+    reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Large>),
+    reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 128>>),
+};

@@ -1,0 +1,210 @@
+"""Holds the hot CUDA kernels to budgets, without a GPU: registers, stack and spills as ptxas reports them, and the
+instructions and mma of the loops as the disassembler shows them.
+
+    tests/cuda_budgets.py BUILD [NVCC]     compiles tests/cuda/device/budgets.cu for sm_90 and compares with BUDGETS
+    tests/cuda_budgets.py --self-test      checks the reading of ptxas's and nvdisasm's output
+
+Compilers differ, so figures are held with the toolkit that the table was made with, and only printed with others. Toolkits
+without nvdisasm get it from PyPI (tests/cuda/requirements.txt); if that cannot be had, what ptxas says is held and the rest is
+reported as not counted. The test takes about 10 seconds of the processor's time.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SOURCE = "tests/cuda/device/budgets.cu"
+TOOLKIT = "13.0.88"
+
+# Each kernel: part of its mangled name; then the most registers, bytes of stack, bytes of spills (stores and loads), and
+# (instructions, mma) of its loops. Loops are those that contain mma but no smaller loop with mma, in the order of the code; the
+# instructions are all between a loop's first and last.
+BUDGETS = {
+    "skinny, 1-8 rows": ("skinny_kernelI8Format1613__nv_bfloat16Li1E", 114, 0, 0, [(248, 16)]),
+    "skinny, 9-16 rows": ("skinny_kernelI8Format1613__nv_bfloat16Li2E", 128, 16, 48, [(353, 32)]),
+    "tiled, 17-64 rows": ("tiled_kernelI8Format1613__nv_bfloat165ShapeILi2E", 48, 32, 0, [(521, 8)]),
+    "tiled, 65 rows on": ("tiled_kernelI8Format1613__nv_bfloat165ShapeILi8E", 255, 512, 0, [(1053, 128)]),
+    "attention, D 128": ("attention_kernelI14attention_kind", 255, 24, 40, [(1558, 64), (1451, 64), (4258, 64), (3538, 32)]),
+}
+
+
+# ---- reading the tools' output ----------------------------------------------------------------------------------
+
+def resources_of(said):
+    """{mangled name: (registers, bytes of stack, bytes of spills)} of what ptxas -v says."""
+    found = {}
+    for part in said.split("Compiling entry function '")[1:]:
+        spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
+        stack, stores, loads = (int(number) for number in spills.groups())
+        found[part.split("'")[0]] = (int(re.search(r"Used (\d+) registers", part)[1]), stack, stores + loads)
+    return found
+
+
+def code_of(listing):
+    """{mangled name: (instructions, {label: number of the instruction after it})} of nvdisasm's listing."""
+    found, code, labels = {}, [], {}
+    for line in listing.split("\n"):
+        if begin := re.match(r"\.text\.(\S+):", line):
+            code, labels = [], {}
+            found[begin[1]] = (code, labels)
+        elif label := re.match(r"(\.L_x_\d+):", line):
+            labels[label[1]] = len(code)
+        elif instruction := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*);", line):
+            code.append(instruction[1])
+    return found
+
+
+def loops_of(code, labels):
+    """[(instructions, mma)] of the loops that contain mma but no smaller loop with mma."""
+    ends = {}
+    for at, text in enumerate(code):
+        target = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", text)
+        begin = labels.get(target[1], at + 1) if target else at + 1
+        if begin <= at:
+            ends[begin] = at + 1
+    mma = {(begin, end): sum("MMA" in text for text in code[begin:end]) for begin, end in ends.items()}
+    loops = sorted(loop for loop in mma if mma[loop])
+    inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
+    return [(loop[1] - loop[0], mma[loop]) for loop in inner]
+
+
+# ---- the tools --------------------------------------------------------------------------------------------------
+
+def run(*command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def version_of(nvcc):
+    """The toolkit's version, or None where nvcc does not run."""
+    if not nvcc or not os.access(nvcc, os.X_OK):
+        return None
+    version = re.search(r"V(\d+\.\d+\.\d+)", run(nvcc, "--version").stdout)
+    return version[1] if version else None
+
+
+def disassembler(build, nvcc):
+    """A path of nvdisasm, or None."""
+    there = shutil.which("nvdisasm") or shutil.which("nvdisasm", path=os.path.dirname(nvcc))
+    if there:
+        return there
+    venv = os.path.join(build, "nvdisasm")
+    made = run("env", "PIP_RETRIES=1", "PIP_DEFAULT_TIMEOUT=15", "timeout", "120", "docker/venv.sh", venv, "tests/cuda/requirements.txt")
+    if made.returncode:
+        return None
+    for folder, _, names in os.walk(venv):
+        if "nvdisasm" in names:
+            os.chmod(os.path.join(folder, "nvdisasm"), 0o755)
+            return os.path.join(folder, "nvdisasm")
+    return None
+
+
+def compile_kernels(build, nvcc):
+    """Compiles them; returns the cubin's path and what ptxas said."""
+    cubin = os.path.join(build, "cuda_budgets.cubin")
+    done = run(nvcc, "-I.", "-std=c++20", "-O3", "-fmad=false", "-arch=sm_90", "-cubin", "-Xptxas", "-v", "-o", cubin, SOURCE)
+    if done.returncode:
+        sys.exit(f"{SOURCE} does not compile:\n{done.stdout}{done.stderr}")
+    return cubin, done.stdout + done.stderr
+
+
+def disassemble(build, nvcc, cubin):
+    """The kernels' code, or None with a note where it cannot be had."""
+    tool = disassembler(build, nvcc)
+    if not tool:
+        print("nvdisasm cannot be had: instructions are NOT COUNTED")
+        return None
+    done = run(tool, "-c", cubin)
+    if done.returncode:
+        print(f"{tool} cannot read this code: instructions are NOT COUNTED\n{done.stderr}")
+        return None
+    return code_of(done.stdout)
+
+
+# ---- judging ----------------------------------------------------------------------------------------------------
+
+def named(figures, part):
+    """The entry of the one kernel whose mangled name contains `part`."""
+    names = [name for name in figures if part in name]
+    if len(names) != 1:
+        sys.exit(f"{len(names)} kernels are named like {part}: {SOURCE} and the table differ")
+    return figures[names[0]]
+
+
+def compare(kernel, budget, used, loops):
+    """What exceeds a kernel's budget: sentences."""
+    _, *most, most_loops = budget
+    findings = [f"{kernel}: {got} {what}, and the budget is {limit}"
+                for what, got, limit in zip(("registers", "bytes of stack", "bytes of spills"), used, most) if got > limit]
+    if loops is None:
+        return findings
+    if [mma for _, mma in loops] != [mma for _, mma in most_loops]:
+        return findings + [f"{kernel}: its loops are {loops}, and the budget has {most_loops}"]
+    return findings + [f"{kernel}: {got} instructions for {mma} mma, and the budget is {limit}"
+                       for (got, mma), (limit, _) in zip(loops, most_loops) if got > limit]
+
+
+def judge(used, code):
+    """Prints the figures of all kernels; returns what exceeds their budgets."""
+    findings = []
+    for kernel, budget in BUDGETS.items():
+        resources = named(used, budget[0])
+        loops = loops_of(*named(code, budget[0])) if code else None
+        print("{:18} {:3} registers, {:3} bytes of stack, {:3} of spills; ".format(kernel, *resources)
+              + ", ".join(f"{count} instructions for {mma} mma" for count, mma in loops or []))
+        findings += compare(kernel, budget, resources, loops)
+    return findings
+
+
+# ---- the script's own check -------------------------------------------------------------------------------------
+
+SAID = """ptxas info    : Compiling entry function '_Z1kv' for 'sm_90'
+ptxas info    : Function properties for _Z1kv
+    16 bytes stack frame, 20 bytes spill stores, 28 bytes spill loads
+ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size
+"""
+LISTING = """.text._Z1kv:
+.L_x_0:
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0020*/              @P0  BRA `(.L_x_1) ;
+.L_x_2:
+        /*0030*/                   IADD3 R0, R0, 0x1, RZ ;
+        /*0040*/                   BRA `(.L_x_2) ;
+        /*0050*/              @P1  BRA `(.L_x_0) ;
+        /*0060*/                   EXIT ;
+"""
+
+
+def self_test():
+    """Reads made-up output, and finds each kind of excess."""
+    assert resources_of(SAID) == {"_Z1kv": (128, 16, 48)}
+    code = code_of(LISTING)["_Z1kv"]
+    assert len(code[0]) == 7 and loops_of(*code) == [(2, 1)], loops_of(*code)
+    for budget, count in (((128, 16, 48, [(2, 1)]), 0), ((127, 15, 47, [(1, 1)]), 4), ((128, 16, 48, [(2, 2)]), 1), ((128, 16, 48, []), 1)):
+        assert len(compare("k", ("_Z1kv", *budget), (128, 16, 48), loops_of(*code))) == count, budget
+    assert not compare("k", ("_Z1kv", 128, 16, 48, [(1, 1)]), (128, 16, 48), None)
+
+
+def main():
+    self_test()
+    if sys.argv[1:] == ["--self-test"]:
+        return 0
+    build, nvcc = os.path.abspath(sys.argv[1]), (sys.argv[2:] + [""])[0] or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    version = version_of(nvcc)
+    if not version:
+        print("there is no CUDA compiler: NOT RUN")
+        return 0
+    cubin, said = compile_kernels(build, nvcc)
+    findings = judge(resources_of(said), disassemble(build, nvcc, cubin))
+    if version != TOOLKIT:
+        print(f"the table was made with toolkit {TOOLKIT}, and this is {version}: NOT HELD")
+        return 0
+    print("\n".join(findings) or f"all {len(BUDGETS)} kernels are within their budgets")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
