@@ -178,6 +178,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
                   16};
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
+    device_log(&prop, config->rank);
     graphs_open(&cuda->graphs, graph_rows(config),
                 config->graphs ? config->graphs : DEFAULT_GRAPHS);
     status = open_stream(cuda, err);

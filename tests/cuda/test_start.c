@@ -191,6 +191,41 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
 }
 END_TEST
 
+/* What opening an engine logs. */
+static void opening_logs(char *text, size_t size) {
+    struct engine_config config = usual();
+    FILE *log = tmpfile();
+    const int stderr_was = dup(STDERR_FILENO);
+    dup2(fileno(log), STDERR_FILENO);
+    engine_close(open_one(&config));
+    dup2(stderr_was, STDERR_FILENO);
+    close(stderr_was);
+    rewind(log);
+    const size_t n = fread(text, 1, size - 1, log);
+    text[n] = 0;
+    fclose(log);
+}
+
+static const struct {
+    const char *device, *ptx, *words;
+} codes[] = {
+    {"90", "90", "emulated, sm_90, runs kernels built for sm_90; grids begin early"},
+    {"80", "80", "sm_80, runs kernels built for sm_80; no grid begins before the one"},
+    {"90", "80", "sm_90, runs kernels compiled by the driver for sm_90 from PTX of sm_80; no "},
+};
+enum { N_CODES = sizeof codes / sizeof *codes };
+
+START_TEST(the_log_says_which_code_runs) {
+    char text[4096];
+    setenv("CUDA_EMU_ARCH", codes[_i].device, 1);
+    setenv("CUDA_EMU_PTX", codes[_i].ptx, 1);
+    opening_logs(text, sizeof text);
+    unsetenv("CUDA_EMU_ARCH");
+    unsetenv("CUDA_EMU_PTX");
+    ck_assert_msg(strstr(text, codes[_i].words), "\"%s\" lacks \"%s\"", text, codes[_i].words);
+}
+END_TEST
+
 START_TEST(inspect_shows_the_gpu_s_memory) {
     struct engine_config config = usual();
     struct err err = {0};
@@ -216,6 +251,7 @@ int main(void) {
     tcase_add_test(core, the_share_decides_the_pool);
     tcase_add_test(core, the_pool_is_no_more_than_sequences_can_use);
     tcase_add_test(core, auto_is_a_gpu_where_there_is_one);
+    tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
+#include <vector>
 
 #include "include/emu.h"
 #include "include/emu_failure.h"
@@ -56,6 +57,7 @@ order running_order();
 bool stream_runs_now(); /* when it gets something to do */
 unsigned random_below(unsigned n);
 int architecture();
+int ptx_version();
 /* Of the calls that know how to fail. */
 bool is_told_to_fail(const char *call);
 

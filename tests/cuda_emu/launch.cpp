@@ -82,7 +82,8 @@ static bool may_begin_early(const cudaLaunchConfig_t &config) {
 }
 
 cudaError_t get_attributes(cudaFuncAttributes *out) {
-    out->ptxVersion = out->binaryVersion = architecture();
+    out->binaryVersion = architecture();
+    out->ptxVersion = ptx_version();
     return cudaSuccess;
 }
 

@@ -77,6 +77,10 @@ int architecture() {
     return atoi(setting("CUDA_EMU_ARCH", "90"));
 }
 
+int ptx_version() {
+    return atoi(setting("CUDA_EMU_PTX", setting("CUDA_EMU_ARCH", "90")));
+}
+
 bool is_told_to_fail(const char *call) {
     return strcmp(setting("CUDA_EMU_FAIL", ""), call) == 0;
 }

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <pthread.h>
 
-#include "kernels/cuda/runtime/device.cuh"
+#include "kernels/cuda/runtime/runtime.cuh"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the rest but `failed` */
 static std::atomic<bool> failed;
@@ -93,4 +93,17 @@ void early_grids_find() {
     cudaFuncAttributes attributes = {};
     cuda_check(cudaFuncGetAttributes(&attributes, compiled_for_kernel), "looking at a kernel");
     early_grids = attributes.ptxVersion >= 90;
+}
+
+void device_log(const cudaDeviceProp *prop, int device) {
+    cudaFuncAttributes code = {};
+    char from[40] = "";
+    cuda_check(cudaFuncGetAttributes(&code, compiled_for_kernel), "looking at a kernel");
+    const bool by_driver = code.binaryVersion > code.ptxVersion;
+    if (by_driver) snprintf(from, sizeof from, " from PTX of sm_%d", code.ptxVersion);
+    log_line(LOG_INFO, "GPU %d: %s, sm_%d%d, runs kernels %s for sm_%d%s; %s", device, prop->name,
+             prop->major, prop->minor, by_driver ? "compiled by the driver" : "built",
+             code.binaryVersion, from,
+             early_grids ? "grids begin early"
+                         : "no grid begins before the one in front of it has ended");
 }

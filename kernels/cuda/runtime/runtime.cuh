@@ -9,6 +9,10 @@
  * STATUS_USAGE, and says why, if it does not exist or cannot run the kernels. */
 enum status device_select(cudaDeviceProp *prop, int device, struct err *err);
 
+/* Logs in one line which code runs on a device, and whether grids begin early there, which
+ * early_grids_find has found. */
+void device_log(const cudaDeviceProp *prop, int device);
+
 /* What a piece of memory is for, and how to need less: "the weights", "give a smaller model".
  * `param` is the option at fault, or NULL. */
 struct alloc_hint {
