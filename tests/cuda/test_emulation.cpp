@@ -1,17 +1,8 @@
-/* Does the emulation find what is wrong, and nothing where nothing is? Each case runs in a process
- * of its own; what it prints is looked at. */
-#include <stdio.h>
+/* Does the emulation find what is wrong, and nothing where nothing is? */
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/cuda/broken.cuh"
-#include "tests/cuda/support.h"
-
-/* Is the checker linked in? Its programs have it in their name. */
-static bool is_checked;
-
-enum finder { ANY, CHECKER }; /* who finds it: every build, or the checker alone */
+#include "tests/cuda/emulated_cases.h"
 
 /* ---- a case's process ----------------------------------------------------------------------- */
 
@@ -34,10 +25,10 @@ static given prepare(const char *name) {
     return g;
 }
 
-static void say_result(const float *out) {
+static void say_result_of(const float *out) {
     bool right = true;
     for (int i = 0; i < BROKEN_N; i++) right = right && out[i] == (float)(i + 1);
-    fprintf(stderr, "result %s\n", right ? "right" : "wrong");
+    say_result(right);
 }
 
 static void run_kernel(const char *name) {
@@ -47,7 +38,7 @@ static void run_kernel(const char *name) {
     broken_launch(name, g.args, test_stream());
     cudaStreamSynchronize(test_stream());
     cudaMemcpy(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost);
-    say_result(g.host);
+    say_result_of(g.host);
 }
 
 /* What the host does wrong, and its right ways. */
@@ -78,7 +69,7 @@ static void run_host(const char *name) {
     else
         cudaMemcpyAsync(large, g.args.out, bytes, cudaMemcpyDeviceToHost, waits);
     if (!strstr("host_does_not_wait host_reads_elsewhere", name)) cudaStreamSynchronize(waits);
-    say_result(large);
+    say_result_of(large);
     cudaStreamSynchronize(test_stream());
     cudaStreamDestroy(other);
     cudaFreeHost(pinned);
@@ -117,42 +108,10 @@ static void run_graph(const char *name) {
     if (strcmp(name, "graph_goes_early") == 0) cudaGraphExecDestroy(exec);
     cudaMemcpyAsync(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost, test_stream());
     cudaStreamSynchronize(test_stream());
-    say_result(g.host);
-}
-
-enum { MAX_OUTPUT = 3000 }; /* of a case: what Check can print */
-
-static std::string output_of(void (*run)(const char *), const char *name, int seed) {
-    int ends[2];
-    ck_assert_int_eq(pipe(ends), 0);
-    fflush(nullptr);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        setenv("CUDA_EMU_SEED", std::to_string(seed).c_str(), 1);
-        alarm(60);
-        run(name);
-        exit(0);
-    }
-    close(ends[1]);
-    std::string output;
-    char piece[4096];
-    ssize_t n;
-    while ((n = read(ends[0], piece, sizeof piece)) > 0) output.append(piece, (size_t)n);
-    close(ends[0]);
-    int status;
-    waitpid(child, &status, 0);
-    return output.substr(0, MAX_OUTPUT);
+    say_result_of(g.host);
 }
 
 /* ---- cases ---------------------------------------------------------------------------------- */
-
-struct wrong {
-    const char *name;
-    finder by;
-    const char *words; /* of the report; NULL: the wrong result tells */
-};
 
 static const wrong kernels[] = {
     {"race_read_after_write", CHECKER, "race: "},
@@ -215,51 +174,35 @@ static const char *const right_kernels[] = {
 enum { SEEDS = 3 };
 #define COUNT(array) ((int)(sizeof array / sizeof *array))
 
-static void check_found(void (*run)(const char *), const wrong &w) {
-    if (w.by == CHECKER && !is_checked) return;
-    for (int seed = 1; seed <= SEEDS; seed++) {
-        std::string output = output_of(run, w.name, seed);
-        bool found = w.words ? output.find(w.words) != std::string::npos
-                             : output.find("result wrong") != std::string::npos;
-        ck_assert_msg(found || output.find("AddressSanitizer") != std::string::npos,
-                      "%s was not found with seed %d: %s", w.name, seed, output.c_str());
-    }
-}
-
-static void check_right(const std::string &output) {
-    ck_assert_str_eq(output.c_str(), "result right\n");
-}
-
 START_TEST(wrong_kernels_are_found) {
-    check_found(run_kernel, kernels[_i]);
+    check_found(run_kernel, kernels[_i], "1");
 }
 END_TEST
 
 START_TEST(wrong_hosts_are_found) {
-    check_found(run_host, hosts[_i]);
+    check_found(run_host, hosts[_i], "1");
 }
 END_TEST
 
 START_TEST(wrong_graphs_are_found) {
-    check_found(run_graph, graphs[_i]);
+    check_found(run_graph, graphs[_i], "1");
 }
 END_TEST
 
 START_TEST(right_kernels_pass) {
-    for (int seed = 1; seed <= SEEDS; seed++)
-        check_right(output_of(run_kernel, right_kernels[_i], seed));
+    for (int seed = 1; seed <= SEEDS; seed++) check_right(run_kernel, right_kernels[_i], seed, "1");
 }
 END_TEST
 
 START_TEST(right_hosts_pass) {
-    check_right(output_of(run_host, "right_stream_event", 1));
-    check_right(output_of(run_host, "right", 1));
-    check_right(output_of(run_graph, "right", 1));
+    check_right(run_host, "right_stream_event", 1, "1");
+    check_right(run_host, "right", 1, "1");
+    check_right(run_graph, "right", 1, "1");
 }
 END_TEST
 
 int main(int, char **arguments) {
-    is_checked = strstr(arguments[0], "_checked") != nullptr;
+    cases_begin(arguments[0]);
     Suite *suite = suite_create("cuda_emulation");
     TCase *found = tcase_create("finds");
     tcase_set_timeout(found, 300);

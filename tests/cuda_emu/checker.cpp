@@ -11,9 +11,14 @@
  * them, may read what they did not write, and may write nothing. Earlier grids are those since
  * the last copy, or since one that did not begin so.
  *
+ * Copies and fills are checked like the accesses of a kernel, in pinned memory of the host too:
+ * they are races when what they meet was in another stream and no event or wait of the host is
+ * between.
+ *
  * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
  * All else that is neither shared nor allocated device memory is out of bounds.
  */
+#include <iterator>
 #include <map>
 #include <set>
 #include <stdio.h>
@@ -35,13 +40,21 @@ struct access {
 
 struct shadow {
     access write, read[2];
+    /* the last read of another stream that nothing orders before what came then */
+    access elsewhere;
     bool atomic;      /* the write was */
     bool initialised; /* by anybody, and its bytes have arrived */
 };
 
 enum { MAX_REPORTS = 40 };
+enum : uint32_t { PC_COPY = 1, PC_FILL }; /* what is no place in the program */
 
+struct shadowed {
+    shadow *bytes;
+    size_t n;
+};
 static std::map<uintptr_t, shadow *> device_shadows; /* by the start of an allocation */
+static std::map<uintptr_t, shadowed> pinned_shadows; /* by the start of a piece */
 static shadow *dynamic_shadow, *image_shadow;
 static thread_local bool checking; /* of the thread that runs a kernel */
 static int thread_now;
@@ -63,6 +76,7 @@ static uintptr_t address(const char &symbol) {
 
 /* File and line of a place in the program, by addr2line where it is installed. */
 static std::string place_of(uint32_t pc) {
+    if (pc == PC_COPY || pc == PC_FILL) return pc == PC_COPY ? "a copy" : "a fill";
     char command[600], program[400] = "", line[400] = "";
     if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) return "?";
     snprintf(command, sizeof command, "addr2line -e '%s' 0x%x 2>/dev/null", program, pc - 1);
@@ -92,8 +106,14 @@ static void complain(const char *kind, const attempt &a) {
            place_of(a.pc).c_str(), describe(a.p).c_str());
 }
 
+static const char *name_of(relation how) {
+    return how == relation::RACE         ? "race"
+           : how == relation::BLOCK_RACE ? "race between blocks"
+                                         : "race between streams";
+}
+
 static void complain_race(relation how, const attempt &a, const access &other, bool other_writes) {
-    const char *kind = how == relation::RACE ? "race" : "race between blocks";
+    const char *kind = name_of(how);
     if (!is_new(kind, a.pc, other.pc)) return;
     report(kind, "%s of %zu bytes at %s, %s by thread %u at %s: %s", a.write ? "write" : "read",
            a.n, place_of(a.pc).c_str(), other_writes ? "written" : "read", other.when.thread,
@@ -118,9 +138,18 @@ static void keep_read(shadow &s, const access &mine) {
                same_warp(last.when, mine.when)) {
         last = mine;
     } else {
+        if (!streams_ordered(other.when.epoch)) s.elsewhere = other;
         other = last;
         last = mine;
     }
+}
+
+/* A write is in the place of all that was before it. */
+static void keep_write(shadow &s, const access &mine, bool atomic) {
+    s = {};
+    s.write = mine;
+    s.atomic = atomic;
+    s.initialised = true;
 }
 
 /* What the shared memory of an earlier block saw is gone with it. */
@@ -148,14 +177,11 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
         if (how != relation::ORDERED) complain_race(how, a, s.write, true);
     }
     if (!a.write) return keep_read(s, mine);
-    for (const access &read : s.read) {
+    for (const access &read : {s.read[0], s.read[1], s.elsewhere}) {
         relation how = relation_to(read.when, shared);
         if (how != relation::ORDERED) complain_race(how, a, read, false);
     }
-    s.write = mine;
-    s.atomic = a.atomic;
-    s.initialised = true;
-    s.read[0] = s.read[1] = {};
+    keep_write(s, mine, a.atomic);
 }
 
 /* ---- one access ----------------------------------------------------------------------------- */
@@ -224,6 +250,38 @@ void checker_pending(const void *p, size_t n) {
     for (size_t i = 0; s && i < n; i++) s[i].initialised = false;
 }
 
+/* ---- copies --------------------------------------------------------------------------------- */
+
+/* The shadow of what a copy reads or writes; NULL for memory of the host that is not pinned. */
+static shadow *shadow_of_copy(const void *p, size_t n) {
+    if (is_device_memory(p)) return device_shadow(p, n);
+    auto after = pinned_shadows.upper_bound((uintptr_t)p);
+    if (after == pinned_shadows.begin()) return nullptr;
+    const auto &[start, piece] = *std::prev(after);
+    return (uintptr_t)p - start < piece.n ? piece.bytes + ((uintptr_t)p - start) : nullptr;
+}
+
+static void check_copied_byte(shadow &s, const attempt &a, const access &mine) {
+    if (!streams_ordered(s.write.when.epoch))
+        complain_race(relation::STREAM_RACE, a, s.write, true);
+    if (!a.write) return keep_read(s, mine);
+    for (const access &read : {s.read[0], s.read[1], s.elsewhere})
+        if (!streams_ordered(read.when.epoch)) complain_race(relation::STREAM_RACE, a, read, false);
+    keep_write(s, mine, false);
+}
+
+static void check_copied(const attempt &a, const event &now) {
+    shadow *s = shadow_of_copy(a.p, a.n);
+    for (size_t i = 0; s && i < a.n; i++) check_copied_byte(s[i], a, {now, a.pc});
+}
+
+void checker_copied(const void *to, const void *from, size_t bytes) {
+    const event now = order_copy();
+    const uint32_t pc = from ? PC_COPY : PC_FILL;
+    if (from) check_copied({from, bytes, false, false, pc}, now);
+    check_copied({to, bytes, true, false, pc}, now);
+}
+
 /* ---- what the emulation tells --------------------------------------------------------------- */
 
 void checker_stacks(const char *start) {
@@ -234,13 +292,14 @@ void checker_allocated(const void *p, size_t bytes) {
     device_shadows[(uintptr_t)p] = shadow_new(bytes);
 }
 
-void checker_written(const void *p, size_t bytes) {
-    shadow *s = device_shadow(p, bytes);
-    for (size_t i = 0; i < bytes; i++) {
-        s[i] = {};
-        s[i].initialised = true;
-    }
-    order_settled();
+void checker_pinned(const void *p, size_t bytes) {
+    pinned_shadows[(uintptr_t)p] = {shadow_new(bytes), bytes};
+}
+
+void checker_unpinned(const void *p) {
+    auto found = pinned_shadows.find((uintptr_t)p);
+    munmap(found->second.bytes, found->second.n * sizeof(shadow) + 1);
+    pinned_shadows.erase(found);
 }
 
 void checker_grid(const range &of_kernel, bool begins_early) {

@@ -1,5 +1,6 @@
 /* The checker's inside: checker.cpp keeps what was done to each byte, checker_order.cpp knows what
- * happened before what, checker_hooks.cpp takes the compiler's calls. */
+ * happened before what in a grid, checker_streams.cpp between streams, checker_hooks.cpp takes the
+ * compiler's calls. */
 #ifndef CUDA_EMU_CHECKER_H
 #define CUDA_EMU_CHECKER_H
 
@@ -15,7 +16,7 @@ struct event {
     uint32_t thread : 10 = 0, clock : 22 = 0;
 };
 
-enum class relation { ORDERED, RACE, BLOCK_RACE };
+enum class relation { ORDERED, RACE, BLOCK_RACE, STREAM_RACE };
 
 /* The running thread's now. */
 event order_now();
@@ -30,10 +31,18 @@ void order_atomic(uintptr_t address);
 /* Is the event of a grid that may still run when an early one begins? */
 bool order_is_in_front(const event &e);
 void order_grid(bool begins_early);
-/* A copy has run: all grids before it have ended. */
-void order_settled();
+/* A copy runs: all grids before it in its stream have ended. Returns the copy's now. */
+event order_copy();
 void order_block(unsigned threads);
 void order_thread(int thread);
+
+/* A grid or a copy of the stream at work begins: the epochs from this one on are its own. */
+void streams_begin(uint32_t epoch);
+unsigned streams_current(); /* the number of the stream at work */
+/* Was the epoch, one of an earlier grid or copy, in the stream at work? Has it ended before what
+ * runs now begins, whatever the order in which streams run? */
+bool streams_is_own(uint32_t epoch);
+bool streams_ordered(uint32_t epoch);
 
 } // namespace emu
 

@@ -7,7 +7,10 @@ void note_access(const void *, size_t, bool, bool) {}
 void note_fence() {}
 void checker_stacks(const char *) {}
 void checker_allocated(const void *, size_t) {}
-void checker_written(const void *, size_t) {}
+void checker_pinned(const void *, size_t) {}
+void checker_unpinned(const void *) {}
+void checker_work(unsigned, const stream_clock &) {}
+void checker_copied(const void *, const void *, size_t) {}
 void checker_grid(const range &, bool) {}
 void checker_grid_ends() {}
 void checker_block(unsigned) {}

@@ -51,8 +51,12 @@ struct known {
 };
 
 static uint32_t epoch = 1, grid_first, block_first;
-static uint32_t chain_first; /* of the first grid that may still run when this one begins */
-static bool settled = true;  /* nothing runs */
+/* By stream: the grids that may still run when the next one begins. */
+struct chain {
+    uint32_t first;      /* epoch of the first */
+    bool settled = true; /* there are none */
+};
+static std::vector<chain> chains;
 static int running;
 static std::vector<view> views;      /* of the block's threads */
 static std::vector<view> last_fence; /* of each thread */
@@ -163,7 +167,8 @@ static size_t block_of(const event &e) {
 
 relation order_of(const event &e) {
     const view &now = views[(size_t)running];
-    if (!order_is_grid(e)) return relation::ORDERED;
+    if (!order_is_grid(e))
+        return streams_ordered(e.epoch) ? relation::ORDERED : relation::STREAM_RACE;
     if (order_is_block(e)) return happened_before(e, now) ? relation::ORDERED : relation::RACE;
     for (const known &k : acquired)
         if (happened_before(k.at, now) && reaches(*k.what, block_of(e), e))
@@ -171,20 +176,32 @@ relation order_of(const event &e) {
     return relation::BLOCK_RACE;
 }
 
-/* ---- grids and blocks ----------------------------------------------------------------------- */
+/* ---- grids, copies and blocks --------------------------------------------------------------- */
 
-bool order_is_in_front(const event &e) {
-    return e.epoch >= chain_first && e.epoch < grid_first;
+static chain &chain_here() {
+    const unsigned stream = streams_current();
+    if (chains.size() <= stream) chains.resize(stream + 1);
+    return chains[stream];
 }
 
-void order_settled() {
-    settled = true;
+bool order_is_in_front(const event &e) {
+    return e.epoch >= chain_here().first && e.epoch < grid_first && streams_is_own(e.epoch);
+}
+
+event order_copy() {
+    streams_begin(++epoch);
+    chain_here().settled = true;
+    event now;
+    now.epoch = epoch;
+    return now;
 }
 
 void order_grid(bool begins_early) {
     grid_first = ++epoch;
-    if (settled || !begins_early) chain_first = grid_first;
-    settled = false;
+    streams_begin(epoch);
+    chain &chain = chain_here();
+    if (chain.settled || !begins_early) chain.first = grid_first;
+    chain.settled = false;
     block_firsts.clear();
     released.clear();
 }

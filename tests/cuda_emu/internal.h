@@ -15,6 +15,8 @@
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow; random: one or the
  *                    other
  *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
+ *   CUDA_EMU_PTX     80: kernels that the driver has compiled from such PTX; as CUDA_EMU_ARCH
+ *                    unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
  *   CUDA_EMU_BREAK   which call fails (failure.cpp)
  */
@@ -111,6 +113,8 @@ bool is_device_memory(const void *p);
 range allocation_at(const void *p);
 /* Says in words what an address is. */
 std::string describe(const void *p);
+/* The piece of pinned memory that an address is in, or nothing. */
+range pinned_at(const void *p);
 cudaError_t device_malloc(void **out, size_t bytes);
 cudaError_t device_free(void *p);
 size_t device_bytes_used();
@@ -135,8 +139,15 @@ range dynamic_window(); /* that, and what a larger request would get */
 /* ---- streams -------------------------------------------------------------------------------- */
 
 using work = std::function<void()>;
+
+/* A vector clock: how many pieces of work of each stream, by its number, have happened before. */
+struct stream_clock {
+    std::vector<uint32_t> passed;
+    void join(const stream_clock &other);
+};
 cudaError_t enqueue(cudaStream_t stream, work what);
-void run_all_streams();
+void run_all_streams();      /* because it costs nothing here: the host learns nothing by it */
+void wait_for_all_streams(); /* because a call waits for the device */
 /* Is what the stream gets written down? */
 bool in_capture(cudaStream_t stream);
 /* For calls that a stream under capture forbids. */
@@ -158,7 +169,12 @@ bool device_is_broken();
 /* Told in the order in which things happen. Threads are numbered in their block. */
 void checker_stacks(const char *stacks);
 void checker_allocated(const void *p, size_t bytes);
-void checker_written(const void *p, size_t bytes); /* by the host */
+void checker_pinned(const void *p, size_t bytes);
+void checker_unpinned(const void *p);
+/* Until the next call a stream's work runs, and all that the clock says has happened before. */
+void checker_work(unsigned stream, const stream_clock &clock);
+/* A copy, or with NULL a fill, has run. */
+void checker_copied(const void *to, const void *from, size_t bytes);
 void checker_grid(const range &parameters, bool begins_early);
 void checker_grid_ends();
 void checker_block(unsigned threads);

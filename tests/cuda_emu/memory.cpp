@@ -86,7 +86,11 @@ std::string describe(const void *p) {
     if (!shared.empty()) return shared;
     char text[160];
     auto *found = is_device_memory(p) ? allocation_before(p) : nullptr;
-    if (!found)
+    const range pinned = pinned_at(p);
+    if (pinned.start)
+        snprintf(text, sizeof text, "offset %td of %td pinned bytes",
+                 static_cast<const char *>(p) - pinned.start, pinned.end - pinned.start);
+    else if (!found)
         snprintf(text, sizeof text, "%p, which is no device memory", p);
     else
         snprintf(text, sizeof text, "offset %td of a%s allocation of %zu bytes",
@@ -185,7 +189,7 @@ void device_copy(void *to, const void *from, size_t bytes) {
     device_scope scope;
     if (!fits("cudaMemcpy", to, bytes) || !fits("cudaMemcpy", from, bytes)) return;
     memmove(to, from, bytes);
-    if (is_device_memory(to)) checker_written(to, bytes);
+    checker_copied(to, from, bytes);
 }
 
 void device_fill(void *to, int value, size_t bytes) {
@@ -195,7 +199,7 @@ void device_fill(void *to, int value, size_t bytes) {
         return;
     }
     memset(to, value, bytes);
-    checker_written(to, bytes);
+    checker_copied(to, nullptr, bytes);
 }
 
 } // namespace emu

@@ -160,7 +160,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
     if (refuse_in_capture("cudaFree")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
+    wait_for_all_streams();
     return set_error(device_free(memory));
 }
 
@@ -172,6 +172,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     *memory = malloc(bytes ? bytes : 1);
     if (!*memory) return set_error(cudaErrorMemoryAllocation);
     pinned[*memory] = bytes;
+    checker_pinned(*memory, bytes);
     return cudaSuccess;
 }
 
@@ -182,17 +183,17 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void *memory) {
     turn mine;
     if (memory && refuse_in_capture("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
+    wait_for_all_streams();
     if (memory && pinned.erase(memory) == 0) {
         report("cudaFreeHost", "what cudaMallocHost never gave, or was freed");
         return set_error(cudaErrorInvalidValue);
     }
+    if (memory) checker_unpinned(memory);
     free(memory);
     return cudaSuccess;
 }
 
-/* The piece of pinned memory that an address is in, or nothing. */
-static range pinned_at(const void *p) {
+range emu::pinned_at(const void *p) {
     turn mine;
     auto after = pinned.upper_bound(const_cast<void *>(p));
     if (after == pinned.begin()) return {};

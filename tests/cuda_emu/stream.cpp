@@ -11,8 +11,15 @@
  * queues it again, with the parameters that it was captured with. What a real capture forbids is
  * refused, and ends the capture without a graph. An event that is recorded under capture belongs to
  * it: nothing can wait for it. A graph may go only when none of its launches is still to run.
+ *
+ * Each stream has a vector clock, which says what is known to have happened before the work that
+ * it runs: its own earlier work; what an event brought that it waited for; and what the host had
+ * waited for when it queued the work. The checker compares these clocks, and not the order in which
+ * work happened to run (checker_streams.cpp).
  */
+#include <algorithm>
 #include <deque>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -20,18 +27,34 @@
 
 using namespace emu;
 
+using known_before = std::shared_ptr<const stream_clock>;
+
+struct queued {
+    work what;
+    known_before after; /* what happened before it, beside the stream's own work */
+};
+
 struct CUstream_st {
-    std::deque<work> queue;
+    std::deque<queued> queue;
+    unsigned number = 0; /* counts all streams, and is never used again */
+    stream_clock clock;  /* of the work that runs or ran last */
     bool running = false, capturing = false;
     bool alone = false;   /* non-blocking */
     bool invalid = false; /* the capture was: it did what it may not */
     std::vector<work> recorded;
 };
 
+/* One record of an event. */
+struct mark {
+    CUstream_st *stream;
+    bool done = false;
+    stream_clock clock; /* the stream's, when it came to the record */
+};
+
 struct CUevent_st {
     CUstream_st *stream = nullptr;
-    uint64_t recorded = 0, done = 0;
-    bool captured = false; /* it was recorded under capture last */
+    std::shared_ptr<mark> last; /* none: never recorded */
+    bool captured = false;      /* it was recorded under capture last */
 };
 
 struct CUgraph_st {
@@ -48,6 +71,20 @@ namespace emu {
 static CUstream_st default_stream;
 static std::set<CUstream_st *> streams{&default_stream};
 static cudaError_t last_error;
+/* what the host has waited for */
+static known_before host_clock = std::make_shared<stream_clock>();
+
+void stream_clock::join(const stream_clock &other) {
+    if (passed.size() < other.passed.size()) passed.resize(other.passed.size());
+    for (size_t i = 0; i < other.passed.size(); i++)
+        passed[i] = std::max(passed[i], other.passed[i]);
+}
+
+static void host_has_waited_for(const stream_clock &clock) {
+    auto joined = std::make_shared<stream_clock>(*host_clock);
+    joined->join(clock);
+    host_clock = std::move(joined);
+}
 
 cudaError_t set_error(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
@@ -58,26 +95,48 @@ static CUstream_st *stream_of(cudaStream_t stream) {
     return stream ? stream : &default_stream;
 }
 
-/* Runs a stream until the event has been recorded `number` times, or to its end. Work may wait for
- * another stream, and that one for this; the one that runs already goes on alone. */
-static void run(CUstream_st *stream, const CUevent_st *until = nullptr, uint64_t number = 0) {
+/* The stream's next work begins. */
+static void advance(CUstream_st *stream, const stream_clock &after) {
+    stream_clock &clock = stream->clock;
+    clock.join(after);
+    if (clock.passed.size() <= stream->number) clock.passed.resize(stream->number + 1);
+    clock.passed[stream->number]++;
+    checker_work(stream->number, clock);
+}
+
+/* Runs a stream until it has come to the mark, or to its end. Work may wait for another stream, and
+ * that one for this; the one that runs already goes on alone. */
+static void run(CUstream_st *stream, const mark *until = nullptr) {
     turn mine;
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
-    while (!stream->queue.empty() && !(until && until->done >= number)) {
-        work next = std::move(stream->queue.front());
+    while (!stream->queue.empty() && !(until && until->done)) {
+        queued next = std::move(stream->queue.front());
         stream->queue.pop_front();
-        next();
+        advance(stream, *next.after);
+        next.what();
     }
     stream->running = false;
 }
 
-/* Those that wait for one another with this one, which is not non-blocking. */
-static void run_others(const CUstream_st *stream) {
-    for (CUstream_st *other : streams)
-        if (stream == &default_stream ? other != stream && !other->alone : other == &default_stream)
-            run(other);
+/* Do both wait for one another, as the default stream and those do that are not non-blocking? */
+static bool wait_mutually(const CUstream_st *stream, const CUstream_st *other) {
+    return stream == &default_stream ? other != stream && !other->alone
+                                     : !stream->alone && other == &default_stream;
+}
+
+/* Runs what must end before new work of the stream begins; returns all that is known to have
+ * happened before it. */
+static known_before run_others(const CUstream_st *stream) {
+    if (stream->alone) return host_clock;
+    auto before = std::make_shared<stream_clock>(*host_clock);
+    for (CUstream_st *other : streams) {
+        if (!wait_mutually(stream, other)) continue;
+        run(other);
+        before->join(other->clock);
+    }
+    return before;
 }
 
 bool in_capture(cudaStream_t stream) {
@@ -87,6 +146,12 @@ bool in_capture(cudaStream_t stream) {
 void run_all_streams() {
     turn mine;
     for (CUstream_st *stream : streams) run(stream);
+}
+
+void wait_for_all_streams() {
+    turn mine;
+    run_all_streams();
+    for (CUstream_st *stream : streams) host_has_waited_for(stream->clock);
 }
 
 void drop_all_streams() {
@@ -103,8 +168,8 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
     }
     if (stream == &default_stream && refuse_in_capture("work in the default stream"))
         return cudaErrorStreamCaptureUnsupported;
-    if (!stream->alone) run_others(stream);
-    stream->queue.push_back(std::move(what));
+    known_before after = run_others(stream);
+    stream->queue.push_back({std::move(what), std::move(after)});
     if (stream_runs_now()) run(stream);
     return cudaSuccess;
 }
@@ -126,7 +191,9 @@ bool refuse_in_capture(const char *what) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     turn mine;
+    static unsigned n_made = 1; /* with the default one */
     *out = new CUstream_st;
+    (*out)->number = n_made++;
     (*out)->alone = flags & cudaStreamNonBlocking;
     streams.insert(*out);
     return cudaSuccess;
@@ -150,7 +217,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         refuse_in_capture("cudaStreamSynchronize");
         return cudaErrorStreamCaptureUnsupported;
     }
+    turn mine;
     run(stream_of(stream));
+    host_has_waited_for(stream_of(stream)->clock);
     return last_error;
 }
 
@@ -161,7 +230,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
     if (cudaError_t error = call_fails(EMU_WAIT)) return error;
     if (refuse_in_capture("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
-    run_all_streams();
+    wait_for_all_streams();
     return last_error;
 }
 
@@ -197,17 +266,23 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->stream = stream_of(stream);
     event->captured = event->stream->capturing;
     if (event->captured) return cudaSuccess;
-    uint64_t number = ++event->recorded;
-    return enqueue(stream, [event, number] { event->done = number; });
+    auto here = std::make_shared<mark>(event->stream);
+    event->last = here;
+    return enqueue(stream, [here] {
+        here->done = true;
+        here->clock = here->stream->clock;
+    });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-    uint64_t number = event->recorded;
     if (event->captured && event->stream == stream_of(stream)) return cudaSuccess;
     if (event->captured && refuse_in_capture("an event of it in another stream"))
         return cudaErrorStreamCaptureUnsupported;
-    return enqueue(stream, [event, number] {
-        if (event->done < number) run(event->stream, event, number);
+    if (!event->last) return cudaSuccess;
+    CUstream_st *waits = stream_of(stream);
+    return enqueue(stream, [waits, until = event->last] {
+        if (!until->done) run(until->stream, until.get());
+        waits->clock.join(until->clock);
     });
 }
 
@@ -215,7 +290,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured && refuse_in_capture("waiting for an event of it"))
         return cudaErrorStreamCaptureUnsupported;
     if (cudaError_t error = call_fails(EMU_WAIT)) return error;
-    if (event->done < event->recorded) run(event->stream, event, event->recorded);
+    turn mine;
+    if (!event->last) return last_error;
+    if (!event->last->done) run(event->stream, event->last.get());
+    host_has_waited_for(event->last->clock);
     return last_error;
 }
 
