@@ -269,12 +269,19 @@ enum { MAX_DRAFTS = 15, MAX_DRAFT_MATCH = 8 };
 
 /* How tokens are guessed that a step may verify (after Leviathan et al. 2023; here no byte depends
  * on it). lookup: what followed the same tokens earlier in the prompt or the output; suffix: in
- * texts that have ended, too. */
-enum speculation_method { SPECULATION_NONE, SPECULATION_LOOKUP, SPECULATION_SUFFIX };
+ * texts that have ended, too; draft model: what a smaller model says. */
+enum speculation_method {
+    SPECULATION_NONE,
+    SPECULATION_LOOKUP,
+    SPECULATION_SUFFIX,
+    SPECULATION_DRAFT_MODEL,
+};
+enum { MAX_DRAFT_PATH = 1024 };
 struct speculation {
     enum speculation_method method;
     int max_tokens;             /* guessed for a sequence in a step */
     int lookup_min, lookup_max; /* tokens before a guess: that must be the same; compared */
+    char model[MAX_DRAFT_PATH]; /* path of the draft model; "" without one */
 };
 
 /* What the file of `penstock grammar` holds. */

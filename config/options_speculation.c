@@ -10,6 +10,7 @@ static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"ngram", SPECULATION_LOOKUP},
                                                   {"[ngram]", SPECULATION_LOOKUP},
                                                   {"suffix", SPECULATION_SUFFIX},
+                                                  {"draft_model", SPECULATION_DRAFT_MODEL},
                                                   {NULL, 0}};
 
 struct reading {
@@ -22,16 +23,34 @@ static enum status wrong(const struct reading *r, const char *key, const char *w
                    key ? " " : "", wanted);
 }
 
+static const struct named_value *find_method(const char *name) {
+    for (const struct named_value *method = method_names; method->name; method++)
+        if (strcmp(method->name, name) == 0) return method;
+    return NULL;
+}
+
 static enum status read_method(const struct reading *r, const char *name,
                                enum speculation_method *out) {
-    for (const struct named_value *method = method_names; method->name; method++) {
-        if (strcmp(method->name, name) != 0) continue;
+    const struct named_value *method = find_method(name);
+    if (method) {
         *out = (enum speculation_method)method->value;
         return STATUS_OK;
     }
     return err_set(r->err, STATUS_USAGE, "speculative-config",
-                   "%s: the method \"%.40s\" is not served; use \"ngram\", \"suffix\" or \"none\"",
+                   "%s: the method \"%.40s\" is not served; use \"ngram\", \"suffix\", "
+                   "\"draft_model\" or \"none\"",
                    r->who, name);
+}
+
+/* "model" is the path of a draft model; but as vLLM has it, it may name a method without one. */
+static enum status read_model(const struct reading *r, const char *text, struct speculation *out) {
+    const struct named_value *method = find_method(text);
+    if (method && method->value != SPECULATION_DRAFT_MODEL)
+        return read_method(r, text, &out->method);
+    if (!*text || strlen(text) >= sizeof out->model)
+        return wrong(r, "model", "must be the path of a model, of at most 1023 bytes");
+    snprintf(out->model, sizeof out->model, "%s", text);
+    return STATUS_OK;
 }
 
 static enum status read_count(const struct reading *r, const struct json *value, int max,
@@ -50,6 +69,7 @@ static enum status read_member(const struct reading *r, const struct json *membe
     const char *key = member->name;
     if (strcmp(key, "method") == 0 || strcmp(key, "model") == 0) {
         if (!json_is(member, JSON_STRING)) return wrong(r, key, "must be a string");
+        if (strcmp(key, "model") == 0) return read_model(r, member->string, out);
         return read_method(r, member->string, &out->method);
     }
     if (strcmp(key, "num_speculative_tokens") == 0)
@@ -59,8 +79,20 @@ static enum status read_member(const struct reading *r, const struct json *membe
     if (strcmp(key, "prompt_lookup_max") == 0)
         return read_count(r, member, MAX_DRAFT_MATCH, &out->lookup_max);
     return wrong(r, key,
-                 "is not a key that is served; these are: method, num_speculative_tokens, "
+                 "is not a key that is served; these are: method, model, num_speculative_tokens, "
                  "prompt_lookup_min, prompt_lookup_max");
+}
+
+/* A model alone is a draft model, as vLLM has it. */
+static enum status match_model(const struct reading *r, bool has_method, struct speculation *out) {
+    if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;
+    if (*out->model && out->method != SPECULATION_DRAFT_MODEL)
+        return wrong(r, "model", "is of the method \"draft_model\" alone");
+    if (!*out->model && out->method == SPECULATION_DRAFT_MODEL)
+        return wrong(r, "method",
+                     "\"draft_model\" needs a model: {\"method\": \"draft_model\", \"model\": "
+                     "\"PATH\"}");
+    return STATUS_OK;
 }
 
 static enum status read_object(const struct reading *r, const char *text, struct speculation *out) {
@@ -72,6 +104,7 @@ static enum status read_object(const struct reading *r, const char *text, struct
         status = wrong(r, NULL, "must be a JSON object with a \"method\", or a method's name");
     for (const struct json *m = json_first(json); m && status == STATUS_OK; m = m->next)
         status = read_member(r, m, out);
+    if (status == STATUS_OK) status = match_model(r, json_member(json, "method"), out);
     json_free(json);
     return status;
 }
@@ -81,8 +114,10 @@ enum status speculation_read(struct speculation *out, const char *who, const cha
     const struct reading r = {who, err};
     *out = (struct speculation){
         .max_tokens = MAX_DRAFTS, .lookup_min = 2, .lookup_max = MAX_DRAFT_MATCH};
-    enum status status = text[strspn(text, " \t\n")] == '{' ? read_object(&r, text, out)
-                                                            : read_method(&r, text, &out->method);
+    bool is_object = text[strspn(text, " \t\n")] == '{';
+    enum status status =
+        is_object ? read_object(&r, text, out) : read_method(&r, text, &out->method);
+    if (status == STATUS_OK && !is_object) status = match_model(&r, true, out);
     if (status == STATUS_OK && out->lookup_min > out->lookup_max)
         status = wrong(&r, "prompt_lookup_min", "must be at most prompt_lookup_max");
     return status;

@@ -19,6 +19,8 @@
 
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
+struct engine;
+
 struct engine_config {
     /* path of a .gguf file, or of a folder; with `dummy` it may be a config.json */
     const char *model;
@@ -50,12 +52,14 @@ struct engine_config {
     bool host_samples;    /* the device is not to sample, for tests */
     bool enforce_eager;   /* CUDA: no step runs as a graph */
     int max_graphs;       /* CUDA: that are kept, for tests; 0: as many as suit */
+    /* NULL; or the engine that this one is to draft for (scheduler/draft/model.c), on the CPU: it
+     * needs the same vocabulary, keeps to sequences of that one's length, and leaves the memory
+     * that was planned there and is not taken yet */
+    const struct engine *drafts_for;
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
 };
-
-struct engine;
 
 /* How a model's makers want tokens to be chosen, where a request does not say it. Below 0: they do
  * not say it either. */
@@ -143,6 +147,10 @@ int engine_in_flight(const struct engine *engine);
 
 /* Rows that products compute at once: a pass of fewer takes about as long. Any thread. */
 int engine_row_quantum(const struct engine *engine);
+
+/* Rows of a pass, and rows of it that want logits, at most. Any thread. */
+int engine_max_rows(const struct engine *engine);
+int engine_max_logit_rows(const struct engine *engine);
 
 /* Submits a forward pass after those in flight; passes run in their order, so that what one writes
  * to the cache the next one reads. `step` and its arrays are read before this returns; `sampled` is

@@ -77,6 +77,11 @@ struct opening {
 enum status text_begin(struct opening *o, struct err *err);
 enum status text_end(struct opening *o, struct err *err);
 
+/* open_draft.c: bounds what an engine that drafts plans by what the other has planned; and compares
+ * both vocabularies. Nothing where it drafts for none. */
+void draft_bound(struct opening *o);
+enum status draft_check_vocabulary(const struct opening *o, struct err *err);
+
 /* open_backend.c: refuses settings that do not go together; opens the backend, while other ranks
  * begin to open theirs and to load. */
 enum status settings_check(struct opening *o, struct err *err);

@@ -29,6 +29,7 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
+    draft_bound(o);
     if (quantization_is_blocks(o->config.quantization))
         model.file_bytes = quantised_bytes(model_file_weights(&o->file), o->config.quantization);
     return memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
@@ -104,6 +105,7 @@ enum status engine_open(struct engine **out, const struct engine_config *config,
     if (o.engine->backend && engine_failed(o.engine, err)) status = STATUS_SERVER_ERROR;
     enum status text_status = text_end(&o, err); /* an error of the text is reported first */
     if (text_status) status = text_status;
+    if (!status) status = draft_check_vocabulary(&o, err);
     model_file_close(&o.file);
     if (status)
         engine_close(o.engine);

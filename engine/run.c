@@ -55,6 +55,14 @@ int engine_row_quantum(const struct engine *engine) {
     return engine->backend->row_quantum;
 }
 
+int engine_max_rows(const struct engine *engine) {
+    return engine->model.act.max_rows;
+}
+
+int engine_max_logit_rows(const struct engine *engine) {
+    return engine->model.act.max_logit_rows;
+}
+
 /* ---- a pass --------------------------------------------------------------------------------- */
 
 static void check_step(const struct engine *engine, const struct step *step) {

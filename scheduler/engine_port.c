@@ -2,6 +2,7 @@
 #include "scheduler/engine_port.h"
 
 #include "scheduler/internal.h"
+#include "scheduler/speculate.h"
 
 static_assert(MAX_EXTRA_SAMPLES <= MAX_SHARED_SAMPLES, "the engine takes what a step may sample");
 
@@ -41,22 +42,40 @@ static void port_swap_arrive(void *self) {
     engine_swap_arrive(self);
 }
 
+static struct engine_port port_to(struct engine *engine) {
+    return (struct engine_port){.self = engine,
+                                .V = engine_model(engine)->V,
+                                .on_host = engine_on_host(engine),
+                                .in_flight = engine_in_flight(engine),
+                                .row_quantum = engine_row_quantum(engine),
+                                .submit = port_submit,
+                                .sample = port_sample,
+                                .wait = port_wait,
+                                .failed = port_failed,
+                                .parallel = port_parallel,
+                                .swap = {.self = engine,
+                                         .n_host_blocks = engine_host_blocks(engine),
+                                         .reserve = port_swap_reserve,
+                                         .out = port_swap_out,
+                                         .in = port_swap_in,
+                                         .arrive = port_swap_arrive}};
+}
+
+/* A draft model's engine was opened with all that it has room for. */
+static void add_draft_model(struct scheduler *s, struct engine *engine) {
+    const struct engine_memory *memory = engine_memory(engine);
+    const struct engine_port port = port_to(engine);
+    const struct draft_room room = {.n_blocks = memory->n_blocks,
+                                    .block_size = memory->block_size,
+                                    .max_tokens = memory->max_model_len,
+                                    .max_seqs = engine_max_logit_rows(engine),
+                                    .max_rows = engine_max_rows(engine)};
+    speculate_with_model(s, &port, &room);
+}
+
 struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine) {
-    const struct engine_port port = {.self = engine,
-                                     .V = engine_model(engine)->V,
-                                     .on_host = engine_on_host(engine),
-                                     .in_flight = engine_in_flight(engine),
-                                     .row_quantum = engine_row_quantum(engine),
-                                     .submit = port_submit,
-                                     .sample = port_sample,
-                                     .wait = port_wait,
-                                     .failed = port_failed,
-                                     .parallel = port_parallel,
-                                     .swap = {.self = engine,
-                                              .n_host_blocks = engine_host_blocks(engine),
-                                              .reserve = port_swap_reserve,
-                                              .out = port_swap_out,
-                                              .in = port_swap_in,
-                                              .arrive = port_swap_arrive}};
-    return scheduler_new_on(config, &port);
+    const struct engine_port port = port_to(engine);
+    struct scheduler *s = scheduler_new_on(config, &port);
+    if (config->draft_engine) add_draft_model(s, config->draft_engine);
+    return s;
 }

@@ -119,7 +119,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
     if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
-    bool drafts = s->drafter.propose && generation->max_drafts > 0;
+    bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);
     if (!request)

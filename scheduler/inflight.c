@@ -41,29 +41,38 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                                .position = position});
 }
 
-/* The token at `position`, which follows what `leader` knows and its drafts: its own, or that of a
- * choice that has no tokens yet. The last token of the leader's history may still be pending. */
-static void add_choice(struct inflight *inflight, const struct sequence *leader,
-                       struct sequence *sequence, int position, int logit_row) {
+/* A choice that has no tokens yet follows what `leader` knows. The last token of the leader's
+ * history may still be pending. */
+static struct sample sample_behind(const struct sequence *leader, const struct sequence *sequence,
+                                   int position) {
     const struct request *request = leader->request;
     int n_output = position - request->n_prompt;
     bool early = n_output < request->generation->min_tokens;
     bool shared = request->n_unforked > 0 || request->beams;
     /* a number that no other sequence of the process has */
     uint64_t number = request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
-    add_sample(inflight, sequence,
-               (struct sample){.row = logit_row,
-                               .sampling = early ? &request->sampling_banned : &request->sampling,
-                               .position = position,
-                               .choice = sequence->choice,
-                               .mirostat_mu = sequence->mirostat_mu,
-                               .history = leader->tokens,
-                               .n_prompt = request->n_prompt,
-                               .n_output = n_output,
-                               .sequence = number,
-                               .shared = shared,
-                               .late = !shared && sequence->n_pending > 0,
-                               .n_best = request->beams ? request->beams->n_best : 0});
+    return (struct sample){.sampling = early ? &request->sampling_banned : &request->sampling,
+                           .position = position,
+                           .choice = sequence->choice,
+                           .mirostat_mu = sequence->mirostat_mu,
+                           .history = leader->tokens,
+                           .n_prompt = request->n_prompt,
+                           .n_output = n_output,
+                           .sequence = number,
+                           .shared = shared,
+                           .late = !shared && sequence->n_pending > 0,
+                           .n_best = request->beams ? request->beams->n_best : 0};
+}
+
+struct sample inflight_sample_of(const struct sequence *sequence, int position) {
+    return sample_behind(sequence, sequence, position);
+}
+
+static void add_choice(struct inflight *inflight, const struct sequence *leader,
+                       struct sequence *sequence, int position, int logit_row) {
+    struct sample sample = sample_behind(leader, sequence, position);
+    sample.row = logit_row;
+    add_sample(inflight, sequence, sample);
 }
 
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,

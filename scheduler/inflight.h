@@ -46,6 +46,7 @@ struct inflight {
     uint32_t *masks;            /* [max_samples][mask_words] untouched until one is wanted */
     int *constrained;           /* [max_samples] while masks are made: their sequences' samples */
     uint64_t began_ns;          /* when it was planned */
+    uint64_t drafting_ns;       /* of the time since then, what a draft model took */
     struct step_shape shape;    /* of its rows */
 };
 
@@ -63,6 +64,10 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                     int logit_row);
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row);
+
+/* How the token at `position` is drawn, behind what the sequence knows and its drafts: all but the
+ * logit row. */
+struct sample inflight_sample_of(const struct sequence *sequence, int position);
 
 /* Adds the sequence's rows, after their samples: from here on they count as computed. */
 void inflight_begin(struct inflight *inflight, struct sequence *sequence);

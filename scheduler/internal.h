@@ -35,6 +35,18 @@ struct inbox {
     _Atomic bool stepping;
 };
 
+/* A second model, which guesses for all sequences at once (draft/model.c). Without one all is
+ * zero. */
+struct draft_engine {
+    struct engine_port port;
+    struct draft_model *model;
+    struct step_cost cost;      /* of its passes */
+    int n_jobs, max_jobs;       /* of the step that is being planned */
+    struct draft_job *job;      /* [max_jobs] */
+    struct sequence **sequence; /* [max_jobs] whose they are */
+    uint64_t ns;                /* that its passes took for that step */
+};
+
 struct scheduler {
     struct scheduler_config config;
     struct engine_port port;
@@ -46,7 +58,8 @@ struct scheduler {
     struct plan plan;
     struct lookup_config lookup;
     struct suffix *suffix;  /* NULL: no drafter looks in texts that have ended */
-    struct drafter drafter; /* propose is NULL if nobody guesses */
+    struct drafter drafter; /* all zero if nobody guesses */
+    struct draft_engine draft_engine;
     struct step_cost cost;
     struct batch batch;
     struct inflight inflight[MAX_IN_FLIGHT]; /* a ring: those in flight from first_in_flight on */

@@ -307,6 +307,7 @@ void scheduler_check(const struct scheduler *s) {
     check_requests(s);
     assert(s->plan.rows <= s->config.max_num_batched_tokens);
     assert(s->plan.n_items <= s->max_seqs);
+    if (s->draft_engine.model) draft_model_check(s->draft_engine.model);
     free(tally.references);
     free(tally.watchers);
     free(tally.holder);

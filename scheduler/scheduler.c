@@ -114,7 +114,7 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .swap_from = s->config.swap_from,
                              .cost = &s->cost,
                              .itl_target_ns = (float)s->config.itl_target_ns,
-                             .drafts = s->drafter.propose != NULL,
+                             .drafts = drafter_guesses(&s->drafter),
                              .fixed_drafts = s->config.fixed_drafts,
                              .max_logit_rows = s->config.max_logit_rows,
                              .now_ns = now};
@@ -135,6 +135,7 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     struct inflight *inflight = inflight_at(s, s->n_in_flight++);
     const struct step *step = batch_fill(&s->batch, inflight);
     inflight->began_ns = now;
+    inflight->drafting_ns = s->draft_engine.ns;
     inflight->shape = s->plan.shape;
     step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step);
@@ -145,10 +146,11 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     return true;
 }
 
-/* A step's time begins where that of the one before ended. */
+/* A step's time begins where that of the one before ended. What a draft model took of it is no part
+ * of what its rows cost. */
 static void commit_oldest(struct scheduler *s) {
     struct inflight *inflight = inflight_at(s, 0);
-    uint64_t began = inflight->began_ns;
+    uint64_t began = inflight->began_ns, drafting = inflight->drafting_ns;
     const struct step_shape shape = inflight->shape;
     if (began < s->stats.last_step_ns) began = s->stats.last_step_ns;
     commit_step(s, inflight);
@@ -157,6 +159,7 @@ static void commit_oldest(struct scheduler *s) {
     s->stats.last_step_ns = now_ns();
     uint64_t took = s->stats.last_step_ns - began;
     s->stats.step_ns += took;
+    took -= drafting < took ? drafting : took;
     if (shape.prefill_rows > 0)
         step_cost_note_prefill(&s->cost, &shape, took);
     else
@@ -215,5 +218,6 @@ void scheduler_free(struct scheduler *s) {
     free(s->spare_mask);
     inbox_free(s);
     suffix_free(s->suffix);
+    speculate_close(s);
     free(s);
 }

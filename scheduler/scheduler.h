@@ -135,6 +135,9 @@ struct scheduler_config {
     /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
      * outlive the scheduler. NULL: nobody else. */
     const struct drafter *drafter;
+    /* The draft model of SPECULATION_DRAFT_MODEL, which must outlive the scheduler and is its
+     * thread's alone; otherwise NULL. It was opened to draft for the scheduler's engine. */
+    struct engine *draft_engine;
     /* Called on the engine thread after a step (or a cancel) with its events, which are the
      * scheduler's and only valid during the call. Must not block. */
     void (*on_events)(void *arg, const struct event *events, int n);
@@ -174,7 +177,7 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 
 /* What the time of a step goes to. */
 enum step_part {
-    PART_PLAN,    /* taking in what has come, choosing rows, filling the step's arrays */
+    PART_PLAN,    /* taking in what has come, guessing, choosing rows, filling the step's arrays */
     PART_FORWARD, /* the model: computing on a CPU, waiting for it on a device */
     PART_SAMPLE,  /* choosing tokens; where the device does, telling it to */
     PART_COMMIT,  /* taking in tokens, handing over their events */

@@ -1,5 +1,7 @@
 #include "scheduler/speculate.h"
 
+#include <stdlib.h>
+
 #include "scheduler/internal.h"
 
 /* What a draft's chance is believed to be by its match, before the sequence has shown its own; how
@@ -39,6 +41,72 @@ void speculate_forget(struct sequence *sequence) {
         sequence->draft_chance[i] += (first_chance[i] - sequence->draft_chance[i]) * forgetting;
 }
 
+/* ---- how deep a draft model drafts ---------------------------------------------------------- */
+
+/* The jobs' numbers, those with the best chances first; of equal ones the first. */
+static void order_jobs(const struct draft_engine *d, int order[MAX_COST_ROWS]) {
+    for (int i = 0; i < d->n_jobs; i++) {
+        float chance = *chance_of(d->sequence[i], 0);
+        int at = i;
+        for (; at > 0 && *chance_of(d->sequence[order[at - 1]], 0) < chance; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* The tokens that n drafts are expected to bring. */
+static float expected_tokens(float chance, int n) {
+    float all_hold = 1, tokens = 0;
+    for (int i = 0; i < n; i++) {
+        all_hold *= chance;
+        tokens += all_hold;
+    }
+    return tokens;
+}
+
+/* How many of the jobs, in this order, bring the most tokens in a time at a depth that each has as
+ * far as it wants so many drafts. `best` is the rate to beat, and becomes the new one. */
+static int choose_jobs(const struct scheduler *s, const int order[MAX_COST_ROWS], int depth,
+                       float *best) {
+    const struct draft_engine *d = &s->draft_engine;
+    int rows = s->running.n, n = 0;
+    int most = min_int(s->config.max_num_batched_tokens, s->config.max_logit_rows);
+    float tokens = (float)rows, target = (float)s->config.itl_target_ns;
+    most = min_int(most, MAX_COST_ROWS);
+    for (int i = 0; i < d->n_jobs; i++) {
+        int drafts = min_int(depth, d->job[order[i]].most);
+        rows += drafts;
+        if (rows > most) break;
+        tokens += expected_tokens(*chance_of(d->sequence[order[i]], 0), drafts);
+        float ns = step_cost_ns(&s->cost, rows) + (float)depth * step_cost_ns(&d->cost, i + 1);
+        if (target > 0 && ns > target) break;
+        if (tokens / ns <= *best) continue;
+        *best = tokens / ns;
+        n = i + 1;
+    }
+    return n;
+}
+
+/* Before its passes were measured, so many drafts of each sequence are tried. */
+enum { TRIED_DEPTH = 2 };
+
+static void choose_depths(struct scheduler *s) {
+    struct draft_engine *d = &s->draft_engine;
+    int order[MAX_COST_ROWS], n = 0, depth = 0;
+    float best = (float)s->running.n / step_cost_ns(&s->cost, s->running.n) * min_gain;
+    order_jobs(d, order);
+    for (int i = 1; i <= s->config.speculation.max_tokens && d->cost.known && s->cost.known; i++) {
+        int chosen = choose_jobs(s, order, i, &best);
+        if (chosen > 0) n = chosen, depth = i;
+    }
+    if (!d->cost.known || !s->cost.known) n = d->n_jobs, depth = TRIED_DEPTH;
+    for (int i = 0; i < d->n_jobs; i++) {
+        struct draft_job *job = &d->job[order[i]];
+        job->most = i < n ? min_int(job->most, depth) : 0;
+        if (i >= n) speculate_forget(d->sequence[order[i]]);
+    }
+}
+
 /* ---- proposing ------------------------------------------------------------------------------ */
 
 /* A sequence whose next row is its last known token's. A device counts tokens for penalties, and
@@ -65,9 +133,30 @@ static struct draft_context context_of(const struct sequence *sequence) {
 void speculate_end(struct scheduler *s, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     bool has_output = sequence->n_tokens > request->n_prompt && !request->beams;
-    if (!s->drafter.finished || !has_output) return;
-    const struct draft_context context = context_of(sequence);
-    s->drafter.finished(s->drafter.self, &context, request->n_prompt);
+    if (s->drafter.finished && has_output) {
+        const struct draft_context context = context_of(sequence);
+        s->drafter.finished(s->drafter.self, &context, request->n_prompt);
+    }
+    if (s->drafter.left && sequence->draft_state)
+        s->drafter.left(s->drafter.self, sequence->draft_state);
+}
+
+/* Takes drafts behind a sequence's tokens, as far as they may come. */
+static void set_drafts(struct sequence *sequence, struct draft draft) {
+    assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
+    sequence->n_proposed = constraint_cut_drafts(sequence, draft.n);
+    sequence->draft_match = draft.match;
+}
+
+/* A draft model is asked for at most so many drafts of the sequence. */
+static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
+    struct draft_engine *d = &s->draft_engine;
+    if (d->n_jobs == d->max_jobs) return;
+    struct draft_job *job = &d->job[d->n_jobs];
+    d->sequence[d->n_jobs++] = sequence;
+    job->context = context_of(sequence);
+    job->most = most;
+    sequence->draft_match = MAX_DRAFT_MATCH; /* all that it drafts is as well founded */
 }
 
 static void propose(struct scheduler *s, struct sequence *sequence) {
@@ -82,11 +171,11 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     if (sequence->prediction.n > 0)
         draft = draft_predicted(&sequence->prediction, &context, request->n_prompt, most);
     sequence->drafts_predicted = draft.n > 0;
-    if (draft.n == 0) draft = s->drafter.propose(s->drafter.self, &context, most);
+    if (draft.n == 0 && s->drafter.propose)
+        draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
-    assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
-    sequence->n_proposed = constraint_cut_drafts(sequence, draft.n);
-    sequence->draft_match = draft.match;
+    set_drafts(sequence, draft);
+    if (!sequence->drafts_predicted && s->drafter.propose_all) add_job(s, sequence, most);
 }
 
 /* Could drafts save time if they all held? Not where many decode: then rows are what costs. */
@@ -99,13 +188,81 @@ static bool could_pay(const struct scheduler *s) {
     return false;
 }
 
+/* Only a step in which all decode verifies drafts. */
+static bool all_decode(const struct scheduler *s) {
+    list_each(node, &s->running) {
+        const struct sequence *sequence = sequence_of(node);
+        if (sequence_n_schedulable(sequence) - sequence->n_computed > 1) return false;
+    }
+    return s->running.n < MAX_COST_ROWS;
+}
+
+static void ask_model(struct scheduler *s) {
+    struct draft_engine *d = &s->draft_engine;
+    if (!s->config.fixed_drafts) choose_depths(s);
+    for (int i = 0; i < d->n_jobs; i++) {
+        const struct draft_job *job = &d->job[i];
+        for (int k = 0; k < job->most; k++)
+            d->job[i].sample[k] = inflight_sample_of(d->sequence[i], job->context.n + k);
+    }
+    s->drafter.propose_all(s->drafter.self, d->job, d->n_jobs);
+    for (int i = 0; i < d->n_jobs; i++) set_drafts(d->sequence[i], d->job[i].draft);
+}
+
 void speculate_propose(struct scheduler *s) {
-    bool wanted = s->drafter.propose && s->waiting.n == 0 && s->running.n > 0 && could_pay(s);
+    bool wanted =
+        drafter_guesses(&s->drafter) && s->waiting.n == 0 && s->running.n > 0 && could_pay(s);
+    s->draft_engine.ns = 0;
+    s->draft_engine.n_jobs = 0;
     list_each(node, &s->running) {
         struct sequence *sequence = sequence_of(node);
         sequence->n_proposed = 0;
         if (wanted && may_draft(s, sequence)) propose(s, sequence);
     }
+    if (s->draft_engine.n_jobs > 0 && all_decode(s)) ask_model(s);
+}
+
+/* ---- a draft model -------------------------------------------------------------------------- */
+
+/* Runs and times a pass. The costs are of those in which sequences go on, by one or two rows each:
+ * one that catches up with a long text is no measure of them. */
+static const struct sampled *run_pass(void *self, const struct step *step,
+                                      const struct sample *samples, int n) {
+    struct draft_engine *d = self;
+    uint64_t began = now_ns();
+    d->port.submit(d->port.self, step);
+    d->port.sample(d->port.self, samples, n);
+    const struct sampled *results = d->port.wait(d->port.self);
+    uint64_t took = now_ns() - began;
+    if (step->M <= 2 * step->S) step_cost_note(&d->cost, step->M, took);
+    d->ns += took;
+    return results;
+}
+
+void speculate_with_model(struct scheduler *s, const struct engine_port *port,
+                          const struct draft_room *room) {
+    struct draft_engine *d = &s->draft_engine;
+    assert(port->V == s->port.V && !d->model && s->requests.n == 0);
+    d->port = *port;
+    d->max_jobs = min_int(room->max_seqs, MAX_COST_ROWS);
+    const struct draft_runner runner = {.self = d,
+                                        .run = run_pass,
+                                        .max_seqs = d->max_jobs,
+                                        .max_rows = room->max_rows,
+                                        .n_blocks = room->n_blocks,
+                                        .block_size = room->block_size,
+                                        .max_tokens = room->max_tokens};
+    d->model = draft_model_new(&runner);
+    d->job = mem_calloc((size_t)d->max_jobs, sizeof *d->job);
+    d->sequence = mem_calloc((size_t)d->max_jobs, sizeof(struct sequence *));
+    step_cost_init(&d->cost, port->on_host);
+    s->drafter = drafter_model(d->model);
+}
+
+void speculate_close(struct scheduler *s) {
+    draft_model_free(s->draft_engine.model);
+    free(s->draft_engine.job);
+    free(s->draft_engine.sequence);
 }
 
 /* ---- planning ------------------------------------------------------------------------------- */

@@ -19,12 +19,17 @@
  * takes longer (step_cost.h), a draft holds with some chance, which each sequence learns for itself
  * by the length of its matches. So a sequence whose guesses fail soon stops guessing, and tries
  * again now and then.
+ *
+ * A draft model (draft/model.c) takes time before it is known what its drafts are worth. So how
+ * deep it drafts, and for which sequences, is chosen before its passes, by the same sum with their
+ * time in it; who is left out rests, and computes nothing with it.
  */
 #ifndef PENSTOCK_SPECULATE_H
 #define PENSTOCK_SPECULATE_H
 
 #include "scheduler/plan.h"
 
+struct engine_port;
 struct scheduler;
 
 /* Guesses for the running sequences that could use it, into n_proposed and their tokens. */
@@ -40,8 +45,21 @@ void speculate_learn(struct sequence *sequence, int taken);
 /* A sequence's drafts were not worth a try: what it has learnt fades. */
 void speculate_forget(struct sequence *sequence);
 
-/* A sequence ends: a drafter that looks in such texts takes it. */
+/* A sequence ends: a drafter that looks in such texts takes it, and one that holds anything of it
+ * gives that back. */
 void speculate_end(struct scheduler *scheduler, const struct sequence *sequence);
+
+/* What there is for a draft model: blocks of its engine's cache, and the tokens of a sequence that
+ * it can look at. */
+struct draft_room {
+    int n_blocks, block_size, max_tokens;
+    int max_seqs, max_rows; /* of a pass */
+};
+
+/* Lets a second engine guess, which then is the scheduler's alone; before anything is submitted. */
+void speculate_with_model(struct scheduler *scheduler, const struct engine_port *port,
+                          const struct draft_room *room);
+void speculate_close(struct scheduler *scheduler); /* when all sequences have ended */
 
 /* What a sequence begins with. */
 void speculate_begin(struct sequence *sequence);

@@ -143,6 +143,7 @@ enum status app_open(struct app *app, struct err *err) {
     lifecycle_init(app);
     async_init(app);
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
+    config.draft_engine = app->draft_engine;
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
     config.arg = app;

@@ -34,6 +34,7 @@ struct app {
     const char *model_name; /* the first of them, or another one of a command's */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
+    struct engine *draft_engine; /* that guesses for it; NULL: none does */
     struct scheduler *scheduler;
     struct http_server *http;
     struct api_limits limits;

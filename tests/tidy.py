@@ -91,7 +91,7 @@ MAY_INCLUDE = {
     "engine/models": ENGINE | {"engine/files", "engine/memory", "engine/models/families", "engine/quantise"},
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/quantise", "engine/sampling"},
     "scheduler/kv": SCHEDULER,
-    "scheduler/draft": {"config"},
+    "scheduler/draft": {"config", "kernels"},
     "scheduler/beams": SCHEDULER,
     "scheduler": SCHEDULER | {"scheduler/kv", "scheduler/draft", "scheduler/beams"},
     "server/json": {"config"},

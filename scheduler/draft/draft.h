@@ -3,7 +3,7 @@
  * A guess costs a row of a step, and saves a step when it holds. Nothing depends on how good it is
  * but time: a step verifies what is drafted (scheduler/speculate.h), so a drafter may guess
  * anything. Whoever drafts is a `struct drafter`; lookup.c has one that looks in the sequence's own
- * text, suffix.c one that looks in those of others, too.
+ * text, suffix.c one that looks in those of others, too, and model.c one that asks a smaller model.
  *
  * A drafter is called on the engine thread alone. It allocates nothing there: what it remembers of
  * a sequence is `state`, whose size it tells when the request is made.
@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "config/config.h" /* MAX_DRAFTS, MAX_DRAFT_MATCH */
+#include "kernels/kernels.h"
 
 struct draft {
     int n;     /* tokens that were guessed */
@@ -32,16 +33,35 @@ struct draft_context {
     const uint64_t *salt; /* [2] the generation's cache_salt */
 };
 
+/* What is wanted of a drafter that guesses for several sequences at once. */
+struct draft_job {
+    struct draft_context context;
+    int most; /* drafts, at most MAX_DRAFTS; 0: the sequence is passed over */
+    /* [most] how the sampler will draw the token that each draft guesses; all but the row */
+    struct sample sample[MAX_DRAFTS];
+    struct draft draft; /* the answer; its tokens are in context.tokens[n..] */
+};
+
 struct drafter {
     void *self;
     /* Bytes of the state of a sequence of up to max_tokens. It begins all zero. */
     size_t (*state_bytes)(const void *self, int max_tokens);
     /* Guesses at most max_drafts tokens, into tokens[n..]. The known tokens of a sequence begin
-     * with those that were known at the call before. */
+     * with those that were known at the call before. NULL: propose_all does it. */
     struct draft (*propose)(void *self, const struct draft_context *context, int max_drafts);
     /* A sequence has ended, whose first n_prompt tokens are the prompt. NULL: it need not know. */
     void (*finished)(void *self, const struct draft_context *context, int n_prompt);
+    /* The same as propose for n sequences at once, where guessing takes time that they share. Of
+     * equal worth, the first jobs come first. */
+    void (*propose_all)(void *self, struct draft_job *jobs, int n);
+    /* The state of a sequence goes. NULL: nothing else belongs to it. */
+    void (*left)(void *self, void *state);
 };
+
+/* Is there anybody who guesses? */
+static inline bool drafter_guesses(const struct drafter *drafter) {
+    return drafter->propose || drafter->propose_all;
+}
 
 /* Prompt lookup (Saxena 2023): what followed the last place at which the same tokens stood, in the
  * prompt or the output. Of all such places the one with the longest match, then the latest, as far
@@ -58,6 +78,26 @@ struct suffix;
 struct suffix *suffix_new(const struct lookup_config *config); /* which must outlive it */
 void suffix_free(struct suffix *suffix);                       /* NULL does nothing */
 struct drafter drafter_suffix(struct suffix *suffix);
+
+/* What runs a draft model: a smaller model of the same vocabulary, with a KV pool of its own. */
+struct draft_runner {
+    void *self;
+    /* Runs a pass and samples from it: the results, valid until the next call; NULL: it failed. */
+    const struct sampled *(*run)(void *self, const struct step *step, const struct sample *samples,
+                                 int n);
+    int max_seqs, max_rows; /* of a pass; max_rows is at least max_seqs */
+    int n_blocks, block_size;
+    int max_tokens; /* of a sequence, that the model can look at */
+};
+
+/* Guesses by a draft model. All memory is taken here. */
+struct draft_model;
+struct draft_model *draft_model_new(const struct draft_runner *runner);
+void draft_model_free(struct draft_model *model); /* NULL does nothing; no state has blocks */
+struct drafter drafter_model(struct draft_model *model);
+
+/* Asserts that each block is free or one state's. For tests. */
+void draft_model_check(const struct draft_model *model);
 
 /* A text that the client expects as the output (OpenAI's predicted output), and where in it a
  * sequence is. It begins with all but the text zero. */

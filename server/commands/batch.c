@@ -352,7 +352,9 @@ static int open_all(struct batch *batch) {
         batch_output_open(&batch->output, options->output_file, &err)) {
         return print_error(&err);
     }
-    int code = open_engine(&batch->app.engine, options);
+    int code = check_drafts(options);
+    if (code == 0) code = open_engine(&batch->app.engine, options);
+    if (code == 0) code = open_draft_engine(&batch->app.draft_engine, batch->app.engine, options);
     if (code) return code;
     app_set_name(&batch->app);
     app_set_limits(&batch->app);
@@ -361,6 +363,7 @@ static int open_all(struct batch *batch) {
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds what waits */
     config.max_queued_tokens = 1 << 30;
+    config.draft_engine = batch->app.draft_engine;
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
     config.arg = &batch->app;
@@ -372,7 +375,8 @@ static int open_all(struct batch *batch) {
 static void close_all(struct batch *batch) {
     if (batch->app.scheduler) scheduler_free(batch->app.scheduler);
     grammar_store_free(batch->app.grammars);
-    if (batch->app.engine) engine_close(batch->app.engine);
+    engine_close(batch->app.draft_engine);
+    engine_close(batch->app.engine);
     if (batch->input) fclose(batch->input);
     batch_output_close(&batch->output);
     buf_free(&batch->text);

@@ -33,6 +33,15 @@ struct engine_config engine_config_from(const struct options *options);
  * progress is shown. */
 int open_engine(struct engine **engine, const struct options *options);
 
+/* Looks at what can be wrong with a draft model before any model is opened: its path, the device.
+ * Returns the exit code, after an error was printed. */
+int check_drafts(const struct options *options);
+
+/* Opens the engine of the draft model beside an opened one, or prints why not: no memory, another
+ * vocabulary. NULL if none was asked for. Returns the exit code. It must outlive the scheduler. */
+int open_draft_engine(struct engine **draft, const struct engine *engine,
+                      const struct options *options);
+
 /* The scheduler's settings for an opened engine. */
 struct scheduler_config scheduler_config_from(const struct options *options,
                                               const struct engine *engine);

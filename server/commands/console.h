@@ -96,6 +96,7 @@ struct printer {
 struct session {
     const struct options *options;
     struct engine *engine;
+    struct engine *draft_engine; /* that guesses for it; NULL: none does */
     struct scheduler *scheduler;
     struct printer printer;
 };

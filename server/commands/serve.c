@@ -56,6 +56,17 @@ static void report_sampling(const struct sampling_defaults *defaults) {
     buf_free(&text);
 }
 
+static void report_draft_model(const struct engine *draft) {
+    const struct model_config *m = engine_model(draft);
+    const struct engine_memory *memory = engine_memory(draft);
+    log_line(LOG_INFO,
+             "draft model %s: %s, %.1f M parameters, %s; memory: weights %.0f MiB, KV cache %.0f "
+             "MiB of %lld tokens, scratch %.0f MiB",
+             m->name, m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
+             mib(memory->weights), mib(memory->kv_cache),
+             (long long)memory->n_blocks * memory->block_size, mib(memory->scratch));
+}
+
 static void report(const struct app *app) {
     const struct model_config *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
@@ -79,6 +90,7 @@ static void report(const struct app *app) {
                  "KV cache: layers with windows keep %d tokens of a sequence, in %d blocks of "
                  "their own",
                  memory->window, memory->n_window_blocks);
+    if (app->draft_engine) report_draft_model(app->draft_engine);
 }
 
 /* ---- how to ask it -------------------------------------------------------------------------- */
@@ -141,7 +153,6 @@ static int serve(struct app *app, uint64_t started_ns) {
         if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
     app_close(app);
-    engine_close(app->engine);
     return code;
 }
 
@@ -156,14 +167,18 @@ int command_serve(const struct options *options) {
     if (!status) status = app_check_parsers(options, &err);
     if (!status) status = http_check_address(options->host, options->port, &err);
     int code = status ? print_error(&err) : model_path_check(options);
+    if (code == 0) code = check_drafts(options);
     if (code == 0) {
         report_loading(options);
         code = open_engine(&app->engine, options);
     }
+    if (code == 0) code = open_draft_engine(&app->draft_engine, app->engine, options);
     if (code == 0) {
         app_set_name(app);
         code = serve(app, started_ns);
     }
+    engine_close(app->draft_engine);
+    engine_close(app->engine);
     free(app);
     return code;
 }

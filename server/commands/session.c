@@ -118,11 +118,18 @@ int session_answer(struct session *session, int32_t *ids, int n, struct answer *
 int session_open(struct session *session, const struct options *options) {
     *session = (struct session){.options = options};
     struct err err;
-    int code = open_engine(&session->engine, options);
-    if (code) return code;
+    int code = check_drafts(options);
+    if (code == 0) code = open_engine(&session->engine, options);
+    if (code == 0) code = open_draft_engine(&session->draft_engine, session->engine, options);
+    if (code) {
+        engine_close(session->engine);
+        session->engine = NULL;
+        return code;
+    }
     pthread_mutex_init(&session->printer.mutex, NULL);
     pthread_cond_init(&session->printer.arrived, NULL);
     struct scheduler_config config = scheduler_config_from(options, session->engine);
+    config.draft_engine = session->draft_engine;
     config.on_events = on_events;
     config.on_failure = on_failure;
     config.arg = &session->printer;
@@ -134,6 +141,7 @@ int session_open(struct session *session, const struct options *options) {
 void session_close(struct session *session) {
     if (!session->engine) return;
     scheduler_free(session->scheduler);
+    engine_close(session->draft_engine);
     engine_close(session->engine);
     pthread_cond_destroy(&session->printer.arrived);
     pthread_mutex_destroy(&session->printer.mutex);

@@ -492,6 +492,16 @@ START_TEST(speculation_is_an_object_or_a_word) {
     ck_assert(s.method == SPECULATION_SUFFIX && s.lookup_min == 2);
     ck_assert_int_eq(speculation_of("{\"method\":\"none\"}", &s), STATUS_OK);
     ck_assert(s.method == SPECULATION_NONE);
+    ck_assert_int_eq(speculation_of("{\"model\": \"small.gguf\", \"method\": \"draft_model\", "
+                                    "\"num_speculative_tokens\": 5}",
+                                    &s),
+                     STATUS_OK);
+    ck_assert(s.method == SPECULATION_DRAFT_MODEL && s.max_tokens == 5);
+    ck_assert_str_eq(s.model, "small.gguf");
+    ck_assert_int_eq(speculation_of("{\"model\": \"small.gguf\"}", &s), STATUS_OK);
+    ck_assert(s.method == SPECULATION_DRAFT_MODEL && s.max_tokens == MAX_DRAFTS);
+    ck_assert_int_eq(speculation_of("{\"model\": \"ngram\"}", &s), STATUS_OK);
+    ck_assert(s.method == SPECULATION_LOOKUP && !*s.model);
 }
 END_TEST
 
@@ -513,6 +523,10 @@ START_TEST(wrong_speculation_is_named) {
         {"{\"method\":\"ngram\",\"prompt_lookup_min\":4,\"prompt_lookup_max\":3}",
          "prompt_lookup_min must be at most prompt_lookup_max"},
         {"{\"method\":\"ngram\",\"k\":1}", "k is not a key that is served"},
+        {"draft_model", "method \"draft_model\" needs a model"},
+        {"{\"method\":\"draft_model\"}", "method \"draft_model\" needs a model"},
+        {"{\"method\":\"draft_model\",\"model\":\"\"}", "model must be the path of a model"},
+        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}", "is of the method \"draft_model\" alone"},
     };
     struct speculation s;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,9 +1,12 @@
 """Guessed tokens change no byte of an answer: servers with and without them, side by side."""
 import concurrent.futures
+import json
 import re
+import subprocess
 
 import httpx
 import openai
+from conftest import BINARY, MODEL, ROOT
 
 TEXT = "The river runs past the mill. The mill stands by the bridge. The bridge leads to the town. "
 BODIES = [
@@ -54,6 +57,41 @@ def test_one_sequence_at_a_time_is_guessed_too(server, start):
     guessing = start("--speculative-config", "ngram", "--always-speculate", "--max-num-seqs", "1")
     assert ask(guessing, body) == ask(server, body)
     assert counter(guessing, "spec_decode_num_accepted_tokens") > 40
+
+
+def drafting(model, n):
+    return json.dumps({"method": "draft_model", "model": str(model), "num_speculative_tokens": n})
+
+
+def test_a_draft_model_changes_no_byte_and_saves_steps(server, start):
+    """The model drafts for itself, so that nearly all guesses hold, drawn ones too."""
+    wanted = [ask(server, body) for body in BODIES]
+    guessing = start("--speculative-config", drafting(MODEL, 3), "--always-speculate", "--no-enable-prefix-caching")
+    assert [ask(guessing, body) for body in BODIES] == wanted
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda body: ask(guessing, body), BODIES)) == wanted
+    for temperature in (0, 0.8):
+        names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+        before = [counter(guessing, name) for name in names]
+        ask(guessing, {"prompt": TEXT, "temperature": temperature, "seed": 5, "max_tokens": 41, "ignore_eos": True})
+        assert [counter(guessing, name) - old for name, old in zip(names, before)] == [10, 30, 30], "1 + 10 steps for 41 tokens"
+    assert re.search(r"draft model .*: llama, .* KV cache \d+ MiB of \d+ tokens", guessing.log_tail())
+
+
+def refusal(*flags):
+    done = subprocess.run([BINARY, "serve", "--model", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+def test_a_draft_model_that_cannot_be_used_is_told(tmp_path):
+    code, said = refusal("--speculative-config", drafting(tmp_path / "none.gguf", 3))
+    assert code == 1 and "there is no model" in said and "none.gguf" in said
+    code, said = refusal("--speculative-config", drafting(ROOT / "tests/vectors/families/gemma.gguf", 3))
+    assert code == 1 and "has another vocabulary than the model" in said
+    code, said = refusal("--speculative-config", drafting(MODEL, 3), "--device", "cuda")
+    assert code == 1 and '"draft_model" is the CPU\'s; on a GPU use "ngram" or "suffix"' in said
+    code, said = refusal("--speculative-config", '{"method": "draft_model"}')
+    assert code == 2 and "needs a model" in said
 
 
 def predict(server, prediction, **fields):

@@ -49,7 +49,7 @@ MUTANTS = [
     (S + "speculate.c", "if (item->rows != 1 || drafts > item->sequence->n_proposed) return false;", "if (item->rows != 1) return false;"),
     (S + "speculate.c", "return c->blocks + more <= min_int(plan->available, plan->windows);", "return true;"),
     (S + "speculate.c", "plan->shape.prefill_rows == 0 && ", ""),
-    (S + "speculate.c", "s->drafter.propose && s->waiting.n == 0 && ", "s->drafter.propose && "),
+    (S + "speculate.c", "s->waiting.n == 0 && s->running.n > 0", "s->running.n > 0"),
     (S + "speculate.c", "min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows)", "view->max_rows - plan->rows"),
     (S + "speculate.c", "min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows)", "view->max_logit_rows - plan->logit_rows"),
     (S + "speculate.c", "    plan->available -= blocks;\n", ""),

@@ -11,6 +11,7 @@ enum { V = 32, HOST_BLOCKS = 7 };
 
 struct engine {
     struct model_config info;
+    struct engine_memory memory;
     char calls[64];
     int n_rows, n_samples;
     struct sampled results[4];
@@ -22,6 +23,20 @@ static void note(struct engine *engine, const char *call) {
 
 const struct model_config *engine_model(const struct engine *engine) {
     return &engine->info;
+}
+
+const struct engine_memory *engine_memory(const struct engine *engine) {
+    return &engine->memory;
+}
+
+int engine_max_rows(const struct engine *engine) {
+    (void)engine;
+    return 9;
+}
+
+int engine_max_logit_rows(const struct engine *engine) {
+    (void)engine;
+    return 5;
 }
 
 bool engine_on_host(const struct engine *engine) {
@@ -99,7 +114,7 @@ static void no_events(void *arg, const struct event *events, int n) {
     (void)arg, (void)events, (void)n;
 }
 
-static struct scheduler *scheduler_on(struct engine *engine) {
+static struct scheduler *scheduler_on(struct engine *engine, struct engine *draft) {
     struct scheduler_config config = {.max_num_seqs = 16,
                                       .max_num_batched_tokens = 16,
                                       .max_model_len = 16,
@@ -108,14 +123,18 @@ static struct scheduler *scheduler_on(struct engine *engine) {
                                       .n_blocks = 16,
                                       .block_size = 4,
                                       .max_logit_rows = 16,
+                                      .speculation.max_tokens = 2,
+                                      .fixed_drafts = true,
+                                      .draft_engine = draft,
                                       .on_events = no_events};
     engine->info.V = V;
+    if (draft) draft->info.V = V;
     return scheduler_new(&config, engine);
 }
 
 START_TEST(a_step_is_submitted_sampled_and_waited_for) {
     struct engine engine = {0};
-    struct scheduler *scheduler = scheduler_on(&engine);
+    struct scheduler *scheduler = scheduler_on(&engine, NULL);
     const int32_t prompt[3] = {1, 2, 3};
     struct generation generation = {
         .prompt = prompt, .n_prompt = 3, .n = 1, .max_tokens = 2, .prompt_logprobs = -1};
@@ -129,9 +148,35 @@ START_TEST(a_step_is_submitted_sampled_and_waited_for) {
 }
 END_TEST
 
+/* Its draws are positions, too, so that all hold: of six tokens the prompt's step gives one, the
+ * next three, the last the other two. */
+START_TEST(a_draft_engine_runs_between_the_steps) {
+    struct engine engine = {0}, draft = {.memory = {.n_blocks = 8, .block_size = 4}};
+    draft.memory.max_model_len = 16;
+    struct scheduler *scheduler = scheduler_on(&engine, &draft);
+    const struct draft_engine *d = &scheduler->draft_engine;
+    const int32_t prompt[3] = {1, 2, 3};
+    struct generation generation = {.prompt = prompt,
+                                    .n_prompt = 3,
+                                    .n = 1,
+                                    .max_tokens = 6,
+                                    .max_drafts = MAX_DRAFTS,
+                                    .prompt_logprobs = -1};
+    ck_assert(d->max_jobs == 5 && d->port.self == &draft);
+    ck_assert_int_eq(scheduler_submit(scheduler, &generation, NULL), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    ck_assert_str_eq(engine.calls, "submit sample wait submit sample wait submit sample wait ");
+    ck_assert_str_eq(draft.calls, "submit sample wait submit sample wait submit sample wait ");
+    ck_assert_int_eq(draft.n_rows, 4 + 1 + 2);
+    ck_assert_int_eq((int)scheduler->stats.accepted_tokens, 3);
+    scheduler_free(scheduler);
+}
+END_TEST
+
 START_TEST(swapping_threads_and_failures_are_the_engine_s) {
     struct engine engine = {0};
-    struct scheduler *scheduler = scheduler_on(&engine);
+    struct scheduler *scheduler = scheduler_on(&engine, NULL);
     const struct engine_port *port = &scheduler->port;
     const struct swap_port *swap = &port->swap;
     const int32_t block = 1, host_block = 2;
@@ -157,6 +202,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_engine_port");
     TCase *core = tcase_create("core");
     tcase_add_test(core, a_step_is_submitted_sampled_and_waited_for);
+    tcase_add_test(core, a_draft_engine_runs_between_the_steps);
     tcase_add_test(core, swapping_threads_and_failures_are_the_engine_s);
     suite_add_tcase(suite, core);
     return suite_main(suite);

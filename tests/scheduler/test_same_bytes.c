@@ -196,6 +196,8 @@ static void draw_drafts(struct scenario *scenario) {
     s->max_drafts = between(scenario, 1, MAX_DRAFTS);
     s->wrong = chance(scenario, 30) ? 0 : between(scenario, 0, 130);
     s->fixed_drafts = chance(scenario, 60);
+    s->draft_model = scenario->seed % 3 == 0; /* nothing is drawn, so all else is as without it */
+    s->draft_short = scenario->seed % 2 == 0;
 }
 
 /* The most beams of a search, which run together. */
@@ -274,14 +276,14 @@ static void tell(const struct scenario *scenario, const struct run *run) {
         stderr,
         "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
         "prompts, %d sequences, %d logit rows, "
-        "%d blocks of %d (%d for windows), cache %d, %d drafts (%d %% wrong, fixed %d), %d passes, "
-        "own thread %d, %d requests. First: "
+        "%d blocks of %d (%d for windows), cache %d, %d drafts (%d %% wrong, fixed %d, by a model "
+        "%d), %d passes, own thread %d, %d requests. First: "
         "%s\n",
         (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
         varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
         s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->window_blocks, s->caching,
-        s->max_drafts, s->wrong, s->fixed_drafts, scenario->passes, scenario->threaded,
-        scenario->n_asked, run->first_difference);
+        s->max_drafts, s->wrong, s->fixed_drafts, s->draft_model, scenario->passes,
+        scenario->threaded, scenario->n_asked, run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/fake_draft.h"
 #include "support/fake_engine.h"
 #include "support/lettered.h"
 #include "support/replay_drafter.h"
@@ -34,6 +35,7 @@ struct simulation {
     struct replay replay;
     struct drafter drafter;
     struct fake_engine *engine;
+    struct fake_draft draft; /* its engine is NULL in scenarios without a draft model */
     struct scheduler *scheduler;
     struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
     int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
@@ -46,6 +48,7 @@ struct simulation {
     uint64_t n_pending, n_dropped; /* rows planned ahead; samples thrown away */
     uint64_t n_out, n_in;          /* blocks swapped */
     uint64_t n_drafts, n_accepted; /* drafts verified; that held */
+    uint64_t n_passes;             /* of draft models */
     uint64_t n_searches;           /* requests with beams */
     /* choices whose grammar let nothing more come; no token at all */
     uint64_t n_complete, n_stuck, n_forced;
@@ -128,6 +131,26 @@ static void draw_drafter(struct simulation *sim) {
     sim->config.drafter = &sim->drafter;
 }
 
+/* Every third scenario of those in which a drafter was drawn has a draft model in its place: with
+ * few blocks or many, for texts of some length, spoilt more or less often. It is drawn apart, so
+ * that all else is what it is without it. */
+static void add_draft_model(struct simulation *sim) {
+    uint64_t random = sim->seed * 7717;
+    if (sim->seed % 3 != 1 || !sim->config.drafter) return;
+    const struct draft_room room = {
+        .block_size = sim->config.block_size,
+        .n_blocks = fake_between(&random, 1, 2 * sim->config.n_blocks),
+        .max_tokens = fake_between(&random, 8, 2 * sim->config.max_model_len),
+        .max_seqs = sim->config.max_num_seqs,
+        .max_rows = sim->config.max_num_seqs + fake_between(&random, 0, 20),
+    };
+    sim->draft.wrong = fake_between(&random, 1, 100) <= 30 ? 0 : fake_between(&random, 0, 100);
+    sim->draft.random = random;
+    sim->config.speculation.max_tokens = min_int(sim->config.speculation.max_tokens, 6);
+    sim->scheduler->config.speculation.max_tokens = sim->config.speculation.max_tokens;
+    fake_draft_open(&sim->draft, sim->scheduler, &room);
+}
+
 /* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of
  * all lengths. */
 static void draw_templates(struct simulation *sim) {
@@ -156,6 +179,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
         chance(sim, 80) ? sim->engine->n_host_blocks : between(sim, 0, sim->engine->n_host_blocks);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
+    add_draft_model(sim);
     if (chance(sim, 20)) {
         uint64_t mask = chance(sim, 50) ? 0 : 3;
         sim->scheduler->pool.known.hash_mask = mask;
@@ -379,6 +403,8 @@ static void simulation_end(struct simulation *sim) {
     assert(stats.steps == 0);
     scheduler_free(sim->scheduler);
     fake_engine_free(sim->engine);
+    sim->n_passes = sim->draft.engine ? sim->draft.engine->n_steps : 0;
+    if (sim->draft.engine) fake_draft_close(&sim->draft);
     for (int i = 0; i < N_GRAMMARS; i++) grammar_release(sim->grammar[i]);
 }
 
@@ -410,6 +436,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_in += sim->n_in;
         sum->n_drafts += sim->n_drafts;
         sum->n_accepted += sim->n_accepted;
+        sum->n_passes += sim->n_passes;
         sum->n_rows += sim->n_rows;
         sum->n_searches += sim->n_searches;
         sum->n_complete += sim->n_complete;
@@ -421,6 +448,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            "%llu cancels, "
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
+           "%llu passes of draft models, "
            "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
@@ -430,11 +458,13 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_pending, (unsigned long long)sum->n_dropped,
            (unsigned long long)sum->n_out, (unsigned long long)sum->n_in,
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
-           (unsigned long long)sum->n_searches, (unsigned long long)sum->n_complete,
-           (unsigned long long)sum->n_stuck, (unsigned long long)sum->n_forced);
+           (unsigned long long)sum->n_passes, (unsigned long long)sum->n_searches,
+           (unsigned long long)sum->n_complete, (unsigned long long)sum->n_stuck,
+           (unsigned long long)sum->n_forced);
     ck_assert(only || sum->n_searches > 0);
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
+    ck_assert(only || sum->n_passes > 0);
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     ck_assert(only || (sum->n_pending > 0 && sum->n_dropped > 0));

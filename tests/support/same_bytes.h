@@ -57,6 +57,8 @@ struct setting {
     int max_drafts; /* of a sequence in a step; 0: no speculation */
     int wrong;      /* percent of the drafts; above 100: drafts are looked up */
     bool fixed_drafts;
+    bool draft_model;    /* that drafts is the model itself, in a second engine... */
+    bool draft_short;    /* ...with blocks for one sequence of full length */
     int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* tokens that must come are sampled, too */
 };
@@ -130,7 +132,7 @@ struct tally {
 struct run {
     const struct request_set *set;
     struct setting setting;
-    struct engine *engine;
+    struct engine *engine, *draft_engine;
     struct scheduler *scheduler;
     struct replay replay;
     struct drafter drafter;

@@ -167,6 +167,32 @@ static struct engine *open_engine(const struct run *run) {
     return engine;
 }
 
+/* The same model once more, with all keys and values in blocks of one kind. */
+static struct engine *open_draft_engine(const struct run *run) {
+    const struct setting *s = &run->setting;
+    const struct model_choice *m = &run->set->model;
+    struct kv_config kv = run->set->kv;
+    kv.block_size = s->block_size;
+    int length = min_int(engine_memory(run->engine)->max_model_len, m->max_model_len);
+    int64_t blocks = (length + s->block_size - 1) / s->block_size;
+    struct engine_config config = {.model = m->file,
+                                   .threads = s->threads,
+                                   .kv_dtype = m->kv_dtype,
+                                   .dtype = m->dtype,
+                                   .quantization = m->quantization,
+                                   .max_num_seqs = s->max_seqs,
+                                   .max_num_batched_tokens = s->max_seqs + s->max_rows % 40,
+                                   .block_size = s->block_size,
+                                   .drafts_for = run->engine,
+                                   .cpu_path = s->path};
+    if (s->draft_short) config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * blocks;
+    struct engine *engine;
+    struct err err = {0};
+    if (engine_open(&engine, &config, &err) == STATUS_OK) return engine;
+    fprintf(stderr, "%s as a draft model: %s\n", m->file, err.message);
+    exit(1);
+}
+
 /* What a choice gives after n_known tokens, when it runs alone. */
 static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
     const struct client *client = owner;
@@ -184,6 +210,12 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     const struct setting *s = &run->setting;
     if (s->max_drafts == 0) return;
+    config->speculation.max_tokens = s->max_drafts;
+    config->fixed_drafts = s->fixed_drafts;
+    if (s->draft_model) {
+        config->draft_engine = run->draft_engine = open_draft_engine(run);
+        return;
+    }
     run->replay = (struct replay){.foresee = foresee,
                                   .V = run->set->V,
                                   .wrong = s->wrong,
@@ -191,8 +223,6 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
                                   .random = (uint64_t)s->wrong + 1};
     run->drafter = s->wrong > 100 ? drafter_lookup(&lookup) : replay_drafter(&run->replay);
     config->drafter = &run->drafter;
-    config->speculation.max_tokens = s->max_drafts;
-    config->fixed_drafts = s->fixed_drafts;
 }
 
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
@@ -242,6 +272,7 @@ static void take_stats(struct run *run) {
 void run_close(struct run *run) {
     take_stats(run);
     scheduler_free(run->scheduler);
+    engine_close(run->draft_engine);
     engine_close(run->engine);
     pthread_mutex_destroy(&run->mutex);
     pthread_cond_destroy(&run->all_ended);
