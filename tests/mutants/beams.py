@@ -2,7 +2,7 @@
 S = "scheduler/"
 B = S + "beams/beams.c"
 SUITES = {
-    S: ["scheduler_beams", "scheduler_plan", "scheduler_simulation"],
+    S: ["scheduler_beams", "scheduler_plan", "scheduler_swap", "scheduler_simulation"],
     "engine/": ["engine_sampling"],
 }
 ENVIRONMENT = {"SCHEDULER_STEPS": "200000"}

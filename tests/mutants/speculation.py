@@ -1,7 +1,10 @@
 """Mutants of speculation: drafting, choosing drafts, verifying them; tests/mutate.py says what the names mean."""
 S = "scheduler/"
 SUITES = {
-    S: ["scheduler_speculate", "scheduler_suffix", "scheduler_simulation"],
+    S: ["scheduler_speculate", "scheduler_suffix", "scheduler_draft_model", "scheduler_simulation"],
+    S + "draft/model.c": ["scheduler_draft_model", "scheduler_simulation"],
+    "engine/open_draft.c": ["engine_draft_engine"],
+    "config/options_speculation.c": ["config_options"],
 }
 ENVIRONMENT = {"SCHEDULER_STEPS": "300000"}
 
@@ -82,4 +85,46 @@ MUTANTS = [
     (S + "step_cost.c", "    forget_others(cost, rows);\n", ""),
     (S + "step_cost.c", "(scale_below + (scale - scale_below) * share)", "scale_below"),
     (S + "step_cost.c", "if (rows > MAX_COST_ROWS || ns == 0) return;", "if (ns == 0) return;"),
+    # a draft model: what of it is in its cache
+    (S + "draft/model.c", "           c->tokens[held->n_known + n] == held->draft[n])\n", "           c->tokens[held->n_known + n] >= 0)\n"),
+    (S + "draft/model.c", "held->n_known + n < c->n &&\n", "true &&\n",
+     "what lies behind the known tokens may be an old draft, and of those all but the last known one's row count anyway"),
+    (S + "draft/model.c", "min_int(held->n_known + n, c->n - 1));", "held->n_known + n);"),
+    (S + "draft/model.c", "min_int(held->n_known + n, c->n - 1));", "min_int(held->n_known, c->n - 1));"),
+    (S + "draft/model.c", "    held->n_known = c->n;\n", ""),
+    # its blocks
+    (S + "draft/model.c", "    held->n_computed = 0;\n", ""),
+    (S + "draft/model.c", "    list_detach(&held->node);\n", ""),
+    (S + "draft/model.c", "        if (held->round == model->round) continue;\n", ""),
+    (S + "draft/model.c", "    while (--n > i) {\n", "    while (--n > n + i) {\n"),
+    (S + "draft/model.c", "job->context.n + job->most - 1);", "job->context.n - 1);"),
+    (S + "draft/model.c", "    if (blocks > model->stride) return false;", "    if (blocks < 0) return false;"),
+    (S + "draft/model.c", ".left = left", ".left = NULL"),
+    # its passes
+    (S + "draft/model.c", "held->block[position / size] * size + position % size;", "held->block[position / size] * size;"),
+    (S + "draft/model.c", "job->sample[job->draft.n];", "job->sample[0];"),
+    (S + "draft/model.c", "if (!results || results[r].id < 0) {", "if (results[r].id < 0) {"),
+    (S + "draft/model.c", "max_int(min_int(jobs[i].most, room), 0);", "jobs[i].most;"),
+    (S + "draft/model.c", "jobs[i].most > 0 && !catches_up(&jobs[i])", "jobs[i].most > 0"),
+    (S + "draft/model.c", "    if (rows == due) add_sample(model, job);", "    add_sample(model, job);"),
+    (S + "draft/model.c", "if (jobs[i].draft.n == 0 || jobs[i].draft.n == jobs[i].most) continue;", "if (jobs[i].draft.n == jobs[i].most) continue;"),
+    # when it is asked
+    (S + "speculate.c", "        s->drafter.left(s->drafter.self, sequence->draft_state);\n", "        (void)0;\n"),
+    (S + "speculate.c", "s->draft_engine.n_jobs > 0 && all_decode(s)", "s->draft_engine.n_jobs > 0"),
+    (S + "speculate.c", "job->context.n + k);", "job->context.n);"),
+    (S + "speculate.c", "    if (!s->config.fixed_drafts) choose_depths(s);\n", ""),
+    (S + "speculate.c", " + (float)depth * step_cost_ns(&d->cost, i + 1);", ";"),
+    (S + "speculate.c", "        if (i >= n) speculate_forget(d->sequence[order[i]]);\n", ""),
+    (S + "speculate.c", "if (!sequence->drafts_predicted && s->drafter.propose_all)", "if (s->drafter.propose_all)"),
+    (S + "speculate.c", "*chance_of(d->sequence[order[at - 1]], 0) < chance", "*chance_of(d->sequence[order[at - 1]], 0) > chance"),
+    (S + "speculate.c", "        job->most = i < n ? min_int(job->most, depth) : 0;\n", "        job->most = min_int(job->most, depth);\n"),
+    (S + "speculate.c", "n = d->n_jobs, depth = TRIED_DEPTH;", "n = 0;"),
+    # its engine and its option
+    ("engine/open_draft.c", "planned->kv_cache + planned->scratch;", "planned->kv_cache;"),
+    ("engine/open_draft.c", "min_int(planned->max_model_len, own->context_length);", "planned->max_model_len;"),
+    ("engine/open_draft.c", "    if (engine->model.config.V != V)\n", "    if (V < 0)\n"),
+    ("engine/open_draft.c", "while (same && id < n && same_token(", "while (same && id < n && id < 200 && same_token("),
+    ("engine/open_draft.c", "n == m && memcmp(one, other, n) == 0 &&", "n == m &&"),
+    ("config/options_speculation.c", "    if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;\n", ""),
+    ("config/options_speculation.c", "    if (*out->model && out->method != SPECULATION_DRAFT_MODEL)\n", "    if (false)\n"),
 ]

@@ -148,6 +148,42 @@ START_TEST(what_held_is_kept_and_the_rest_computed_again) {
 }
 END_TEST
 
+/* Several tokens have come behind a refused draft: its row and those behind it are not theirs. */
+START_TEST(drafts_from_before_a_rest_are_not_kept) {
+    struct world *w = world_new(&ample, 6, 200);
+    w->draft.wrong = 100;
+    ask(w, 0, 9, 60);
+    submit(w, 0);
+    for (int i = 0; i < 2; i++) step(w);
+    struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
+    uint64_t drafts = stats_of(w)->draft_tokens;
+    ck_assert_uint_eq(drafts, 6);
+    sequence->request->max_drafts = 0; /* it rests */
+    for (int i = 0; i < 4; i++) step(w);
+    sequence->request->max_drafts = 6;
+    w->draft.wrong = 0;
+    run(w);
+    ck_assert_uint_gt(stats_of(w)->draft_tokens, drafts + 30);
+    ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens - drafts);
+    world_free(w);
+}
+END_TEST
+
+/* There is a row of logits for one draft of three: those that come true without being verified
+ * leave the last token's row to be computed again, for its logits. */
+START_TEST(drafts_that_no_step_has_taken_are_no_hindrance) {
+    struct world *w = world_new(&ample, 3, 200);
+    w->scheduler->config.max_logit_rows = 2;
+    ask(w, 0, 9, 1 + 10 * 2);
+    submit(w, 0);
+    run(w);
+    ck_assert_uint_eq(w->engine->n_steps, 1 + 10);
+    ck_assert_uint_eq(stats_of(w)->draft_tokens, 10);
+    ck_assert_uint_eq(stats_of(w)->accepted_tokens, 10);
+    world_free(w);
+}
+END_TEST
+
 START_TEST(sequences_share_its_passes) {
     struct world *w = world_new(&ample, 3, 300);
     for (int k = 0; k < 4; k++) {
@@ -322,6 +358,21 @@ START_TEST(the_last_in_order_gives_way) {
 }
 END_TEST
 
+START_TEST(who_can_never_have_room_takes_nothing) {
+    struct draft_room room = ample;
+    room.n_blocks = 10; /* 40 tokens */
+    struct world *w = world_new(&room, 3, 200);
+    ask(w, 0, 50, 20);
+    ask(w, 1, 9, 21);
+    for (int k = 0; k < 2; k++) submit(w, k);
+    while (!w->client[1].done) step(w);
+    ck_assert_uint_eq(stats_of(w)->draft_tokens, 5 * 3);
+    ck_assert_uint_eq(w->engine->n_steps, 1 + 5);
+    run(w);
+    world_free(w);
+}
+END_TEST
+
 /* Who rests keeps its blocks until another wants them. */
 START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
     struct draft_room room = ample;
@@ -348,15 +399,15 @@ END_TEST
 
 START_TEST(drafts_end_where_the_draft_model_s_length_does) {
     struct draft_room room = ample;
-    room.max_tokens = 30;
+    room.max_tokens = 32;
     struct world *w = world_new(&room, 4, 200);
     ask(w, 0, 20, 60);
     submit(w, 0);
     run(w);
-    /* one token of the prompt's step, then 25, 30 are known; then a token a step */
-    ck_assert_uint_eq(stats_of(w)->draft_tokens, 4 + 4);
-    ck_assert_uint_eq(stats_of(w)->accepted_tokens, 4 + 4);
-    ck_assert_uint_eq(w->engine->n_steps, 1 + 2 + 49);
+    /* one token of the prompt's step, then 26, 31, 33 are known; then a token a step */
+    ck_assert_uint_eq(stats_of(w)->draft_tokens, 4 + 4 + 1);
+    ck_assert_uint_eq(stats_of(w)->accepted_tokens, 4 + 4 + 1);
+    ck_assert_uint_eq(w->engine->n_steps, 1 + 3 + 47);
     world_free(w);
 }
 END_TEST
@@ -401,6 +452,27 @@ START_TEST(a_model_that_is_wrong_rests) {
     ck_assert_uint_gt(w->draft.n_drafts, 0);
     ck_assert_uint_lt(w->draft.n_drafts, 60);
     ck_assert_uint_lt(w->draft.engine->n_steps, 60); /* nor does it compute what has come */
+    world_free(w);
+}
+END_TEST
+
+/* What was learnt fades while it rests: it is tried again, and stays where its drafts hold now. */
+START_TEST(a_rest_ends) {
+    struct world *w = world_new(&ample, 6, 200);
+    w->scheduler->config.fixed_drafts = false;
+    w->draft.wrong = 100;
+    ask(w, 0, 9, 380);
+    submit(w, 0);
+    uint64_t held = 0;
+    while (step(w)) {
+        step_cost_init(&w->scheduler->cost, true);
+        step_cost_init(&w->scheduler->draft_engine.cost, true);
+        step_cost_note(&w->scheduler->cost, 1, 1000000);
+        step_cost_note(&w->scheduler->draft_engine.cost, 1, 20000);
+        if (w->client[0].choice[0].n_output == 60) w->draft.wrong = 0;
+        held = stats_of(w)->accepted_tokens;
+    }
+    ck_assert_uint_gt(held, 60);
     world_free(w);
 }
 END_TEST
@@ -521,6 +593,8 @@ int main(void) {
     tcase_add_loop_test(core, a_model_that_is_right_saves_steps, 1, MAX_DRAFTS + 1);
     tcase_add_test(core, a_model_that_is_wrong_computes_a_row_a_draft);
     tcase_add_loop_test(core, what_held_is_kept_and_the_rest_computed_again, 0, 10);
+    tcase_add_test(core, drafts_from_before_a_rest_are_not_kept);
+    tcase_add_test(core, drafts_that_no_step_has_taken_are_no_hindrance);
     tcase_add_test(core, sequences_share_its_passes);
     tcase_add_test(core, draws_have_the_numbers_of_their_positions);
     tcase_add_test(core, a_long_prompt_is_computed_in_parts);
@@ -530,11 +604,13 @@ int main(void) {
     tcase_add_test(core, a_cancelled_sequence_gives_its_blocks_back);
     tcase_add_test(core, without_room_there_are_no_drafts);
     tcase_add_test(core, the_last_in_order_gives_way);
+    tcase_add_test(core, who_can_never_have_room_takes_nothing);
     tcase_add_test(core, who_was_not_drafted_for_the_longest_gives_way);
     tcase_add_test(core, drafts_end_where_the_draft_model_s_length_does);
     tcase_add_test(core, a_cheap_model_that_is_right_is_asked_for_many);
     tcase_add_test(core, a_model_as_dear_as_the_steps_is_not_asked);
     tcase_add_test(core, a_model_that_is_wrong_rests);
+    tcase_add_test(core, a_rest_ends);
     tcase_add_test(core, each_sequence_rests_for_itself);
     tcase_add_test(core, a_first_pass_measures_the_model);
     tcase_add_test(core, nobody_drafts_beside_a_prompt);

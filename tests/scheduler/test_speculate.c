@@ -141,6 +141,21 @@ START_TEST(the_longest_match_in_a_prediction_is_followed) {
 }
 END_TEST
 
+/* What the prompt ends with is no match: the output has to be found by its own tokens. */
+START_TEST(a_prediction_is_found_by_the_output_alone) {
+    static const char expected[] = "qrabxcd";
+    static struct text text;
+    int32_t tokens[sizeof expected];
+    for (size_t i = 0; i < sizeof expected; i++) tokens[i] = expected[i];
+    struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
+    text_begin(&text);
+    check_prediction(&text, &p, "zab", "qrab", 4);
+    check_prediction(&text, &p, "x", "", 0); /* behind "ab", as in the text */
+    check_prediction(&text, &p, "c", "d", 2);
+    free(text.state);
+}
+END_TEST
+
 /* Tokens that were drafted and did not come leave no trace. */
 START_TEST(drafts_are_not_indexed) {
     static struct text text;
@@ -484,6 +499,7 @@ int main(void) {
     tcase_add_test(core, repetition_is_continued);
     tcase_add_test(core, a_prediction_is_followed_and_found_again);
     tcase_add_test(core, the_longest_match_in_a_prediction_is_followed);
+    tcase_add_test(core, a_prediction_is_found_by_the_output_alone);
     tcase_add_test(core, drafts_are_not_indexed);
     tcase_add_test(core, a_long_prompt_is_indexed_in_parts);
     tcase_add_loop_test(core, lookup_equals_a_search_of_all_places, 0, 10);

@@ -172,6 +172,32 @@ START_TEST(who_comes_back_sits_a_step_out_beside_others) {
 }
 END_TEST
 
+/* A search is preempted at every point of its steps by a request that comes before it and grows. A
+ * beam whose candidates have come, or are on their way, might not go on: it leaves nothing
+ * behind. */
+START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
+    uint64_t preempted = 0;
+    for (int wait = 1; wait < 16; wait++) {
+        struct world *w = world_new(12, 20, 20, 1, false);
+        struct generation *search = &w->client[0].generation;
+        prepare(w, 0);
+        search->max_tokens = 12;
+        search->beams = (struct beam_search){.width = 2, .stopping = BEAMS_NEVER_STOP_EARLY};
+        fake_client_ready(&w->client[0], MODEL_LEN);
+        put(w, 0);
+        for (int i = 0; i < wait; i++) step(w);
+        prepare(w, 1);
+        w->client[1].generation.priority = -1;
+        put(w, 1);
+        run(w);
+        ck_assert(w->client[0].done && w->client[1].done);
+        preempted += w->scheduler->stats.preemptions;
+        world_free(w);
+    }
+    ck_assert_uint_gt(preempted, 0);
+}
+END_TEST
+
 /* ---- what the prefix cache forgets ---------------------------------------------------------- */
 
 /* Runs request k alone, under this salt; how many tokens of its prompt it had from the cache. */
@@ -271,6 +297,7 @@ int main(void) {
     tcase_add_test(core, who_ends_gives_its_slots_back);
     tcase_add_test(core, a_scheduler_may_go_while_one_is_swapped);
     tcase_add_test(core, who_comes_back_sits_a_step_out_beside_others);
+    tcase_add_test(core, a_beam_whose_candidates_come_is_not_swapped);
     tcase_add_loop_test(core, what_is_forgotten_comes_back, 0, 2);
     tcase_add_test(core, what_came_back_is_found_with_what_followed_it);
     tcase_add_test(core, what_is_kept_is_not_anothers);
