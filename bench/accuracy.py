@@ -1,4 +1,4 @@
-"""Perplexity and KL divergence from float32, for every file type and CPU path, beside llama.cpp on the same file.
+"""Perplexity and KL divergence from float32, for every file type and CPU path, beside the peers on the same weights.
 
     build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 20] [--out docs/measurements/NAME.json] [TYPE ...]
 
@@ -6,15 +6,21 @@ bench/accuracy.txt (an older state of this project's documents) is divided into 
 own, and the prediction after each token from the 64th on is scored. The reference is the same file in Penstock's oracle
 mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers). The best path
 computes all windows; the other paths compute the first ones, and each of their bytes is compared with the best path's.
+Then all continue beginnings from the same text greedily, and their tokens are compared with those of the reference.
 """
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
 
 import numpy as np
 
+import direct
+import extras
 import llama
+import served
+import works
 
 WINDOW, FIRST = 512, 63
 TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
@@ -42,23 +48,72 @@ class Ours:
 
 
 class Theirs:
-    """llama.cpp's worker, which writes logits to a file."""
+    """A peer, whose worker writes logits to a file."""
     FILE = "build/accuracy.f32"
 
-    def __init__(self, model, threads):
-        self.worker = llama.Worker()
-        self.worker.ask("load", model=model)
-        self.worker.ask("context", n_ctx=WINDOW, n_seq_max=1, n_batch=WINDOW, n_ubatch=WINDOW, n_threads=threads,
-                        n_threads_batch=threads, flash_attn_type=1, kv_unified=True)
+    def __init__(self, peer):
+        self.peer = peer
 
     def rows(self, ids, V):
-        self.worker.ask("scores", ids=ids, file=self.FILE)
+        self.peer.scores(ids, self.FILE)
         return np.fromfile(self.FILE, np.float32).reshape(len(ids), V)
 
     def close(self):
-        self.worker.close()
+        self.peer.close()
         if os.path.exists(self.FILE):
             os.remove(self.FILE)
+
+
+def llama_side(model, threads):
+    side = llama.Llama(threads, is_tuned=False)
+    side.load(model)
+    side.worker.ask("context", n_ctx=WINDOW, n_seq_max=1, n_batch=WINDOW, n_ubatch=WINDOW, n_threads=threads,
+                    n_threads_batch=threads, flash_attn_type=1, kv_unified=True)
+    return side
+
+
+def peers_of(args, file_type, model):
+    """What starts each peer that is installed and reads the file, by its name."""
+    peers = {}
+    if llama.is_installed():
+        peers["llama.cpp"] = lambda: llama_side(model, args.threads)
+    if file_type == "Q4_1":
+        peers |= direct.available(model, args.threads)
+    return peers
+
+
+@dataclasses.dataclass(frozen=True)
+class Beginnings(works.Work):
+    """Prompts from a text."""
+    ids: tuple = ()
+
+    def queues(self, repeat):
+        prompts = self.users * self.queue_length
+        starts = [i * (len(self.ids) - self.n_in) // prompts for i in range(prompts)]
+        return [[list(self.ids[at:at + self.n_in]) for at in starts[user::self.users]] for user in range(self.users)]
+
+
+def answers(side, work):
+    """The tokens of all answers, in the order of users and of their prompts."""
+    side.prepare(work)
+    return [r["tokens"] for r in sorted(side.tokens(work, 0), key=lambda r: r["user"])]
+
+
+def greedy(args, model, peers, ids):
+    """How many tokens of each answer are those of the reference, up to the first other one."""
+    work = Beginnings("beginnings", "", 32, 32, users=10, queue_length=args.prompts // 10, ids=tuple(ids))
+
+    def ours(*flags):
+        return served.penstock(args.binary, model, args.threads, "--kv-cache-memory", "512MiB", *flags)
+
+    found, exact = {}, None
+    for who, make in {"float32": lambda: ours("--dtype", "float32"), "penstock": ours, **peers}.items():
+        side = make()
+        tokens = answers(side, work)
+        side.close()
+        exact = exact or tokens
+        found[who] = [extras.equal_leading(a, b) for a, b in zip(tokens, exact)]
+    return {"of": work.n_out, "equal": found}
 
 
 def log_softmax(rows):
@@ -106,27 +161,27 @@ def same_bytes(args, model, path, windows, expected, V):
     return {"path": path, "windows": len(equal), "same_bytes": all(equal)}
 
 
-def measure(args, name, model, windows):
+def measure(args, name, model, windows, ids):
     """All scores of one file."""
-    paths = cpu_paths(args.binary)
+    paths, peers = cpu_paths(args.binary), peers_of(args, name, model)
     reference = Ours(model, "float32", args.threads)
     sides = {f"penstock {paths[0]}": Ours(model, "auto", args.threads, paths[0])}
-    if llama.is_installed():
-        sides["llama.cpp"] = Theirs(model, args.threads)
+    sides |= {who: Theirs(make()) for who, make in peers.items()}
     scores, kept = {"float32": Score(), **{who: Score() for who in sides}}, []
-    for ids in windows:
-        targets = ids[FIRST + 1:]
-        exact = log_softmax(reference.rows(ids, args.vocabulary)[FIRST:-1])
+    for window in windows:
+        targets = window[FIRST + 1:]
+        exact = log_softmax(reference.rows(window, args.vocabulary)[FIRST:-1])
         scores["float32"].add(exact, exact, targets)
         for who, side in sides.items():
-            rows = side.rows(ids, args.vocabulary)
+            rows = side.rows(window, args.vocabulary)
             scores[who].add(log_softmax(rows[FIRST:-1]), exact, targets)
             if who.startswith("penstock") and len(kept) < args.path_windows:
                 kept.append(rows.tobytes())
     for side in [reference, *sides.values()]:
         side.close()
     others = [same_bytes(args, model, path, windows, kept, args.vocabulary) for path in paths[1:]]
-    return {"type": name, "scores": [score.result(who) for who, score in scores.items()], "paths": others}
+    return {"type": name, "scores": [score.result(who) for who, score in scores.items()], "paths": others,
+            "greedy": greedy(args, model, peers, ids)}
 
 
 def print_result(result):
@@ -137,6 +192,12 @@ def print_result(result):
     for path in result["paths"]:
         bytes_are = "the same bytes" if path["same_bytes"] else "OTHER BYTES"
         print(f"{result['type']:<7} penstock {path['path']}: {bytes_are} in {path['windows']} windows", flush=True)
+
+
+    of = result["greedy"]["of"]
+    for who, equal in result["greedy"]["equal"].items():
+        print(f"{result['type']:<7} {who:<22} greedy tokens before a first difference: {np.mean(equal):.1f} of {of}, "
+              f"{sum(n == of for n in equal)} of {len(equal)} answers whole", flush=True)
 
 
 def write(args, windows, results):
@@ -157,6 +218,7 @@ def main():
     parser.add_argument("--text", default="bench/accuracy.txt")
     parser.add_argument("--windows", type=int, default=20)
     parser.add_argument("--path-windows", type=int, default=1, help="of the paths that are not the best one")
+    parser.add_argument("--prompts", type=int, default=100, help="beginnings that are continued, a multiple of 10")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--vocabulary", type=int, default=49152)
     parser.add_argument("--out", help="write the figures there, as JSON")
@@ -168,7 +230,7 @@ def main():
     for name in args.types:
         model = args.model if name == "Q4_1" else f"build/bench-models/{name}.gguf"
         if os.path.exists(model):
-            results.append(measure(args, name, model, windows))
+            results.append(measure(args, name, model, windows, ids))
             print_result(results[-1])
             write(args, windows, results)
         else:

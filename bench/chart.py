@@ -13,7 +13,8 @@ from matplotlib import pyplot  # noqa: E402 (the backend is chosen first)
 
 import figures  # noqa: E402
 
-COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830"}
+COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830", "openvino": "#5a8f3c", "openvino int8": "#8fbf6a",
+           "openvino bf16": "#3c8f80", "openvino int8 bf16": "#6abfae", "ctranslate2": "#8a5a9f"}
 GOAL, INK = "#b01818", "#333333"
 
 

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 
+import direct
 import extras
 import judge
 import llama
@@ -45,17 +46,28 @@ class Bench:
         self.stop()
         args, path = self.args, self.model(file_type)
         self.sides["penstock"] = served.penstock(args.binary, path, args.threads, *self.flags())
-        if "llama.cpp" in args.peers and llama.is_installed():
+        if self.wants("llama.cpp") and llama.is_installed():
             self.sides["llama.cpp"] = llama.Llama(args.threads, not args.no_tune)
             self.system = self.sides["llama.cpp"].load(path)
         if file_type == "Q4_1":
-            if "vllm" in args.peers and os.path.exists(f"{served.VLLM}/bin/vllm"):
-                self.sides["vllm"] = served.vllm(args.threads)
-            for name, url in self.urls.items():
-                self.sides[name] = served.Served(name, url, args.url_model)
+            self.start_others(path)
         for side in self.sides.values():
             side.prepare(works.WARM_UP)
             side.run(works.WARM_UP, 0)
+
+    def start_others(self, path):
+        """The peers that run the default model only."""
+        args = self.args
+        if self.wants("vllm") and os.path.exists(f"{served.VLLM}/bin/vllm"):
+            self.sides["vllm"] = served.vllm(args.threads)
+        for name, make in direct.available(path, args.threads).items():
+            if self.wants(name):
+                self.sides[name] = make()
+        for name, url in self.urls.items():
+            self.sides[name] = served.Served(name, url, args.url_model)
+
+    def wants(self, peer):
+        return self.args.peers is None or peer in self.args.peers
 
     def stop(self):
         for side in self.sides.values():
@@ -76,12 +88,17 @@ class Bench:
         return result
 
     def in_turn(self, sides, act, pids=()):
-        """Repeats act(side, repeat) in the order A B B A; returns the results of each side."""
+        """Repeats act(side, repeat) in the order A B B A; returns each side's results, and the processor time of each in
+        seconds, if the side's processes are known."""
         results = {side.name: [] for side in sides}
+        costs = {side.name: [] for side in sides if side.pids()}
         for repeat in range(self.args.repeats):
             for side in sides if repeat % 2 == 0 else reversed(sides):
-                results[side.name].append(self.measure(side, lambda s=side: act(s, repeat), pids))
-        return results
+                result, seconds = self.measure(side, lambda s=side: with_cost(s, lambda: act(s, repeat)), pids)
+                results[side.name].append(result)
+                if side.name in costs:
+                    costs[side.name].append(seconds)
+        return results, costs
 
     def form(self, work):
         return work.shortened() if self.args.quick else work
@@ -103,6 +120,13 @@ class Bench:
         return [side for name, side in self.sides.items() if name in names]
 
 
+def with_cost(side, act):
+    """(result, seconds of the side's processes)"""
+    pids = side.pids() or []
+    before = sum(machine.process_seconds(pid) for pid in pids)
+    return act(), sum(machine.process_seconds(pid) for pid in pids) - before
+
+
 def share_of_limit(bench, file_type, work, runs, limit):
     """The least time that the machine's limits allow, divided by the measured time, of the median run."""
     if not {"read_gb_s", "int8_g_s", "float_g_s"} <= set(limit):
@@ -121,14 +145,15 @@ def measure_work(bench, work, rows):
     for side in sides:
         side.run(work.shortened(), -1)
     before = bench.limits()
-    results = bench.in_turn(sides, lambda side, repeat: side.run(work, repeat))
+    results, costs = bench.in_turn(sides, lambda side, repeat: side.run(work, repeat))
     limit = machine.mean_limits(before, bench.limits())
     share = share_of_limit(bench, rows[0].file_type, work, results["penstock"], limit)
     for row in rows:
         values = {name: [row.metric.of(requests) for requests in runs] for name, runs in results.items()}
         found = bench.row(row.id, row.file_type, work.what, row.metric, values, row.goals)
         found["goals"] += judge.judge_share(row.share, share, machine.kind())
-        yield {**found, "share_of_limit": share, "limits": limit, "settings": settings.get("llama.cpp")}
+        yield {**found, "cpu_s": costs, "share_of_limit": share, "limits": limit,
+               "settings": settings.get("llama.cpp")}
 
 
 def measure_rows(bench, rows):
@@ -191,7 +216,8 @@ def parse_arguments():
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="rows of the table, such as C1 C5")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
-    parser.add_argument("--peers", nargs="*", default=["llama.cpp", "vllm"], help="of those that are installed")
+    parser.add_argument("--peers", nargs="*", metavar="NAME", choices=works.ALL,
+                        help=f"of those that are installed, all if left out: {', '.join(works.ALL)}")
     parser.add_argument("--url", nargs="*", default=[], metavar="NAME=URL", help="other servers, for C1 to C4 and C8")
     parser.add_argument("--url-model", default="m", help="the model's name at those servers")
     parser.add_argument("--limit", type=float, default=.05,

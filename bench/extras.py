@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import direct
 import llama
 import machine
 import served
@@ -140,7 +141,7 @@ def start_penstock(bench, repeat, kv_bytes):
 
 def start_llama(bench, repeat):
     """The library alone: counted from the end of the imports, without the memory that Python held then."""
-    worker, threads = llama.Worker(), bench.args.threads
+    worker, threads = direct.Worker("llama.cpp", "llama_worker.py"), bench.args.threads
     pid = worker.ask("memory")["pid"]
     baseline, _ = resident(pid, bench.args.model)
     waited = worker.ask("memory")["since_import_s"]
@@ -160,7 +161,7 @@ def start_up(bench):
     shape = machine.model_shape(bench.args.binary, bench.args.model)
     kv_bytes = CONTEXT * shape["kv_bytes_per_token"] + (1 << 20)
     acts = {"penstock": lambda repeat: start_penstock(bench, repeat, kv_bytes)}
-    if "llama.cpp" in bench.args.peers and llama.is_installed():
+    if bench.wants("llama.cpp") and llama.is_installed():
         acts["llama.cpp"] = lambda repeat: start_llama(bench, repeat)
     found = {name: [] for name in acts}
     for repeat in range(bench.args.repeats):

@@ -53,6 +53,9 @@ def make_row(id, file_type, what, metric, values, goals, kind):
 def print_row(row):
     medians = "  ".join(f"{name} {value:,.1f}" for name, value in row["median"].items())
     print(f"{row['id']:<8} {row['file_type']:<7} {row['metric']} ({row['unit']}): {medians}")
+    least = "  ".join(f"{name} {min(values):.2f}" for name, values in row.get("cpu_s", {}).items())
+    if least:
+        print(f"{'':16} processor time (s), least of the repeats: {least}")
     for goal in row["goals"]:
         stretch = f" / {goal['stretch']:.2f}" if goal["stretch"] else ""
         ratio = f"{goal['ratio']:.2f}x {goal['against']} (least {goal['least']:.2f}x)" if goal["against"] else "by itself"

@@ -1,39 +1,12 @@
 """The peer llama.cpp: its worker process (bench/llama_worker.py), and the settings that are fastest for each work."""
 import itertools
-import json
 import os
-import subprocess
 import time
 
-PYTHON = "build/peers/llama.cpp/bin/python"
-WORKER = os.path.join(os.path.dirname(__file__), "llama_worker.py")
-
+import direct
 
 def is_installed():
-    return os.path.exists(PYTHON)
-
-
-class Worker:
-    """The worker process, which answers one command at a time."""
-
-    def __init__(self):
-        self.process = subprocess.Popen([PYTHON, WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        stderr=subprocess.DEVNULL)
-
-    def ask(self, do, **command):
-        self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"llama.cpp's process ended at \"{do}\" with code {self.process.wait()}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
+    return os.path.exists(direct.python_of("llama.cpp"))
 
 
 def settings(work, flash, ubatch, batch, unified, threads):
@@ -60,7 +33,7 @@ class Llama:
 
     def __init__(self, threads, is_tuned=True):
         self.threads, self.is_tuned = threads, is_tuned
-        self.worker = Worker()
+        self.worker = direct.Worker("llama.cpp", "llama_worker.py")
         self.chosen = {}
 
     def pids(self):
@@ -93,6 +66,11 @@ class Llama:
 
     def run(self, work, repeat):
         return self.worker.ask("run", queues=work.queues(repeat), n_out=work.n_out, shared=work.shared)["requests"]
+
+    tokens = run
+
+    def scores(self, ids, file):
+        self.worker.ask("scores", ids=ids, file=file)
 
     def close(self):
         self.worker.close()

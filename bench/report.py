@@ -87,6 +87,16 @@ def accuracy_table(accuracy):
     return table(head, rows)
 
 
+def greedy_table(accuracy):
+    rows = []
+    for entry in accuracy["types"]:
+        of = entry["greedy"]["of"]
+        rows += [[entry["type"], who, f"{sum(equal) / len(equal):.1f} of {of}",
+                  f"{sum(n == of for n in equal)} of {len(equal)}"]
+                 for who, equal in entry["greedy"]["equal"].items() if who != "float32"]
+    return table(["file", "who", "greedy tokens before a first difference", "answers equal to the end"], rows)
+
+
 def put(page, name, text):
     pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
     if not re.search(pattern, page, re.S):
@@ -108,7 +118,8 @@ def main():
         page = put(page, "tokens", tokens_table(report))
     if args.accuracy:
         with open(args.accuracy) as f:
-            page = put(page, "accuracy", accuracy_table(json.load(f)))
+            accuracy = json.load(f)
+        page = put(page, "accuracy", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
     with open(PAGE, "w", encoding="utf-8") as f:
         f.write(page)
 
