@@ -252,6 +252,10 @@ void chat_template_free(struct chat_template *chat_template); /* NULL is ignored
 /* The text that it was compiled from. Valid as long as the template. */
 const char *chat_template_source(const struct chat_template *chat_template, size_t *length);
 
+/* Does the template's text have this name, as a word of its own? What it does not name it cannot
+ * use. Any thread. */
+bool chat_template_names(const struct chat_template *chat_template, const char *name);
+
 /* What a template can see. The JSON values stay the caller's and are not changed. */
 struct chat_input {
     const struct json *messages;  /* array of messages as OpenAI's API has them */
@@ -259,6 +263,9 @@ struct chat_input {
     const struct json *documents; /* array, or NULL */
     /* object: chat_template_kwargs, each a variable of its own; or NULL */
     const struct json *extra;
+    /* the variable reasoning_effort, and with "none" an enable_thinking that is false, unless
+     * `extra` sets them; or NULL */
+    const char *reasoning_effort;
     const char *bos_token; /* text of the special tokens; NULL: undefined */
     const char *eos_token;
     bool add_generation_prompt;

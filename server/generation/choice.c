@@ -93,12 +93,18 @@ static bool is_skipped(const struct choice *choice, const struct generation_job 
            !message_has_marker(job->format.tools, job->format.reasoning, name, strlen(name));
 }
 
+/* Thoughts that the request does not want are counted, and dropped. */
+static void drop_thoughts(struct choice *choice, const struct api_request *request) {
+    if (!request->include_reasoning) buf_clear(&choice->message.reasoning);
+}
+
 /* Reads the text that has come as parts of a message. */
-static void read_text(struct choice *choice) {
+static void read_text(struct choice *choice, const struct api_request *request) {
     bool was_reasoning = message_parser_is_reasoning(choice->parser);
     message_parser_add(choice->parser, choice->text.data, choice->text.length, &choice->message);
     buf_clear(&choice->text);
     choice->n_reasoning += was_reasoning || message_parser_is_reasoning(choice->parser);
+    drop_thoughts(choice, request);
 }
 
 /* Is the one call that the answer may have whole? */
@@ -107,13 +113,14 @@ static bool has_last_call(const struct choice *choice, const struct api_request 
            message_parser_calls(choice->parser) > 0 && message_parser_is_idle(choice->parser);
 }
 
-static void finish(struct choice *choice, const char *reason) {
+static void finish(struct choice *choice, const struct api_request *request, const char *reason) {
     assert(!choice->done && !choice->finish_reason);
     if (choice->parser) {
         message_parser_add(choice->parser, choice->text.data, choice->text.length,
                            &choice->message);
         buf_clear(&choice->text);
         message_parser_finish(choice->parser, &choice->message);
+        drop_thoughts(choice, request);
     }
     choice->done = true;
     choice->finish_reason = reason;
@@ -148,18 +155,18 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     if (stop_matcher_add(&choice->stops, text->data ? text->data : "", text->length,
                          &choice->text)) {
         choice->stop_string = choice->stops.text[choice->stops.matched];
-        finish(choice, "stop");
+        finish(choice, request, "stop");
         return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
     }
-    if (choice->parser) read_text(choice);
+    if (choice->parser) read_text(choice, request);
     if (has_last_call(choice, request)) {
-        finish(choice, "stop");
+        finish(choice, request, "stop");
         return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
     }
     if (event->finish == FINISH_NONE) return CHOICE_GROWN;
     stop_matcher_finish(&choice->stops, &choice->text);
     if (is_stop && !is_end_id(run->job, id)) choice->stop_id = id;
-    finish(choice, event->finish == FINISH_LENGTH ? "length" : "stop");
+    finish(choice, request, event->finish == FINISH_LENGTH ? "length" : "stop");
     return CHOICE_ENDED;
 }
 
@@ -171,7 +178,7 @@ enum choice_change choice_add(struct choice *choice, const struct prompt_run *ru
     assert(event->kind == EVENT_END && event->finish != FINISH_NONE);
     stop_matcher_finish(&choice->stops, &choice->text);
     detokenizer_finish(&choice->detokenizer, &choice->text);
-    finish(choice, event->finish == FINISH_LENGTH ? "length" : "abort");
+    finish(choice, run->job->request, event->finish == FINISH_LENGTH ? "length" : "abort");
     return CHOICE_ENDED;
 }
 

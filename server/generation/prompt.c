@@ -22,6 +22,7 @@ static struct chat_input chat_input_of(const struct engine *engine,
         .messages = prompt->messages,
         .tools = prompt->tools,
         .extra = prompt->template_kwargs,
+        .reasoning_effort = prompt->reasoning_effort,
         .add_generation_prompt = prompt->add_generation_prompt,
         .continue_final_message = prompt->continue_final_message,
         .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
@@ -54,6 +55,18 @@ static void see_prompt(struct message_settings *format, const struct api_prompt 
                                 continues ? content->string : NULL);
 }
 
+/* An effort that the template cannot pass on would change nothing. One that can only switch
+ * thoughts off knows "none". */
+static enum status check_effort(const struct chat_template *chat, const char *effort,
+                                struct err *err) {
+    if (!effort || chat_template_names(chat, "reasoning_effort")) return STATUS_OK;
+    bool can_stop = chat_template_names(chat, "enable_thinking");
+    if (can_stop && strcmp(effort, "none") == 0) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "reasoning_effort",
+                   "The model's chat template does not know 'reasoning_effort': leave it out%s.",
+                   can_stop ? " or give \"none\"" : "");
+}
+
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
                                    bool add_special, struct message_settings *format, int32_t **ids,
                                    int *n, struct err *err) {
@@ -67,7 +80,8 @@ static enum status encode_messages(const struct engine *engine, const struct api
     struct buf text = {0};
     struct chat_piece *pieces = NULL;
     int n_pieces = 0;
-    enum status status = check_shown(chat, prompt->messages, err);
+    enum status status = check_effort(chat, prompt->reasoning_effort, err);
+    if (!status) status = check_shown(chat, prompt->messages, err);
     if (status) return status;
     status = chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
     if (!status && format) see_prompt(format, prompt, &text);

@@ -36,6 +36,20 @@ static enum status check_function_call(struct parse *parse, const char *name,
     return not_served(parse, name, " or give \"none\"; use 'tools' and 'tool_choice'");
 }
 
+/* The values of OpenAI's models and of vLLM; prompt.c knows whether the template takes them. */
+static enum status check_reasoning_effort(struct parse *parse, const char *name,
+                                          const struct json *value) {
+    static const char *const efforts[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max"};
+    struct chat_fields *given = parse->target;
+    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
+        if (json_is_text(value, efforts[i])) given->prompt.reasoning_effort = efforts[i];
+    if (given->prompt.reasoning_effort) return STATUS_OK;
+    return field_wrong(parse, name,
+                       "must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", "
+                       "\"xhigh\" or \"max\"");
+}
+
 #define IN_FIELDS(member) offsetof(struct chat_fields, member)
 
 static const struct field fields[] = {
@@ -62,6 +76,8 @@ static const struct field fields[] = {
     {"tool_choice", FIELD_ANY, FIELD_NOT_STORED, .check = check_tool_choice},
     {"parallel_tool_calls", FIELD_BOOL, IN(parallel_tool_calls), 1},
     {"reasoning_format", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_format},
+    {"include_reasoning", FIELD_BOOL, IN(include_reasoning), 1},
+    {"reasoning_effort", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_effort},
     {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_functions},
     {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_function_call},
 };
@@ -88,6 +104,10 @@ static enum status finish_request(struct parse *parse) {
     status = check_request(parse);
     if (status == STATUS_OK) status = check_generation_prompt(parse, &given->prompt);
     if (status == STATUS_OK) status = finish_tools(parse, &given->prompt);
+    if (status == STATUS_OK && request->keeps_thoughts && !request->include_reasoning)
+        status = field_wrong(parse, "include_reasoning",
+                             "must not be false with 'reasoning_format' \"none\", which leaves "
+                             "thoughts in the content");
     *request->prompts = given->prompt;
     return status;
 }

@@ -31,6 +31,7 @@ struct api_prompt {
     const struct json *messages;        /* array, NULL: none; what follows is for messages only */
     const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */
+    const char *reasoning_effort;       /* for the template; NULL: not given */
     bool add_generation_prompt, continue_final_message;
 };
 
@@ -98,6 +99,7 @@ struct api_request {
     const char *only_tool; /* the one that must be called; NULL: all may be */
     bool parallel_tool_calls;
     bool keeps_thoughts;     /* in the content */
+    bool include_reasoning;  /* thoughts that are split off are part of the answer */
     bool add_special_tokens; /* to texts, and to messages on top of what the template writes */
     bool has_seed;
     struct sampling sampling; /* seed set; banned and bad words empty */

@@ -12,7 +12,7 @@ import pytest
 from conftest import BINARY, MODEL, NAME
 
 TEMPLATE = ("{% if tools %}{% set times = 6 %}{% else %}{% set times = 4 %}{% endif %}"
-            "{% for i in range(times) %}{{ messages[-1].content }}\n{% endfor %}{{ begin }}")
+            "{% for i in range(times) %}{{ messages[-1].content }}\n{% endfor %}{{ reasoning_effort }}{{ begin }}")
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
@@ -105,6 +105,24 @@ def test_thoughts_are_split_off(client):
     assert begun.choices[0].message.reasoning_content == "Two and two."
     kept = ask(client, text, stop="Four", extra_body={"reasoning_format": "none"})
     assert kept.choices[0].message.content.startswith("<think>")
+
+
+def test_thoughts_are_left_out(client):
+    text = "<think>\nTwo and two.\n</think>\n\nFour."
+    left = ask(client, text, stop="Four", extra_body={"include_reasoning": False})
+    message = left.choices[0].message
+    assert not message.content and not hasattr(message, "reasoning") and not hasattr(message, "reasoning_content")
+    assert left.usage == ask(client, text, stop="Four").usage
+    stream = ask(client, text, stop="Four", stream=True, extra_body={"include_reasoning": False})
+    assert joined(stream) == ("", "", [], "stop")
+    with pytest.raises(openai.BadRequestError, match="include_reasoning"):
+        ask(client, text, extra_body={"include_reasoning": False, "reasoning_format": "none"})
+
+
+def test_an_effort_reaches_the_template(client):
+    answer = ask(client, "Hello.", reasoning_effort="high", extra_body={"return_token_ids": True})
+    plain = ask(client, "Hello.", extra_body={"return_token_ids": True})
+    assert len(answer.prompt_token_ids) > len(plain.prompt_token_ids)
 
 
 # ---- calls that must come -------------------------------------------------------------------------

@@ -12,6 +12,8 @@ static struct choice *choice;
 
 static void set_up(void) {
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+                                 "{{ {'low': 'L', 'high': 'H'}[reasoning_effort] }}"
+                                 "{% if enable_thinking == false %}N{% endif %}"
                                  "{{ begin }}{% if tools %}T{% endif %}";
     struct err err;
     ck_assert_int_eq(chat_template_new(&template, source, strlen(source), &err), STATUS_OK);
@@ -139,6 +141,77 @@ START_TEST(thoughts_may_stay_in_the_content) {
 }
 END_TEST
 
+/* They count as before. */
+START_TEST(thoughts_may_be_left_out) {
+    make("none", "qwen3", USER ",\"include_reasoning\":false}");
+    job.n_open = 1;
+    for (const char *c = "<think>ab</think>c"; *c; c++) {
+        struct event event = token_event(0, 0, token_of(*c), FINISH_NONE);
+        job.n_running = 1;
+        job_event(&event);
+        ck_assert_int_eq(choice->message.reasoning.length, 0);
+    }
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"c\",\"refusal\":null}",
+                                   "\"completion_tokens_details\":{\"reasoning_tokens\":11}",
+                                   NULL});
+    make("none", "qwen3", USER ",\"include_reasoning\":false}"); /* an unended block */
+    say("<think>a</th");
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"\",\"refusal\":null}", NULL});
+}
+END_TEST
+
+/* The last ids of the prompt are what the template has made of the effort. */
+static void expect_prompt_end(const char *fields, char end) {
+    char body[200];
+    snprintf(body, sizeof body, USER "%s}", fields);
+    make("none", "qwen3", body);
+    ck_assert_int_eq(job.prompts[0].ids[job.prompts[0].n_ids - 1], token_of(end));
+    job_clear(&job);
+}
+
+START_TEST(the_template_gets_the_effort) {
+    expect_prompt_end("", 'x');
+    expect_prompt_end(",\"reasoning_effort\":\"low\"", 'L');
+    expect_prompt_end(",\"reasoning_effort\":\"high\"", 'H');
+    expect_prompt_end(",\"reasoning_effort\":\"none\"", 'N');
+    expect_prompt_end(",\"reasoning_effort\":\"none\","
+                      "\"chat_template_kwargs\":{\"enable_thinking\":true}",
+                      'x');
+    expect_prompt_end(",\"reasoning_effort\":\"high\","
+                      "\"chat_template_kwargs\":{\"reasoning_effort\":\"low\"}",
+                      'L');
+}
+END_TEST
+
+/* A template that cannot pass an effort on. */
+START_TEST(an_effort_without_effect_is_refused) {
+    static const struct {
+        const char *source, *effort, *message;
+    } rows[] = {
+        {"{{ messages }}", "none", "know 'reasoning_effort': leave it out."},
+        {"{{ my_reasoning_effort }}{{ reasoning_efforts }}", "low", "leave it out."},
+        {"x{{ enable_thinking }}", "low", "leave it out or give \"none\"."},
+        {"x{{ enable_thinking }}", "none", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[120];
+        struct err err;
+        chat_template_free(template);
+        ck_assert(!chat_template_new(&template, rows[i].source, strlen(rows[i].source), &err));
+        snprintf(body, sizeof body, USER ",\"reasoning_effort\":\"%s\"}", rows[i].effort);
+        job_make_as(&api_chat, &silent, "none", "qwen3", body);
+        ck_assert_int_eq(job.err.status, rows[i].message ? STATUS_INVALID_REQUEST : STATUS_OK);
+        if (rows[i].message) {
+            ck_assert_str_eq(job.err.param, "reasoning_effort");
+            ck_assert_ptr_nonnull(strstr(job.err.message, rows[i].message));
+        }
+        job_clear(&job);
+    }
+}
+END_TEST
+
 /* A prompt that ends inside of a block of thoughts. */
 START_TEST(an_answer_may_begin_with_thoughts) {
     make("none", "qwen3", USER ",\"chat_template_kwargs\":{\"begin\":\"<think>\\n\"}}");
@@ -207,6 +280,9 @@ int main(void) {
     tcase_add_test(answers, one_call_ends_an_answer_that_may_have_one);
     tcase_add_test(answers, thoughts_are_counted);
     tcase_add_test(answers, thoughts_may_stay_in_the_content);
+    tcase_add_test(answers, thoughts_may_be_left_out);
+    tcase_add_test(answers, the_template_gets_the_effort);
+    tcase_add_test(answers, an_effort_without_effect_is_refused);
     tcase_add_test(answers, an_answer_may_begin_with_thoughts);
     tcase_add_test(answers, a_stream_gives_name_then_arguments);
     tcase_add_test(answers, choices_have_ids_of_their_own);

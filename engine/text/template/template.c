@@ -104,6 +104,23 @@ const char *chat_template_source(const struct chat_template *chat_template, size
     return chat_template->source.data ? chat_template->source.data : "";
 }
 
+static bool is_name_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+bool chat_template_names(const struct chat_template *chat_template, const char *name) {
+    const struct buf *source = &chat_template->source;
+    const size_t length = strlen(name);
+    const char *end = source->data + source->length;
+    for (const char *at = source->data; at; at++) {
+        at = memmem(at, (size_t)(end - at), name, length);
+        if (!at) return false;
+        bool starts = at == source->data || !is_name_char(at[-1]);
+        if (starts && (at + length == end || !is_name_char(at[length]))) return true;
+    }
+    return false;
+}
+
 /* ---- global variables ----------------------------------------------------------------------- */
 
 static void set_global(struct render *r, const char *name, struct value value) {
@@ -148,6 +165,11 @@ static void set_globals(struct render *r, const struct chat_input *input, struct
     set_global(r, "add_generation_prompt", VALUE_OF_BOOL(input->add_generation_prompt));
     if (input->bos_token) set_global(r, "bos_token", string_of(r, input->bos_token));
     if (input->eos_token) set_global(r, "eos_token", string_of(r, input->eos_token));
+    if (input->reasoning_effort) {
+        set_global(r, "reasoning_effort", string_of(r, input->reasoning_effort));
+        if (strcmp(input->reasoning_effort, "none") == 0)
+            set_global(r, "enable_thinking", VALUE_OF_BOOL(false));
+    }
     if (!input->extra) return;
     struct value extra = value_from_json(r, input->extra);
     if (extra.kind != VALUE_DICT) render_fail(r, "the template's variables must be an object");
