@@ -1,5 +1,6 @@
 """The HTTP contract: endpoints, fields, errors, raw bytes of streams, metrics."""
 import json
+import math
 import re
 import time
 
@@ -372,6 +373,20 @@ def test_repeats_do_not_come(server, fields):
         assert own == ids(**more, speculative_tokens=0), more
         if "no_repeat_ngram_size" in more or "dry_sequence_breakers" in more:
             assert all(longest_repeat(prompt + choice, len(prompt)) <= 2 for choice in own), more
+
+
+def test_mirostat_keeps_near_a_surprise(server):
+    def surprise(**fields):
+        """The mean of the tokens', in bits, as the model without it judges them."""
+        choice = server.complete(STORY, max_tokens=256, temperature=1, ignore_eos=True, logprobs=0, **fields)["choices"][0]
+        return -sum(choice["logprobs"]["token_logprobs"]) / 256 / math.log(2), choice["text"]
+
+    for seed in (1, 2):
+        low, text = surprise(seed=seed, mirostat=2, mirostat_tau=1.5, mirostat_eta=0.1)
+        high, other = surprise(seed=seed, mirostat=2, mirostat_tau=3.5, mirostat_eta=0.1)
+        assert 1 < low < 2.5 < high < 4.5 and text != other
+        assert surprise(seed=seed, mirostat=2, mirostat_tau=1.5, mirostat_eta=0.1) == (low, text)
+        assert surprise(seed=seed, mirostat=0, mirostat_tau=1.5) == surprise(seed=seed)
 
 
 def test_prompts_are_truncated_from_the_left(server):
