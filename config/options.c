@@ -238,7 +238,7 @@ static enum status check_required(struct parse *parse) {
     }
     if (command->bit == COMMAND_QUANTIZE && options->n_arguments < command->max_arguments)
         return err_set(parse->err, STATUS_USAGE, NULL,
-                       "quantize needs two files: penstock quantize IN.gguf OUT.gguf");
+                       "quantize needs two files: penstock quantize IN OUT.gguf");
     if (options->model && *options->model) return STATUS_OK;
     if (command->bit & (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR)) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",

@@ -38,11 +38,14 @@ const struct command command_table[] = {
      "It shows the model, its tokenizer, the memory that serving it takes with these options, and "
      "the\n"
      "file's keys.\n"},
-    {"quantize", COMMAND_QUANTIZE, "IN OUT", 2, true, "make a smaller GGUF file of a float one",
+    {"quantize", COMMAND_QUANTIZE, "IN OUT", 2, true,
+     "make a smaller GGUF file of a float one or of a folder",
      "  penstock quantize model-f16.gguf model-q8_0.gguf\n"
      "  penstock quantize model-bf16.gguf model-q4_k.gguf --type q4_k\n"
-     "Keys, tokenizer and vectors stay as they are, and so does a matrix that is quantised "
-     "already.\n"
+     "  penstock quantize folder model-q8_0.gguf\n"
+     "IN is a .gguf file or a folder. Keys, tokenizer and vectors stay as they are, and so does a "
+     "matrix of a\n"
+     ".gguf file that is quantised already.\n"
      "OUT appears when it is whole; a file of that name is not replaced.\n"},
     {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids",
      "  penstock tokenize --model model.gguf \"Water flows\"\n"

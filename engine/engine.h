@@ -78,10 +78,11 @@ void engine_close(struct engine *engine);
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
 
-/* Writes the GGUF file `in` to `out` with its float matrices quantised; keys and the order of
- * tensors are kept. The output has its name only when it is whole. Fails with STATUS_USAGE where
- * `out` is there already, `in` is a folder or has nothing to quantise; with STATUS_BAD_FILE where a
- * file cannot be read or written. */
+/* Writes the model `in` to the GGUF file `out` with its float matrices quantised. Of a GGUF file,
+ * keys and the order of tensors are kept; of a folder, all that a GGUF file needs is made: shape,
+ * tokenizer, templates. The output has its name only when it is whole. Fails with STATUS_USAGE
+ * where `out` is there already, `in` has nothing to quantise, or is a folder that no GGUF file can
+ * say; with STATUS_BAD_FILE where a file cannot be read or written. */
 struct quantise_job {
     const char *in, *out;
     enum quantization type;

@@ -365,6 +365,20 @@ enum status model_config_read(struct model_config *config, struct model_file *fi
     return status;
 }
 
+static const struct model_family *family_called(const char *name) {
+    int i = 0;
+    while (strcmp(families[i]->gguf, name) != 0) i++;
+    return families[i];
+}
+
+struct gguf_form model_gguf_form(const struct model_config *config) {
+    const struct model_family *family = family_called(config->architecture);
+    if (family->only_folders && !family->written_as) return (struct gguf_form){0};
+    if (family->only_folders) family = family_called(family->written_as);
+    bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
+    return (struct gguf_form){family->gguf, pairs, family->full_every};
+}
+
 int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]) {
     int n = 0;
     for (int i = 0; i < config->L; i++) {

@@ -5,6 +5,7 @@
 
 #include "engine/models/model.h"
 
+/* What is loaded, from where, and how. */
 struct loader {
     struct model *model;
     const struct weights *weights;
@@ -22,11 +23,6 @@ struct source {
 /* Loads rows of a source as one tensor, out->w[role] or out->vec[role], or this rank's part. */
 enum status load_rows(const struct loader *l, struct tensors *out, enum role role,
                       const struct source *source);
-
-/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
- * number has `size` bytes. Tiles keep both sides in the cache. */
-void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
-               size_t size);
 
 /* Loads what a role of_experts has in a layer: matrices, or biases. */
 enum status load_experts(const struct loader *l, struct tensors *out, enum role role, int layer);

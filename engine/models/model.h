@@ -17,6 +17,15 @@
 enum status model_config_read(struct model_config *config, struct model_file *file,
                               struct err *err);
 
+/* How GGUF files of a folder's model differ from it. */
+struct gguf_form {
+    const char *architecture; /* what they call it; NULL: there are none */
+    bool pairs;     /* neighbours of a head rotate there, and in the folder numbers of its halves */
+    int full_every; /* without a key, among layers with windows each such layer has none; 0: all
+                       have */
+};
+struct gguf_form model_gguf_form(const struct model_config *config);
+
 /* The windows of the layers, each once, and how many there are: what a backend is opened with. */
 int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]);
 
@@ -24,6 +33,15 @@ int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]);
  * tokens at most, or divided by a file's own factors[D_rope / 2] unless they are NULL. */
 void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors,
                       int length);
+
+/* factors[D_rope / 2] that a model's own frequencies are divided by in contexts of its length: what
+ * a GGUF file may have as a tensor. */
+void rope_factors(float *factors, const struct rope_config *rope);
+
+/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
+ * number has `size` bytes. Tiles keep both sides in the cache. */
+void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
+               size_t size);
 
 /* The tensors of one layer, or those that belong to none; NULL: not there, or not of this rank. */
 struct tensors {

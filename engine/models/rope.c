@@ -56,6 +56,11 @@ static double divisor_of(const struct rope_config *rope, int i, int length) {
     return 1;
 }
 
+void rope_factors(float *factors, const struct rope_config *rope) {
+    int length = rope->stretch.original_context;
+    for (int i = 0; i < rope->D_rope / 2; i++) factors[i] = (float)divisor_of(rope, i, length);
+}
+
 static double base_of(const struct rope_config *rope, int length) {
     const struct rope_stretch *s = &rope->stretch;
     if (s->kind != ROPE_DYNAMIC || length <= s->original_context) return (double)rope->base;

@@ -157,6 +157,10 @@ struct tokenizer_spec {
 /* The character for a byte in GPT-2's alphabet, in which byte-level vocabularies are spelt. */
 uint32_t byte_level_character(uint8_t byte);
 
+/* The names that the `pre` of a spec may have, the usual one of each kind of pre-tokenizer;
+ * NULL from their number on. */
+const char *tokenizer_pre_name(int i);
+
 struct tokenizer;
 
 /* Builds a tokenizer, which the caller frees with tokenizer_free. Fails with STATUS_BAD_FILE, *out

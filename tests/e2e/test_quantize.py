@@ -1,9 +1,14 @@
 """`penstock quantize`, and `--quantization` at load: the same answers, files that are whole or not there, and refusals."""
+import json
 import os
+import pathlib
+import random
 import resource
+import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 
 import pytest
 
@@ -62,8 +67,111 @@ def test_keys_are_kept_and_the_file_says_its_type(tmp_path):
 
 def test_a_folder_is_quantised_as_it_is_loaded():
     assert answer(FOLDER, "--quantization", "q8_0", "--dtype", "float32")
-    done = penstock("quantize", FOLDER, "/tmp/never.gguf")
-    assert done.returncode == 2 and "is a folder; quantize reads a GGUF file" in done.stderr
+
+
+# Of these no GGUF file can say what the folder does, or it is quantised already.
+REFUSED = {
+    "opt": "no GGUF file has the architecture \"opt\"",
+    "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
+    "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth
+    **dict.fromkeys(["awq", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "int8", "float8-rows", "float8-blocks",
+                     "gpt_oss_mxfp4"], "is quantised already; quantize makes a GGUF file of floats"),
+}
+FOLDERS = sorted(path.parent for path in FOLDER.parent.glob("*/config.json"))
+
+
+def complete(model, prompts, *flags):
+    """The ids and logprobs that follow each prompt, without a server."""
+    work = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions",
+             "body": {"prompt": prompt, "max_tokens": 16, "temperature": 0, "logprobs": 1, "ignore_eos": True,
+                      "return_token_ids": True}} for i, prompt in enumerate(prompts)]
+    with tempfile.TemporaryDirectory() as room:
+        asked, answered = pathlib.Path(room, "in.jsonl"), pathlib.Path(room, "out.jsonl")
+        asked.write_text("".join(json.dumps(line) + "\n" for line in work))
+        done = penstock("batch", "--model", model, "-i", asked, "-o", answered, "--device", "cpu", *flags)
+        assert done.returncode == 0, done.stderr
+        lines = [json.loads(line) for line in answered.read_text().splitlines()]
+    answers = {line["custom_id"]: line["response"]["body"]["choices"][0] for line in lines}
+    return [(answers[str(i)]["token_ids"], answers[str(i)]["logprobs"]["token_logprobs"]) for i in range(len(prompts))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_becomes_a_file_that_answers_as_it_does(folder, tmp_path):
+    """The same bits, whatever the type: the order of a product's inputs is the folder's. Of heads whose numbers stand in
+    another order in the family's GGUF files float sums have another order, too."""
+    out = tmp_path / "small.gguf"
+    kind = TYPES[FOLDERS.index(folder) % len(TYPES)]
+    done = penstock("quantize", folder, out, "--type", kind)
+    if folder.name in REFUSED:
+        assert done.returncode in (1, 2) and REFUSED[folder.name] in done.stderr and os.listdir(tmp_path) == []
+        return
+    assert done.returncode == 0, done.stderr
+    lines = folder.with_suffix(".txt").read_text().splitlines()
+    prompts = [[int(word) for word in line.split()[1:]] for line in lines if line.startswith("prompt")]
+    assert complete(out, prompts) == complete(folder, prompts, "--quantization", kind)
+    exact, loaded = (complete(model, prompts, "--dtype", "float32", *flags)
+                     for model, flags in ((out, ()), (folder, ("--quantization", kind))))
+    for (ids, logprobs), (wanted_ids, wanted) in zip(exact, loaded):
+        assert ids == wanted_ids and max(abs(a - b) for a, b in zip(logprobs, wanted)) < 2e-5
+
+
+def test_a_folder_says_in_keys_what_its_files_do(tmp_path):
+    out = tmp_path / "small.gguf"
+    assert penstock("quantize", FOLDER, out, "--type", "q8_0").returncode == 0
+    shown = penstock("inspect", out).stdout
+    for line in ('general.architecture = "llama"', "general.file_type = 7", 'tokenizer.ggml.model = "gpt2"',
+                 "tokenizer.ggml.eos_token_id = 256", "rope.dimension_count = ", "tokenizer.chat_template = "):
+        assert line in shown, shown
+
+
+def write_llama(folder, tokenizer):
+    """A folder of random weights with a tokenizer.json or a tokenizer.model."""
+    folder.mkdir()
+    vocabulary = 1200
+    if tokenizer.suffix == ".json":
+        file = json.loads(tokenizer.read_text())
+        file["added_tokens"] = [token for token in file["added_tokens"] if token["special"]]
+        (folder / "tokenizer.json").write_text(json.dumps(file))
+    else:
+        shutil.copy(tokenizer, folder / "tokenizer.model")
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "vocab_size": vocabulary, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True, "torch_dtype": "bfloat16"}))
+    shapes = {"embed_tokens.weight": [vocabulary, 32], "norm.weight": [32]}
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        shapes[f"layers.0.{name}.weight"] = [32]
+    for name in (*(f"self_attn.{x}_proj" for x in "qkvo"), "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+        shapes[f"layers.0.{name}.weight"] = [32, 32]
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header["model." + name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    numbers = random.Random(1)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(
+        struct.pack("<H", numbers.choice([0x3c00, 0xbc00]) + numbers.randrange(256)) for _ in range(at // 2)))
+
+
+@pytest.mark.parametrize("name, said", [
+    ("gpt2.json", "gpt-2"), ("llama3.json", "llama-bpe"), ("qwen.json", "qwen2"), ("o200k.json", "gpt-4o"),
+    ("falcon.json", "falcon"), ("llama2.json", "default"), ("gemma.json", "default"), ("sp_bpe.model", "default"),
+    ("words_nfkc.json", None), ("unigram.json", None),
+])
+def test_tokenizers_are_named_or_refused(name, said, tmp_path):
+    folder, out = tmp_path / "folder", tmp_path / "small.gguf"
+    write_llama(folder, ROOT / "tests/vectors/hf_tokenizers" / name)
+    done = penstock("quantize", folder, out, "--type", "q8_0")
+    if said is None:
+        assert done.returncode == 2 and "no tokenizer that a GGUF file can name gives the ids" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert f'tokenizer.ggml.pre = "{said}"' in penstock("inspect", out).stdout
+    texts = ["It's 1234 o'clock;  we\u2019ll see\n\n the \u4f60\u597d caf\u00e9", "<s>a</s> b"]
+    for text in texts:
+        ids = [penstock("tokenize", "--model", model, text).stdout for model in (folder, out)]
+        assert ids[0] == ids[1] != ""
 
 
 def test_a_file_is_never_written_over(tmp_path):

@@ -42,11 +42,12 @@ struct folder_style {
 };
 
 struct model_family {
-    const char *gguf;      /* general.architecture of a GGUF file; its name in messages */
-    bool only_folders;     /* no GGUF file has that architecture */
-    const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
-    uint64_t roles;        /* tensors that each file has: a sum of ROLE_BIT */
-    uint64_t optional;     /* those that a file may have */
+    const char *gguf;       /* general.architecture of a GGUF file; its name in messages */
+    bool only_folders;      /* no GGUF file has that architecture... */
+    const char *written_as; /* ...but one of this says the same; NULL: none does */
+    const char *const *hf;  /* "architectures" of a config.json; NULL-terminated */
+    uint64_t roles;         /* tensors that each file has: a sum of ROLE_BIT */
+    uint64_t optional;      /* those that a file may have */
     enum norm_kind norm;
     float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;

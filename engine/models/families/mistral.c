@@ -7,6 +7,7 @@ static const char *const hf[] = {"MistralForCausalLM", NULL};
 const struct model_family model_mistral = {
     .gguf = "mistral",
     .only_folders = true,
+    .written_as = "llama",
     .hf = hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
     .optional = ROLE_BIT(ROLE_OUTPUT),

@@ -225,6 +225,15 @@ enum status pretokenizer_add(struct pretokenizer *pretokenizer, const char *patt
     return status;
 }
 
+const char *tokenizer_pre_name(int wanted) {
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        size_t first = 0;
+        while (known[first].family != known[i].family) first++;
+        if (first == i && wanted-- == 0) return known[i].name;
+    }
+    return NULL;
+}
+
 enum status pretokenizer_named(struct pretokenizer *pretokenizer, const char *name,
                                bool *ignore_merges, bool *nfc, struct err *err) {
     *pretokenizer = (struct pretokenizer){0};

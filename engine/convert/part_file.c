@@ -1,14 +1,11 @@
-#include "engine/quantise/gguf_write.h"
+#include "engine/convert/part_file.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- a file without a name ------------------------------------------------------------------ */
 
 static enum status refuse(const struct part_file *file, const char *what, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "output", "%s cannot be %s: %s", file->path, what,
@@ -80,72 +77,4 @@ enum status part_file_close(struct part_file *file, bool is_whole, struct err *e
     if (file->part) unlink(file->part);
     free(file->part);
     return status;
-}
-
-/* ---- the head ------------------------------------------------------------------------------- */
-
-static void put_u32(struct buf *out, uint32_t value) {
-    buf_add(out, &value, sizeof value);
-}
-
-static void put_u64(struct buf *out, uint64_t value) {
-    buf_add(out, &value, sizeof value);
-}
-
-static void put_text(struct buf *out, const char *text, size_t length) {
-    put_u64(out, length);
-    buf_add(out, text, length);
-}
-
-static void put_number(struct buf *out, const char *key, uint32_t value) {
-    put_text(out, key, strlen(key));
-    put_u32(out, GGUF_UINT32);
-    put_u32(out, value);
-}
-
-static void put_value(struct buf *out, const struct gguf_value *value) {
-    put_text(out, value->key, value->key_length);
-    put_u32(out, value->type);
-    if (value->type == GGUF_ARRAY) {
-        put_u32(out, value->element);
-        put_u64(out, value->count);
-    }
-    buf_add(out, value->data, value->bytes);
-}
-
-static bool is_key(const struct gguf_value *value, const char *key) {
-    return value->key_length == strlen(key) && memcmp(value->key, key, value->key_length) == 0;
-}
-
-static void put_tensors(struct buf *out, const struct gguf *gguf, const enum dtype *type) {
-    uint64_t offset = 0;
-    for (int i = 0; i < gguf->weights.n; i++) {
-        const struct weight *weight = &gguf->weights.tensor[i];
-        put_text(out, weight->name, strlen(weight->name));
-        put_u32(out, (uint32_t)weight->n_dims);
-        for (int d = 0; d < weight->n_dims; d++) put_u64(out, (uint64_t)weight->dim[d]);
-        put_u32(out, (uint32_t)type[i]);
-        put_u64(out, offset);
-        offset += dtype_bytes(type[i], (size_t)weight->n_elements);
-        offset += -offset % gguf->alignment;
-    }
-}
-
-void gguf_write_head(struct buf *out, const struct gguf *gguf, const enum dtype *type,
-                     uint32_t file_type) {
-    static const char file_key[] = "general.file_type", key[] = "general.quantization_version";
-    enum { VERSION = 3, BLOCKS_VERSION = 2 };
-    uint64_t n = (uint64_t)gguf->n_values;
-    n += !gguf_find(gguf, file_key);
-    n += !gguf_find(gguf, key);
-    buf_add(out, "GGUF", 4);
-    put_u32(out, VERSION);
-    put_u64(out, (uint64_t)gguf->weights.n);
-    put_u64(out, n);
-    for (int i = 0; i < gguf->n_values; i++)
-        if (!is_key(&gguf->value[i], file_key) && !is_key(&gguf->value[i], key))
-            put_value(out, &gguf->value[i]);
-    put_number(out, file_key, file_type);
-    put_number(out, key, BLOCKS_VERSION);
-    put_tensors(out, gguf, type);
 }

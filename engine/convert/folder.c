@@ -1,0 +1,35 @@
+/* A folder as a GGUF file. What has no key there, or another meaning, is found by reading the head
+ * of the output again before anything is written: then the sentence names it. */
+#include "engine/convert/convert.h"
+
+/* What is wrong with the file that would be written is wrong with writing it. */
+static enum status blame_writing(const struct conversion *c, enum status status, struct err *err) {
+    struct err why;
+    if (!status) return status;
+    why = *err;
+    return err_set(err, STATUS_BAD_FILE, "model", "%s cannot be said by a GGUF file: %s",
+                   c->job->in, why.message);
+}
+
+enum status convert_folder(struct conversion *c, struct err *err) {
+    enum status status = model_file_open(&c->source, c->job->in, MODEL_WHOLE, err);
+    if (!status) status = model_config_read(&c->config, &c->source, err);
+    if (status) return status;
+    const struct gguf_form form = model_gguf_form(&c->config);
+    if (!form.architecture)
+        return err_set(err, STATUS_USAGE, "model",
+                       "%s: no GGUF file has the architecture \"%s\"; it is quantised as it is "
+                       "loaded: penstock serve %s --quantization %s",
+                       c->job->in, c->config.architecture, c->job->in,
+                       value_name(quantization_names, c->job->type));
+    if (c->config.rope.stretch.kind == ROPE_DYNAMIC)
+        return err_set(err, STATUS_USAGE, "rope_scaling",
+                       "%s: key rope_scaling: no GGUF file has positions that are stretched as "
+                       "\"dynamic\" ones",
+                       c->job->in);
+    status = folder_tensors(c, form.pairs, err);
+    if (status) return status;
+    folder_keys(c, &form);
+    status = folder_vocabulary(c, err);
+    return status ? status : blame_writing(c, check_again(c, err), err);
+}

@@ -1,0 +1,159 @@
+/* A model_config as the keys of a GGUF file: what engine/files/gguf_config.c reads, the other way.
+ * A number that a reader takes without a key is written all the same where it is the model's shape;
+ * options only where they differ from it. check_again compares what the keys say with the
+ * folder. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/convert/convert.h"
+
+struct keyer {
+    struct gguf_keys *keys;
+    const char *architecture;
+    char key[96];
+};
+
+/* "<architecture>.<name>", until the next call. */
+static const char *key_of(struct keyer *k, const char *name) {
+    snprintf(k->key, sizeof k->key, "%s.%s", k->architecture, name);
+    return k->key;
+}
+
+static void put_int(struct keyer *k, const char *name, int value) {
+    gguf_put_int(k->keys, key_of(k, name), (uint32_t)value);
+}
+
+static void put_float(struct keyer *k, const char *name, double value) {
+    gguf_put_float(k->keys, key_of(k, name), (float)value);
+}
+
+static void put_text(struct keyer *k, const char *name, const char *text) {
+    gguf_put_string(k->keys, key_of(k, name), text, strlen(text));
+}
+
+static void put_shape(struct keyer *k, const struct model_config *m) {
+    put_int(k, "vocab_size", m->V);
+    put_int(k, "block_count", m->L);
+    put_int(k, "context_length", m->context_length);
+    put_int(k, "embedding_length", m->K);
+    put_int(k, "feed_forward_length", m->F);
+    put_int(k, "attention.head_count", m->H);
+    put_int(k, "attention.head_count_kv", m->G);
+    put_int(k, "attention.key_length", m->D);
+    put_int(k, "attention.value_length", m->D);
+    put_float(k,
+              m->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                  : "attention.layer_norm_epsilon",
+              (double)m->norm_epsilon);
+}
+
+/* YaRN's rule gives what attention is multiplied by; the key holds what is beyond that. */
+static double attention_factor(const struct rope_stretch *s) {
+    double usual = s->kind == ROPE_YARN && s->factor > 1 ? 0.1 * log(s->factor) + 1 : 1;
+    return s->attention_factor > 0 ? (double)s->attention_factor / usual : 1;
+}
+
+static void put_stretch(struct keyer *k, const struct rope_stretch *s) {
+    static const char *const names[] = {
+        [ROPE_LINEAR] = "linear", [ROPE_YARN] = "yarn", [ROPE_LONG] = "longrope"};
+    bool is_named = s->kind == ROPE_LINEAR || s->kind == ROPE_YARN || s->kind == ROPE_LONG;
+    if (!is_named) return; /* Llama 3's is a tensor */
+    put_text(k, "rope.scaling.type", names[s->kind]);
+    put_float(k, "rope.scaling.factor", s->factor);
+    if (s->kind == ROPE_LINEAR) return;
+    put_int(k, "rope.scaling.original_context_length", s->original_context);
+    if (fabs(attention_factor(s) - 1) > 1e-6)
+        put_float(k, "rope.scaling.attn_factor", attention_factor(s));
+    if (s->kind != ROPE_YARN) return;
+    put_float(k, "rope.scaling.yarn_beta_fast", s->beta_fast);
+    put_float(k, "rope.scaling.yarn_beta_slow", s->beta_slow);
+}
+
+static void put_rope(struct keyer *k, const struct model_config *m) {
+    if (!m->rope.is_used) return;
+    put_int(k, "rope.dimension_count", m->rope.D_rope);
+    put_float(k, "rope.freq_base", (double)m->rope.base);
+    if (m->window_rotation == WINDOW_ROPE_LOCAL)
+        put_float(k, "rope.freq_base_swa", (double)m->window_rope.base);
+    put_stretch(k, &m->rope.stretch);
+}
+
+/* Is each n-th layer without a window, and no other? */
+static bool is_each(const struct model_config *m, int n) {
+    for (int i = 0; i < m->L; i++)
+        if (m->layer[i].slides != (n == 0 || (i + 1) % n != 0)) return false;
+    return true;
+}
+
+/* Which layers slide, where that is not the family's rule: a number, or a flag for each. */
+static void put_windows(struct keyer *k, const struct model_config *m, int usual) {
+    static const char name[] = "attention.sliding_window_pattern";
+    bool slides = false;
+    int every = 2;
+    for (int i = 0; i < m->L; i++) slides |= m->layer[i].slides;
+    if (m->window == 0 || !slides) return;
+    put_int(k, "attention.sliding_window", m->window);
+    if (is_each(m, usual)) return;
+    while (every < m->L && !is_each(m, every)) every++;
+    if (every < m->L) {
+        put_int(k, name, every);
+        return;
+    }
+    uint8_t *flag = mem_calloc((size_t)m->L, 1);
+    for (int i = 0; i < m->L; i++) flag[i] = m->layer[i].slides;
+    gguf_put_array(k->keys, key_of(k, name), GGUF_BOOL, (size_t)m->L, flag);
+    free(flag);
+}
+
+static void put_options(struct keyer *k, const struct model_config *m) {
+    const struct {
+        const char *name;
+        float value, usual;
+    } keys[] = {
+        {"attention.scale", m->attention_scale, 1 / sqrtf((float)m->D)},
+        {"attn_logit_softcapping", m->attention_cap, 0},
+        {"final_logit_softcapping", m->logit_cap, 0},
+        {"residual_scale", m->residual_scale, 1},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].value != keys[i].usual) put_float(k, keys[i].name, (double)keys[i].value);
+    bool is_granite = strncmp(k->architecture, "granite", 7) == 0; /* whose file has the inverse */
+    if (m->logit_scale != 1)
+        put_float(k, "logit_scale",
+                  is_granite ? 1 / (double)m->logit_scale : (double)m->logit_scale);
+    bool is_gemma = strncmp(k->architecture, "gemma", 5) == 0; /* of which programs know it */
+    if (m->embedding_scale != 1 && !is_gemma)
+        put_float(k, "embedding_scale", (double)m->embedding_scale);
+}
+
+static void put_experts(struct keyer *k, const struct model_config *m) {
+    enum { SOFTMAX = 1, SIGMOID = 2 };
+    const struct expert_config *e = &m->experts;
+    if (!e->is_used) return;
+    put_int(k, "expert_count", e->E);
+    put_int(k, "expert_used_count", e->n_used);
+    put_int(k, "expert_feed_forward_length", e->F);
+    gguf_put_bool(k->keys, key_of(k, "expert_weights_norm"), e->normalises);
+    if (e->F_shared > 0) put_int(k, "expert_shared_feed_forward_length", e->F_shared);
+    if (!e->by_sigmoid) return;
+    put_int(k, "expert_gating_func", SIGMOID);
+    put_int(k, "leading_dense_block_count", e->n_dense_layers);
+    put_int(k, "expert_group_count", e->n_groups);
+    put_int(k, "expert_group_used_count", e->n_used_groups);
+    put_float(k, "expert_weights_scale", (double)e->weight_scale);
+    put_int(k, "expert_shared_count", e->F_shared / e->F);
+}
+
+void folder_keys(struct conversion *c, const struct gguf_form *form) {
+    const struct model_config *m = &c->config;
+    struct keyer k = {.keys = &c->keys, .architecture = form->architecture};
+    gguf_put_string(&c->keys, "general.architecture", k.architecture, strlen(k.architecture));
+    gguf_put_string(&c->keys, "general.name", m->name, strlen(m->name));
+    put_shape(&k, m);
+    put_rope(&k, m);
+    put_windows(&k, m, form->full_every);
+    put_options(&k, m);
+    put_experts(&k, m);
+}

@@ -1,0 +1,139 @@
+/* A folder's tensors as a GGUF file has them: by its names, experts of a layer in one tensor, gate
+ * and up apart where a folder has them together, rows where it has columns, gains and biases in
+ * float32, and queries and keys in the order in which the family's GGUF files rotate them. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/convert/convert.h"
+#include "engine/quantise/quantise.h"
+
+struct lister {
+    struct conversion *c;
+    bool pairs;
+    struct err *err;
+};
+
+/* Do rows of that role belong to heads that rotate? */
+static bool rotates(enum role role) {
+    static const enum role roles[] = {ROLE_Q,      ROLE_Q_BIAS, ROLE_K,          ROLE_K_BIAS,
+                                      ROLE_Q_NORM, ROLE_K_NORM, ROLE_Q_NORM_ALL, ROLE_K_NORM_ALL};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (roles[i] == role) return true;
+    return false;
+}
+
+/* Vectors, and what chooses among experts or is added to the stream, stay exact. */
+static enum dtype type_of(const struct lister *l, enum role role, const struct out_tensor *t) {
+    const struct role_info *info = role_info(role);
+    bool is_exact = info->is_float32 || info->is_bias || t->K == 1;
+    if (is_exact || role == ROLE_POSITION_EMBEDDING) return DTYPE_F32;
+    return quantised_type(l->c->job->type, t->name, t->from, t->K);
+}
+
+/* Adds one tensor of the output, part i of a source. */
+static void add_part(const struct lister *l, enum role role, int layer, int i, int n_parts,
+                     const struct weight *weight, const struct weight **expert) {
+    const struct role_info *info = role_info(role);
+    const struct model_config *m = &l->c->config;
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    struct out_tensor *t = conversion_add(l->c, name);
+    int64_t E = info->of_experts ? m->experts.E : 1, N = role_extent(m, info->N);
+    bool is_row = info->K && N == 1; /* GGUF files have such a matrix as a vector */
+    t->weight = weight, t->expert = expert, t->from = weight->type;
+    t->part = i, t->n_parts = n_parts;
+    t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K) : 1;
+    t->dim[0] = info->K ? t->K : N, t->dim[1] = info->K ? N : E, t->dim[2] = E;
+    t->n_dims = (info->K && !is_row ? 2 : 1) + info->of_experts;
+    if (l->pairs && rotates(role)) t->D = m->D, t->D_rope = m->rope.D_rope;
+    t->to = type_of(l, role, t);
+}
+
+static enum status check_float(const struct lister *l, const struct weight *weight) {
+    if (!weight->packed && dtype_block_elements((int)weight->type) == 1) return STATUS_OK;
+    return err_set(l->err, STATUS_USAGE, "model",
+                   "%s: tensor %s is quantised already; quantize makes a GGUF file of floats",
+                   l->c->job->in, weight->name);
+}
+
+/* The tensors of all experts of a role, each its own: an array that the caller frees. */
+static enum status find_experts(const struct lister *l, enum role role, int layer,
+                                const struct weight ***out) {
+    int E = l->c->config.experts.E;
+    const struct weight **expert = mem_calloc((size_t)E, sizeof *expert);
+    enum status status = STATUS_OK;
+    for (int e = 0; e < E && !status; e++) {
+        char name[ROLE_NAME_BYTES];
+        role_expert_name(name, role, layer, e);
+        expert[e] = weights_lookup(&l->c->source.hf->weights, name);
+        assert(expert[e]); /* folder_names_read has found them all */
+        status = check_float(l, expert[e]);
+        if (!status && expert[e]->type != expert[0]->type)
+            status = err_set(l->err, STATUS_BAD_FILE, expert[e]->name,
+                             "tensor %s: expected type %s as of the first expert, found %s",
+                             expert[e]->name, dtype_name((int)expert[0]->type),
+                             dtype_name((int)expert[e]->type));
+    }
+    *out = expert;
+    return status;
+}
+
+static enum status add_role(const struct lister *l, enum role role, int layer) {
+    const struct role_info *info = role_info(role);
+    const struct weight **expert = NULL;
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    const struct weight *weight = weights_lookup(&l->c->source.hf->weights, name);
+    enum status status = STATUS_OK;
+    if (!weight && info->of_experts) {
+        status = find_experts(l, role, layer, &expert);
+        weight = expert[0];
+    }
+    assert(weight);
+    if (!status) status = check_float(l, weight);
+    if (status) {
+        free(expert);
+        return status;
+    }
+    if (info->of_experts && info->n_parts)
+        for (int i = 0; i < info->n_parts; i++)
+            add_part(l, info->parts[i], layer, i, info->n_parts, weight, NULL);
+    else
+        add_part(l, role, layer, 0, 1, weight, expert);
+    return STATUS_OK;
+}
+
+/* What a GGUF file divides the frequencies by, where it has that as a tensor. */
+static void add_factors(const struct lister *l, enum role role, const float *factors) {
+    struct out_tensor *t = conversion_add(l->c, role_info(role)->gguf);
+    size_t n = (size_t)l->c->config.rope.D_rope / 2;
+    t->made = mem_alloc(n * sizeof *t->made);
+    memcpy(t->made, factors, n * sizeof *t->made);
+    t->from = t->to = DTYPE_F32;
+    t->n_dims = 1, t->dim[0] = t->N = (int64_t)n, t->K = 1;
+}
+
+static void add_rope(const struct lister *l) {
+    const struct rope_config *rope = &l->c->config.rope;
+    const struct rope_stretch *s = &rope->stretch;
+    if (s->kind == ROPE_LONG) {
+        add_factors(l, ROLE_ROPE_LONG, s->long_factor);
+        add_factors(l, ROLE_ROPE_SHORT, s->short_factor);
+    }
+    if (s->kind != ROPE_LLAMA3) return;
+    float *factors = mem_alloc((size_t)rope->D_rope / 2 * sizeof *factors);
+    rope_factors(factors, rope);
+    add_factors(l, ROLE_ROPE_FACTORS, factors);
+    free(factors);
+}
+
+enum status folder_tensors(struct conversion *c, bool pairs, struct err *err) {
+    const struct lister l = {c, pairs, err};
+    enum status status = STATUS_OK;
+    add_rope(&l);
+    for (int layer = -1; layer < c->config.L; layer++)
+        for (enum role role = 0; role < N_ROLES && !status; role++)
+            if (config_has_in(&c->config, role, layer)) status = add_role(&l, role, layer);
+    return status;
+}
