@@ -80,6 +80,7 @@ struct model_config {
     /* letters of kernels.h; K is the width of the residual stream. Where all layers have experts, F
      * is the width of one of them, else that of the others' MLP. */
     int V, K, F, L, H, G, D;
+    int K_embedding;      /* the width of the embedding and the head: K but for some */
     int context_length;   /* tokens that the model was trained for */
     int longest_context;  /* tokens that stretched positions may be asked to reach */
     int64_t n_parameters; /* of all tensors */
@@ -93,6 +94,7 @@ struct model_config {
     float norm_epsilon;
     enum activation activation;
     bool has_parallel_branches; /* attention and MLP of a layer see the same rows */
+    bool norms_stream;          /* norms are of the stream after a branch, not before it */
     struct expert_config experts;
     struct rope_config rope;
     enum window_rope window_rotation;

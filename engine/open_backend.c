@@ -48,6 +48,7 @@ static struct backend_config plan_backend(const struct engine *engine,
     struct model_config m = shard_config(&engine->model.config, config->ranks);
     int widest = m.K > m.F ? m.K : m.F;
     if (m.H * m.D > widest) widest = m.H * m.D;
+    if (m.K_embedding > widest) widest = m.K_embedding;
     int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
     if (expert > widest) widest = expert;
     enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;

@@ -132,7 +132,7 @@ struct attention {
 
 /* What a token's row begins with. */
 struct embedding {
-    const struct matrix *tokens;    /* [V][K] */
+    const struct matrix *tokens;    /* [V][K]; NULL: the rows stand there already */
     float scale;                    /* of the token's row; 1: as it is */
     const struct matrix *positions; /* [positions][K], learned; NULL: none. Row `position` is added
                                        to the scaled token's row */
@@ -157,7 +157,8 @@ struct compute_ops {
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
 
-    /* y[M][K] = the rows of token[0..M); pending tokens are read from the step's `sampled`. */
+    /* y[M][K] = the rows of token[0..M), or of y itself, with positions; pending tokens are read
+     * from the step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct embedding *embedding);
     /* y[i][M][N_i] = norm(x[M][K]) times linear[i] for n matrices of the same K. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, const struct norm *norm,

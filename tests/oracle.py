@@ -26,6 +26,7 @@ LLAMA = "llama-cpp-python==0.3.36"  # as bench/peers.sh has it
 # What llama.cpp's converter does not take, or writes into files that mean less than the folder.
 UNCONVERTED = {
     "opt": "llama.cpp has no such architecture",
+    "opt_350m": "llama.cpp has no such architecture",
     "cohere2": "its converter wants an old key of config.json",
     "gpt2": "its converter does not pass over the masks of published folders",
     "mistral": "files of llama's architecture have no window",

@@ -271,15 +271,11 @@ static enum status read_options(struct model_config *config, struct reader *r) {
         if (status != STATUS_OK) return status;
         *keys[i].out = (float)value;
     }
-    bool is_parallel;
-    enum status read = gguf_bool_or(r->gguf, key_of(r, "use_parallel_residual"),
-                                    config->has_parallel_branches, &is_parallel, r->err);
-    if (read) return read;
-    if (is_parallel != config->has_parallel_branches)
-        return err_set(r->err, STATUS_BAD_FILE, r->key, "key %s: only %s is supported", r->key,
-                       config->has_parallel_branches ? "true" : "false");
     enum status status =
-        read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
+        gguf_bool_or(r->gguf, key_of(r, "use_parallel_residual"), config->has_parallel_branches,
+                     &config->has_parallel_branches, r->err);
+    if (!status)
+        status = read_int_or(r, "attention.sliding_window", 0, INT32_MAX, 0, &config->window);
     return status ? status : read_window_pattern(config, r);
 }
 

@@ -54,6 +54,8 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
     if (!status && !has_F) c->F = 4 * c->K; /* GPT-2's, where n_inner is null */
     if (!status && has_F) status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
     if (!status) status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->H, &c->G, err);
+    if (!status)
+        status = key_int_or(root, "word_embed_proj_dim", 1, MAX_WIDTH, c->K, &c->K_embedding, err);
     if (!status) status = key_int_or(root, "head_dim", 1, MAX_WIDTH, c->K / c->H, &c->D, err);
     if (!status) status = check_heads(c, key_value(root, "head_dim") != NULL, err);
     return status;
@@ -108,12 +110,10 @@ static enum status refuse_features(const struct json *root, struct err *err) {
     static const struct {
         const char *key;
         bool served;
-    } keys[] = {{"do_layer_norm_before", true},
-                {"_remove_final_layer_norm", false},
+    } keys[] = {{"_remove_final_layer_norm", false},
                 {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},
                 {"use_bidirectional_attention", false},
-                {"use_parallel_residual", false},
                 {"qk_layernorm", false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
@@ -124,6 +124,16 @@ static enum status refuse_features(const struct json *root, struct err *err) {
                            keys[i].key, keys[i].served ? "true" : "false");
     }
     return STATUS_OK;
+}
+
+/* Where norms stand, and what the branches of a layer see. */
+static enum status read_branches(struct model_config *c, const struct json *root, struct err *err) {
+    bool before;
+    enum status status = key_bool_or(root, "use_parallel_residual", c->has_parallel_branches,
+                                     &c->has_parallel_branches, err);
+    if (!status) status = key_bool_or(root, "do_layer_norm_before", true, &before, err);
+    if (!status) c->norms_stream = !before;
+    return status;
 }
 
 /* All layers must have experts. */
@@ -282,6 +292,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
         status = err_set(err, STATUS_BAD_FILE, "quantization_config",
                          "key quantization_config: random weights (--load-format dummy) are those "
                          "of a folder that is not quantised; take the key away");
+    if (!status) status = read_branches(config, root, err);
     if (!status) status = read_windows(config, root, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);

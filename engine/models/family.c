@@ -265,6 +265,37 @@ static enum status refuse_scales(const struct model_config *config,
     return STATUS_OK;
 }
 
+/* Are the branches such as the family may have? Leaves out the norms that these do without. */
+static enum status check_branches(struct model_config *config, const struct model_family *family,
+                                  bool in_gguf, struct err *err) {
+    char key[64] = "do_layer_norm_before";
+    bool served = true;
+    if (config->has_parallel_branches != family->has_parallel_branches) {
+        snprintf(key, sizeof key, "%s%suse_parallel_residual", in_gguf ? family->gguf : "",
+                 in_gguf ? "." : "");
+        served = family->has_parallel_branches;
+    } else if (!config->norms_stream || family->may_norm_stream) {
+        config->roles &= ~family_absent_roles(config);
+        return STATUS_OK;
+    }
+    return err_set(err, STATUS_BAD_FILE, key, "key %s: only %s is supported", key,
+                   served ? "true" : "false");
+}
+
+/* Between an embedding of a width of its own and the stream there are projections. */
+static enum status check_embedding(struct model_config *config, const struct model_family *family,
+                                   struct err *err) {
+    uint64_t projections = ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
+    if (config->K_embedding == 0) config->K_embedding = config->K;
+    if (config->K_embedding == config->K) return STATUS_OK;
+    config->roles |= family->optional & projections;
+    if (config->roles & projections) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "word_embed_proj_dim",
+                   "key word_embed_proj_dim: only the width of the stream, %d, is supported in a "
+                   "model of the architecture \"%s\", found %d",
+                   config->K, family->gguf, config->K_embedding);
+}
+
 /* Adds the biases that keys of config.json turn on, of those that the family may have. */
 static enum status add_biases(struct model_config *config, const struct model_family *family,
                               const struct hf_config *hf, struct err *err) {
@@ -345,6 +376,8 @@ static enum status read_config(struct model_config *config, struct model_file *f
     finish_window_rope(config);
     config->longest_context = longest_context(config);
     status = refuse_scales(config, family, !hf, err);
+    if (!status) status = check_branches(config, family, !hf, err);
+    if (!status) status = check_embedding(config, family, err);
     if (!status) status = check_experts(config, err);
     if (!status)
         status = hf ? read_folder(config, hf, family, err)

@@ -273,8 +273,10 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
     /* a bias that no key turns on would be left out by transformers */
-    uint64_t by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM;
+    uint64_t by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
+                      ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     m.known &= ~(family->optional & by_key) | config->roles;
+    m.known &= ~family_absent_roles(config);
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
     match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);

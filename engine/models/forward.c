@@ -7,7 +7,10 @@
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
  *               or x += output(attention) + down(..), both of the same x
- *     logits = head(norm(x))
+ *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
+ *     logits = head([norm](x))
+ *
+ * An embedding of a width of its own is projected to that of the stream, and back before the head.
  *
  * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
  * numbers of model_config (windows, caps, scales): both are options of the ops. Which ops run
@@ -67,6 +70,11 @@ static const struct norm *norm_or_none(const struct norm *norm) {
     return norm->gain ? norm : NULL;
 }
 
+/* The norm on the way into a branch, or NULL. */
+static const struct norm *norm_before(const struct model *model, const struct norm *norm) {
+    return model->config.norms_stream ? NULL : norm_or_none(norm);
+}
+
 static struct mlp mlp_of(const struct model *model, const struct tensors *t) {
     return (struct mlp){.activation = model->config.activation,
                         .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
@@ -87,6 +95,20 @@ static void all_reduce(struct model *model, float *x, int M) {
     TIME_OP(b, OP_ALL_REDUCE, compute->all_reduce(b, x, model->act.part, M, model->part.K));
 }
 
+/* The same of an embedding of another width: projected, then the positions. */
+static void embed_and_project(struct model *model, int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->ends;
+    struct activations *a = &model->act;
+    const struct embedding tokens = {.tokens = t->w[ROLE_TOKEN_EMBEDDING],
+                                     .scale = model->config.embedding_scale};
+    const struct embedding positions = {.positions = t->w[ROLE_POSITION_EMBEDDING]};
+    const struct linear in = {t->w[ROLE_PROJECT_IN], NULL};
+    TIME_OP(b, OP_EMBED, compute->embed(b, a->embedded, &tokens));
+    TIME_OP(b, OP_MATMUL, compute->matmul(b, (float *const[]){a->x}, a->embedded, NULL, &in, 1, M));
+    if (positions.positions) TIME_OP(b, OP_EMBED, compute->embed(b, a->x, &positions));
+}
+
 /* The rows of the tokens. Rank 0 looks them up and the others add nothing, so they need neither the
  * embedding nor the tokens, of which some may be known to rank 0's device alone. */
 static void embed(struct model *model, int M) {
@@ -96,7 +118,10 @@ static void embed(struct model *model, int M) {
                                         .scale = model->config.embedding_scale,
                                         .positions = t->w[ROLE_POSITION_EMBEDDING]};
     assert(model->shard.rank > 0 || embedding.tokens);
-    if (model->shard.rank == 0) TIME_OP(b, OP_EMBED, compute->embed(b, model->act.x, &embedding));
+    if (t->w[ROLE_PROJECT_IN])
+        embed_and_project(model, M);
+    else if (model->shard.rank == 0)
+        TIME_OP(b, OP_EMBED, compute->embed(b, model->act.x, &embedding));
     all_reduce(model, model->act.x, M);
 }
 
@@ -128,7 +153,7 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
                                 .norms_together = together};
     assert(!heads.q_gain == !heads.k_gain && (m->rope.D_rope == 0 || model->inv_freq));
     TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_or_none(&norm),
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_before(model, &norm),
                             linear, 3, M));
     TIME_OP(b, OP_ROPE_WRITE, compute->rope_write(b, cache, layer, &heads, a->q, a->k, a->v));
 }
@@ -172,14 +197,31 @@ static void parallel_branches(struct model *model, int layer, float *x, const fl
     all_reduce(model, x, M);
 }
 
-/* M rows: x += output(attn_out), then x += mlp(norm(x)). */
-static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
+/* M rows: x = norm(x + output(attn_out)), then x = norm(x + mlp(x)). A norm adds its rows to zeros:
+ * the stream goes to the buffer that is zero, and leaves zeros behind. */
+static void norms_of_stream(struct model *model, int layer, float *x, const float *attn_out,
+                            int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    if (model->config.has_parallel_branches) {
-        parallel_branches(model, layer, x, attn_out, M);
-        return;
-    }
+    const struct norm attn = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    const struct norm ffn = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
+    const struct mlp mlp = mlp_of(model, t);
+    float *y = model->act.branch;
+    assert(attn.gain && ffn.gain && y);
+    TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, x), attn_out, &output, M));
+    all_reduce(model, x, M);
+    TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, y, x, &attn, M, model->part.K));
+    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), y, NULL, &mlp, M));
+    all_reduce(model, y, M);
+    TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &ffn, M, model->part.K));
+}
+
+/* M rows: x += output(attn_out), then x += mlp(norm(x)). */
+static void output_then_mlp(struct model *model, int layer, float *x, const float *attn_out,
+                            int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->layers[layer];
     assert(M > 0 && t->w[ROLE_O]);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
     const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
@@ -197,6 +239,16 @@ static void output_and_mlp(struct model *model, int layer, float *x, const float
     end_branch(model, t, ROLE_FFN_POST_NORM, x, y, M);
 }
 
+/* What follows attention in a layer. */
+static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
+    if (model->config.has_parallel_branches)
+        parallel_branches(model, layer, x, attn_out, M);
+    else if (model->config.norms_stream)
+        norms_of_stream(model, layer, x, attn_out, M);
+    else
+        output_then_mlp(model, layer, x, attn_out, M);
+}
+
 struct matrix *model_head(const struct model *model) {
     struct matrix *own = model->ends.w[ROLE_OUTPUT];
     return own ? own : model->ends.w[ROLE_TOKEN_EMBEDDING];
@@ -208,7 +260,15 @@ static void logits(struct model *model, int R) {
     const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
     const struct model_config *m = &model->config;
     const struct lm_head head = {{model_head(model), NULL, m->logit_scale}, m->logit_cap};
-    TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, a->logit_x, &norm, &head, R));
+    const struct linear out = {model->ends.w[ROLE_PROJECT_OUT], NULL};
+    const struct norm *last = norm_or_none(&norm);
+    const float *x = a->logit_x;
+    if (out.w) {
+        TIME_OP(b, OP_MATMUL,
+                compute->matmul(b, (float *const[]){a->embedded}, x, last, &out, 1, R));
+        last = NULL, x = a->embedded;
+    }
+    TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, x, last, &head, R));
 }
 
 /* After the last layer's keys and values only the rows go on that want logits: their x and what

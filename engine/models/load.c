@@ -228,13 +228,15 @@ struct field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 9 };
+enum { N_FIELDS = 10 };
 
 static void activation_fields(struct activations *a, const struct model *model,
                               struct field fields[N_FIELDS]) {
     const struct model_config *m = &model->part;
     bool first = model->shard.rank == 0;
-    bool post = config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM);
+    bool post =
+        config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
+    bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct field all[N_FIELDS] = {
         {&a->x, m->K, false},
         {&a->q, m->H * m->D, false},
@@ -242,6 +244,7 @@ static void activation_fields(struct activations *a, const struct model *model,
         {&a->v, m->G * m->D, false},
         {&a->attn_out, m->H * m->D, false},
         {&a->branch, post ? m->K : 0, false},
+        {&a->embedded, projects ? m->K_embedding : 0, false},
         {&a->logit_x, m->K, true},
         {&a->logits, first ? m->V : 0, true},
         {&a->part, first ? 0 : m->K, false},

@@ -55,9 +55,12 @@ struct activations {
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] what attention gives */
-    float *branch;    /* [M][K] what a branch with a norm after it gives; zero between branches */
-    float *logit_x;   /* [R][K] x of the rows that want logits */
-    float *logits;    /* [R][V]; on rank 0 alone */
+    /* [M][K] what a branch with a norm after it gives, or the stream between the norms of a layer
+     * that norms the stream; zero between branches, or between layers */
+    float *branch;
+    float *embedded; /* [M][K_embedding] of models whose embedding has a width of its own */
+    float *logit_x;  /* [R][K] x of the rows that want logits */
+    float *logits;   /* [R][V]; on rank 0 alone */
     /* [M][K] what a rank above 0 adds to the stream; zero but between an op and its all_reduce */
     float *part;
 };

@@ -52,8 +52,9 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
 static void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
-    embed_rows(y, &embedding->tokens->packed, at->token, at->sampled, embedding->scale, false,
-               at->M, cuda->stream);
+    if (embedding->tokens)
+        embed_rows(y, &embedding->tokens->packed, at->token, at->sampled, embedding->scale, false,
+                   at->M, cuda->stream);
     if (embedding->positions)
         embed_rows(y, &embedding->positions->packed, at->position, NULL, 1, true, at->M,
                    cuda->stream);

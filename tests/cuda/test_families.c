@@ -16,7 +16,7 @@ enum { V = 299, LENGTH = 44 };
 static const char *const models[] = {
     "families/qwen2.gguf",      "families/qwen3.gguf",      "families/gpt2.gguf",
     "families/gemma.gguf",      "families/gemma2.gguf",     "families/phi3.gguf",
-    "families/smollm3.gguf",    "folders/mistral",          "folders/opt",
+    "families/smollm3.gguf",    "folders/mistral",          "folders/opt_350m",
     "families/granite.gguf",    "families/olmo2.gguf",      "families/olmo3.gguf",
     "families/gemma3.gguf",     "families/mixtral.gguf",    "families/qwen2moe.gguf",
     "families/qwen3moe.gguf",   "folders/qwen2moe",         "families/phi3_long.gguf",

@@ -354,7 +354,8 @@ START_TEST(norms_are_added) {
 }
 END_TEST
 
-/* Embeds tokens at positions that run down, in a step of a sequence for each. */
+/* Embeds tokens at positions that run down, in a step of a sequence for each; without tokens it
+ * begins with rows of zeros. */
 static bytes embedded(const opened &on, struct kv_cache *cache, const struct embedding *embedding,
                       int M) {
     std::vector<int32_t> token, position, slot, row_start;
@@ -402,6 +403,19 @@ static void check_embedding(const opened &on, struct kv_cache *cache, enum dtype
     }
 }
 
+/* Rows that stand there get positions alone. */
+static void check_positions(const opened &on, struct kv_cache *cache) {
+    const weights positions(on, DTYPE_F16, POSITIONS, K, 2);
+    const struct embedding embedding = {nullptr, 1, positions.w};
+    floats want;
+    for (int m = 0; m < MAX_M; m++)
+        for (int k = 0; k < K; k++)
+            want.push_back(positions.values[(size_t)((MAX_M - 1 - m) * K + k)]);
+    const bytes got = embedded(on, cache, &embedding, MAX_M);
+    check_close(unpacked(on.act, got), want, 2 * rounding_of(on.act), 0.1,
+                text("positions alone, act %d", on.act));
+}
+
 START_TEST(embeddings_have_scales_and_positions) {
     for (enum dtype act : activation_types) {
         const opened on(act);
@@ -414,6 +428,7 @@ START_TEST(embeddings_have_scales_and_positions) {
         for (enum dtype type : {DTYPE_Q8_0, DTYPE_BF16})
             for (float scale : {1.0f, 9.75f})
                 for (bool learned : {false, true}) check_embedding(on, cache, type, scale, learned);
+        check_positions(on, cache);
         on.b->cache->kv_free(on.b, cache);
     }
 }

@@ -30,6 +30,7 @@ static const char *const models[] = {
     "folders/gemma2",
     "folders/phi3",
     "folders/opt",
+    "folders/opt_350m",
     "folders/smollm3",
     "families/granite.gguf",
     "folders/granite",

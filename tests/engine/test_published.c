@@ -21,6 +21,7 @@ static const struct published {
     {"Llama-2-7b-hf", "llama", 32, 6738415616, 0},
     {"opt-1.3b", "opt", 24, 1315758080 - 2 * 2048, 0}, /* 2 rows of positions are not used */
     {"opt-125m", "opt", 12, 125239296 - 2 * 768, 0},
+    {"opt-350m", "opt", 24, 331196416 - 2 * 1024, 0},
     {"Llama-3.2-1B", "llama", 16, 1235814400, 0},
     {"Mistral-7B-v0.1", "mistral", 32, 7241732096, 2},
     {"Qwen3-0.6B", "qwen3", 28, 596049920, 0},

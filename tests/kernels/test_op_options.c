@@ -469,6 +469,13 @@ START_TEST(embeddings_are_scaled_and_have_positions) {
         b->compute->step_begin(b, &step, NULL);
         b->compute->embed(b, y, &(struct embedding){tokens.w, 8.5f, positions.w});
         assert_same_floats(y, right, n, cpu_of(b)->path->name);
+        /* rows that stand there get positions alone */
+        for (int m = 0; m < MAX_ROWS; m++) {
+            matrix_row(positions.w, position[m], row);
+            for (int k = 0; k < K; k++) right[m * K + k] = right[m * K + k] + row[k];
+        }
+        b->compute->embed(b, y, &(struct embedding){.positions = positions.w});
+        assert_same_floats(y, right, n, cpu_of(b)->path->name);
         free(row);
         b->memory->matrix_free(b, tokens.w), b->memory->matrix_free(b, positions.w);
         backend_close(b);

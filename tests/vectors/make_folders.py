@@ -81,6 +81,13 @@ def opt():
         num_attention_heads=4, word_embed_proj_dim=32, attn_implementation="eager", bos_token_id=256, eos_token_id=256))
 
 
+def opt_350m():
+    """As the model of 350M is: norms of the stream, and an embedding that is narrower."""
+    return transformers.OPTForCausalLM(transformers.OPTConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=2, ffn_dim=40, max_position_embeddings=CONTEXT, num_attention_heads=4,
+        word_embed_proj_dim=24, do_layer_norm_before=False, attn_implementation="eager", bos_token_id=256, eos_token_id=256))
+
+
 def smollm3():
     return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
         rms_norm_eps=1e-6, no_rope_layers=[1, 0], pad_token_id=0, tie_word_embeddings=True, **SMALL))
@@ -317,6 +324,7 @@ FOLDERS = {
     "gemma2": (gemma2, torch.bfloat16, "1GB", None),
     "phi3": (phi3, torch.bfloat16, "1GB", None),
     "opt": (opt, torch.bfloat16, "1GB", None),
+    "opt_350m": (opt_350m, torch.bfloat16, "1GB", None),
     "smollm3": (smollm3, torch.bfloat16, "1GB", None),
     "granite": (granite, torch.bfloat16, "1GB", None),
     "olmo2": (olmo2, torch.bfloat16, "1GB", None),

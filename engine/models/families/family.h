@@ -52,6 +52,7 @@ struct model_family {
     float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;
     bool has_parallel_branches;   /* attention and MLP of a layer see the same rows */
+    bool may_norm_stream;         /* a file may say that norms are of the stream after a branch */
     enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
     int full_every; /* of WINDOWS_PATTERN */
@@ -100,6 +101,12 @@ static inline uint64_t family_roles(const struct model_family *family, bool in_g
     uint64_t fused = ROLE_BIT(ROLE_EXPERTS_GATE_UP);
     if (family->roles & biases) fused |= ROLE_BIT(ROLE_EXPERTS_GATE_UP_BIAS);
     return (family->roles & ~(apart | biases)) | fused;
+}
+
+/* Norms that a model has not, by what its file says of its branches. */
+static inline uint64_t family_absent_roles(const struct model_config *config) {
+    uint64_t last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
+    return config->norms_stream ? last : 0;
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,

@@ -1,6 +1,6 @@
 /* OPT (Zhang et al. 2022): LayerNorm before each branch, biases everywhere, a ReLU without a gate,
- * and learned positions, of which the first two rows are not used. The 350M model, whose norms come
- * after, is refused. */
+ * and learned positions, of which the first two rows are not used. In the 350M model the norms are
+ * of the stream after each branch, there is no last one, and the embedding is half as wide. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"OPTForCausalLM", NULL};
@@ -29,10 +29,11 @@ const struct model_family model_opt = {
              ROLE_BIT(ROLE_O_BIAS) | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS) |
              ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN) |
              ROLE_BIT(ROLE_DOWN_BIAS),
-    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT),
     .norm = NORM_LAYER,
     .norm_epsilon = 1e-5f,
     .activation = ACTIVATION_RELU,
+    .may_norm_stream = true,
     .positions = POSITIONS_LEARNED,
     .ties = true,
     .folder = {.alias = alias, .unused_positions = 2},

@@ -8,11 +8,14 @@
 #define MATRIX(n, k, split) EXTENT_##n, EXTENT_##k, SPLIT_##split, false
 
 static const struct role_info table[N_ROLES] = {
-    [ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", MATRIX(V, K, FIRST)},
+    [ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight",
+                              MATRIX(V, EMBEDDING, FIRST)},
     [ROLE_POSITION_EMBEDDING] = {"position_embd.weight", NULL, MATRIX(CONTEXT, K, FIRST)},
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", VECTOR(K, FIRST)},
     [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", "norm.bias", BIAS(K, FIRST)},
-    [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, K, FIRST)},
+    [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
+    [ROLE_PROJECT_IN] = {"project_in.weight", "project_in.weight", MATRIX(K, EMBEDDING, FIRST)},
+    [ROLE_PROJECT_OUT] = {"project_out.weight", "project_out.weight", MATRIX(EMBEDDING, K, FIRST)},
     [ROLE_ROPE_FACTORS] = {"rope_freqs.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ROPE_LONG] = {"rope_factors_long.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ROPE_SHORT] = {"rope_factors_short.weight", NULL, VECTOR(ROPE, HOST)},
@@ -130,6 +133,8 @@ int role_extent(const struct model_config *config, enum extent extent) {
         return config->V;
     case EXTENT_K:
         return config->K;
+    case EXTENT_EMBEDDING:
+        return config->K_embedding;
     case EXTENT_F:
         return config->F;
     case EXTENT_2F:

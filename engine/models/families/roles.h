@@ -22,6 +22,8 @@ enum role {
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
+    ROLE_PROJECT_IN, /* between an embedding of another width and the stream, and back */
+    ROLE_PROJECT_OUT,
     ROLE_ROPE_FACTORS,
     ROLE_ROPE_LONG, /* factors of contexts longer than the first one, and of others */
     ROLE_ROPE_SHORT,
@@ -81,6 +83,7 @@ enum extent {
     EXTENT_NONE,
     EXTENT_V,
     EXTENT_K,
+    EXTENT_EMBEDDING, /* the embedding's width: K but for some */
     EXTENT_F,
     EXTENT_2F,
     EXTENT_Q,   /* H * D */

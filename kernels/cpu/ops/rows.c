@@ -31,6 +31,16 @@ static int piece_end(const struct rows_job *job, int i) {
     return end < job->M ? end : job->M;
 }
 
+static void embed_token(const struct rows_job *job, int m, float *y) {
+    const struct step *step = job->cpu->step;
+    const struct embedding *e = job->embedding;
+    int32_t id = step->token[m];
+    if (id < 0) id = step->sampled[pending_token(id)];
+    matrix_row(e->tokens, id, y);
+    if (e->scale != 1)
+        for (size_t k = 0; k < job->length; k++) y[k] = y[k] * e->scale;
+}
+
 static void embed_piece(void *arg, int i, int thread) {
     struct rows_job *job = arg;
     const struct step *step = job->cpu->step;
@@ -38,11 +48,7 @@ static void embed_piece(void *arg, int i, int thread) {
     float *row = job->cpu->threads[thread].row;
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         float *y = job->y + (size_t)m * job->length;
-        int32_t id = step->token[m];
-        if (id < 0) id = step->sampled[pending_token(id)];
-        matrix_row(e->tokens, id, y);
-        if (e->scale != 1)
-            for (size_t k = 0; k < job->length; k++) y[k] = y[k] * e->scale;
+        if (e->tokens) embed_token(job, m, y);
         if (!e->positions) continue;
         matrix_row(e->positions, step->position[m], row);
         for (size_t k = 0; k < job->length; k++) y[k] = y[k] + row[k];
@@ -52,9 +58,10 @@ static void embed_piece(void *arg, int i, int thread) {
 void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
     struct cpu *cpu = cpu_of(b);
     const struct matrix *tokens = embedding->tokens, *positions = embedding->positions;
-    assert(!positions || (positions->K == tokens->K && tokens->K <= cpu->max_k));
+    int K = tokens ? tokens->K : positions->K;
+    assert(!positions || (positions->K == K && K <= cpu->max_k));
     struct rows_job job = {
-        .cpu = cpu, .y = y, .embedding = embedding, .M = cpu->step->M, .length = (size_t)tokens->K};
+        .cpu = cpu, .y = y, .embedding = embedding, .M = cpu->step->M, .length = (size_t)K};
     run_rows(&job, embed_piece);
 }
 
