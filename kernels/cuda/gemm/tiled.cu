@@ -6,9 +6,12 @@ template <class F, class T, class S>
 static void tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream) {
     constexpr int BYTES = Ring<F, S>::BYTES;
     static_assert(BYTES <= 99 << 10, "what the smallest of the devices has");
-    if (BYTES > DEFAULT_SMEM) allow_smem(tiled_kernel<F, T, S>, BYTES);
+    auto kernel = tiled_kernel<F, T, S, false>;
+    if constexpr (F::ANY_K)
+        if (jobs->w->K % 8 != 0) kernel = tiled_kernel<F, T, S, true>;
+    if (BYTES > DEFAULT_SMEM) allow_smem(kernel, BYTES);
     const Products<T> all = products_of<T>(jobs, n, x, M, S::NB);
-    launch(tiled_kernel<F, T, S>,
+    launch(kernel,
            dim3((unsigned)((M + S::ROWS - 1) / S::ROWS), (unsigned)all.first[GEMM_MAX_JOBS]),
            dim3(S::THREADS), BYTES, stream, all);
 }

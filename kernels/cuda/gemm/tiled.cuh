@@ -38,72 +38,138 @@ __device__ __forceinline__ int x_offset(int row, int chunk) {
 
 /* ---- filling a stage ------------------------------------------------------------------------ */
 
-template <class F, class T, class S>
-__device__ __forceinline__ void fill_x(uint8_t *stage, const Product<T> &p, int slab) {
-    constexpr int EACH = GEMM_SLAB / 8;
-    const int first = (int)blockIdx.x * S::ROWS;
-    for (int i = threadIdx.x; i < S::ROWS * EACH; i += S::THREADS) {
-        const int m = first + i / EACH, k = slab * GEMM_SLAB + i % EACH * 8;
-        const bool there = m < p.M && k < p.w.K;
-        const T *from = p.x + (there ? (size_t)m * p.w.K + k : 0);
-        uint8_t *to = stage + x_offset(i / EACH, i % EACH);
-        if (!F::ANY_K || p.w.K % 8 == 0) {
-            cp_async16(to, from, there ? 16 : 0);
-        } else {
-            Vec16<uint16_t> v;
-            for (int j = 0; j < 8; j++)
-                v.v[j] = there && k + j < p.w.K ? bits_as<uint16_t>(from[j]) : (uint16_t)0;
-            store16(reinterpret_cast<uint16_t *>(to), v);
-        }
+/* What a thread copies of a slab lies in the same places of every slab, so addresses and what
+ * exists are worked out once and moved on by a slab. */
+
+/* A thread copies the same piece of every APART-th row. With ODD rows may begin anywhere, and are
+ * copied element by element. */
+template <class T, class S, bool ODD> struct RowFiller {
+    static constexpr int EACH = GEMM_SLAB / 8, APART = S::THREADS / EACH, TIMES = S::ROWS / APART;
+    static_assert(S::ROWS % APART == 0 && APART % 4 == 0, "the rows' pieces are permuted alike");
+    const T *from; /* the thread's piece of its first row */
+    int step;      /* elements from one of its rows to the next */
+    int rows;      /* of x from its first row on */
+    int left;      /* columns of x from its piece on */
+    int to;
+
+    __device__ __forceinline__ RowFiller(const Product<T> &p, int first, int slab) {
+        const int row = (int)threadIdx.x / EACH, chunk = (int)threadIdx.x % EACH;
+        const int m = first + row, k = slab * GEMM_SLAB + chunk * 8;
+        from = p.x + (size_t)m * p.w.K + k;
+        step = APART * p.w.K;
+        rows = p.M - m;
+        left = p.w.K - k;
+        to = x_offset(row, chunk);
     }
-}
-
-/* Copies BYTES of each of the block's tiles, one after another, and zeros for missing tiles. With
- * `pair` 1 the tiles of both matrices alternate: one's are at `first`, the other's at `second`. */
-template <int BYTES, class S>
-__device__ __forceinline__ void fill_part(uint8_t *to, const uint8_t *first, const uint8_t *second,
-                                          size_t apart, int pair, int tiles) {
-    constexpr int EACH = BYTES / 16;
-    if constexpr (EACH != 0)
-        for (int i = threadIdx.x; i < S::NB * EACH; i += S::THREADS) {
-            const int place = i / EACH, tile = place >> pair;
-            const uint8_t *from = place & pair ? second : first;
-            const bool there = tile < tiles;
-            cp_async16(to + i * 16, from + (there ? tile * apart + i % EACH * 16 : 0),
-                       there ? 16 : 0);
+    __device__ __forceinline__ void fill(uint8_t *stage) {
+        const int first = left > 0 ? rows : 0;
+        const T *row = from;
+#pragma unroll
+        for (int j = 0; j < TIMES; j++, row += step) {
+            uint8_t *piece = stage + to + j * APART * GEMM_SLAB * 2;
+            const bool there = j * APART < first;
+            if constexpr (ODD)
+                copy_elements(piece, row, there ? left : 0);
+            else
+                cp_async16(piece, row, there ? 16 : 0);
         }
-}
+        from += GEMM_SLAB;
+        left -= GEMM_SLAB;
+    }
+    __device__ __forceinline__ static void copy_elements(uint8_t *to, const T *from, int n) {
+        Vec16<uint16_t> v;
+#pragma unroll
+        for (int i = 0; i < 8; i++) v.v[i] = i < n ? bits_as<uint16_t>(from[i]) : (uint16_t)0;
+        store16(reinterpret_cast<uint16_t *>(to), v);
+    }
+};
 
-template <class F, class T, class S>
-__device__ __forceinline__ void fill_stage(uint8_t *stage, const Product<T> &p, int tile,
-                                           int slab) {
-    using R = Ring<F, S>;
-    const int tiles = p.w.tiles - tile, pair = p.pair;
-    const Place from = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile), slab);
-    const Place next = place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile + 1), slab);
-    const Place up = place_of_slab<F>(p.up, place_of_tile<F>(p.up, tile), slab);
-    fill_x<F, T, S>(stage, p, slab);
-    fill_part<F::CODE_BYTES, S>(stage + R::CODES, from.codes, up.codes, next.codes - from.codes,
-                                pair, tiles);
-    fill_part<F::SCALE_BYTES, S>(stage + R::SCALES, from.scales, up.scales,
-                                 next.scales - from.scales, pair, tiles);
-    fill_part<F::SUPER_BYTES, S>(stage + R::SUPERS, from.supers, up.supers,
-                                 next.supers - from.supers, pair, tiles);
-}
+/* A part of the stages: BYTES of each of the block's tiles, one after another, and zeros for
+ * missing tiles. The tiles of a pair's matrices alternate. A thread copies the same piece of every
+ * AT_ONCE-th tile. */
+template <int BYTES, class S> struct PartFiller {
+    static constexpr int EACH = BYTES / 16;
+    static constexpr int AT_ONCE = S::THREADS / EACH < S::NB ? S::THREADS / EACH : S::NB;
+    static_assert(S::NB % AT_ONCE == 0 && (AT_ONCE == 1 || AT_ONCE % 2 == 0), "all copy as many");
+    const uint8_t *from; /* the thread's piece of its first tile */
+    /* bytes from a tile to the next, if its number is even, and to the second */
+    ptrdiff_t one, two;
+    int tiles; /* from its first on */
+    int to;
+
+    /* The tiles of one matrix are at `first` and `apart` bytes from each other, those of a pair's
+     * other at `second`; there are `count` of each. */
+    __device__ __forceinline__ PartFiller(const uint8_t *first, const uint8_t *second, size_t apart,
+                                          int pair, int count) {
+        const int tile = (int)threadIdx.x / EACH, piece = (int)threadIdx.x % EACH;
+        one = pair ? second - first : (ptrdiff_t)apart;
+        two = (ptrdiff_t)apart << !pair;
+        from = first + (tile / 2 * two + tile % 2 * one) + piece * 16;
+        tiles = (count << pair) - tile;
+        to = (int)threadIdx.x * 16;
+    }
+    __device__ __forceinline__ void fill(uint8_t *part, int forward) {
+        if (EACH * AT_ONCE == S::THREADS || threadIdx.x < EACH * AT_ONCE) {
+#pragma unroll
+            for (int i = 0; i < S::NB / AT_ONCE; i++) {
+                const ptrdiff_t ahead = i * AT_ONCE / 2 * two + i * AT_ONCE % 2 * one;
+                cp_async16(part + to + i * AT_ONCE * BYTES, from + ahead,
+                           i * AT_ONCE < tiles ? 16 : 0);
+            }
+        }
+        from += forward;
+    }
+};
+template <class S> struct PartFiller<0, S> { /* the format has no such part */
+    __device__ __forceinline__ PartFiller(const uint8_t *, const uint8_t *, size_t, int, int) {}
+    __device__ __forceinline__ void fill(uint8_t *, int) {}
+};
+
+/* A thread's copies of the block's slabs, from one on. */
+template <class F, class T, class S, bool ODD> struct Filler {
+    RowFiller<T, S, ODD> rows;
+    PartFiller<F::CODE_BYTES, S> codes;
+    PartFiller<F::SCALE_BYTES, S> scales;
+    PartFiller<F::SUPER_BYTES, S> supers;
+    int next, scale_slabs; /* the number of the next slab; how many share a scale */
+
+    __device__ __forceinline__ Filler(const Product<T> &p, int first_row, int tile, int slab)
+        : Filler(p, first_row, slab, p.w.tiles - tile,
+                 place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile), slab),
+                 place_of_slab<F>(p.up, place_of_tile<F>(p.up, tile), slab),
+                 place_of_slab<F>(p.w, place_of_tile<F>(p.w, tile + 1), slab)) {}
+    __device__ __forceinline__ Filler(const Product<T> &p, int first_row, int slab, int tiles,
+                                      const Place &at, const Place &up, const Place &after)
+        : rows(p, first_row, slab),
+          codes(at.codes, up.codes, (size_t)(after.codes - at.codes), p.pair, tiles),
+          scales(at.scales, up.scales, (size_t)(after.scales - at.scales), p.pair, tiles),
+          supers(at.supers, up.supers, (size_t)(after.supers - at.supers), p.pair, tiles),
+          next(slab), scale_slabs(F::FOLDS == 1 ? p.w.scale_slabs : 1) {}
+    /* Starts copying the next slab. */
+    __device__ __forceinline__ void fill(uint8_t *stage) {
+        using R = Ring<F, S>;
+        next++;
+        rows.fill(stage);
+        codes.fill(stage + R::CODES, F::CODE_BYTES);
+        const bool is_last = F::FOLDS != 1 || next % scale_slabs == 0;
+        scales.fill(stage + R::SCALES, is_last ? F::SCALE_BYTES : 0);
+        supers.fill(stage + R::SUPERS, next % SUPER_SLABS == 0 ? F::SUPER_BYTES : 0);
+    }
+};
 
 /* ---- using it ------------------------------------------------------------------------------- */
 
-/* The B operands of a part of a slab for group `group` of 8 rows. */
+/* The B operands of a part of a slab for a group of 8 rows, which begins at `rows`. The lane's
+ * place in the permuted rows is the same in all groups, and another run flips bits of it. */
 template <class F>
-__device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *stage, int group,
-                                             int part, int lane) {
-    const int row = group * GEMM_GROUP + lane / 4;
+__device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *rows, int part,
+                                             int lane) {
+    const int column = run_column<F>(0, 0, lane % 4);
+    const int at = x_offset(lane / 4, column / 8) + column % 8 * 2;
 #pragma unroll
-    for (int i = 0; i < Columns<F>::RUNS; i++) {
-        const int column = run_column<F>(part, i, lane % 4);
+    for (int i = 0; i < Columns<F>::RUNS; i++)
         load_words<false, F::RUN / 2>(&x.v[i * F::RUN / 2],
-                                      stage + x_offset(row, column / 8) + column % 8 * 2);
-    }
+                                      rows + (at ^ run_column<F>(part, i, 0) * 2));
 }
 
 /* acc += a slab of the warp's tiles times its rows. */
@@ -126,7 +192,7 @@ __device__ __forceinline__ void use_stage(float (&acc)[S::NT][S::C][4], const ui
         float sums[S::C][2];
 #pragma unroll
         for (int c = 0; c < S::C; c++) {
-            read_columns<F>(x[c], stage, group + c, part, lane);
+            read_columns<F>(x[c], stage + (group + c) * (GEMM_GROUP * GEMM_SLAB * 2), part, lane);
             sum_columns<F, T>(sums[c], x[c]);
         }
 #pragma unroll
@@ -134,9 +200,12 @@ __device__ __forceinline__ void use_stage(float (&acc)[S::NT][S::C][4], const ui
     }
 }
 
-/* A thread's totals over the ranges, needed once a range. `volatile` keeps them out of the
- * registers, which the running sums fill. */
-template <class S> struct Totals { volatile float v[S::NT][S::C][4]; };
+/* A thread's totals over the ranges, needed once a range. If the running sums fill the registers,
+ * `volatile` keeps the totals out of them. */
+template <class S, bool IN_MEMORY = (S::NT * S::C > 8)> struct Totals {
+    volatile float v[S::NT][S::C][4];
+};
+template <class S> struct Totals<S, false> { float v[S::NT][S::C][4]; };
 template <class S>
 __device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][S::C][4]) {
 #pragma unroll
@@ -177,7 +246,8 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, int first_tile
     }
 }
 
-template <class F, class T, class S>
+/* With ODD the rows of x may begin anywhere. */
+template <class F, class T, class S, bool ODD>
 __global__ void __launch_bounds__(S::THREADS)
     tiled_kernel(const __grid_constant__ Products<T> all) {
     using R = Ring<F, S>;
@@ -187,26 +257,29 @@ __global__ void __launch_bounds__(S::THREADS)
     const Product<T> &p = all.of[number];
     /* the block's first */
     const int tile = ((int)blockIdx.y - all.first[number]) * (S::NB >> p.pair);
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, slabs = p.w.slabs;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int ranges = p.w.ranges, slabs = p.w.slabs;
     Totals<S> total = {};
     float acc[S::NT][S::C][4] = {};
+    Filler<F, T, S, ODD> filler(p, (int)blockIdx.x * S::ROWS, tile, 0);
 #pragma unroll
     for (int i = 0; i < S::STAGES - 1; i++) {
-        if (i < slabs) fill_stage<F, T, S>(ring + i * R::STAGE, p, tile, i);
+        if (i < slabs) filler.fill(ring + i * R::STAGE);
         cp_async_commit();
     }
-    int range = 0;
-    for (int slab = 0; slab < slabs; slab++) {
-        cp_async_wait<S::STAGES - 2>();
-        __syncthreads(); /* the slab has arrived, and all threads are done with the one before it */
-        const int ahead = slab + S::STAGES - 1;
-        if (ahead < slabs) fill_stage<F, T, S>(ring + ahead % S::STAGES * R::STAGE, p, tile, ahead);
-        cp_async_commit(); /* perhaps an empty group: the wait counts groups */
-        use_stage<F, T, S>(acc, ring + slab % S::STAGES * R::STAGE, warp, lane);
-        if (slab + 1 == range_start(slabs, p.w.ranges, range + 1)) {
-            add_range<S>(total, acc);
-            range++;
+    int slab = 0, stage = 0, before = R::ALL - R::STAGE;
+    for (int range = 0; range < ranges; range++) {
+        const int end = range_start(slabs, ranges, range + 1);
+        for (; slab < end; slab++) {
+            cp_async_wait<S::STAGES - 2>();
+            __syncthreads(); /* the slab is here, and all threads are done with the one before */
+            if (filler.next < slabs) filler.fill(ring + before);
+            cp_async_commit(); /* perhaps an empty group: the wait counts groups */
+            use_stage<F, T, S>(acc, ring + stage, warp, lane);
+            before = stage;
+            stage = stage + R::STAGE < R::ALL ? stage + R::STAGE : 0;
         }
+        add_range<S>(total, acc);
     }
     cp_async_wait<0>();
     __syncthreads(); /* the ring becomes the sums' place */
