@@ -19,7 +19,12 @@
 
 /* ---- the network ---------------------------------------------------------------------------- */
 
-enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
+enum edge_kind {
+    EDGE_BYTES,
+    EDGE_EMPTY,
+    EDGE_CALL,
+    EDGE_BEGIN, /* empty, at the beginning of the text only: in drafts of searches */
+};
 
 struct edge {
     uint8_t kind, low, high; /* bytes of an EDGE_BYTES */
@@ -77,6 +82,24 @@ void draft_class(struct draft *draft, const struct expr *expr, uint32_t from, ui
 
 /* Draws an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
+
+/* A deterministic automaton over bytes. State 0 is where no text goes on any more: all its bytes
+ * lead back to it. */
+struct dfa {
+    uint32_t n, max;
+    uint32_t (*next)[256]; /* [n] */
+    bool *accepts;         /* [n] */
+    uint32_t start;
+    uint32_t first; /* where a text begins that nothing precedes; unlike start with an EDGE_BEGIN */
+};
+
+/* Makes it of a draft without calls; after a failure it is still to be freed. */
+void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
+                  struct dfa *dfa);
+void dfa_free(struct dfa *dfa);
+
+/* Which states reach one that accepts. The caller frees it. */
+bool *dfa_find_live(const struct dfa *dfa);
 
 /* Makes the network of the builder's rules. NULL: the builder failed; that no text at all keeps to
  * the grammar is a failure too. */

@@ -28,6 +28,7 @@ enum expr_kind {
     EXPR_AND,      /* what all children match; they are regular, without calls */
     EXPR_NOT,      /* every text of bytes that its child does not match; as for AND */
     EXPR_MULTIPLE, /* decimal numbers that are multiples of divisor / 10^scale; for AND too */
+    EXPR_BEGIN,    /* nothing, at the beginning of the text only; for searches */
     EXPR_FAILED,   /* what a builder that failed returns */
 };
 
@@ -87,6 +88,14 @@ struct builder {
     struct expr spare; /* what is returned without memory */
 };
 
+/* ---- compile.c ------------------------------------------------------------------------------ */
+
+/* Begins within the limits, NULL: the defaults; without an arena. */
+void builder_init(struct builder *b, const struct grammar_limits *limits, struct err *err);
+
+/* Is a text of n bytes short enough? Otherwise it fails. */
+bool builder_takes(struct builder *b, size_t n);
+
 /* ---- builder.c ------------------------------------------------------------------------------ */
 
 /* The first failure is kept; param as in err_set. Returns the status. */
@@ -134,8 +143,9 @@ int ranges_normalise(struct range *ranges, int n);
 /* ---- regex.c -------------------------------------------------------------------------------- */
 
 /* How a regular expression is held against a text: as a whole, or found in it unless it is
- * anchored. */
-enum regex_match { REGEX_WHOLE, REGEX_SEARCH };
+ * anchored; or its beginning is looked for while the text comes (search.c): then ^ is an
+ * EXPR_BEGIN, wherever it stands, and $ is refused. */
+enum regex_match { REGEX_WHOLE, REGEX_SEARCH, REGEX_STOP };
 
 /* Reads RE2's syntax. A failure's sentence begins with `what` ("The regular expression", "The
  * pattern at /a/b") and names the byte. */

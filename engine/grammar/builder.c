@@ -119,7 +119,8 @@ struct expr *expr_repeat(struct builder *b, struct expr *child, int min, int max
 
 static bool has_children(const struct expr *expr) {
     return expr->kind != EXPR_BYTES && expr->kind != EXPR_BYTE && expr->kind != EXPR_CLASS &&
-           expr->kind != EXPR_CALL && expr->kind != EXPR_MULTIPLE && expr->kind != EXPR_FAILED;
+           expr->kind != EXPR_CALL && expr->kind != EXPR_MULTIPLE && expr->kind != EXPR_BEGIN &&
+           expr->kind != EXPR_FAILED;
 }
 
 struct expr *expr_add(struct expr *parent, struct expr *child) {

@@ -15,6 +15,19 @@ static struct grammar_limits limits_of(const struct grammar_limits *given) {
     return limits;
 }
 
+void builder_init(struct builder *b, const struct grammar_limits *limits, struct err *err) {
+    *b = (struct builder){.limits = limits_of(limits), .err = err};
+    b->deadline_ns = builder_thread_ns() + (uint64_t)b->limits.max_ms * 1000000;
+    b->spare.kind = EXPR_FAILED;
+    for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
+}
+
+bool builder_takes(struct builder *b, size_t n) {
+    if (n <= b->limits.max_text) return true;
+    builder_fail(b, "The grammar has %zu bytes; at most %zu are taken.", n, b->limits.max_text);
+    return false;
+}
+
 static struct expr *read(struct builder *b, enum grammar_kind kind, const char *text, size_t n,
                          enum regex_match match) {
     switch (kind) {
@@ -49,14 +62,9 @@ static enum status compile(enum grammar_kind kind, const char *text, size_t n,
                            enum regex_match match, const struct grammar_limits *limits,
                            struct grammar **out, struct err *err) {
     struct err ignored;
-    struct builder b = {.limits = limits_of(limits), .err = err ? err : &ignored};
-    b.deadline_ns = builder_thread_ns() + (uint64_t)b.limits.max_ms * 1000000;
-    b.spare.kind = EXPR_FAILED;
-    for (int i = 0; i < N_JSON_RULES; i++) b.json_rules[i] = -1;
-    if (n > b.limits.max_text) {
-        return builder_fail(&b, "The grammar has %zu bytes; at most %zu are taken.", n,
-                            b.limits.max_text);
-    }
+    struct builder b;
+    builder_init(&b, limits, err ? err : &ignored);
+    if (!builder_takes(&b, n)) return b.status;
     b.arena = arena_new(b.limits.max_bytes);
     int root = rule_new(&b, NULL);
     rule_define(&b, root, read(&b, kind, text, n, match));

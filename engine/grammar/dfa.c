@@ -7,21 +7,14 @@
 
 #include "engine/grammar/automaton.h"
 
-struct dfa {
-    uint32_t n, max;
-    uint32_t (*next)[256]; /* [n] */
-    bool *accepts;         /* [n] */
-    uint32_t start;
-};
-
 /* Adds a state, all of whose bytes lead to 0. */
 static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     size_t bytes = (size_t)dfa->n * sizeof *dfa->next;
     if (dfa->n % 64 == 0 && !builder_in_time(b)) return 0;
     if (bytes > b->limits.max_bytes || dfa->n > (uint32_t)b->limits.max_states) {
         builder_fail(b,
-                     "The grammar needs more than %d states, or %zu MiB, for patterns that "
-                     "must hold together; make them smaller.",
+                     "Its patterns need more than %d states, or %zu MiB, where they must hold "
+                     "together or end a text; make them smaller.",
                      b->limits.max_states, b->limits.max_bytes >> 20);
         return 0;
     }
@@ -35,7 +28,7 @@ static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     return dfa->n++;
 }
 
-static void dfa_free(struct dfa *dfa) {
+void dfa_free(struct dfa *dfa) {
     free(dfa->next);
     free(dfa->accepts);
 }
@@ -102,11 +95,12 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void set_close(const struct draft *draft, struct node_set *set) {
+static void set_close(const struct draft *draft, struct node_set *set, bool at_begin) {
     for (uint32_t i = 0; i < set->n; i++) {
         for (uint32_t e = draft->first[set->nodes[i]]; e; e = draft->edges[e - 1].next) {
             const struct edge *edge = &draft->edges[e - 1].edge;
-            if (edge->kind == EDGE_EMPTY) set_add(draft, set, edge->to);
+            if (edge->kind == EDGE_EMPTY || (edge->kind == EDGE_BEGIN && at_begin))
+                set_add(draft, set, edge->to);
         }
     }
     qsort(set->nodes, set->n, sizeof *set->nodes, by_number);
@@ -137,7 +131,7 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
                         set_add(draft, set, edge->to);
                 }
             }
-            set_close(draft, set);
+            set_close(draft, set, false);
             to = key_place(table, set->nodes, set->n);
             if (to == dfa->n) dfa_add(b, dfa, set->seen[end] == set->stamp);
         }
@@ -145,19 +139,31 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
     }
 }
 
-static void determinise(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
-                        struct dfa *dfa) {
+/* The state in which a text begins. */
+static uint32_t begin_dfa(struct builder *b, const struct draft *draft, struct dfa *dfa,
+                          struct key_table *table, struct node_set *set, const uint32_t ends[2],
+                          bool at_begin) {
+    set->n = 0;
+    set->stamp++;
+    set_add(draft, set, ends[0]);
+    set_close(draft, set, at_begin);
+    uint32_t state = key_place(table, set->nodes, set->n);
+    if (state == dfa->n) dfa_add(b, dfa, set->seen[ends[1]] == set->stamp);
+    return state;
+}
+
+void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
+                  struct dfa *dfa) {
     struct key_table *table = mem_calloc(1, sizeof *table);
     struct node_set set = {.stamp = 1};
     set.nodes = mem_alloc((draft->n_nodes + 1) * sizeof *set.nodes);
     set.seen = mem_calloc(draft->n_nodes + 1, sizeof *set.seen);
     key_place(table, NULL, 0); /* state 0: no node */
     dfa_add(b, dfa, false);
-    set_add(draft, &set, start);
-    set_close(draft, &set);
-    dfa->start = key_place(table, set.nodes, set.n);
-    dfa_add(b, dfa, set.seen[end] == set.stamp);
+    dfa->start = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, false);
+    dfa->first = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, true);
     for (uint32_t i = 1; i < dfa->n && b->status == STATUS_OK; i++) {
+        if (i % 8 == 0) builder_in_time(b); /* a state may have thousands of nodes */
         expand(b, draft, dfa, table, &set, i, end);
     }
     free(set.nodes);
@@ -314,15 +320,14 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
         struct draft draft = {.b = b};
         uint32_t start = draft_node(&draft), end = draft_node(&draft);
         if (b->status == STATUS_OK) draft_expr(&draft, expr, start, end);
-        if (b->status == STATUS_OK) determinise(b, &draft, start, end, dfa);
+        if (b->status == STATUS_OK) dfa_of_draft(b, &draft, start, end, dfa);
         draft_free(&draft);
     }
 }
 
 /* ---- into the draft of a grammar ------------------------------------------------------------ */
 
-/* Which states reach one that accepts. The caller frees it. */
-static bool *find_live(const struct dfa *dfa) {
+bool *dfa_find_live(const struct dfa *dfa) {
     bool *live = mem_calloc(dfa->n + 1, sizeof *live), changed = true;
     for (uint32_t i = 0; i < dfa->n; i++) live[i] = dfa->accepts[i];
     while (changed) {
@@ -347,7 +352,7 @@ static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_
 
 static void draw_dfa(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
     uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes); /* 0: it reaches no end */
-    bool *live = find_live(dfa);
+    bool *live = dfa_find_live(dfa);
     for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
         if (live[i]) nodes[i] = draft_node(draft);
     }

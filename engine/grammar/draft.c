@@ -186,6 +186,9 @@ void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uin
     case EXPR_MULTIPLE:
         draft_regular(draft, expr, from, to);
         break;
+    case EXPR_BEGIN:
+        draft_edge(draft, from, (struct edge){.kind = EDGE_BEGIN, .to = to});
+        break;
     case EXPR_FAILED:
         assert(draft->b->status != STATUS_OK);
         break;

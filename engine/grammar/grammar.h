@@ -90,4 +90,36 @@ void matcher_roll_back(struct matcher *matcher, int n);
 /* Writes the bytes that must come next whatever is chosen, at most `max`; returns how many. */
 int matcher_forced(const struct matcher *matcher, char *bytes, int max);
 
+/* ---- where a text is to stop ---------------------------------------------------------------- */
+
+/* A regular expression that is looked for in texts while they come. It belongs to one thread at a
+ * time. */
+struct search;
+
+/* Compiles a regular expression in RE2's syntax. ^ is the beginning of the text. Fails as
+ * grammar_compile does, also on one that the empty text matches, or none, or that asks for the end
+ * of the text. limits->max_states counts the states of its automaton. */
+enum status search_compile(const char *text, size_t n, const struct grammar_limits *limits,
+                           struct search **out, struct err *err);
+void search_free(struct search *search);
+int search_states(const struct search *search);
+
+/* How far a text has been searched. All zero is its beginning. */
+struct search_run {
+    struct search_thread {
+        size_t begin; /* of what may become a match */
+        uint32_t state;
+    } * threads; /* [n], the earliest first */
+    int n, max;
+    size_t at; /* bytes so far */
+};
+
+/* Takes the next byte. Returns the length of the longest match that ends with it, 0: there is
+ * none. Takes time for the matches that are begun, of which there are fewer than states. */
+size_t search_step(struct search *search, struct search_run *run, uint8_t byte);
+
+/* How many of the last bytes may be the beginning of a match. */
+size_t search_open(const struct search_run *run);
+void search_run_free(struct search_run *run);
+
 #endif

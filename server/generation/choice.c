@@ -23,7 +23,7 @@ void choice_init(struct choice *choice, const struct generation_job *job, int in
     choice->detokenizer.skip_special = job->request->skip_special_tokens;
     /* after a prompt, a first space is a space */
     choice->detokenizer.started = choice->detokenizer.is_past_start = true;
-    stop_matcher_init(&choice->stops, job->request);
+    stop_matcher_init(&choice->stops, job->request, job->stop_searches);
     if (!format.tools && !format.reasoning) return;
     format.id_seed = id_seed(job, index);
     choice->parser = message_parser_new(&format);
@@ -154,7 +154,7 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     choice->stops.asleep = choice->n_tokens <= request->min_tokens;
     if (stop_matcher_add(&choice->stops, text->data ? text->data : "", text->length,
                          &choice->text)) {
-        choice->stop_string = choice->stops.text[choice->stops.matched];
+        choice->stop_string = choice->stops.matched;
         finish(choice, request, "stop");
         return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
     }

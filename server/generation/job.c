@@ -137,6 +137,7 @@ void job_clear(struct generation_job *job) {
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
     free(job->begin_ids);
+    if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
     api_request_free(job->request);
 }
 

@@ -83,6 +83,7 @@ struct generation_job {
     int predicted_held, predicted_refused; /* guesses from the request's prediction */
     struct tool_set *tools;                /* that answers may call; NULL: none */
     struct message_settings format;        /* of its answers; without formats they are text */
+    struct search **stop_searches;         /* [request->n_stop_regexes], or NULL */
     /* what all answers keep to: released with the job; NULL: nothing */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;

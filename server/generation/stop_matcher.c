@@ -1,13 +1,17 @@
 /* DESIGN. Finds up to 16 stop strings in a text that comes in parts, in time linear in its length
- * for any text.
+ * for any text, and as many regular expressions (engine/grammar/search.c).
  *
  * Each string has the automaton of Knuth, Morris and Pratt: after every byte its state is the
  * length of the longest end of the text that begins the string. So the largest state is exactly
  * what must be held back: a byte less could still become a match, a byte more would delay text that
  * is certain. A state never begins inside a UTF-8 character, as no stop string does; the bytes of a
  * character that is incomplete yet are held as well.
+ *
+ * A regular expression holds back what it may still match, too, unless its match is to stay in the
+ * text: then nothing depends on where it begins.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,10 +28,51 @@ static void find_borders(const char *text, size_t length, uint32_t *border) {
     }
 }
 
-void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request) {
+/* ---- regular expressions -------------------------------------------------------------------- */
+
+/* Of all automata of a request together, so that their memory is bounded. */
+#define MAX_SEARCH_STATES 4000
+#define MAX_SEARCH_MS 250
+
+static enum status name_regex(const struct api_request *request, int i, const char *why,
+                              struct err *err) {
+    char path[32] = "stop_regex";
+    if (request->n_stop_regexes > 1) snprintf(path, sizeof path, "stop_regex[%d]", i);
+    return err_set(err, STATUS_INVALID_REQUEST, path, "'%s' cannot be looked for: %s", path, why);
+}
+
+enum status stop_searches_new(const struct api_request *request, struct search ***searches,
+                              struct err *err) {
+    struct grammar_limits limits = {.max_states = MAX_SEARCH_STATES, .max_ms = MAX_SEARCH_MS};
+    const int n = request->n_stop_regexes;
+    *searches = n > 0 ? mem_calloc((size_t)n, sizeof **searches) : NULL;
+    for (int i = 0; i < n; i++) {
+        const struct api_text *regex = &request->stop_regexes[i];
+        struct err why = {0};
+        if (search_compile(regex->text, regex->length, &limits, &(*searches)[i], &why))
+            return name_regex(request, i, why.message, err);
+        limits.max_states = max_int(limits.max_states - search_states((*searches)[i]), 1);
+    }
+    return STATUS_OK;
+}
+
+void stop_searches_free(struct search **searches, int n) {
+    for (int i = 0; searches && i < n; i++) search_free(searches[i]);
+    free(searches);
+}
+
+/* ---- both ----------------------------------------------------------------------------------- */
+
+void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request,
+                       struct search *const *searches) {
     size_t total = 0;
-    *matcher = (struct stop_matcher){.n = request->n_stops, .matched = -1};
+    *matcher = (struct stop_matcher){.n = request->n_stops,
+                                     .n_searches = request->n_stop_regexes,
+                                     .searches = searches,
+                                     .regexes = request->stop_regexes};
     matcher->include = request->include_stop_str_in_output;
+    if (matcher->n_searches > 0)
+        matcher->runs = mem_calloc((size_t)matcher->n_searches, sizeof *matcher->runs);
     for (int i = 0; i < matcher->n; i++) {
         assert(request->stops[i].length > 0 && request->stops[i].length < UINT32_MAX);
         matcher->text[i] = request->stops[i].text;
@@ -43,19 +88,30 @@ void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *r
     }
 }
 
-/* Moves all automata by one byte. Returns the longest stop string that ends here, or -1. */
-static int step(struct stop_matcher *matcher, char c) {
-    int found = -1;
+/* Takes a stop that ends here, if it is the longest one. */
+static void meet(struct stop_matcher *matcher, const char *stop, size_t length, size_t *longest) {
+    if (length <= *longest || matcher->asleep) return;
+    matcher->matched = stop;
+    *longest = length;
+}
+
+/* Moves all automata by one byte. Returns the length of the longest stop that ends here, 0: there
+ * is none. */
+static size_t step(struct stop_matcher *matcher, char c) {
+    size_t longest = 0;
     for (int i = 0; i < matcher->n; i++) {
         uint32_t k = matcher->state[i];
         while (k > 0 && matcher->text[i][k] != c) k = matcher->border[i][k - 1];
         if (matcher->text[i][k] == c) k++;
         bool whole = k == matcher->length[i];
         matcher->state[i] = whole && matcher->asleep ? matcher->border[i][k - 1] : k;
-        if (!whole || matcher->asleep) continue;
-        if (found < 0 || matcher->length[i] > matcher->length[found]) found = i;
+        if (whole) meet(matcher, matcher->text[i], k, &longest);
     }
-    return found;
+    for (int i = 0; i < matcher->n_searches; i++) {
+        size_t length = search_step(matcher->searches[i], &matcher->runs[i], (uint8_t)c);
+        if (length) meet(matcher, matcher->regexes[i].text, length, &longest);
+    }
+    return longest;
 }
 
 static size_t bytes_to_hold(const struct stop_matcher *matcher) {
@@ -64,6 +120,10 @@ static size_t bytes_to_hold(const struct stop_matcher *matcher) {
         utf8_unfinished(held->data + matcher->released, held->length - matcher->released);
     for (int i = 0; i < matcher->n; i++) {
         if (matcher->state[i] > longest) longest = matcher->state[i];
+    }
+    for (int i = 0; i < matcher->n_searches && !matcher->include; i++) {
+        size_t open = search_open(&matcher->runs[i]);
+        if (open > longest) longest = open;
     }
     return longest;
 }
@@ -87,18 +147,17 @@ static void release(struct stop_matcher *matcher, size_t keep, struct buf *out) 
 bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t length,
                       struct buf *out) {
     struct buf *held = &matcher->held;
-    assert(matcher->released <= held->length && matcher->matched < matcher->n);
-    if (matcher->matched >= 0) return true;
-    if (matcher->n == 0) {
+    assert(matcher->released <= held->length);
+    if (matcher->matched) return true;
+    if (matcher->n + matcher->n_searches == 0) {
         buf_add(out, text, length);
         return false;
     }
     for (size_t i = 0; i < length; i++) {
-        int found = step(matcher, text[i]);
-        if (found < 0) continue;
-        matcher->matched = found;
+        size_t longest = step(matcher, text[i]);
+        if (longest == 0) continue;
         buf_add(held, text, i + 1);
-        release(matcher, matcher->include ? 0 : matcher->length[found], out);
+        release(matcher, matcher->include ? 0 : longest, out);
         buf_clear(held);
         matcher->released = 0;
         return true;
@@ -113,6 +172,10 @@ void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out) {
 }
 
 void stop_matcher_free(struct stop_matcher *matcher) {
+    for (int i = 0; i < matcher->n_searches; i++) search_run_free(&matcher->runs[i]);
+    free(matcher->runs);
+    matcher->n_searches = 0;
+    matcher->runs = NULL;
     buf_free(&matcher->held);
     free(matcher->borders);
     matcher->borders = NULL;

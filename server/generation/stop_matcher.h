@@ -1,11 +1,19 @@
-/* server/generation: stop strings in a text that comes in parts. */
+/* server/generation: stop strings and regular expressions in a text that comes in parts. */
 #ifndef PENSTOCK_SERVER_STOP_MATCHER_H
 #define PENSTOCK_SERVER_STOP_MATCHER_H
 
+#include "engine/grammar/grammar.h"
 #include "server/openai/openai.h"
 
-/* Finds the stop strings of a request, whose memory they stay in. Text that may still become a stop
- * string is held back. */
+/* Compiles the regular expressions of a request that end its answers: searches[n_stop_regexes],
+ * which the caller frees with stop_searches_free. Fails with a sentence that names the field and
+ * the place in it. Any thread. */
+enum status stop_searches_new(const struct api_request *request, struct search ***searches,
+                              struct err *err);
+void stop_searches_free(struct search **searches, int n);
+
+/* Finds the stop strings of a request, whose memory they stay in, and its regular expressions. Text
+ * that may still become a match of one is held back. */
 struct stop_matcher {
     int n;
     const char *text[API_MAX_STOPS];
@@ -14,16 +22,23 @@ struct stop_matcher {
     const uint32_t *border[API_MAX_STOPS];
     uint32_t state[API_MAX_STOPS]; /* bytes of each stop string that the text so far ends with */
     bool asleep;                   /* matches that end now do not count: min_tokens */
-    bool include;                  /* the stop string itself is part of the output */
-    struct buf held;               /* text not yet released */
-    size_t released;               /* bytes at the start of `held` that are released already */
-    int matched;                   /* index of the stop string that was met, or -1 */
+    int n_searches;
+    struct search *const *searches; /* [n_searches]: the request's, of all its answers */
+    const struct api_text *regexes; /* [n_searches]: what they were made of */
+    struct search_run *runs;        /* [n_searches] */
+    bool include;                   /* the stop string itself is part of the output */
+    struct buf held;                /* text not yet released */
+    size_t released;                /* bytes at the start of `held` that are released already */
+    const char *matched; /* the stop string or regular expression that was met, or NULL */
 };
-void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request);
 
-/* Appends to `out` the part of held + text that is certain. Returns true once a stop string was
- * met: then what follows it is dropped and `matched` says which. The earliest match wins; at equal
- * ends the longest. */
+/* `searches` as stop_searches_new has made them, which outlive it. */
+void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request,
+                       struct search *const *searches);
+
+/* Appends to `out` the part of held + text that is certain. Returns true once a stop was met:
+ * then what follows it is dropped and `matched` says which. The match that ends first wins; at
+ * equal ends the longest. */
 bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t length,
                       struct buf *out);
 

@@ -93,6 +93,7 @@ enum status finish_tools(struct parse *parse, struct api_prompt *prompt);
 /* ---- sampling (request_sampling.c) ---------------------------------------------------------- */
 
 enum status check_stop(struct parse *parse, const char *name, const struct json *value);
+enum status check_stop_regex(struct parse *parse, const char *name, const struct json *value);
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value);
 enum status check_mirostat(struct parse *parse, const char *name, const struct json *value);
@@ -135,6 +136,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
     {"min_tokens", FIELD_INT, IN(min_tokens), 0, 0, INT32_MAX},                                    \
         {"ignore_eos", FIELD_BOOL, IN(ignore_eos)},                                                \
         {"stop", FIELD_ANY, FIELD_NOT_STORED, .check = check_stop},                                \
+        {"stop_regex", FIELD_ANY, FIELD_NOT_STORED, .check = check_stop_regex},                    \
         {"stop_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_stop_ids},                \
         {"include_stop_str_in_output", FIELD_BOOL, IN(include_stop_str_in_output)},                \
         {"skip_special_tokens", FIELD_BOOL, IN(skip_special_tokens), 1},                           \

@@ -105,10 +105,9 @@ struct api_request {
     struct sampling sampling; /* seed set; banned and bad words empty */
     struct api_grammar grammar;
     int n_stops;
-    struct {
-        const char *text;
-        size_t length;
-    } stops[API_MAX_STOPS];
+    struct api_text stops[API_MAX_STOPS];
+    int n_stop_regexes;
+    struct api_text *stop_regexes; /* [n_stop_regexes] */
     int n_stop_ids;
     int32_t stop_ids[MAX_STOP_IDS];
     int n_bad_words;
@@ -205,7 +204,7 @@ struct api_choice {
     size_t length;
     const struct message *message; /* in place of text; NULL: the text is the content */
     const char *finish_reason;     /* "stop", "length", "abort"; NULL while it goes on */
-    const char *stop_string;       /* stop_reason: the string that was met, or NULL */
+    const char *stop_string;       /* stop_reason: the string or regex that was met, or NULL */
     int32_t stop_id; /* stop_reason: the id, when stop_string is NULL and it is >= 0. The model's
                         own end id counts as null */
     int n_logprobs;

@@ -32,27 +32,24 @@ static void write_setting(struct buf *out, const struct api_request *request,
     }
 }
 
+static void write_texts(struct buf *out, const char *name, const struct api_text *texts, int n) {
+    buf_printf(out, ",\"%s\":[", name);
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_add(out, ",", 1);
+        json_write_string(out, texts[i].text, texts[i].length);
+    }
+    buf_add(out, "]", 1);
+}
+
 static void write_stops(struct buf *out, const struct api_request *request) {
-    buf_puts(out, ",\"stop\":[");
-    for (int i = 0; i < request->n_stops; i++) {
-        if (i > 0) buf_add(out, ",", 1);
-        json_write_string(out, request->stops[i].text, request->stops[i].length);
-    }
-    buf_puts(out, "],\"stop_token_ids\":");
+    write_texts(out, "stop", request->stops, request->n_stops);
+    if (request->n_stop_regexes > 0)
+        write_texts(out, "stop_regex", request->stop_regexes, request->n_stop_regexes);
+    buf_puts(out, ",\"stop_token_ids\":");
     json_write_ints(out, request->stop_ids, request->n_stop_ids);
-    buf_puts(out, ",\"bad_words\":[");
-    for (int i = 0; i < request->n_bad_words; i++) {
-        if (i > 0) buf_add(out, ",", 1);
-        json_write_string(out, request->bad_words[i].text, request->bad_words[i].length);
-    }
-    buf_add(out, "]", 1);
-    if (!request->dry_breakers) return;
-    buf_puts(out, ",\"dry_sequence_breakers\":[");
-    for (int i = 0; i < request->n_dry_breakers; i++) {
-        if (i > 0) buf_add(out, ",", 1);
-        json_write_string(out, request->dry_breakers[i].text, request->dry_breakers[i].length);
-    }
-    buf_add(out, "]", 1);
+    write_texts(out, "bad_words", request->bad_words, request->n_bad_words);
+    if (request->dry_breakers)
+        write_texts(out, "dry_sequence_breakers", request->dry_breakers, request->n_dry_breakers);
 }
 
 /* An object of biases by token id, or null. */

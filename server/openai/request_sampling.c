@@ -13,8 +13,9 @@
 
 /* ---- stops ---------------------------------------------------------------------------------- */
 
-static enum status add_stop(struct parse *parse, const char *name, const struct json *value) {
-    struct api_request *request = parse->target;
+/* Copies a text that ends answers. */
+static enum status copy_stop(struct parse *parse, const char *name, const struct json *value,
+                             struct api_text *out) {
     if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
     size_t length = value->length;
     if (length == 0) return field_wrong(parse, name, "must not be an empty string");
@@ -23,18 +24,17 @@ static enum status add_stop(struct parse *parse, const char *name, const struct 
                        "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
                        length);
     }
-    assert(request->n_stops < API_MAX_STOPS);
-    const char *copy = arena_strndup(parse->arena, value->string, length);
-    if (!copy) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
-    request->stops[request->n_stops].text = copy;
-    request->stops[request->n_stops++].length = length;
-    return STATUS_OK;
+    *out = (struct api_text){arena_strndup(parse->arena, value->string, length), length};
+    if (out->text) return STATUS_OK;
+    return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
 }
 
-enum status check_stop(struct parse *parse, const char *name, const struct json *value) {
+/* A string or an array of them, into texts[API_MAX_STOPS]. */
+static enum status copy_stops(struct parse *parse, const char *name, const struct json *value,
+                              struct api_text *texts, int *n) {
     char path[32];
-    int i = 0;
-    if (json_is(value, JSON_STRING)) return add_stop(parse, name, value);
+    *n = 0;
+    if (json_is(value, JSON_STRING)) return copy_stop(parse, name, value, &texts[(*n)++]);
     if (!json_is(value, JSON_ARRAY)) {
         return field_wrong_type(parse, name, "a string or an array of strings", value);
     }
@@ -44,11 +44,25 @@ enum status check_stop(struct parse *parse, const char *name, const struct json 
                        value->n_children);
     }
     json_each(stop, value) {
-        snprintf(path, sizeof path, "%s[%d]", name, i++);
-        enum status status = add_stop(parse, path, stop);
+        snprintf(path, sizeof path, "%s[%d]", name, *n);
+        enum status status = copy_stop(parse, path, stop, &texts[(*n)++]);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
+}
+
+enum status check_stop(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    return copy_stops(parse, name, value, request->stops, &request->n_stops);
+}
+
+enum status check_stop_regex(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    request->stop_regexes =
+        arena_alloc(parse->arena, API_MAX_STOPS * sizeof *request->stop_regexes);
+    if (!request->stop_regexes)
+        return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
+    return copy_stops(parse, name, value, request->stop_regexes, &request->n_stop_regexes);
 }
 
 enum status check_stop_ids(struct parse *parse, const char *name, const struct json *value) {

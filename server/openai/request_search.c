@@ -59,8 +59,8 @@ static enum status check_beams(struct parse *parse, struct api_request *request)
         return field_wrong(parse, "logprobs",
                            "is not served with 'use_beam_search': send the text "
                            "as a prompt with 'prompt_logprobs'");
-    if (request->n_stops > 0)
-        return field_wrong(parse, "stop",
+    if (request->n_stops + request->n_stop_regexes > 0)
+        return field_wrong(parse, request->n_stops > 0 ? "stop" : "stop_regex",
                            "is not served with 'use_beam_search': use "
                            "'stop_token_ids'");
     if (request->grammar.field)

@@ -47,13 +47,15 @@ def test_answers_are_those_of_the_server(server, files):
         "drawn": (CHATS, {"model": NAME, "messages": user, "max_tokens": 12, "seed": 5, "n": 3}),
         "stopped \u00e9\n": (COMPLETIONS, {"prompt": ["one two three four", "A B C D"], "max_tokens": 20, "stop": [" five", " E"],
                                            "temperature": 0, "echo": True, "logprobs": 2}),
+        "regex": (COMPLETIONS, {"prompt": ["one two three four", "A B C D"], "max_tokens": 20, "stop_regex": "[a-z]ive|[E-G]",
+                                "temperature": 0}),
         "refused": (COMPLETIONS, {"prompt": "x", "temperature": 9}),
         "another": (CHATS, {"model": "another", "messages": user}),
     }
     write(source, [line(name, body, url) for name, (url, body) in bodies.items()])
     done = run(source, target)
     assert done.returncode == 0, done.stderr
-    assert "answered=5 refused=2" in done.stderr
+    assert "answered=6 refused=2" in done.stderr
     answers = {one["custom_id"]: one for one in read(target)}
     assert set(answers) == set(bodies)
     assert len({one["id"] for one in answers.values()}) == len(bodies)

@@ -1,5 +1,6 @@
 """OpenAI's own client, sync and async, works unchanged."""
 import asyncio
+import re
 
 import openai
 import pytest
@@ -114,6 +115,25 @@ def test_stop(client):
     assert "".join(chunk.choices[0].text for chunk in chunks) == choice.text
     kept = complete(client, max_tokens=40, stop=stop, extra_body={"include_stop_str_in_output": True}).choices[0]
     assert kept.text == choice.text + stop
+
+
+def test_stop_regex(client, server):
+    whole = complete(client, max_tokens=40).choices[0].text
+    regex = r"[a-z]{5}\W+[a-z]"
+    found = re.search(regex, whole)
+    assert found
+    choice = complete(client, max_tokens=40, extra_body={"stop_regex": [regex, "[0-9]{9}"]}).choices[0]
+    assert choice.text == whole[:found.start()]
+    assert choice.finish_reason == "stop" and choice.stop_reason == regex
+    chunks = list(complete(client, max_tokens=40, stream=True, extra_body={"stop_regex": regex}))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == choice.text
+    kept = complete(client, max_tokens=40, extra_body={"stop_regex": regex, "include_stop_str_in_output": True}).choices[0]
+    assert kept.text == whole[:found.end()]
+    said = chat(client, extra_body={"stop_regex": r"[\s,.]"}).choices[0]
+    assert said.message.content == re.split(r"[\s,.]", chat(client).choices[0].message.content)[0]
+    refused = server.post("/v1/completions", {"prompt": "x", "stop_regex": "a(b"})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "stop_regex"
+    assert "a '(' without its ')' at byte 1" in refused.json()["error"]["message"]
 
 
 def test_seed(client):

@@ -106,7 +106,7 @@ MUTANTS = [
     (O + "request_search.c", "if (request->best_of < request->n)", "if (false)"),
     (O + "request_search.c", "request->best_of > request->n && request->stream", "request->stream"),
     (O + "request_search.c", "if (sampling->temperature >= 1e-5f)", "if (false)"),
-    (O + "request_search.c", "if (request->n_stops > 0)", "if (false)"),
+    (O + "request_search.c", "if (request->n_stops + request->n_stop_regexes > 0)", "if (false)"),
     (O + "request_search.c", "if (request->length_penalty != 1) return", "if (false) return"),
     # fields that are not served
     (O + "unserved.c", "if (row && (row->where & where)) value[row - unserved] = member;",
@@ -176,10 +176,10 @@ MUTANTS = [
     # stop strings
     (G + "stop_matcher.c", "while (k > 0 && text[i] != text[k]) k = border[k - 1];", "if (k > 0 && text[i] != text[k]) k = 0;"),
     (G + "stop_matcher.c", "while (k > 0 && matcher->text[i][k] != c) k = matcher->border[i][k - 1];", "if (k > 0 && matcher->text[i][k] != c) k = 0;"),
-    (G + "stop_matcher.c", "matcher->length[i] > matcher->length[found]", "matcher->length[i] < matcher->length[found]"),
+    (G + "stop_matcher.c", "if (length <= *longest || matcher->asleep) return;", "if ((*longest && length >= *longest) || matcher->asleep) return;"),
     (G + "stop_matcher.c", "if (matcher->state[i] > longest) longest = matcher->state[i];", "longest = matcher->state[i];"),
     (G + "stop_matcher.c", "utf8_unfinished(held->data + matcher->released, held->length - matcher->released);", "0;"),
-    (G + "stop_matcher.c", "release(matcher, matcher->include ? 0 : matcher->length[found], out);", "release(matcher, matcher->length[found], out);"),
+    (G + "stop_matcher.c", "release(matcher, matcher->include ? 0 : longest, out);", "release(matcher, longest, out);"),
     (G + "stop_matcher.c", "if (end < keep) return;", "",
      "what is released is dropped at once: the same bytes, moved more often"),
     (G + "stop_matcher.c", "    matcher->released = end;\n", ""),

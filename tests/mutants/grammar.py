@@ -2,6 +2,8 @@
 G = "engine/grammar/"
 SUITES = {
     G: ["engine_grammar", "engine_grammar_masks"],
+    G + "search.c": ["server_stop_regex"],
+    "server/generation/stop_matcher.c": ["server_stop_regex", "server_stop_matcher"],
 }
 
 MUTANTS = [
@@ -28,6 +30,13 @@ MUTANTS = [
     (G + "slices.c", "use->differs[first] = behind_lead(a, state, &leads[i], first) != common;", "use->differs[first] = false;"),
     (G + "matcher.c", "state->mask[id / 32] &= ~((uint32_t)1 << (id % 32));", "(void)id;"),
     (G + "collect.c", "        state->through[i] = NULL;\n", ""),
+    # stops
+    (G + "search.c", " || search->seen[state] == search->stamp) return;", ") return;"),
+    (G + "search.c", "run->at ? search->start : search->first", "search->start"),
+    (G + "search.c", "if (search->kinds[state] & GOES_ON)", "if (state)"),
+    (G + "search.c", "(uint16_t)(live[to] ? to : 0);", "(uint16_t)to;"),
+    (G + "search.c", " && *length == 0) *length", ") *length"),
+    ("server/generation/stop_matcher.c", "i < matcher->n_searches && !matcher->include;", "i < matcher->n_searches;"),
     # reading
     (G + "draft.c", "        if (goes_on) draft_empty(draft, path[length], to);\n", ""),
     (G + "read/structural_tag.c", "    if (r->end) add_texts(r, ends, r->end);\n    if (b->status", "    if (b->status"),

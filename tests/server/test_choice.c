@@ -77,6 +77,23 @@ START_TEST(a_stop_string_stops) {
 }
 END_TEST
 
+START_TEST(a_stop_regex_stops) {
+    make("{\"prompt\":\"x\",\"stop_regex\":[\"zz\",\"l+[aeiou]\"],\"min_tokens\":2}");
+    say("hell");
+    expect("he", NULL); /* "ll" may still be the beginning of a match */
+    ck_assert_int_eq(add(token_of('o'), FINISH_NONE), CHOICE_STOPPED);
+    expect("he", "stop");
+    ck_assert_str_eq(choice->stop_string, "l+[aeiou]");
+    job_clear(&job);
+    job_make(&silent, "{\"prompt\":\"x\",\"stop_regex\":[\"a\",\"b)\"]}");
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(job.err.param, "stop_regex[1]");
+    ck_assert_msg(strstr(job.err.message, "a ')' without its '(' at byte 1"), "%s",
+                  job.err.message);
+    job_clear(&job);
+}
+END_TEST
+
 /* The scheduler knows that a choice has ended if its event says so. */
 START_TEST(a_stop_string_in_the_last_token_ends) {
     make("{\"prompt\":\"x\",\"stop\":\"lo\",\"include_stop_str_in_output\":true}");
@@ -208,6 +225,7 @@ int main(void) {
         a_done_choice_is_unchanged,
         a_dropped_choice_is_done,
         a_stop_string_stops,
+        a_stop_regex_stops,
         min_tokens_let_stop_strings_pass,
         a_stop_string_in_the_last_token_ends,
         held_text_comes_with_the_end,

@@ -54,6 +54,13 @@ static struct expr *read_quoted(struct regex *r) {
     return expr;
 }
 
+/* An anchor, which stands at `at`. */
+static struct expr *anchor(struct regex *r, const char *at, bool at_end) {
+    if (!r->is_stop) return pattern_anchor_new(r->b, at_end);
+    if (at_end) pattern_fail(r, at, "the end of the text, before which an answer cannot be ended");
+    return expr_new(r->b, EXPR_BEGIN);
+}
+
 static struct expr *read_escape(struct regex *r) {
     const char *at = r->at - 1;
     struct ranges ranges = {0};
@@ -72,7 +79,7 @@ static struct expr *read_escape(struct regex *r) {
     }
     if (letter && strchr("QAz", letter)) {
         r->at++;
-        return letter == 'Q' ? read_quoted(r) : pattern_anchor_new(r->b, letter == 'z');
+        return letter == 'Q' ? read_quoted(r) : anchor(r, at, letter == 'z');
     }
     if (letter == 'b' || letter == 'B') pattern_fail(r, at, "a word boundary, which is not served");
     if (letter >= '1' && letter <= '9' && !(r->end - r->at >= 3 && isdigit((uint8_t)r->at[1])))
@@ -158,7 +165,7 @@ static struct expr *read_atom(struct regex *r) {
         return read_escape(r);
     case '^':
     case '$':
-        return pattern_anchor_new(r->b, *at == '$');
+        return anchor(r, at, *at == '$');
     case '*':
     case '+':
     case '?':
@@ -247,11 +254,12 @@ struct expr *pattern_read(struct builder *b, const char *what, const char *text,
                           enum regex_match match) {
     struct regex r = {.b = b, .what = what, .text = text, .at = text, .end = text + n};
     r.is_ecma = match == REGEX_SEARCH;
+    r.is_stop = match == REGEX_STOP;
     size_t valid = utf8_valid_prefix(text, n);
     if (valid < n) pattern_fail(&r, text + valid, "a byte that is not UTF-8");
     struct expr *expr = b->status == STATUS_OK ? read_alternatives(&r) : &b->spare;
     if (b->status == STATUS_OK && r.at < r.end) pattern_fail(&r, r.at, "a ')' without its '('");
-    return b->status == STATUS_OK ? pattern_anchor(&r, expr, match) : expr;
+    return b->status == STATUS_OK && !r.is_stop ? pattern_anchor(&r, expr, match) : expr;
 }
 
 struct expr *pattern_own(struct builder *b, const char *text) {

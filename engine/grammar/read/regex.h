@@ -32,6 +32,7 @@ struct regex {
     const char *what, *text, *at, *end;
     bool ignores_case, dot_takes_newline;
     bool counts_lines; /* messages give line and column, not a byte */
+    bool is_stop;      /* REGEX_STOP */
     bool is_ecma;      /* a schema's pattern: where ECMA-262 and RE2 differ, the former holds */
 };
 

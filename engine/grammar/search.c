@@ -1,0 +1,164 @@
+/* DESIGN. Looks for the first match of a regular expression in a text that comes byte by byte.
+ *
+ * The expression becomes one deterministic automaton, whole, when it is compiled, so that a byte
+ * costs a look into a table for each match that is begun, whatever the expression is. At each byte
+ * a new match may begin. Of two that are in the same state only the earlier is followed: both end
+ * together, and the earlier is the longer one. So there are never more than states. A state from
+ * which no match is reached is 0, where a match is given up.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+enum state_kind {
+    IS_MATCH = 1,
+    GOES_ON = 2, /* some text leads from it to a match */
+};
+
+struct search {
+    uint32_t n_states, n_classes;
+    uint32_t start, first; /* as a dfa's */
+    uint8_t class_of[256]; /* of bytes that no state tells apart */
+    uint16_t *next;        /* [n_states][n_classes] */
+    uint8_t *kinds;        /* [n_states]: a sum of state_kind */
+    uint32_t *seen, stamp; /* [n_states]: the step in which a thread came there */
+};
+
+enum { MOST_NODES = 16000 }; /* of the draft, whose sets the automaton's states are */
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
+static void find_classes(struct search *search, const struct dfa *dfa) {
+    for (int byte = 0; byte < 256; byte++) {
+        bool is_new = byte == 0;
+        for (uint32_t i = 0; i < dfa->n && !is_new; i++)
+            is_new = dfa->next[i][byte] != dfa->next[i][byte - 1];
+        search->n_classes += is_new;
+        search->class_of[byte] = (uint8_t)(search->n_classes - 1);
+    }
+}
+
+static struct search *search_new(const struct dfa *dfa, const bool *live) {
+    struct search *search = mem_calloc(1, sizeof *search);
+    search->n_states = dfa->n;
+    search->start = dfa->start;
+    search->first = dfa->first;
+    find_classes(search, dfa);
+    search->next = mem_alloc((size_t)dfa->n * search->n_classes * sizeof *search->next);
+    search->kinds = mem_calloc(dfa->n, sizeof *search->kinds);
+    search->seen = mem_calloc(dfa->n, sizeof *search->seen);
+    for (uint32_t i = 0; i < dfa->n; i++) {
+        if (dfa->accepts[i]) search->kinds[i] = IS_MATCH;
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t to = dfa->next[i][byte];
+            search->next[i * search->n_classes + search->class_of[byte]] =
+                (uint16_t)(live[to] ? to : 0);
+            if (live[to]) search->kinds[i] |= GOES_ON;
+        }
+    }
+    return search;
+}
+
+/* Checks that there are matches, and that each has a byte. */
+static void check(struct builder *b, const struct dfa *dfa, const bool *live) {
+    if (dfa->accepts[dfa->start] || dfa->accepts[dfa->first])
+        builder_fail(b, "The regular expression matches the empty text, which is everywhere.");
+    else if (!live[dfa->start] && !live[dfa->first])
+        builder_fail(b, "The regular expression matches no text.");
+}
+
+static struct search *make(struct builder *b, const char *text, size_t n) {
+    struct draft draft = {.b = b};
+    struct dfa dfa = {0};
+    struct search *search = NULL;
+    const int max_states = b->limits.max_states;
+    struct expr *expr = pattern_read(b, "The regular expression", text, n, REGEX_STOP);
+    b->limits.max_states = MOST_NODES;
+    uint32_t start = draft_node(&draft), end = draft_node(&draft);
+    if (b->status == STATUS_OK) draft_expr(&draft, expr, start, end);
+    b->limits.max_states = min_int(max_states, UINT16_MAX);
+    if (b->status == STATUS_OK) dfa_of_draft(b, &draft, start, end, &dfa);
+    bool *live = b->status == STATUS_OK ? dfa_find_live(&dfa) : NULL;
+    if (live) check(b, &dfa, live);
+    if (b->status == STATUS_OK) search = search_new(&dfa, live);
+    free(live);
+    dfa_free(&dfa);
+    draft_free(&draft);
+    return search;
+}
+
+enum status search_compile(const char *text, size_t n, const struct grammar_limits *limits,
+                           struct search **out, struct err *err) {
+    struct err ignored;
+    struct builder b;
+    builder_init(&b, limits, err ? err : &ignored);
+    *out = NULL;
+    if (builder_takes(&b, n)) {
+        b.arena = arena_new(b.limits.max_bytes);
+        *out = make(&b, text, n);
+        arena_free(b.arena);
+    }
+    assert((b.status == STATUS_OK) == (*out != NULL));
+    return b.status;
+}
+
+void search_free(struct search *search) {
+    if (!search) return;
+    free(search->next);
+    free(search->kinds);
+    free(search->seen);
+    free(search);
+}
+
+int search_states(const struct search *search) {
+    return (int)search->n_states;
+}
+
+/* ---- searching ------------------------------------------------------------------------------ */
+
+/* Keeps a thread that has moved, unless it was given up or an earlier one is in its state. */
+static void keep(struct search *search, struct search_run *run, size_t begin, uint32_t state,
+                 size_t *length) {
+    if (state == 0 || search->seen[state] == search->stamp) return;
+    search->seen[state] = search->stamp;
+    if ((search->kinds[state] & IS_MATCH) && *length == 0) *length = run->at + 1 - begin;
+    if (search->kinds[state] & GOES_ON)
+        run->threads[run->n++] = (struct search_thread){begin, state};
+}
+
+static void next_stamp(struct search *search) {
+    if (++search->stamp) return;
+    memset(search->seen, 0, search->n_states * sizeof *search->seen);
+    search->stamp = 1;
+}
+
+size_t search_step(struct search *search, struct search_run *run, uint8_t byte) {
+    const uint16_t *next = search->next + search->class_of[byte];
+    const size_t row = search->n_classes;
+    const int before = run->n;
+    size_t length = 0;
+    next_stamp(search);
+    if (run->n == run->max) {
+        run->max = run->max ? 2 * run->max : 8;
+        run->threads = mem_realloc(run->threads, (size_t)run->max * sizeof *run->threads);
+    }
+    run->n = 0;
+    for (int i = 0; i < before; i++) {
+        struct search_thread thread = run->threads[i];
+        keep(search, run, thread.begin, next[thread.state * row], &length);
+    }
+    keep(search, run, run->at, next[(run->at ? search->start : search->first) * row], &length);
+    run->at++;
+    return length;
+}
+
+size_t search_open(const struct search_run *run) {
+    return run->n ? run->at - run->threads[0].begin : 0;
+}
+
+void search_run_free(struct search_run *run) {
+    free(run->threads);
+    *run = (struct search_run){0};
+}
