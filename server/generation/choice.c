@@ -198,7 +198,7 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
     assert(!choice->done || choice->finish_reason); /* a dropped choice is not written */
     bool stopped = choice->finish_reason && strcmp(choice->finish_reason, "stop") == 0;
     bool called = choice->parser && message_parser_calls(choice->parser) > 0;
-    called = called && !request->only_tool; /* who names the tool gets "stop", as from OpenAI */
+    called = called && !request->callable.only; /* who names the tool gets "stop", as from OpenAI */
     *out = (struct api_choice){
         .index = index,
         .text = choice->text.data ? choice->text.data : "",

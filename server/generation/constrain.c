@@ -62,9 +62,10 @@ static enum status ask_for_calls(struct generation_job *job, struct err *err) {
     struct tool_grammar asked = {.tools = format->tools,
                                  .reasoning = may_think ? format->reasoning : NULL,
                                  .functions = request->prompts[0].tools,
-                                 .only = request->only_tool,
+                                 .filter = request->callable,
                                  .must_call = request->tool_choice == TOOL_CHOICE_REQUIRED,
-                                 .parallel = request->parallel_tool_calls && !request->only_tool};
+                                 .parallel =
+                                     request->parallel_tool_calls && !request->callable.only};
     struct buf content = {0}, text = {0};
     bool has_content = request->grammar.field && !asked.must_call;
     if (has_content && write_content(&request->grammar, &content, err)) return err->status;

@@ -174,7 +174,7 @@ static void set_format(struct generation_job *job) {
     if (!request->prompts[0].messages) return;
     if (!request->keeps_thoughts) job->format.reasoning = limits->reasoning_format;
     if (request->tool_choice == TOOL_CHOICE_NONE) return;
-    job->tools = tool_set_new(request->prompts[0].tools, request->only_tool);
+    job->tools = tool_set_new(request->prompts[0].tools, &request->callable);
     job->format.tools = limits->tool_format;
     job->format.known = job->tools;
     job->format.stream_calls = true; /* the answers keep to a grammar */

@@ -23,8 +23,20 @@
     "end\xEF\xBD\x9C>"
 #define SEP "<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>"
 
+#define KIMI(word) "<|tool_" word "|>"
+
 static const struct tool_format tool_formats[] = {
     {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
+    {"kimi_k2",
+     {"<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>"},
+     ID_KIMI,
+     .forms = {{KIMI("calls_section_begin"),
+                KIMI("call_begin") "functions.%n:%i" KIMI("call_argument_begin") "%a" KIMI(
+                    "call_end"),
+                "", KIMI("calls_section_end")},
+               {KIMI("calls_section_begin"),
+                KIMI("call_begin") "%n:%i" KIMI("call_argument_begin") "%a" KIMI("call_end"), "",
+                KIMI("calls_section_end")}}},
     {"deepseek_v3",
      {"```json", NULL}, /* V3 and R1 */
      .forms = {{CALLS_BEGIN, CALL_BEGIN "function" SEP "%n\n```json\n%a\n```" CALL_END, "\n",
@@ -92,7 +104,7 @@ static const struct reasoning_format reasoning_formats[] = {
     {"mistral", "[THINK]", "[THINK]", "[/THINK]"},
     {"granite",
      "Here is my thought process:", "Here is my thought process:", "Here is my response:"},
-    {"qwen3 deepseek_r1 deepseek_v3 glm45 olmo3 holo2", "<think>", "<think>", "</think>"},
+    {"qwen3 deepseek_r1 deepseek_v3 glm45 olmo3 holo2 kimi_k2", "<think>", "<think>", "</think>"},
 };
 
 #define N_TOOL_FORMATS (sizeof tool_formats / sizeof *tool_formats)

@@ -36,7 +36,7 @@ static void write_chars(struct buf *out, const char *text) {
                                        function && may_call(asked, function); function = NULL)
 
 static bool may_call(const struct tool_grammar *asked, const struct json *function) {
-    return !asked->only || json_is_text(json_member(function, "name"), asked->only);
+    return tool_filter_passes(&asked->filter, function);
 }
 
 /* ---- schemas of arguments ------------------------------------------------------------------- */
@@ -107,41 +107,65 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
+#define ID "{\"type\":\"regex\",\"pattern\":\"[0-9]{1,4}\"}"
+
+/* A call's text around its id and its arguments. */
+struct call_parts {
+    struct buf text[3]; /* before the id, if there is one; before the arguments; behind them */
+    bool has_id;
+    char arguments; /* their placeholder */
+};
+
+/* Reads what stands behind a % of a form. */
+static void add_placeholder(struct call_parts *parts, char placeholder,
+                            const struct tool_form *form, const char *name) {
+    struct buf *before = &parts->text[1], *behind = &parts->text[2];
+    if (placeholder == 'n') {
+        buf_puts(before, name);
+    } else if (placeholder == 'i') {
+        parts->has_id = true;
+        parts->text[0] = *before;
+        *before = (struct buf){0};
+    } else if (placeholder == 'j') {
+        buf_printf(before, "{\"name\": \"%s\", \"%s\": ", name, form->arguments_key);
+        buf_puts(behind, "}");
+        parts->arguments = 'a';
+    } else {
+        assert(strchr("axkp", placeholder));
+        if (placeholder == 'x' || placeholder == 'k') buf_puts(behind, "<");
+        parts->arguments = placeholder;
+    }
+}
+
+static void read_parts(struct call_parts *parts, const struct tool_form *form, const char *name) {
+    for (const char *at = form->call; *at; at++) {
+        if (*at == '%')
+            add_placeholder(parts, *++at, form, name);
+        else
+            buf_add(&parts->text[parts->arguments ? 2 : 1], at, 1);
+    }
+}
+
 /* Writes a call as a tag: what stands before its arguments, these, and what stands behind. */
 static void write_call(struct call_writer *to, const struct json *function) {
-    const char *name = json_member(function, "name")->string;
-    struct buf parts[2] = {{0}, {0}};
-    char arguments = 0;
-    for (const char *at = to->form->call; *at; at++) {
-        struct buf *part = &parts[arguments != 0];
-        if (*at != '%') {
-            buf_add(part, at, 1);
-            continue;
-        }
-        at++;
-        if (*at == 'n') {
-            buf_puts(part, name);
-        } else if (*at == 'j') {
-            buf_printf(part, "{\"name\": \"%s\", \"%s\": ", name, to->form->arguments_key);
-            buf_puts(&parts[1], "}");
-            arguments = 'a';
-        } else {
-            assert(strchr("axkp", *at)); /* the forms of grammars hold no ids */
-            if (*at == 'x' || *at == 'k') buf_puts(&parts[1], "<");
-            arguments = *at;
-        }
-    }
+    struct call_parts parts = {0};
+    read_parts(&parts, to->form, json_member(function, "name")->string);
     buf_puts(to->out,
              to->is_second ? ",{\"type\":\"tag\",\"begin\":" : "{\"type\":\"tag\",\"begin\":");
-    write_text(to->out, &parts[0]);
+    write_text(to->out, &parts.text[!parts.has_id]);
     buf_puts(to->out, ",\"content\":");
-    write_arguments(to->out, arguments, function);
-    buf_puts(to->out, ",\"end\":");
-    write_text(to->out, &parts[1]);
+    if (parts.has_id) {
+        buf_puts(to->out, "{\"type\":\"sequence\",\"elements\":[" ID
+                          ",{\"type\":\"const_string\",\"value\":");
+        write_text(to->out, &parts.text[1]);
+        buf_puts(to->out, "},");
+    }
+    write_arguments(to->out, parts.arguments, function);
+    buf_puts(to->out, parts.has_id ? "]},\"end\":" : ",\"end\":");
+    write_text(to->out, &parts.text[2]);
     buf_puts(to->out, "}");
     to->is_second = true;
-    buf_free(&parts[0]);
-    buf_free(&parts[1]);
+    for (int i = 0; i < 3; i++) buf_free(&parts.text[i]);
 }
 
 /* One call of any tool, or several with what stands between them. */

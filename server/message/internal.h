@@ -14,7 +14,7 @@
  * none: the grammar writes it as it stands in the row. What a `call` says differently each time:
  *
  *   %n  the name                              get_time
- *   %i  letters and digits: an id, which is read over
+ *   %i  an id: letters and digits, of which the grammar takes up to 4 digits
  *   %a  the arguments as JSON                 {"zone": "UTC"}
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
  *   %x  parameters as elements of XML         <parameter=zone>\nUTC\n</parameter>\n
@@ -32,7 +32,8 @@ struct tool_form {
 
 #define MAX_FORMS 4
 
-enum id_style { ID_CALL, ID_NINE };
+/* "call_" and 24 letters and digits; nine of them; "functions.NAME:" and the call's own %i. */
+enum id_style { ID_CALL, ID_NINE, ID_KIMI };
 
 struct tool_format {
     const char *names;     /* separated by spaces */
@@ -137,7 +138,7 @@ struct pattern_reader {
     bool knows_name;     /* `name` is whole, and a tool's */
     bool has_arguments;  /* they have begun */
     bool is_whole;       /* all that a call says was read; only markers may follow */
-    struct name name;
+    struct name name, id;
     struct buf arguments; /* read, not taken */
     struct json_scan json;
     struct call_object object;
@@ -223,8 +224,9 @@ int schema_types(const struct json *schema);
 /* The entry of a call in what is being read; a new one if it has none yet. */
 struct message_call *message_call_at(struct message *message, int index);
 
-/* Writes an id, which follows from seed and index. */
-void write_call_id(char id[32], enum id_style style, uint64_t seed, int index);
+/* Writes an id, which follows from seed and index, or from what was read of the call. */
+void write_call_id(char id[MAX_CALL_ID], enum id_style style, uint64_t seed, int index,
+                   const struct pattern_reader *reader);
 
 /* Appends a byte of a text as JSON writes it inside of quotes. */
 void add_escaped(struct buf *out, char c);

@@ -1,5 +1,6 @@
 /* A message as it grows: reasoning, content, calls, and the ids of calls. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,12 +48,18 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Mistral's templates take nine letters and digits, and nothing else. */
-void write_call_id(char id[32], enum id_style style, uint64_t seed, int index) {
+/* Mistral's templates take nine letters and digits, and nothing else; Kimi's writes a call's id
+ * as the model did. */
+void write_call_id(char id[MAX_CALL_ID], enum id_style style, uint64_t seed, int index,
+                   const struct pattern_reader *reader) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     uint64_t state = seed + (uint64_t)index * 0xD1342543DE82EF95u;
     int n = style == ID_NINE ? 9 : 24;
     char *out = id;
+    if (style == ID_KIMI) {
+        snprintf(id, MAX_CALL_ID, "functions.%s:%.16s", reader->name.text, reader->id.text);
+        return;
+    }
     if (style == ID_CALL) out += strlen(strcpy(id, "call_"));
     for (int i = 0; i < n; i++) *out++ = letters[next_random(&state) % (sizeof letters - 1)];
     *out = 0;

@@ -47,12 +47,22 @@ bool tool_name_is_right(const char *name, size_t length);
 /* What an answer may do with tools: only text, text or calls, calls. */
 enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED };
 
+/* Which of a request's tools may be called. All zero: every one. */
+struct tool_filter {
+    const char *only; /* this one, or NULL */
+    /* those that are named here, in the form of a tool_choice; or NULL */
+    const struct json *allowed;
+};
+
+/* Lets the filter the function of a tool be called? */
+bool tool_filter_passes(const struct tool_filter *filter, const struct json *function);
+
 /* What a parser must know of a request's tools: names, and which parameters are texts. */
 struct tool_set;
 
-/* From OpenAI's array of tools, whose form was checked; only `only`, unless that is NULL. The
- * caller frees it. */
-struct tool_set *tool_set_new(const struct json *tools, const char *only);
+/* From OpenAI's array of tools, whose form was checked; those that pass the filter, which may be
+ * NULL. The caller frees it. */
+struct tool_set *tool_set_new(const struct json *tools, const struct tool_filter *filter);
 void tool_set_free(struct tool_set *tools); /* NULL is ignored */
 
 /* ---- the grammar of answers (grammar.c) ----------------------------------------------------- */
@@ -62,7 +72,7 @@ struct tool_grammar {
     const struct tool_format *tools;
     const struct reasoning_format *reasoning; /* whose thoughts may come first, or NULL */
     const struct json *functions;             /* OpenAI's array of tools, whose form was checked */
-    const char *only;                         /* the one that may be called; NULL: all */
+    struct tool_filter filter;                /* the functions that may be called */
     bool must_call;                           /* no text but thoughts */
     bool parallel;                            /* there may be several calls */
     const char *content; /* a format of structural tags for what is no call; NULL: any text */
@@ -74,11 +84,13 @@ void tool_grammar_write(const struct tool_grammar *asked, struct buf *out);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 
+#define MAX_CALL_ID (MAX_TOOL_NAME + 32) /* bytes, with a NUL */
+
 /* A call, or what was added to one. */
 struct message_call {
-    int index;   /* among the message's calls, from 0 */
-    bool begins; /* it is new: id and name are set */
-    char id[32]; /* "call_…", or nine letters and digits */
+    int index;            /* among the message's calls, from 0 */
+    bool begins;          /* it is new: id and name are set */
+    char id[MAX_CALL_ID]; /* "call_…", nine letters and digits, or "functions.NAME:0" */
     char name[MAX_TOOL_NAME + 1];
     struct buf arguments; /* JSON, an object once the call is whole */
 };

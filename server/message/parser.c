@@ -182,7 +182,8 @@ void parser_give_call(struct message_parser *parser) {
         parser->n_calls++;
         parser->is_announced = call->begins = true;
         memcpy(call->name, reader->name.text, sizeof call->name);
-        write_call_id(call->id, parser->settings.tools->ids, parser->settings.id_seed, call->index);
+        write_call_id(call->id, parser->settings.tools->ids, parser->settings.id_seed, call->index,
+                      reader);
         parser_drop_space(parser);
     }
     parser->is_behind_call = true;

@@ -51,10 +51,11 @@ static enum reading add_to_name(struct pattern_reader *reader, char c,
     return knows(reader, known) ? READ_BEFORE : READ_BROKEN;
 }
 
-/* An id of the model's own; the call gets one of ours. */
-static enum reading add_to_id(char c) {
+/* An id of the model's own. */
+static enum reading add_to_id(struct pattern_reader *reader, char c) {
     bool is_part = is_name_byte(c) && c != '.' && c != '-' && c != '_';
-    return is_part ? READ_MORE : READ_BEFORE;
+    if (!is_part) return READ_BEFORE;
+    return name_add(&reader->id, c) ? READ_MORE : READ_BROKEN;
 }
 
 /* The arguments alone: an object. */
@@ -83,7 +84,7 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
     case 'n':
         return add_to_name(reader, c, known);
     case 'i':
-        return add_to_id(c);
+        return add_to_id(reader, c);
     case 'a':
         return add_to_arguments(reader, c);
     case 'j':

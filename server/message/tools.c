@@ -92,13 +92,23 @@ static void add_tool(struct tool *tool, const struct json *function) {
     }
 }
 
-struct tool_set *tool_set_new(const struct json *tools, const char *only) {
+bool tool_filter_passes(const struct tool_filter *filter, const struct json *function) {
+    const struct json *name = json_member(function, "name");
+    if (filter->only) return json_is_text(name, filter->only);
+    json_each(one, filter->allowed) {
+        const struct json *own = json_member(json_member(one, "function"), "name");
+        if (json_is_text(name, own->string)) return true;
+    }
+    return !filter->allowed;
+}
+
+struct tool_set *tool_set_new(const struct json *tools, const struct tool_filter *filter) {
     assert(json_is(tools, JSON_ARRAY));
     size_t room = (size_t)tools->n_children * sizeof(struct tool);
     struct tool_set *set = mem_calloc(1, sizeof *set + room);
     json_each(tool, tools) {
         const struct json *function = json_member(tool, "function");
-        if (only && !json_is_text(json_member(function, "name"), only)) continue;
+        if (filter && !tool_filter_passes(filter, function)) continue;
         add_tool(&set->tools[set->n++], function);
     }
     return set;

@@ -24,6 +24,7 @@ void api_request_drop_tree(struct api_request *request) {
     assert(request->json); /* it is dropped once */
     json_free(request->json);
     request->json = NULL;
+    request->callable.allowed = NULL;
     for (int i = 0; i < request->n_prompts; i++) {
         struct api_prompt *prompt = &request->prompts[i];
         *prompt = (struct api_prompt){.text = "", .ids = prompt->ids, .n_ids = prompt->n_ids};

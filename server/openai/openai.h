@@ -96,7 +96,7 @@ struct api_request {
     /* Calls are looked for in the answer if the tool_choice is not none, thoughts if the model has
      * a format for them; each answer has one call at most unless there may be parallel ones. */
     enum tool_choice tool_choice;
-    const char *only_tool; /* the one that must be called; NULL: all may be */
+    struct tool_filter callable; /* its `allowed` goes with the tree */
     bool parallel_tool_calls;
     bool keeps_thoughts;     /* in the content */
     bool include_reasoning;  /* thoughts that are split off are part of the answer */

@@ -45,6 +45,29 @@ static enum status check_parameters(struct parse *parse, int i, const struct jso
     return field_wrong(parse, param, "must have the 'type' \"object\", as arguments are one");
 }
 
+/* {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}} */
+static enum status check_allowed_tools(struct parse *parse, const char *name,
+                                       const struct json *value) {
+    const struct json *allowed = json_member(value, "allowed_tools");
+    const struct json *mode = json_member(allowed, "mode"), *tools = json_member(allowed, "tools");
+    char path[64];
+    int i = 0;
+    if (!json_is_text(mode, "auto") && !json_is_text(mode, "required"))
+        return field_wrong(parse, name,
+                           "must have 'allowed_tools' with a 'mode' of \"auto\" or \"required\"");
+    if (!json_is(tools, JSON_ARRAY) || !tools->child)
+        return field_wrong(parse, name, "must have 'allowed_tools' with 'tools', at least one");
+    json_each(tool, tools) {
+        const struct json *own = json_member(json_member(tool, "function"), "name");
+        snprintf(path, sizeof path, "%s.allowed_tools.tools[%d]", name, i++);
+        if (!json_is_text(json_member(tool, "type"), "function") || !json_is(own, JSON_STRING))
+            return field_wrong(parse, path,
+                               "must be {\"type\": \"function\", \"function\": {\"name\": "
+                               "\"...\"}}");
+    }
+    return STATUS_OK;
+}
+
 enum status check_tool_choice(struct parse *parse, const char *name, const struct json *value) {
     static const char *const words[] = {"none", "auto", "required"};
     const struct json *function = json_member(value, "function");
@@ -53,26 +76,42 @@ enum status check_tool_choice(struct parse *parse, const char *name, const struc
     }
     for (int i = 0; i < 3; i++)
         if (json_is_text(value, words[i])) return STATUS_OK;
+    if (json_is_text(json_member(value, "type"), "allowed_tools"))
+        return check_allowed_tools(parse, name, value);
     bool is_named = json_is_text(json_member(value, "type"), "function");
     if (is_named && json_is(json_member(function, "name"), JSON_STRING)) return STATUS_OK;
     return field_wrong(parse, name,
-                       "must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
-                       "\"function\": {\"name\": \"...\"}}");
+                       "must be \"none\", \"auto\", \"required\", {\"type\": \"function\", "
+                       "\"function\": {\"name\": \"...\"}} or {\"type\": \"allowed_tools\", "
+                       "\"allowed_tools\": {\"mode\": \"auto\", \"tools\": [...]}}");
+}
+
+/* The name of a tool as the array of tools has it; NULL: it is not in it. */
+static const char *find_tool(const struct json *tools, const struct json *function) {
+    const struct json *name = json_member(function, "name");
+    json_each(tool, tools) {
+        const struct json *own = json_member(json_member(tool, "function"), "name");
+        if (json_is_text(own, name->string)) return own->string;
+    }
+    return NULL;
 }
 
 /* What the tool_choice says of the tools that there are. */
 static enum status choose_tools(struct parse *parse, const struct json *tools) {
     struct api_request *request = parse->target;
     const struct json *choice = field_given(parse, "tool_choice");
-    const struct json *name = json_member(json_member(choice, "function"), "name");
-    bool is_auto = !choice || json_is_text(choice, "auto");
+    const struct json *allowed = json_member(choice, "allowed_tools");
+    const struct json *named = json_member(choice, "function");
+    bool is_auto = !choice || json_is_text(choice, "auto") ||
+                   json_is_text(json_member(allowed, "mode"), "auto");
+    bool is_known = true;
     request->tool_choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
-    if (!name) return STATUS_OK;
-    json_each(tool, tools) {
-        const struct json *own = json_member(json_member(tool, "function"), "name");
-        if (json_is_text(own, name->string)) request->only_tool = own->string;
+    if (allowed) request->callable.allowed = json_member(allowed, "tools");
+    json_each(one, request->callable.allowed) {
+        if (!find_tool(tools, json_member(one, "function"))) is_known = false;
     }
-    if (request->only_tool) return STATUS_OK;
+    if (!allowed && named) request->callable.only = find_tool(tools, named);
+    if (is_known && (allowed || !named || request->callable.only)) return STATUS_OK;
     return field_wrong(parse, "tool_choice", "names a function that is not in 'tools'");
 }
 

@@ -4,6 +4,7 @@ The default model calls no tools by itself. A template that says the last messag
 so that the answer is known.
 """
 import json
+import re
 import subprocess
 
 import openai
@@ -161,6 +162,23 @@ def test_a_named_tool_is_called(client):
         "", "", [(call.id, "book", call.function.arguments)], "stop")
 
 
+def test_only_allowed_tools_are_called(client):
+    """The model sees both tools, and may call one; that it must call is the mode's to say."""
+    def allowed(mode):
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+            {"type": "function", "function": {"name": "book"}}]}}
+
+    fields = {"tools": TOOLS + [BOOK], "max_tokens": 120, "parallel_tool_calls": False}
+    choice = ask(client, "Tell me a story.", tool_choice=allowed("required"), **fields).choices[0]
+    [call] = choice.message.tool_calls
+    check_book((call.id, call.function.name, call.function.arguments))
+    assert choice.finish_reason == "tool_calls"
+    for call in ask(client, CALL, tool_choice=allowed("auto"), **fields).choices[0].message.tool_calls or []:
+        assert call.function.name == "book"
+    story = ask(client, "Tell me a story.", tool_choice=allowed("auto"), **fields).choices[0].message
+    assert story.content and not story.tool_calls
+
+
 def test_a_stream_gives_the_name_first(client):
     fields = {"tools": [BOOK], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 120}
     deltas = [call for chunk in ask(client, "Hello.", stream=True, **fields) for choice in chunk.choices
@@ -196,7 +214,7 @@ def test_what_cannot_be_promised_is_refused(client, server):
     assert answer.status_code == 400 and "--tool-call-parser" in answer.json()["error"]["message"]
 
 
-FAMILIES = ["openai", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "qwen3_coder", "glm45", "olmo3", "phi4_mini_json",
+FAMILIES = ["openai", "kimi_k2", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "qwen3_coder", "glm45", "olmo3", "phi4_mini_json",
             "granite", "granite-20b-fc", "jamba", "pythonic", "llama3_json"]
 
 
@@ -226,7 +244,10 @@ def test_every_family_calls(family, tmp_path):
         elif one["tool_choice"] == "required":
             assert choice["finish_reason"] == "tool_calls" and not choice["message"].get("content")
             [call] = choice["message"]["tool_calls"]
-            assert len(call["id"]) == (9 if family.startswith("mistral") else 29)
+            if family == "kimi_k2":
+                assert re.fullmatch(r"functions\.book:[0-9]{1,4}", call["id"])
+            else:
+                assert len(call["id"]) == (9 if family.startswith("mistral") else 29)
             check_book((call["id"], call["function"]["name"], call["function"]["arguments"]))
 
 
@@ -246,7 +267,7 @@ def test_parse():
     [call] = message["tool_calls"]
     assert (call["name"], call["arguments"]) == ("get_weather", '{"city": "Paris"}')
     assert parse(text=CALL)[0]["content"] == CALL
-    assert "one of openai, deepseek_v3" in parse("--tool-call-parser", "hermess", code=2)
+    assert "one of openai, kimi_k2, deepseek_v3" in parse("--tool-call-parser", "hermess", code=2)
 
 
 def test_parse_deltas():

@@ -30,12 +30,12 @@ MUTANTS = [
     (M + "xml.c", "for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);", ""),
     (M + "xml.c", "if (in_string || c != end[xml->matched])", "if (c != end[xml->matched])"),
     # the grammar: what passes though it is no call, what a tool does not take, a call too many
-    (M + "grammar.c", "return !asked->only || json_is_text(json_member(function, \"name\"), asked->only);", "return true;"),
+    (M + "grammar.c", "return tool_filter_passes(&asked->filter, function);", "return true;"),
     (M + "grammar.c", "    if (is_closed(schema)) buf_puts(out, \",\\\"additionalProperties\\\":false\");\n", ""),
     (M + "grammar.c", "if (schema_types(property) != 1 << JSON_STRING) continue;", "if (!(schema_types(property) & 1 << JSON_STRING)) continue;"),
     (M + "grammar.c", "if (n == length && memcmp(marker, other, n) == 0) return true;", "if (false) return true;"),
     (M + "grammar.c", "    if (!asked->parallel) buf_puts(out, \",\\\"stop_after_first\\\":true\");\n", ""),
-    (M + "grammar.c", "if (*at == 'x' || *at == 'k') buf_puts(&parts[1], \"<\");", ""),
+    (M + "grammar.c", "if (placeholder == 'x' || placeholder == 'k') buf_puts(behind, \"<\");", ""),
     (M + "grammar.c", "if (asked->reasoning && asked->reasoning->begin) write_thoughts", "if (false) write_thoughts"),
     (M + "grammar.c", "if (form->open) add_to_pattern(&pattern, form->open, strlen(form->open));", ""),
     (M + "grammar.c", "        if (asked->must_call)\n            write_run(asked, first, out);\n        else if (is_free)", "        if (is_free)"),
@@ -43,7 +43,7 @@ MUTANTS = [
     (M + "tools.c", "return !tools || find(tools, name) != NULL;", "return true;"),
     # patterns
     (M + "pattern.c", "return may_be_space && is_space(c) ? READ_MORE : READ_BROKEN;", "return is_space(c) ? READ_MORE : READ_BROKEN;"),
-    (M + "pattern.c", "return is_part ? READ_MORE : READ_BEFORE;", "return READ_BEFORE;"),
+    (M + "pattern.c", "if (!is_part) return READ_BEFORE;", "return READ_BEFORE;"),
     (M + "pattern.c", "strchr(\"ni\", reader->pattern[1])", "strchr(\"n\", reader->pattern[1])"),
     # the parser: a delta that is taken back, bytes that are lost, a run that ends early
     (M + "parser.c", "if (length <= MAX_READ_AGAIN) length = 1;", ""),
@@ -65,7 +65,11 @@ MUTANTS = [
     (G + "choice.c", ".finish_reason = stopped && called ? \"tool_calls\" : choice->finish_reason,", ".finish_reason = choice->finish_reason,"),
     (G + "choice.c", "choice->n_reasoning += was_reasoning ||", "choice->n_reasoning += "),
     # requests
-    ("server/openai/request_tools.c", "if (request->only_tool) return STATUS_OK;\n    return", "return STATUS_OK;\n    return"),
+    ("server/openai/request_tools.c", "if (is_known && (allowed || !named || request->callable.only)) return STATUS_OK;", "return STATUS_OK;"),
+    ("server/openai/request_tools.c", "if (!find_tool(tools, json_member(one, \"function\"))) is_known = false;", ""),
+    (M + "tools.c", "    return !filter->allowed;\n", "    return true;\n"),
+    (M + "pattern.c", "return name_add(&reader->id, c) ? READ_MORE : READ_BROKEN;", "return READ_MORE;"),
+    (M + "grammar.c", "        parts->has_id = true;\n", ""),
     ("server/openai/request_tools.c", "request->tool_choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;", "request->tool_choice = TOOL_CHOICE_AUTO;"),
     ("server/openai/request_tools.c", "if (status != STATUS_OK || none) return status;", "if (status != STATUS_OK) return status;"),
     ("server/openai/request_tools.c", "if (tool_name_is_right(name->string, name->length)) return STATUS_OK;", "return STATUS_OK;"),

@@ -66,6 +66,7 @@ static const struct known known[] = {
     {"response_format", SERVED, SERVED, "{\"type\":\"json_object\"}", "{\"type\":\"text\"}"},
     {"tool_choice", REFUSED, REFUSED, "\"required\"", "\"none\""},
     {"tool_choice", NONE, SERVED, "\"auto\"", "\"none\""},
+    {"tool_choice", NONE, REFUSED, "{\"type\":\"allowed_tools\",\"tools\":[]}", "\"none\""},
     {"tools", REFUSED, SERVED, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "[]"},
     {"verbosity", NONE, REFUSED, "\"low\"", "\"medium\""},
     {"web_search_options", NONE, REFUSED, "{}", NULL},

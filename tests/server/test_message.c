@@ -156,6 +156,15 @@ static const struct row calls[] = {
      "C{Yes.}f({\"s\": \"\\na</arg_\\n\", \"n\": 3, \"l\": [\"</arg_value>\"]})get_time-2.x({})"},
     {"olmo3", "<function_calls>\nf(n=1)\nf(s=\"</function_calls>\")\n</function_calls>",
      "f({\"n\": 1})f({\"s\": \"</function_calls>\"})"},
+    {"kimi_k2",
+     "So.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+     "{\"n\": 1}<|tool_call_end|><|tool_call_begin|>functions.get_time-2.x:1"
+     "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     "C{So.}f({\"n\": 1})get_time-2.x({})"},
+    {"kimi_k2",
+     "<|tool_calls_section_begin|> <|tool_call_begin|>f:3 <|tool_call_argument_begin|> {} "
+     "<|tool_call_end|>\n<|tool_calls_section_end|>",
+     "f({})"},
     {"jamba", "<tool_calls>[\n{\"name\":\"f\",\"arguments\":{}},\n{\"name\":\"f\"}\n]</tool_calls>",
      "f({})f({})"},
 };
@@ -214,6 +223,9 @@ static const struct row texts[] = {
     {"granite", "<|tool_call|>[]", NULL},
     {"phi4_mini_json", "functools[0]", NULL},
     {"olmo3", "<function_calls>\nf\n</function_calls>", NULL},
+    {"kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0<|tool_call_ar", NULL},
+    {"kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>f<|tool_call_argument_begin|>{}",
+     NULL},
 };
 
 START_TEST(what_only_looks_like_a_call_stays_content) {
@@ -298,6 +310,22 @@ START_TEST(ids_are_the_familys_and_differ) {
                       9);
     message_free(&one);
     message_free(&other);
+}
+END_TEST
+
+/* Kimi's template writes the id of a call behind its result, as the model has written it. */
+START_TEST(ids_of_kimi_are_the_models_own) {
+    struct message_settings settings = {.tools = tool_format_find("kimi_k2"), .stream_calls = true};
+    const char *text = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f.g:17"
+                       "<|tool_call_argument_begin|>{}<|tool_call_end|>";
+    struct message message = {0};
+    struct message_parser *parser = message_parser_new(&settings);
+    for (const char *at = text; *at; at++) message_parser_add(parser, at, 1, &message);
+    ck_assert_int_eq(message.n_calls, 1);
+    ck_assert_str_eq(message.calls[0].name, "f.g");
+    ck_assert_str_eq(message.calls[0].id, "functions.f.g:17");
+    message_parser_free(parser);
+    message_free(&message);
 }
 END_TEST
 
@@ -466,6 +494,7 @@ int main(void) {
     tcase_add_test(t, a_given_call_stays);
     tcase_add_loop_test(t, beginnings_without_end_are_read_in_linear_time, 0, 3);
     tcase_add_test(t, ids_are_the_familys_and_differ);
+    tcase_add_test(t, ids_of_kimi_are_the_models_own);
     tcase_add_loop_test(t, thoughts_are_split_off, 0, sizeof thoughts / sizeof *thoughts);
     tcase_add_test(t, parts_go_to_their_places);
     tcase_add_test(t, calls_come_behind_thoughts);

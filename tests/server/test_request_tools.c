@@ -7,6 +7,9 @@
 
 #define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 
+#define ALLOWED(mode, tools)                                                                       \
+    "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"" mode "\",\"tools\":[" tools "]}}"
+
 static struct api_limits limits = {.model = "m",
                                    .V = 1000,
                                    .max_model_len = 64,
@@ -76,6 +79,10 @@ START_TEST(tools_are_seen_unless_the_choice_is_none) {
                 {"\"tools\":[" TOOL "],\"tool_choice\":\"required\"", true, true},
                 {"\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"function\":{"
                  "\"name\":\"f\"}}",
+                 true, true},
+                {"\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("required", TOOL), true, true},
+                {"\"tools\":[" TOOL ",{\"type\":\"function\",\"function\":{\"name\":\"g\"}}],"
+                 "\"tool_choice\":" ALLOWED("auto", TOOL),
                  true, true}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct buf body = {0};
@@ -83,10 +90,11 @@ START_TEST(tools_are_seen_unless_the_choice_is_none) {
                    rows[i].fields);
         struct api_request *r = parsed(body.data);
         ck_assert_int_eq(r->prompts[0].tools != NULL, rows[i].seen);
-        ck_assert_int_eq(r->tool_choice, !rows[i].seen ? TOOL_CHOICE_NONE
-                                         : i < 6       ? TOOL_CHOICE_AUTO
-                                                       : TOOL_CHOICE_REQUIRED);
-        ck_assert_int_eq(r->only_tool != NULL, i == 7);
+        ck_assert_int_eq(r->tool_choice, !rows[i].seen     ? TOOL_CHOICE_NONE
+                                         : i < 6 || i == 9 ? TOOL_CHOICE_AUTO
+                                                           : TOOL_CHOICE_REQUIRED);
+        ck_assert_int_eq(r->callable.only != NULL, i == 7);
+        ck_assert_int_eq(r->callable.allowed != NULL, i > 7);
         ck_assert_int_eq(r->parallel_tool_calls, rows[i].parallel);
         api_request_free(r);
         buf_free(&body);
@@ -107,6 +115,16 @@ static const struct {
     {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":{"
      "\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
      "tool_choice", "names a function that is not in 'tools'"},
+    {"\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("none", TOOL) "}", "tool_choice",
+     "with a 'mode' of \"auto\" or \"required\""},
+    {"\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("auto", "") "}", "tool_choice",
+     "with 'tools', at least one"},
+    {"\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("auto", TOOL ",{\"name\":\"f\"}") "}",
+     "tool_choice.allowed_tools.tools[1]", "must be {\"type\": \"function\""},
+    {"\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED(
+         "required", TOOL ",{\"type\":\"function\",\"function\":{\"name\":\"g\"}}") "}",
+     "tool_choice", "names a function that is not in 'tools'"},
+    {"\"tool_choice\":" ALLOWED("auto", TOOL) "}", "tool_choice", "there are no 'tools'"},
     {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"best_of\":2,"
      "\"use_beam_search\":true}",
      "tools", "are not served together with 'use_beam_search'"},

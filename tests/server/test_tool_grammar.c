@@ -126,6 +126,8 @@ static const char *const pieces[] = {"f",
                                      "functools[",
                                      "<|tool_call|>[",
                                      "<tool_calls>[",
+                                     "<|tool_calls_section_begin|>",
+                                     "<|tool_call_begin|>functions.",
                                      "<|channel|>commentary to=functions.f",
                                      "<|end|><|start|>assistant<|channel|>commentary to"};
 #define N_PIECES ((int)(sizeof pieces / sizeof *pieces))
@@ -270,7 +272,7 @@ START_TEST(what_passes_is_read_as_calls_that_keep_to_the_schemas) {
         asked.must_call = _i % 2;
         asked.parallel = _i < 2;
         if (_i == 4) asked.reasoning = NULL;
-        if (_i == 5) asked.only = "f";
+        if (_i == 5) asked.filter.only = "f";
         check_row(asked);
     }
 }
@@ -285,6 +287,7 @@ END_TEST
 #define BOTH                                                                                       \
     "{\"name\": \"f\", \"arguments\": " ARGS "}, {\"name\": \"get_time-2.x\", \"arguments\": {}}"
 #define XML "<parameter=n>\n1\n</parameter>\n<parameter=p>\nab\n</parameter>\n"
+#define KIMI(word) "<|tool_" word "|>"
 #define TOOL(text) "<tool_call>\n" text "\n</tool_call>"
 
 /* Two calls as the family's template writes them. */
@@ -313,6 +316,12 @@ static const struct {
                        "}<function_call> {\"name\": \"get_time-2.x\", \"arguments\": {}}"},
     {"phi4_mini_json", "functools[" BOTH "]"},
     {"olmo3", "<function_calls>\nf(n=1, p=\"ab\")\nget_time-2.x()\n</function_calls>"},
+    {"kimi_k2",
+     KIMI("calls_section_begin") KIMI("call_begin") "functions.f:0" KIMI("call_argument_begin")
+         ARGS KIMI("call_end") KIMI("call_begin") "functions.get_"
+                                                  "time-2.x:"
+                                                  "12" KIMI("call_argument_begin") "{}" KIMI(
+                                                      "call_end") KIMI("calls_section_end")},
     {"jamba", "<tool_calls>[\n{\"name\": \"f\", \"arguments\": " ARGS
               "},\n{\"name\": \"get_time-2.x\", \"arguments\": {}}\n]</tool_calls>"},
 };
@@ -401,13 +410,36 @@ START_TEST(a_choice_lets_pass_what_it_says) {
         struct tool_grammar asked = asked_of(answers[_i].format);
         asked.must_call = k > 0;
         asked.parallel = k < 2;
-        asked.only = k == 3 ? "f" : NULL;
+        asked.filter.only = k == 3 ? "f" : NULL;
         struct grammar *grammar = grammar_of(&asked);
         bool passes = accepts(grammar, answers[_i].text);
         ck_assert_msg(passes == (answers[_i].passes[k] == '+'), "choice %d: %s", k,
                       answers[_i].text);
         grammar_release(grammar);
     }
+}
+END_TEST
+
+/* Of the tools that are there those are called that the choice allows. */
+START_TEST(allowed_tools_are_the_only_ones) {
+    const char *text = "[{\"type\":\"function\",\"function\":{\"name\":\"get_time-2.x\"}}]";
+    struct json *allowed;
+    struct err err;
+    ck_assert_int_eq(json_parse(&allowed, "It", text, strlen(text), &err), STATUS_OK);
+    for (int k = 0; k < 2; k++) {
+        struct tool_grammar asked = asked_of("hermes");
+        asked.must_call = k;
+        asked.filter.allowed = allowed;
+        struct grammar *grammar = grammar_of(&asked);
+        ck_assert(accepts(grammar, HERMES("get_time-2.x", "{}")));
+        ck_assert(!accepts(grammar, HERMES("f", "{\"n\": 1, \"p\": \"ab\"}")));
+        ck_assert_int_eq(accepts(grammar, "Yes."), !k);
+        grammar_release(grammar);
+        struct tool_set *set = tool_set_new(tools, &asked.filter);
+        ck_assert(tool_set_has(set, "get_time-2.x") && !tool_set_has(set, "f"));
+        tool_set_free(set);
+    }
+    json_free(allowed);
 }
 END_TEST
 
@@ -497,6 +529,7 @@ int main(void) {
     tcase_add_loop_test(t, what_families_write_passes_and_is_read, 0, COUNT(written));
     tcase_add_test(t, every_row_is_written);
     tcase_add_loop_test(t, a_choice_lets_pass_what_it_says, 0, COUNT(answers));
+    tcase_add_test(t, allowed_tools_are_the_only_ones);
     tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
     tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
