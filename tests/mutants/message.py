@@ -3,6 +3,8 @@ M, G = "server/message/", "server/generation/"
 SUITES = {
     M: ["server_message", "server_tool_grammar"],
     G + "choice.c": ["server_choice_message", "server_choice"],
+    G + "prompt.c": ["server_choice_message"],
+    "engine/text/template/template.c": ["server_choice_message"],
     "server/openai/request_tools.c": ["server_request_tools", "server_request_refused", "server_request", "server_fields"],
 }
 
@@ -59,7 +61,11 @@ MUTANTS = [
     (M + "harmony.c", "if (parser->body == BODY_REASONING) parser_drop_space(parser);", ""),
     (M + "harmony.c", "if (name.length == 0 || !tool_set_has(parser->settings.known, name.text)) return false;", ""),
     # choices
-    (G + "choice.c", "if (choice->parser) read_text(choice);", ""),
+    (G + "choice.c", "if (choice->parser) read_text(choice, request);", ""),
+    (G + "choice.c", "if (!request->include_reasoning) buf_clear(&choice->message.reasoning);", ""),
+    (G + "prompt.c", "if (can_stop && strcmp(effort, \"none\") == 0) return STATUS_OK;", "if (can_stop) return STATUS_OK;"),
+    ("engine/text/template/template.c", "if (starts && (at + length == end || !is_name_char(at[length]))) return true;",
+     "if (starts) return true;"),
     (G + "choice.c", "return hash + (uint64_t)index * 0x9E3779B97F4A7C15u;", "return hash;"),
     (G + "choice.c", "return choice->parser && !request->parallel_tool_calls &&", "return choice->parser &&"),
     (G + "choice.c", ".finish_reason = stopped && called ? \"tool_calls\" : choice->finish_reason,", ".finish_reason = choice->finish_reason,"),
