@@ -208,7 +208,7 @@ static const struct refused refused[] = {
     {ASSISTANT "\"content\":\"x\",\"audio\":{\"id\":\"a\"}}]}", "messages[0].audio", "not served"},
     {H "\"reasoning_format\":\"deepseek-legacy\"}", "reasoning_format", "must be \"auto\""},
     {H "\"tool_choice\":\"required\"}", "tool_choice", "but there are no 'tools'"},
-    {H "\"tool_choice\":{}}", "tool_choice", "must be \"none\", \"auto\", \"required\" or"},
+    {H "\"tool_choice\":{}}", "tool_choice", "must be \"none\", \"auto\", \"required\", {\"type\""},
     {H "\"functions\":[{}]}", "functions", "is not served by this version"},
     {H "\"parallel_tool_calls\":1}", "parallel_tool_calls", "must be true or false"},
     {H "\"chat_template_kwargs\":[]}", "chat_template_kwargs", "must be an object"},
