@@ -143,14 +143,18 @@ static call product_call(const std::shared_ptr<weights> &w, const format &f, con
     auto bias = std::make_shared<timed_memory>((size_t)s.rows() * 4, BF16_SMALL);
     auto residual =
         std::make_shared<timed_memory>((size_t)M * (size_t)s.N * size, activations(f.act));
+    const size_t parts_bytes = gemm_scratch_bytes(f.act, M, std::max(s.N, s.K));
+    auto parts = std::make_shared<timed_memory>(std::max(parts_bytes, (size_t)16));
+    auto counters = std::make_shared<timed_memory>(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS));
     return [=](int i) {
+        const gemm_scratch scratch = {counters->as<int32_t>(), parts->as<float>(), parts_bytes};
         gemm_epilogue end = {};
         end.bias = s.ending == BIAS ? bias->as<float>() : nullptr;
         end.residual = s.ending == RESIDUAL ? residual->data : nullptr;
         end.float_out = s.ending == FLOATS;
         const gemm_weights mine = w->copy(i % copies, 0), up = w->copy(i % copies, 1);
         const gemm_job job = {&mine, y->data, &end, s.ending == GATED ? &up : nullptr};
-        gemm_many(&job, 1, x->data, nullptr, M, the_stream());
+        gemm_many(&job, 1, x->data, nullptr, M, the_stream(), &scratch);
     };
 }
 

@@ -339,6 +339,86 @@ START_TEST(shared_launches_bear_other_ranges) {
 }
 END_TEST
 
+/* ---- K shared out over blocks --------------------------------------------------------------- */
+
+/* Memory for sharing, which checks at its end that the counters are zero again. */
+struct shared_memory {
+    buffer counters{std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)};
+    buffer parts;
+    struct gemm_scratch all;
+    explicit shared_memory(size_t bytes)
+        : parts(bytes), all{counters.as<int32_t>(), parts.as<float>(), bytes} {}
+    void check() {
+        for (int32_t counter : counters.read<int32_t>()) ck_assert_int_eq(counter, 0);
+    }
+};
+
+/* A matrix, a pair and a narrow matrix in one launch, whose blocks share out ranges of 11 slabs and
+ * more, have the bytes that each has alone. */
+START_TEST(shared_k_keeps_the_bits) {
+    const kind &k = kinds[_i];
+    const enum dtype act = short_types[_i % 2];
+    const int M = _i % 3 ? 17 + 20 * (_i % 3) : 66, K = whole(k, 11 * 64 - 24);
+    matrix_on_device w(k, act, make_rows(k, 37, K, 1)), gate(k, act, make_rows(k, 21, K, 2)),
+        up(k, act, make_rows(k, 21, K, 3)), narrow(k, act, make_rows(k, 3, K, 4));
+    buffer x(packed(act, make_x(act, M, K)));
+    buffer y[] = {buffer((size_t)M * 37 * 2), buffer((size_t)M * 21 * 2),
+                  buffer((size_t)M * 3 * 2)};
+    struct gemm_job jobs[] = {
+        {&w.w, y[0].data}, {&gate.w, y[1].data, nullptr, &up.w}, {&narrow.w, y[2].data}};
+    shared_memory memory(gemm_scratch_bytes(act, M, K));
+    const struct gemm_flight apart = gemm_flight(jobs, 3, M, nullptr);
+    ck_assert_int_eq(gemm_flight(jobs, 3, M, &memory.all).blocks, apart.blocks * 8);
+    for (int again = 0; again < 2; again++) {
+        gemm_many(jobs, 3, x.data, nullptr, M, test_stream(), &memory.all);
+        for (int i = 0; i < 3; i++)
+            ck_assert_msg(y[i].read<uint8_t>() == multiplied(&jobs[i], x, nullptr, M),
+                          "product %d of %s, %d rows", i, k.name, M);
+        memory.check();
+    }
+}
+END_TEST
+
+/* With too little memory nothing is shared; nor are float32's products and those of few rows. */
+START_TEST(sharing_wants_memory) {
+    struct gemm_weights w;
+    matrix_on_device::plan(&w, kinds[2], DTYPE_BF16, 64, 1024);
+    const struct gemm_job job = {&w, nullptr};
+    for (int M : {32, 128}) {
+        const int alone = gemm_flight(&job, 1, M, nullptr).blocks;
+        const size_t sums = (size_t)alone * 16 * (M == 32 ? 32 * 32 : 128 * 128) * sizeof(float);
+        struct gemm_scratch scratch = {nullptr, nullptr, sums};
+        ck_assert_int_eq(gemm_flight(&job, 1, M, &scratch).blocks, alone * 16);
+        scratch.bytes = sums - 1;
+        ck_assert_int_eq(gemm_flight(&job, 1, M, &scratch).blocks, alone);
+        ck_assert_uint_ge(gemm_scratch_bytes(DTYPE_BF16, M, 1024), sums);
+    }
+    ck_assert_uint_eq(gemm_scratch_bytes(DTYPE_F32, 2048, 4096), 0);
+    ck_assert_uint_eq(gemm_scratch_bytes(DTYPE_F16, GEMM_SKINNY_ROWS, 4096), 0);
+    ck_assert_uint_eq(gemm_scratch_bytes(DTYPE_F16, 2048, 14336), 32 << 20);
+}
+END_TEST
+
+/* Each matrix of Llama-3.1-8B alone keeps an H200 busy at 32 rows: two blocks on nearly all of its
+ * 132 multiprocessors, with more under way than the 23 KB each that 4.3 TB/s at 0.7 us need. */
+START_TEST(llama_fills_the_device) {
+    static const int shapes[][2] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4096},
+                                    {14336, 4096}, {14336, 4096}, {4096, 14336}};
+    const struct gemm_scratch scratch = {nullptr, nullptr,
+                                         gemm_scratch_bytes(DTYPE_BF16, 2048, 14336)};
+    for (auto &shape : shapes)
+        for (int M : {17, 32, 64, 128}) {
+            struct gemm_weights w;
+            matrix_on_device::plan(&w, kinds[2], DTYPE_BF16, shape[0], shape[1]);
+            const struct gemm_job job = {&w, nullptr};
+            const struct gemm_flight flight = gemm_flight(&job, 1, M, &scratch);
+            ck_assert_msg(flight.blocks >= (M == 128 ? 112 : 256) && flight.bytes >= 24 << 10,
+                          "%d x %d, %d rows: %d blocks of %d bytes", shape[0], shape[1], M,
+                          flight.blocks, flight.bytes);
+        }
+}
+END_TEST
+
 /* Types that are packed as another, larger one: as often as their file, at most. */
 static double packed_as_larger(enum dtype type) {
     switch (type) {
@@ -414,6 +494,9 @@ int main() {
     tcase_add_test(endings, a_residual_may_be_the_output);
     tcase_add_test(products, products_may_share_a_launch);
     tcase_add_test(products, shared_launches_bear_other_ranges);
+    tcase_add_loop_test(bits, shared_k_keeps_the_bits, 0, N_FORMATS);
+    tcase_add_test(products, sharing_wants_memory);
+    tcase_add_test(products, llama_fills_the_device);
     tcase_add_loop_test(packing, matrices_may_be_packed_in_parts, 0, N_KINDS);
     tcase_add_test(packing, packed_bytes_are_those_of_the_file);
     tcase_add_test(exact, float32_is_the_oracle);

@@ -39,7 +39,8 @@ bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int 
 
 /* Up to GEMM_MAX_JOBS products of one format. */
 static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
-                           const struct norm *norm, int M, cudaStream_t stream) {
+                           const struct norm *norm, int M, cudaStream_t stream,
+                           const struct gemm_scratch *scratch) {
     const enum gemm_format format = jobs->w->format;
     assert(!norm || gemm_takes_norm(jobs->w, norm, M));
     if (format == GEMM_ROWS && !has_mma_kernel(jobs->w, M))
@@ -49,34 +50,36 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
     else
-        gemm_tiled(jobs, n, x, M, stream);
+        gemm_tiled(jobs, n, x, M, stream, scratch);
 }
 
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
-          const struct gemm_epilogue *epilogue, cudaStream_t stream) {
+          const struct gemm_epilogue *epilogue, cudaStream_t stream,
+          const struct gemm_scratch *scratch) {
     const struct gemm_job job = {w, y, epilogue};
-    multiply_alike(&job, 1, x, NULL, M, stream);
+    multiply_alike(&job, 1, x, NULL, M, stream, scratch);
 }
 
 /* The products of the format of jobs[first]. */
 static void multiply_format(const struct gemm_job *jobs, int first, int n, const void *x,
-                            const struct norm *norm, int M, cudaStream_t stream) {
+                            const struct norm *norm, int M, cudaStream_t stream,
+                            const struct gemm_scratch *scratch) {
     struct gemm_job alike[GEMM_MAX_JOBS];
     int count = 0;
     for (int i = first; i < n; i++) {
         if (jobs[i].w->format == jobs[first].w->format) alike[count++] = jobs[i];
         if (count < GEMM_MAX_JOBS && i < n - 1) continue;
-        if (count) multiply_alike(alike, count, x, norm, M, stream);
+        if (count) multiply_alike(alike, count, x, norm, M, stream, scratch);
         count = 0;
     }
 }
 
 void gemm_many(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
-               cudaStream_t stream) {
+               cudaStream_t stream, const struct gemm_scratch *scratch) {
     for (int i = 0; i < n; i++) {
         bool first = true;
         assert(jobs[i].w->K == jobs->w->K && jobs[i].w->act == jobs->w->act);
         for (int j = 0; j < i; j++) first = first && jobs[j].w->format != jobs[i].w->format;
-        if (first) multiply_format(jobs, i, n, x, norm, M, stream);
+        if (first) multiply_format(jobs, i, n, x, norm, M, stream, scratch);
     }
 }

@@ -85,9 +85,23 @@ struct gemm_epilogue {
     float cap = 0;   /* y becomes cap * tanh(y / cap); 0: it stays */
 };
 
-/* y[M][N] = x[M][K] times w^T. x is aligned to 16 bytes; epilogue may be NULL. */
+/* Device memory through which blocks of one launch share out K, if there are more than
+ * GEMM_SKINNY_ROWS rows and too few blocks to fill the device. Bits do not depend on it. */
+struct gemm_scratch {
+    int32_t *counters; /* [GEMM_SCRATCH_COUNTERS], zero between launches */
+    float *parts;
+    size_t bytes; /* of the parts; with fewer than a launch needs, its blocks share nothing */
+};
+/* Blocks that fill an H200: two on each of its 132 multiprocessors. */
+enum { GEMM_FULL_BLOCKS = 264, GEMM_SCRATCH_COUNTERS = GEMM_FULL_BLOCKS / 2 };
+
+/* The most bytes of parts that products of M rows and K inputs or outputs want. */
+size_t gemm_scratch_bytes(enum dtype act, int M, int K);
+
+/* y[M][N] = x[M][K] times w^T. x is aligned to 16 bytes; epilogue and scratch may be NULL. */
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
-          const struct gemm_epilogue *epilogue, cudaStream_t stream);
+          const struct gemm_epilogue *epilogue, cudaStream_t stream,
+          const struct gemm_scratch *scratch = nullptr);
 
 /* One of several products of the same x. With `up` it multiplies a pair, a gate and its up
  * projection: y = activation(x times w^T) * (x times up^T), rounded once at the end. */
@@ -111,7 +125,15 @@ bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int 
  * gemm_takes_norm must allow for all matrices, x is normed first, with the bits of rows_norm; its
  * gain is aligned to 16 bytes. */
 void gemm_many(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
-               cudaStream_t stream);
+               cudaStream_t stream, const struct gemm_scratch *scratch = nullptr);
+
+/* What a launch for more than GEMM_SKINNY_ROWS rows of n matrices has under way: its blocks, and
+ * the bytes of weights that each has asked for before it needs the first. */
+struct gemm_flight {
+    int blocks, bytes;
+};
+struct gemm_flight gemm_flight(const struct gemm_job *jobs, int n, int M,
+                               const struct gemm_scratch *scratch);
 
 enum { GEMM_MAX_JOBS = 3 };
 

@@ -30,12 +30,20 @@ template <class T> Product<T> product_of(const struct gemm_job *job, const void 
     return p;
 }
 
+/* Where the blocks of a launch that share out K leave their sums. */
+struct Sharing {
+    int blocks;                   /* among which K is shared out; 1: it is not */
+    int first[GEMM_MAX_JOBS + 1]; /* product i has the parts from first[i] on */
+    struct gemm_scratch in;
+};
+
 /* The products of one launch. Their blocks follow one another in one dimension of the grid: product
  * i has the block numbers from first[i] on. */
 template <class T> struct Products {
     Product<T> of[GEMM_MAX_JOBS];
     int first[GEMM_MAX_JOBS + 1];
     struct norm norm; /* of x; without a gain there is none */
+    struct Sharing share;
 };
 /* A block takes `each` tiles, half of them of each matrix of a pair; if `each` is 1, one of
  * both. */
@@ -93,7 +101,8 @@ __device__ __forceinline__ void store_output(const Product<T> &p, int m, int n, 
  * number of rows. For one matrix of GEMM_FLOAT. */
 void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                  cudaStream_t stream);
-void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream);
+void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                const struct gemm_scratch *scratch);
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 
 #endif

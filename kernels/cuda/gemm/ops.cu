@@ -5,7 +5,11 @@
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"
 
-enum { WORK_ALIGNMENT = 256 };
+enum {
+    WORK_ALIGNMENT = 256,
+    COUNTER_BYTES =
+        (GEMM_SCRATCH_COUNTERS * 4 + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT
+};
 
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
                                 int max_k, cudaStream_t stream, struct err *err) {
@@ -18,7 +22,13 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
     work->act = act;
     work->stream = stream;
     work->numbers = (size_t)max_rows * (size_t)max_k;
-    const enum status status = device_alloc(&work->memory, 3 * bytes, &hint, err);
+    enum status status = device_alloc(&work->memory, 3 * bytes, &hint, err);
+    if (status) return status;
+    void *counters = nullptr;
+    work->scratch.bytes = gemm_scratch_bytes(act, max_rows, max_k);
+    status = device_calloc(&counters, COUNTER_BYTES + work->scratch.bytes, &hint, err);
+    work->scratch.counters = (int32_t *)counters;
+    work->scratch.parts = (float *)((char *)counters + COUNTER_BYTES);
     if (status) return status;
     work->normed = work->memory;
     work->gate = (char *)work->memory + bytes;
@@ -28,6 +38,7 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
 
 void gemm_workspace_close(struct gemm_workspace *work) {
     cuda_check(cudaFree(work->memory), "freeing memory for products");
+    cuda_check(cudaFree(work->scratch.counters), "freeing memory for parts of products");
 }
 
 /* The rows that some products multiply. Fuses the norm if every product supports it; otherwise
@@ -47,7 +58,7 @@ static const void *norm_rows_if_needed(struct gemm_workspace *work, const struct
 static void multiply(struct gemm_workspace *work, const struct gemm_job *jobs, int n,
                      const float *x, const struct norm *norm, int M) {
     const void *rows = norm_rows_if_needed(work, jobs, n, x, &norm, M);
-    gemm_many(jobs, n, rows, norm, M, work->stream);
+    gemm_many(jobs, n, rows, norm, M, work->stream, &work->scratch);
 }
 
 void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
@@ -69,7 +80,7 @@ void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
                      const struct linear *linear, int M) {
     struct gemm_epilogue end = {linear->bias, sum};
     end.scale = linear_scale(linear);
-    gemm(&linear->w->packed, sum, x, M, &end, work->stream);
+    gemm(&linear->w->packed, sum, x, M, &end, work->stream, &work->scratch);
 }
 
 /* work->gate = activation(gate(n)) * up(n), where n = norm(x). */
@@ -114,7 +125,7 @@ void gemm_mlp_alone(struct gemm_workspace *work, void *y, const struct mlp *mlp,
     gated(work, (const float *)work->normed, NULL, mlp, M);
     struct gemm_epilogue end = {mlp->down.bias};
     end.scale = linear_scale(&mlp->down);
-    gemm(&mlp->down.w->packed, y, work->gate, M, &end, work->stream);
+    gemm(&mlp->down.w->packed, y, work->gate, M, &end, work->stream, &work->scratch);
 }
 
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,

@@ -12,6 +12,7 @@ struct gemm_workspace {
     void *memory;
     void *normed, *gate, *up;
     size_t numbers; /* that each of them holds */
+    struct gemm_scratch scratch;
 };
 
 /* Fails with STATUS_USAGE if the device has no room. */

@@ -3,7 +3,10 @@
  * A block makes NB tiles of outputs for ROWS rows. Slabs of both pass through a ring of STAGES
  * buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of rows. Sums
  * run over a range of slabs and are added to the total in the order of the ranges, as in the skinny
- * kernel. */
+ * kernel.
+ *
+ * Where there are few outputs and rows, several blocks share out the ranges of the same ones. Each
+ * leaves its ranges' sums in memory, and the last to finish adds them all, in the same order. */
 #ifndef PENSTOCK_CUDA_GEMM_TILED_CUH
 #define PENSTOCK_CUDA_GEMM_TILED_CUH
 
@@ -17,8 +20,9 @@ template <int NB_, int MB_, int NT_, int C_, int STAGES_> struct Shape {
     static constexpr int X_BYTES = ROWS * GEMM_SLAB * 2;
     static constexpr int SUMS_WIDE = NB * GEMM_TILE + 4; /* writing lanes in different banks */
     static constexpr int SUMS_BYTES = ROWS * SUMS_WIDE * (int)sizeof(float);
+    static constexpr int PART = ROWS * NB * GEMM_TILE; /* numbers of a range's sums */
 };
-using Small = Shape<2, 4, 1, 2, 4>;  /* 32 outputs by 32 rows, 4 warps */
+using Small = Shape<2, 4, 1, 2, 7>;  /* 32 outputs by 32 rows, 4 warps */
 using Large = Shape<8, 16, 4, 8, 3>; /* 128 by 128, 4 warps */
 constexpr int SMALL_ROWS = 64;       /* up to which Small is used */
 
@@ -219,6 +223,67 @@ __device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][
             }
 }
 
+/* ---- ranges of other blocks ----------------------------------------------------------------- */
+
+/* A thread's place in a range's part: four sums at a time, beside those of the other threads. */
+template <class T, class S>
+__device__ __forceinline__ float *part_of(const Products<T> &all, int number, int range) {
+    const int tiles = (int)blockIdx.y - all.first[number];
+    const int block = tiles * (int)gridDim.x + (int)blockIdx.x;
+    const int part = all.share.first[number] + block * all.of[number].w.ranges + range;
+    return all.share.in.parts + (size_t)part * S::PART + threadIdx.x * 4;
+}
+template <class S>
+__device__ __forceinline__ void leave_range(float *part, float (&acc)[S::NT][S::C][4]) {
+#pragma unroll
+    for (int n = 0; n < S::NT; n++)
+#pragma unroll
+        for (int c = 0; c < S::C; c++) {
+            Vec<float, 4> v;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                v.v[i] = acc[n][c][i];
+                acc[n][c][i] = 0.0f;
+            }
+            store_vec<4>(part + (n * S::C + c) * S::THREADS * 4, v);
+        }
+}
+/* Whether this block is the last of those that share out its ranges; then it sees what the others
+ * left, and has reset their counter. `arrived` is shared memory that the block has no use for; a
+ * static variable would move the ring, and with it each address in the loop. */
+__device__ __forceinline__ bool is_last_block(const struct Sharing &share, volatile int *arrived) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int32_t *counter = share.in.counters + blockIdx.y * gridDim.x + blockIdx.x;
+        *arrived = atomicAdd(counter, 1) + 1;
+        if (*arrived == share.blocks) *counter = 0;
+    }
+    __syncthreads();
+    if (*arrived < share.blocks) return false;
+    __threadfence();
+    return true;
+}
+/* acc, which is zero, becomes the sum of all ranges. */
+template <class T, class S>
+__device__ __forceinline__ void join_ranges(float (&acc)[S::NT][S::C][4], const Products<T> &all,
+                                            int number) {
+    for (int range = 0; range < all.of[number].w.ranges; range++) {
+        const float *part = part_of<T, S>(all, number, range);
+#pragma unroll
+        for (int n = 0; n < S::NT; n++)
+#pragma unroll
+            for (int c = 0; c < S::C; c++) {
+                const float4 v = __ldcg(
+                    reinterpret_cast<const float4 *>(part + (n * S::C + c) * S::THREADS * 4));
+                acc[n][c][0] = acc[n][c][0] + v.x;
+                acc[n][c][1] = acc[n][c][1] + v.y;
+                acc[n][c][2] = acc[n][c][2] + v.z;
+                acc[n][c][3] = acc[n][c][3] + v.w;
+            }
+    }
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 /* The totals pass through shared memory, so that rows of y are written in order. */
@@ -248,7 +313,7 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, int first_tile
 
 /* With ODD the rows of x may begin anywhere. */
 template <class F, class T, class S, bool ODD>
-__global__ void __launch_bounds__(S::THREADS)
+__global__ void __launch_bounds__(S::THREADS, 2)
     tiled_kernel(const __grid_constant__ Products<T> all) {
     using R = Ring<F, S>;
     grid_begin();
@@ -258,30 +323,42 @@ __global__ void __launch_bounds__(S::THREADS)
     /* the block's first */
     const int tile = ((int)blockIdx.y - all.first[number]) * (S::NB >> p.pair);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int ranges = p.w.ranges, slabs = p.w.slabs;
+    const int ranges = p.w.ranges, slabs = p.w.slabs, blocks = all.share.blocks;
+    int range = range_start(ranges, blocks, (int)blockIdx.z);
+    const int end_range = range_start(ranges, blocks, (int)blockIdx.z + 1);
+    int slab = range_start(slabs, ranges, range);
+    const int end_slab = range_start(slabs, ranges, end_range);
     Totals<S> total = {};
     float acc[S::NT][S::C][4] = {};
-    Filler<F, T, S, ODD> filler(p, (int)blockIdx.x * S::ROWS, tile, 0);
+    Filler<F, T, S, ODD> filler(p, (int)blockIdx.x * S::ROWS, tile, slab);
 #pragma unroll
     for (int i = 0; i < S::STAGES - 1; i++) {
-        if (i < slabs) filler.fill(ring + i * R::STAGE);
+        if (filler.next < end_slab) filler.fill(ring + i * R::STAGE);
         cp_async_commit();
     }
-    int slab = 0, stage = 0, before = R::ALL - R::STAGE;
-    for (int range = 0; range < ranges; range++) {
+    int stage = 0, before = R::ALL - R::STAGE;
+    for (; range < end_range; range++) {
         const int end = range_start(slabs, ranges, range + 1);
         for (; slab < end; slab++) {
             cp_async_wait<S::STAGES - 2>();
             __syncthreads(); /* the slab is here, and all threads are done with the one before */
-            if (filler.next < slabs) filler.fill(ring + before);
+            if (filler.next < end_slab) filler.fill(ring + before);
             cp_async_commit(); /* perhaps an empty group: the wait counts groups */
             use_stage<F, T, S>(acc, ring + stage, warp, lane);
             before = stage;
             stage = stage + R::STAGE < R::ALL ? stage + R::STAGE : 0;
         }
-        add_range<S>(total, acc);
+        if (blocks == 1)
+            add_range<S>(total, acc);
+        else
+            leave_range<S>(part_of<T, S>(all, number, range), acc);
     }
     cp_async_wait<0>();
+    if (blocks > 1) {
+        if (!is_last_block(all.share, reinterpret_cast<int *>(ring))) return;
+        join_ranges<T, S>(acc, all, number);
+        add_range<S>(total, acc);
+    }
     __syncthreads(); /* the ring becomes the sums' place */
     finish_block<T, S>(p, tile, reinterpret_cast<float *>(ring), total, warp, lane);
 }
