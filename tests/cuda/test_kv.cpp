@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/step.cuh"
 #include "tests/cuda/support.h"
 
 enum { L = 3, BLOCKS = 7 };
@@ -93,6 +94,28 @@ START_TEST(blocks_are_copied) {
 }
 END_TEST
 
+/* A list of copies has the effect of its copies one after the other: where a copy reads what an
+ * earlier one wrote, where it reads what a later one writes, and where two write one block. */
+START_TEST(copies_that_meet_keep_their_order) {
+    static const std::vector<int32_t> lists[][2] = {
+        {{0, 3, 6}, {3, 1, 5}}, {{3, 0, 6}, {1, 3, 5}}, {{0, 6, 2}, {3, 3, 1}}};
+    for (auto &list : lists) {
+        filled f(configs[_i]);
+        buffer source(list[0]), target(list[1]);
+        struct device_step at = {};
+        at.copy_from = source.as<int32_t>();
+        at.copy_to = target.as<int32_t>();
+        struct step step = {};
+        step.n_copies = 3;
+        step.copy_from = list[0].data();
+        step.copy_to = list[1].data();
+        step_copy_blocks(&at, &step, f.cache, test_stream());
+        for (size_t i = 0; i < 3; i++) f.copy(list[0][i], list[1][i]);
+        f.check("copies that meet");
+    }
+}
+END_TEST
+
 /* A stage of the blocks: pieces of elements, scales, and what the kernel leaves alone. */
 static bytes staged_pieces(filled *f, const std::vector<int32_t> &blocks) {
     bytes stage;
@@ -143,6 +166,7 @@ int main() {
     Suite *suite = suite_create("cuda_kv");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, blocks_are_copied, 0, N_CONFIGS);
+    tcase_add_loop_test(core, copies_that_meet_keep_their_order, 0, N_CONFIGS);
     tcase_add_loop_test(core, blocks_are_swapped, 0, N_CONFIGS);
     tcase_add_test(core, sizes_that_cannot_be_are_refused);
     suite_add_tcase(suite, core);

@@ -85,12 +85,20 @@ static void check_vectors(int B, const floats &x, const std::vector<uint8_t> &by
 
 START_TEST(steps_do_not_change_the_bytes) {
     const enum dtype act = activation_types[_i];
+    static const float largest[] = {112, 64, 448, 0x1p-6f};
     for (int B : {1, 4, 16}) {
         uint64_t state = 3;
         floats k = rounded(act, random_vector(&state, TOKENS * G * D));
         floats v = rounded(act, random_vector(&state, TOKENS * G * D));
         for (int d = 0; d < G * D; d++) k[(size_t)(4 * G * D + d)] = 0.0f; /* no scale from it */
         for (int d = 0; d < G * D; d++) v[(size_t)(5 * G * D + d)] *= 64;  /* saturates */
+        /* the largest numbers that a scale of 1 and of 4 take, and powers of two */
+        for (int d = 0; d < G * D; d++)
+            for (int p = 0; p < TOKENS; p += B)
+                if (p != 4)
+                    k[(size_t)(p * G * D + d)] = k[(size_t)(p * G * D + d)] < 0
+                                                     ? -largest[p / B % 4]
+                                                     : largest[p / B % 4] / 2;
         const written once = write_in_steps(act, B, k, v, {TOKENS});
         check_vectors(B, k, once.keys, once.key_scale);
         check_vectors(B, v, once.values, once.value_scale);

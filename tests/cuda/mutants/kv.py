@@ -1,8 +1,11 @@
 """Mutants of moving blocks of the cache; tests/cuda_mutate.py says what the names mean."""
-UNITS = ["attention/kv", "runtime/memory"]
+UNITS = ["attention/kv", "runtime/memory", "step"]
 PROGRAMS = ["kv", "swap"]
 
 MUTANTS = [
+    ("step.cu", "(step->copy_to[i] == step->copy_from[j] ||", "((i < j && step->copy_to[i] == step->copy_from[j]) ||"),
+    ("step.cu", "(step->copy_to[i] == step->copy_from[j] ||", "((i > j && step->copy_to[i] == step->copy_from[j]) ||"),
+    ("step.cu", "(i < j && step->copy_to[i] == step->copy_to[j])", "false"),
     ("runtime/memory.cu", 'cuda_check(cudaStreamSynchronize(nullptr), "waiting for memory to be cleared");', ";"),
     ("attention/kv.cu", "const bool is_value = y >= sizes.L;", "const bool is_value = y > sizes.L;"),
     ("attention/kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i + N < sizes.block_bytes; i += MOVE_THREADS * N"),
