@@ -26,7 +26,7 @@ BUDGETS = {
     "skinny, 9-16 rows": ("skinny_kernelI8Format1613__nv_bfloat16Li2E", 128, 16, 48, [(353, 32)]),
     "tiled, 17-64 rows": ("tiled_kernelI8Format1613__nv_bfloat165ShapeILi2E", 80, 0, 0, [(80, 8)]),
     "tiled, 65 rows on": ("tiled_kernelI8Format1613__nv_bfloat165ShapeILi8E", 255, 512, 0, [(305, 128)]),
-    "attention, D 128": ("attention_kernelI14attention_kind", 255, 24, 40, [(1558, 64), (1451, 64), (4258, 64), (3538, 32)]),
+    "attention, D 128": ("attention_kernelI14attention_kind", 255, 0, 0, [(700, 64), (820, 64)]),
 }
 
 

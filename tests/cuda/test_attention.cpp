@@ -27,7 +27,7 @@ static const attention_shape shapes[] = {
     {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
     {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0},
     {2, 1, 64, 16, KV_F16, DTYPE_F16, 1, 0},
-    {2, 1, 40, 16, KV_F16, DTYPE_F16, 0, 4},
+    {2, 1, 64, 16, KV_F16, DTYPE_F16, 0, 4},
     {8, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0, true},
     {6, 1, 32, 16, KV_BF16, DTYPE_BF16, 300, 0, true},
 };
@@ -77,6 +77,14 @@ START_TEST(few_rows_of_a_long_context_are_right) {
     check_step(&narrow, {{0, 1275, 1285}});
     attention_world wide({4, 1, 32, 16, KV_F16, DTYPE_F16, 1100, 0}, {2600}, 9, 3);
     check_step(&wide, {{0, 2555, 2565}});
+}
+END_TEST
+
+/* Decode rows of two sequences above 1,024 positions: with two key-value heads, each pair of row
+ * and head has parts and a counter of its own. Twice, as the counters are zero again. */
+START_TEST(long_rows_side_by_side_are_right) {
+    attention_world world({4, 2, 32, 16, KV_F16, DTYPE_F16, 0, 0}, {1290, 1100}, 31, 5);
+    for (int again = 0; again < 2; again++) check_step(&world, {{0, 1289, 1290}, {1, 1099, 1100}});
 }
 END_TEST
 
@@ -156,6 +164,7 @@ int main() {
     add_case(suite, "decode", decode_rows_are_right, N_SHAPES);
     add_case(suite, "mixed", mixed_steps_are_right, N_SHAPES);
     add_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
+    add_case(suite, "long", long_rows_side_by_side_are_right, 1);
     add_case(suite, "ties", ties_and_extremes_are_right, 1);
     add_case(suite, "empty", no_rows_are_no_work, 1);
     add_case(suite, "plans", plans_stay_within_their_bounds, 1);

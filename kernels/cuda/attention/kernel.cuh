@@ -29,30 +29,40 @@ template <class C> struct attention_memory {
 
 /* ---- feeding -------------------------------------------------------------------------------- */
 
-/* A team's ring over the positions [begin, end); other positions of a step are zeros and not
- * read. */
+/* A team's ring over the positions [begin, end); other positions of a step, and steps beyond them,
+ * are zeros and not read. Slots are filled with keys and values in turn. Which a call fills or uses
+ * is known when it is compiled, and places in the ring and in the table are moved on by a step. */
 template <class C, int TEAM, int RING> struct feeder {
+    static constexpr int SLOT = attention_memory<C>::RAW_SLOT;
     const struct kv_view &kv;
     const int32_t *table; /* of the sequence */
     int head;             /* key-value head */
+    int D;
     int begin, end;
     char *converted, *ring;
-    int start;    /* of the first step */
-    int n_slots;  /* to be used: two a step */
-    int n_filled; /* or in flight */
-    int n_used;
-    int64_t vector; /* this lane's position in the step that is being filled; -1: none */
+    int start;           /* of the first step */
+    int filled, used;    /* offsets of the next slots of the ring */
+    int position;        /* this lane's in the step that is filled next */
+    int entry, offset;   /* its entry of the table, its place in that block */
+    int entries, places; /* by which these move on with a step */
+    int used_position;   /* this lane's in the step that is used */
+    int vector;          /* this lane's in the step that is being filled; -1: none */
 
     __device__ __forceinline__ feeder(const attention_args &args, const attention_item &item,
                                       int head_, int begin_, int end_, char *memory)
         : kv(args.kv), table(args.table + (size_t)item.sequence * args.table_stride), head(head_),
-          begin(begin_), end(end_), converted(memory),
+          D(head_size<C>(args)), begin(begin_), end(end_), converted(memory),
           ring(memory + attention_memory<C>::CONVERTED), start(begin_ / C::STEP * C::STEP),
-          n_slots((end_ - start + C::STEP - 1) / C::STEP * 2), n_filled(0), n_used(0), vector(-1) {
-        for (int i = 0; i < RING - 1; i++) fill();
+          filled(0), used(0), position(start + (int)threadIdx.x % WARP), entry(position / kv.B),
+          offset(position % kv.B), entries(C::STEP / kv.B), places(C::STEP % kv.B),
+          used_position(position), vector(-1) {
+        fill<0>();
+        fill<1>();
+        if (RING == 4) fill<0>();
+        static_assert(RING == 3 || RING == 4, "what the calls above fill");
     }
 
-    static __device__ __forceinline__ int rank() {
+    static __device__ __forceinline__ unsigned rank() {
         return threadIdx.x % TEAM;
     }
 
@@ -63,50 +73,68 @@ template <class C, int TEAM, int RING> struct feeder {
             __syncthreads();
     }
 
-    /* The position that this lane looks up in a step; those above STEP look up none. */
-    __device__ __forceinline__ int my_position(int slot) const {
-        const int lane = threadIdx.x % WARP, position = start + slot / 2 * C::STEP + lane;
-        return lane < C::STEP && position >= begin && position < end ? position : -1;
+    static __device__ __forceinline__ int after(int slot) {
+        return slot + SLOT < RING * SLOT ? slot + SLOT : 0;
     }
 
-    /* Starts the copies of the next slot and ends their group, which may be empty. */
-    __device__ __forceinline__ void fill() {
-        if (n_filled < n_slots) {
-            if (n_filled % 2 == 0) {
-                const int p = my_position(n_filled);
-                vector = p < 0 ? -1 : (int64_t)kv_vector(kv, table[p / kv.B], head, p % kv.B);
+    /* Whether a lane looks up a position; those above STEP look up none. */
+    __device__ __forceinline__ bool looks_up(int p) const {
+        return (int)threadIdx.x % WARP < C::STEP && p >= begin && p < end;
+    }
+
+    /* Starts the copies of the next slot and ends their group. */
+    template <int VALUES> __device__ __forceinline__ void fill() {
+        if (VALUES == 0) {
+            vector = looks_up(position) ? (int)kv_vector(kv, table[entry], head, offset) : -1;
+            position += C::STEP;
+            entry += entries;
+            offset += places;
+            if (offset >= kv.B) {
+                offset -= kv.B;
+                entry++;
             }
-            copy(ring + n_filled % RING * attention_memory<C>::RAW_SLOT,
-                 static_cast<const typename C::R *>(n_filled % 2 ? kv.values : kv.keys));
         }
-        n_filled++;
+        copy(ring + filled, static_cast<const typename C::R *>(VALUES ? kv.values : kv.keys));
+        filled = after(filled);
         cp_async_commit();
     }
 
+    /* A lane copies the same chunk of every APART-th row, if whole rows make up a team's copies. */
     __device__ __forceinline__ void copy(char *slot, const typename C::R *from) {
-        constexpr int N = 16 / (int)sizeof(typename C::R), CHUNKS = C::DP / N;
+        constexpr unsigned N = 16 / (int)sizeof(typename C::R), CHUNKS = C::DP / N;
+        constexpr unsigned APART = TEAM % CHUNKS == 0 ? TEAM / CHUNKS : 0;
         static_assert(C::STEP * CHUNKS % WARP == 0, "whole warps shuffle");
+        const char *all = reinterpret_cast<const char *>(from),
+                   *column = all + rank() % CHUNKS * 16;
+        /* unknown: a shift takes more */
+        const unsigned bytes = (unsigned)kv.D * (unsigned)sizeof *from;
+        const int place = chunk_at<C>((int)(rank() / CHUNKS), (int)(rank() % CHUNKS));
 #pragma unroll
-        for (int i = 0; i < C::STEP * CHUNKS; i += TEAM) {
-            const int mine = i + rank();
-            if (mine >= C::STEP * CHUNKS) break; /* a whole warp */
-            const int row = mine / CHUNKS, chunk = mine % CHUNKS;
-            const int64_t at = __shfl_sync(FULL_MASK, vector, row);
-            const bool there = at >= 0 && chunk * N < kv.D;
-            char *to = slot + (C::CONVERTS ? row * C::DP + chunk * 16 : chunk_at<C>(row, chunk));
-            cp_async16(to, there ? from + at * kv.D + chunk * N : from, there ? 16 : 0);
+        for (unsigned i = 0; i < C::STEP * CHUNKS; i += TEAM) {
+            const unsigned mine = i + rank();
+            if (C::STEP * CHUNKS % TEAM != 0 && mine >= C::STEP * CHUNKS) break; /* a whole warp */
+            const unsigned row = mine / CHUNKS, chunk = mine % CHUNKS;
+            const int at = __shfl_sync(FULL_MASK, vector, (int)row);
+            const bool there = at != -1 && (C::EXACT || (int)(chunk * N) < D);
+            const int to = C::CONVERTS ? (int)(mine * 16)
+                           : APART     ? chunk_after<C>(place, (int)(i / CHUNKS), 0)
+                                       : chunk_at<C>((int)row, (int)chunk);
+            cp_async16(slot + to,
+                       (APART ? column : all + chunk * 16) + (uint64_t)(unsigned)at * bytes,
+                       there ? 16 : 0);
         }
     }
 
-    /* The next slot, as the products want it. */
-    __device__ __forceinline__ const char *next() {
+    /* The next slot, as the products want it: keys, then values. */
+    template <int VALUES> __device__ __forceinline__ const char *next() {
         cp_async_wait<RING - 2>();
         meet();
-        fill();
-        const int slot = n_used++;
-        char *raw = ring + slot % RING * attention_memory<C>::RAW_SLOT;
+        fill<(VALUES + RING - 1) % 2>();
+        char *raw = ring + used;
+        used = after(used);
         if (!C::CONVERTS) return raw;
-        convert(raw, slot);
+        convert(raw, VALUES ? kv.value_scale : kv.key_scale);
+        if (VALUES) used_position += C::STEP;
         meet();
         return converted;
     }
@@ -117,16 +145,15 @@ template <class C, int TEAM, int RING> struct feeder {
     }
 
     /* Converts 8-bit elements to operands, times their blocks' scales. */
-    __device__ __forceinline__ void convert(const char *raw, int slot) {
+    __device__ __forceinline__ void convert(const char *raw, const float *scales) {
         using T = typename C::T;
         using R = typename C::R;
         constexpr int CHUNKS = C::DP / 16;
-        const int p = my_position(slot);
-        const float *scales = slot % 2 ? kv.value_scale : kv.key_scale;
-        const float scale = p < 0 ? 0.0f : scales[kv_scale_index(kv, table[p / kv.B], head)];
+        const int p = used_position;
+        const float scale = looks_up(p) ? scales[kv_scale_index(kv, table[p / kv.B], head)] : 0.0f;
 #pragma unroll
         for (int i = 0; i < C::STEP * CHUNKS; i += TEAM) {
-            const int mine = i + rank();
+            const int mine = i + (int)rank();
             if (mine >= C::STEP * CHUNKS) break; /* a whole warp */
             const int row = mine / CHUNKS, chunk = mine % CHUNKS;
             const float by = __shfl_sync(FULL_MASK, scale, row);
@@ -196,13 +223,13 @@ attend_whole(const attention_args &args, const attention_launch &how, const atte
     for (int start = feed.start; start < all.end; start += C::STEP) {
         const bool works = start < mine.end && start + C::STEP > mine.begin;
         weights<C> p;
-        const char *keys = feed.next();
+        const char *keys = feed.template next<0>();
         if (works) {
             scores<C> s;
             multiply_keys<C>(s, q, keys);
             weigh<C>(p, part, s, q, args, start);
         }
-        const char *values = feed.next();
+        const char *values = feed.template next<1>();
         if (works) multiply_values<C>(part, p, values);
         if ((start + C::STEP) % SPLIT != 0 && start + C::STEP < all.end) continue;
         softmax_close<C>(part);
@@ -256,9 +283,9 @@ __device__ __forceinline__ void attend_split(const attention_args &args,
     for (int start = feed.start; start < end; start += C::STEP) {
         scores<C> s;
         weights<C> p;
-        multiply_keys<C>(s, q, feed.next());
+        multiply_keys<C>(s, q, feed.template next<0>());
         weigh<C>(p, part, s, q, args, start);
-        multiply_values<C>(part, p, feed.next());
+        multiply_values<C>(part, p, feed.template next<1>());
     }
     feed.end_copies();
     softmax_close<C>(part);
@@ -350,10 +377,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-template <class T, class R, int DP>
+template <class T, class R, int DP, bool EXACT = false>
 static void attention_launch_of(const attention_args &args, const attention_launch &how,
                                 int n_items, cudaStream_t stream) {
-    using C = attention_kind<T, R, DP>;
+    using C = attention_kind<T, R, DP, EXACT>;
     constexpr size_t smem = attention_memory<C>::BYTES;
     if (smem > DEFAULT_SMEM) allow_smem(attention_kernel<C>, smem);
     launch(attention_kernel<C>, dim3(n_items, args.kv.G * how.head_parts), dim3(ATTENTION_THREADS),
@@ -363,12 +390,14 @@ static void attention_launch_of(const attention_args &args, const attention_laun
 template <class T, class R>
 static void attention_launch_all(const attention_args &args, const attention_launch &how,
                                  int n_items, cudaStream_t stream) {
-    const int D = args.kv.D;
-    auto *run = D <= 32    ? attention_launch_of<T, R, 32>
-                : D <= 64  ? attention_launch_of<T, R, 64>
-                : D <= 96  ? attention_launch_of<T, R, 96>
-                : D <= 128 ? attention_launch_of<T, R, 128>
-                           : attention_launch_of<T, R, 256>;
+    const int D = args.kv.D, exact = args.cap == 0.0f ? D : 0;
+    auto *run = exact == 64    ? attention_launch_of<T, R, 64, true>
+                : exact == 128 ? attention_launch_of<T, R, 128, true>
+                : D <= 32      ? attention_launch_of<T, R, 32>
+                : D <= 64      ? attention_launch_of<T, R, 64>
+                : D <= 96      ? attention_launch_of<T, R, 96>
+                : D <= 128     ? attention_launch_of<T, R, 128>
+                               : attention_launch_of<T, R, 256>;
     run(args, how, n_items, stream);
 }
 

@@ -15,10 +15,11 @@
 constexpr float LOG2E = 1.44269504f;
 
 /* Operands of type T (__half or __nv_bfloat16), cache elements of type R, heads of at most DP
- * numbers: above D they are zeros. */
-template <class T_, class R_, int DP_> struct attention_kind {
+ * numbers: above D they are zeros. EXACT: D is DP, and scores have no cap. */
+template <class T_, class R_, int DP_, bool EXACT_ = false> struct attention_kind {
     using T = T_;
     using R = R_;
+    static constexpr bool EXACT = EXACT_;
     static constexpr int DP = DP_;
     static constexpr int STEP = DP > 128 ? 16 : 32; /* positions at a time */
     static constexpr bool CONVERTS = !std::is_same<T, R>::value;
@@ -32,9 +33,21 @@ template <class T_, class R_, int DP_> struct attention_kind {
     static_assert(DP % 32 == 0 && SPLIT % STEP == 0, "whole products and splits");
 };
 
+template <class C> __device__ __forceinline__ int head_size(const attention_args &args) {
+    return C::EXACT ? C::DP : args.kv.D;
+}
+
 template <class C> __device__ __forceinline__ int chunk_at(int row, int chunk) {
     if (C::SWIZZLED) chunk ^= row & 7;
     return (row * C::STRIDE + chunk) * 16;
+}
+
+/* The place `rows` rows down and `chunks` chunks on from the one at `at`. Where chunks are
+ * permuted, no bit of the sums of rows and chunks may carry; then only bits of `at` flip, and the
+ * rest is a constant. */
+template <class C> __device__ __forceinline__ int chunk_after(int at, int rows, int chunks) {
+    if (C::SWIZZLED) return (at ^ (chunks ^ (rows & 7)) * 16) + rows * C::STRIDE * 16;
+    return at + (rows * C::STRIDE + chunks) * 16;
 }
 
 /* ---- pairs of operands ---------------------------------------------------------------------- */
@@ -106,7 +119,7 @@ template <class C>
 __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
                                              const attention_args &args, const attention_item &item,
                                              const head_block &block, int first_vector) {
-    const int lane = threadIdx.x % WARP, D = args.kv.D;
+    const int lane = threadIdx.x % WARP, D = head_size<C>(args);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const vector_place place = place_of(item, block, first_vector + lane / 4 + 8 * r);
@@ -159,7 +172,7 @@ template <class C> using weights = uint32_t[C::STEP / 16][4];
 template <class C>
 __device__ __forceinline__ void multiply_keys(scores<C> &s, const queries<C> &q, const char *slot) {
     const int lane = threadIdx.x % WARP;
-    const int row = lane % 8 + lane / 16 * 8, chunk = lane / 8 % 2;
+    const int at = chunk_at<C>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int j = 0; j < C::STEP / 8; j++)
 #pragma unroll
@@ -169,15 +182,16 @@ __device__ __forceinline__ void multiply_keys(scores<C> &s, const queries<C> &q,
 #pragma unroll
         for (int j = 0; j < C::STEP / 8; j += 2) {
             uint32_t keys[4];
-            ldmatrix_x4(keys, slot + chunk_at<C>(8 * j + row, 2 * k + chunk));
+            ldmatrix_x4(keys, slot + chunk_after<C>(at, 8 * j, 2 * k));
             mma_m16n8k16<typename C::T>(s[j], q.a[k], {keys[0], keys[1]});
             mma_m16n8k16<typename C::T>(s[j + 1], q.a[k], {keys[2], keys[3]});
         }
 }
 
 /* A score in powers of two. */
+template <class C>
 __device__ __forceinline__ float scaled(const attention_args &args, float product) {
-    if (args.cap == 0.0f) return product * (args.scale * LOG2E);
+    if (C::EXACT || args.cap == 0.0f) return product * (args.scale * LOG2E);
     const float e = exp2_approximate(product * (args.scale / args.cap * 2.0f * LOG2E));
     return args.cap * LOG2E * (1.0f - __fdividef(2.0f, e + 1.0f)); /* tanh */
 }
@@ -188,14 +202,16 @@ template <class C>
 __device__ __forceinline__ void mask(scores<C> &s, float (&most)[2], const queries<C> &q,
                                      const attention_args &args, int start) {
     const int column = start + threadIdx.x % 4 * 2;
+    const int first[2] = {q.first[0] - column, q.first[1] - column};
+    const int last[2] = {q.last[0] - column, q.last[1] - column};
     most[0] = most[1] = -INFINITY;
 #pragma unroll
     for (int j = 0; j < C::STEP / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const int r = e / 2, position = column + 8 * j + e % 2;
-            const bool seen = position >= q.first[r] && position <= q.last[r];
-            s[j][e] = seen ? scaled(args, s[j][e]) : -INFINITY;
+            const int r = e / 2, here = 8 * j + e % 2;
+            const bool seen = here >= first[r] && here <= last[r];
+            s[j][e] = seen ? scaled<C>(args, s[j][e]) : -INFINITY;
             most[r] = fmaxf(most[r], s[j][e]);
         }
 #pragma unroll
@@ -257,13 +273,13 @@ __device__ __forceinline__ void weigh(weights<C> &p, softmax<C> &x, scores<C> &s
 template <class C>
 __device__ __forceinline__ void multiply_values(softmax<C> &x, const weights<C> &p,
                                                 const char *slot) {
-    const int lane = threadIdx.x % WARP, row = lane % 16, chunk = lane / 16;
+    const int lane = threadIdx.x % WARP, at = chunk_at<C>(lane % 16, lane / 16);
 #pragma unroll
     for (int i = 0; i < C::STEP / 16; i++)
 #pragma unroll
         for (int c = 0; c < C::CHUNKS; c += 2) {
             uint32_t values[4];
-            ldmatrix_x4_trans(values, slot + chunk_at<C>(16 * i + row, c + chunk));
+            ldmatrix_x4_trans(values, slot + chunk_after<C>(at, 16 * i, c));
             mma_m16n8k16<typename C::T>(x.o[c], p[i], {values[0], values[1]});
             mma_m16n8k16<typename C::T>(x.o[c + 1], p[i], {values[2], values[3]});
         }
@@ -331,12 +347,12 @@ __device__ __forceinline__ void finish(const softmax_total<C> &total, const quer
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if (q.last[r] < 0) continue;
-        const int head = (int)(q.at[r] / args.kv.D % args.H);
+        const int D = head_size<C>(args), head = (int)(q.at[r] / D % args.H);
         const float whole = weight_of_all(args, head, total.most[r], total.sum[r]);
 #pragma unroll
         for (int c = 0; c < C::DP / 8; c++) {
             const int d = 8 * c + threadIdx.x % 4 * 2;
-            if (d < args.kv.D)
+            if (d < D)
                 store_pair(act, args.y, q.at[r] + d, total.o[c][2 * r] * whole,
                            total.o[c][2 * r + 1] * whole);
         }

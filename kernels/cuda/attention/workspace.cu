@@ -28,6 +28,9 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
     if (limits->H % c->G != 0)
         return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
                        limits->H, c->G);
+    if ((int64_t)c->n_blocks * c->G * c->block_size > INT32_MAX) /* the kernels number them so */
+        return err_set(err, STATUS_USAGE, "kv-cache-memory",
+                       "a KV cache on the GPU holds at most 2^31 keys a layer");
     if (act == DTYPE_F32 ? c->D <= ATTENTION_MAX_D : attention_can(act, &kv)) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "device",
                    "--device cuda takes heads of a multiple of %d numbers up to %d with this KV "
