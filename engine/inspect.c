@@ -282,8 +282,8 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);
-    if (quantization_is_blocks(chosen.quantization))
-        model.file_bytes = quantised_bytes(model_file_weights(file), chosen.quantization);
+    model.file_bytes =
+        planned_bytes(model_file_weights(file), chosen.quantization, model.file_bytes);
     status = memory_plan(&memory, &model, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
     return status;

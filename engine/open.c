@@ -30,8 +30,8 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
     draft_bound(o);
-    if (quantization_is_blocks(o->config.quantization))
-        model.file_bytes = quantised_bytes(model_file_weights(&o->file), o->config.quantization);
+    model.file_bytes =
+        planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
     return memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
 }
 

@@ -48,6 +48,20 @@
     X(INT8, int8, 1026, 32, 36, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 73.9, 0)
 #define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
 
+/* Types of GGUF files whose codes are looked up, 32 weights at a time
+ * (kernels/cpu/weights/lookup.c). No product is made of them: while a model is loaded they become
+ * the type of the last column. That of INT8 has the same weights; floats are then kept as those of
+ * folders are. X(TYPE, name, number, elements, bytes, KEPT) */
+#define LOOKUP_TYPES(X)                                                                            \
+    X(IQ2_XXS, iq2_xxs, 16, 256, 66, INT8)                                                         \
+    X(IQ2_XS, iq2_xs, 17, 256, 74, F32)                                                            \
+    X(IQ3_XXS, iq3_xxs, 18, 256, 98, INT8)                                                         \
+    X(IQ1_S, iq1_s, 19, 256, 50, INT8)                                                             \
+    X(IQ3_S, iq3_s, 21, 256, 110, INT8)                                                            \
+    X(IQ2_S, iq2_s, 22, 256, 82, F32)                                                              \
+    X(IQ1_M, iq1_m, 29, 256, 56, F32)                                                              \
+    X(NVFP4, nvfp4, 40, 64, 36, F32)
+
 /* What a code c stands for. */
 enum codes {
     CODES_LINEAR, /* c - zero */
@@ -64,7 +78,7 @@ enum scales {
 
 enum dtype {
 #define ENTRY(TYPE, name, number, ...) DTYPE_##TYPE = number,
-    WEIGHT_TYPES(ENTRY)
+    WEIGHT_TYPES(ENTRY) LOOKUP_TYPES(ENTRY)
 #undef ENTRY
     /* only in a key-value cache; the second is no number of GGUF's */
     DTYPE_I16 = 25,
@@ -74,7 +88,7 @@ enum dtype {
 /* A type's name ("q4_1"), or NULL for a number that is no type of ours. */
 const char *dtype_name(int dtype);
 
-/* Elements in one block of a type (1, 32 or 256), and bytes of that block; 0 for an unknown
+/* Elements in one block of a type (1, 32, 64 or 256), and bytes of that block; 0 for an unknown
  * number. */
 int dtype_block_elements(int dtype);
 int dtype_block_bytes(int dtype);
@@ -85,6 +99,12 @@ size_t dtype_bytes(enum dtype dtype, size_t n);
 /* Turns n elements (a whole number of blocks) of GGUF data into float32. The reading of each format
  * is here and nowhere else; the layouts follow the GGUF specification. */
 void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
+
+/* The type that rows of a type are multiplied as: its own, but of those that are looked up. */
+enum dtype dtype_kept(enum dtype type);
+
+/* Turns n elements (a whole number of blocks) of a type that is looked up into that type. */
+void keep_blocks(enum dtype type, const void *data, void *out, size_t n);
 
 /* Turns n floats (a whole number of blocks) into blocks of Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the
  * bits of ggml's reference, or of Q4_K or Q6_K, by a search of our own. A block that holds an

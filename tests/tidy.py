@@ -147,7 +147,6 @@ SHORT_FILES = {
     "config/build.c": "alone includes the header that is made anew for each commit",
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,
-    "engine/quantise/quantise.h": A_DOOR,
     "engine/sampling/candidates.h": A_DOOR,
     "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
     "kernels/backend.c": "the sentence that both backends say: no backend's own",

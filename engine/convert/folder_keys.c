@@ -96,8 +96,8 @@ static void put_windows(struct keyer *k, const struct model_config *m, int usual
     if (m->window == 0 || !slides) return;
     put_int(k, "attention.sliding_window", m->window);
     if (is_each(m, usual)) return;
-    while (every < m->L && !is_each(m, every)) every++;
-    if (every < m->L) {
+    while (every <= m->L && !is_each(m, every)) every++;
+    if (every <= m->L) {
         put_int(k, name, every);
         return;
     }

@@ -27,23 +27,14 @@ void weights_free(struct weights *weights) {
 /* ---- measuring ------------------------------------------------------------------------------ */
 
 static enum status refuse_type(const struct weight *weight, struct err *err) {
-    /* GGUF's types that are known and not read: most are numbers of entries of large tables. */
-    static const char *const unread[] = {
-        [16] = "iq2_xxs", [17] = "iq2_xs", [18] = "iq3_xxs", [19] = "iq1_s",
-        [21] = "iq3_s",   [22] = "iq2_s",  [29] = "iq1_m",   [40] = "nvfp4",
-    };
-    const unsigned type_number = (unsigned)weight->type;
-    const char *known = type_number < sizeof unread / sizeof *unread ? unread[type_number] : NULL;
     struct buf names = {0};
     for (int type = 0; type <= WEIGHT_MAX_TYPE; type++) {
         const char *name = dtype_name(type);
         if (name) buf_printf(&names, "%s%s", names.length ? ", " : "", name);
     }
-    char number[32];
-    snprintf(number, sizeof number, "number %u", type_number);
     enum status status = err_set(err, STATUS_BAD_FILE, weight->name,
-                                 "tensor %s: type %s is not supported; these are: %s", weight->name,
-                                 known ? known : number, names.data);
+                                 "tensor %s: type number %u is not supported; these are: %s",
+                                 weight->name, (unsigned)weight->type, names.data);
     buf_free(&names);
     return status;
 }

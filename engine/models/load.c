@@ -19,12 +19,27 @@ static enum matrix_form form_of(const struct engine_config *settings, enum role 
     return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
 }
 
+/* A matrix of rows whose type is looked up: in the type that they are kept as. */
+static enum status make_kept(const struct loader *l, enum role role, enum dtype type, int N, int K,
+                             const void *rows, struct matrix **out) {
+    struct backend *b = l->model->backend;
+    enum matrix_form form = form_of(l->settings, role);
+    enum dtype kept = dtype_kept(type);
+    size_t bytes;
+    void *made = kept_rows(b, type, rows, N, K, &bytes);
+    if (kept == DTYPE_F32 && form == MATRIX_NATIVE) form = MATRIX_HALVES;
+    enum status status = b->memory->matrix_new(b, out, kept, N, K, made, form, l->err);
+    mem_large_free(made, bytes);
+    return status;
+}
+
 /* A matrix of rows of a type, quantised first where the settings ask for it. */
 static enum status make_matrix(const struct loader *l, enum role role, const struct weight *weight,
                                int N, int K, const void *rows, struct matrix **out) {
     struct backend *b = l->model->backend;
     enum dtype type = weight->type;
     enum matrix_form form = form_of(l->settings, role);
+    if (dtype_kept(type) != type) return make_kept(l, role, type, N, K, rows, out);
     if (weight->in_16_bits && form == MATRIX_NATIVE) form = MATRIX_HALVES;
     enum dtype to = quantised_type(l->settings->quantization, role_info(role)->gguf, type, K);
     if (to == type) return b->memory->matrix_new(b, out, type, N, K, rows, form, l->err);
@@ -73,8 +88,13 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     return status;
 }
 
-static enum status load_matrix(const struct loader *l, enum role role, const struct source *source,
+static enum status load_matrix(const struct loader *l, enum role role, const struct source *given,
                                struct matrix **out) {
+    struct weight random = *given->weight; /* whose type is one that can be random */
+    struct source own = *given, *source = &own;
+    random.type = dtype_kept(random.type);
+    random.bytes = dtype_bytes(random.type, (size_t)random.n_elements);
+    if (l->settings->dummy) own.weight = &random;
     const struct weight *weight = source->weight;
     struct backend *b = l->model->backend;
     enum split split = role_info(role)->split;

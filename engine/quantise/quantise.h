@@ -18,8 +18,17 @@ enum dtype quantised_type(enum quantization wanted, const char *name, enum dtype
  * nothing to quantise. */
 int64_t quantised_bytes(const struct weights *weights, enum quantization wanted);
 
+/* Bytes of weights that a model of a file of `file_bytes` is planned with: quantised, or with those
+ * that are looked up in the types that they are kept as. */
+int64_t planned_bytes(const struct weights *weights, enum quantization wanted, int64_t file_bytes);
+
 /* out[n_rows][K] of type `to` from rows of a float type, on all threads of the backend. */
 void quantise_rows(struct backend *b, enum dtype to, void *out, enum dtype from, const void *rows,
                    int64_t n_rows, int K);
+
+/* Rows [n_rows][K] of a type that is looked up, in the type that they are kept as, made on all
+ * threads: mem_large of *bytes, which is set, for the caller to free. */
+void *kept_rows(struct backend *b, enum dtype type, const void *rows, int64_t n_rows, int K,
+                size_t *bytes);
 
 #endif

@@ -20,7 +20,8 @@ static enum dtype dtype_of(enum quantization wanted) {
 }
 
 enum dtype quantised_type(enum quantization wanted, const char *name, enum dtype type, int64_t K) {
-    static const char *const kept[] = {"position_embd.", "token_types.", "ffn_gate_inp", "rope_"};
+    static const char *const kept[] = {"position_embd.", "token_types.", "ffn_gate_inp", "rope_",
+                                       ".bias"}; /* of experts there is a row for each */
     if (!quantization_is_blocks(wanted) || !is_float(type) || K % 32 != 0) return type;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (strstr(name, kept[i])) return type;
@@ -44,6 +45,19 @@ int64_t quantised_bytes(const struct weights *weights, enum quantization wanted)
         bytes += (int64_t)dtype_bytes(type, (size_t)weight->n_elements);
     }
     return bytes;
+}
+
+int64_t planned_bytes(const struct weights *weights, enum quantization wanted, int64_t file_bytes) {
+    if (quantization_is_blocks(wanted)) return quantised_bytes(weights, wanted);
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight *weight = &weights->tensor[i];
+        enum dtype kept = dtype_kept(weight->type);
+        if (kept == weight->type) continue;
+        if (kept == DTYPE_F32) kept = DTYPE_BF16; /* products see 16 bits */
+        file_bytes += (int64_t)dtype_bytes(kept, (size_t)weight->n_elements);
+        file_bytes -= (int64_t)weight->bytes;
+    }
+    return file_bytes;
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -82,4 +96,24 @@ void quantise_rows(struct backend *b, enum dtype to, void *out, enum dtype from,
     job.rows_at_once = (65536 + K - 1) / K;
     int64_t pieces = (n_rows + job.rows_at_once - 1) / job.rows_at_once;
     b->device->parallel(b, quantise_some, &job, (int)pieces);
+}
+
+static void keep_some(void *arg, int i) {
+    const struct rows_job *job = arg;
+    int64_t first = i * job->rows_at_once, n = min_int64(job->rows_at_once, job->n_rows - first);
+    size_t from = dtype_bytes(job->from, job->K), to = dtype_bytes(job->to, job->K);
+    keep_blocks(job->from, job->rows + (size_t)first * from, job->out + (size_t)first * to,
+                (size_t)n * job->K);
+}
+
+void *kept_rows(struct backend *b, enum dtype type, const void *rows, int64_t n_rows, int K,
+                size_t *bytes) {
+    enum dtype to = dtype_kept(type);
+    assert(to != type && K % dtype_block_elements((int)type) == 0 && n_rows > 0);
+    *bytes = (size_t)n_rows * dtype_bytes(to, (size_t)K);
+    struct rows_job job = {to, type, rows, mem_large(*bytes), n_rows, 1, (size_t)K};
+    job.rows_at_once = (65536 + K - 1) / K;
+    b->device->parallel(b, keep_some, &job,
+                        (int)((n_rows + job.rows_at_once - 1) / job.rows_at_once));
+    return job.out;
 }

@@ -46,6 +46,13 @@ def test_a_file_answers_as_its_source_quantised_at_load(kind, tmp_path):
     assert os.listdir(tmp_path) == ["small.gguf"]
 
 
+def test_biases_of_experts_stay(tmp_path):
+    """They are rows, one for each expert, and no matrix."""
+    out, source = tmp_path / "small.gguf", FLOATS.with_name("gpt_oss.gguf")
+    assert penstock("quantize", source, out, "--type", "q8_0").returncode == 0
+    assert answer(out) == answer(source, "--quantization", "q8_0")
+
+
 def test_types_follow_the_tensors_and_their_rows(tmp_path):
     """Rows of 32 numbers are no whole blocks of 256, and rows of 40 none of 32."""
     out = tmp_path / "small.gguf"

@@ -6,8 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/gguf_sample.h"
 #include "support/kernel_data.h"
+#include "support/quantise.h"
 #include "support/suite_main.h"
+
+#define ONE_MORE(...) +1
+enum { N_LOOKUP = 0 LOOKUP_TYPES(ONE_MORE) };
 
 START_TEST(names_and_sizes) {
     ck_assert_str_eq(dtype_name(DTYPE_Q4_1), "q4_1");
@@ -16,7 +21,7 @@ START_TEST(names_and_sizes) {
     ck_assert_int_eq(dtype_block_bytes(DTYPE_Q6_K), 210);
     ck_assert_uint_eq(dtype_bytes(DTYPE_Q4_0, 64), 36);
     ck_assert_uint_eq(dtype_bytes(DTYPE_F16, 3), 6);
-    static const int unknown[] = {-1, 4, 5, 9, 15, 16, 19, 29, 31, 40, INT32_MAX, INT32_MIN};
+    static const int unknown[] = {-1, 4, 5, 9, 15, 24, 31, 36, 41, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         ck_assert_ptr_null(dtype_name(unknown[i]));
         ck_assert_int_eq(dtype_block_elements(unknown[i]), 0);
@@ -48,8 +53,51 @@ START_TEST(every_type_is_read_as_gguf_reads_it) {
     ck_assert_ptr_nonnull(file);
     int types = 0;
     while (check_vector(file)) types++;
-    ck_assert_int_eq(types, N_TYPES - 2); /* INT4 and INT8 are not GGUF's */
+    ck_assert_int_eq(types, N_TYPES - 2 + N_LOOKUP); /* INT4 and INT8 are not GGUF's */
     fclose(file);
+}
+END_TEST
+
+/* Blocks enough that each entry of a grid is met, by a checksum of the weights that the gguf
+ * package reads from them:
+ *   s = 1; for each byte: s = (s * 1664525 + 1013904223) % 2**32; byte = s >> 24
+ *   data[:, :2] = 0, 0x3c; zlib.crc32(dequantize(data.ravel(), kind).astype("<f4").tobytes()) */
+START_TEST(every_entry_of_a_grid_is_the_format_s) {
+    enum { BLOCKS = 1200 };
+    static const struct {
+        enum dtype type;
+        uint32_t crc;
+    } sums[] = {{DTYPE_IQ2_XXS, 0xf4c5aa48}, {DTYPE_IQ2_XS, 0xc21326bc}, {DTYPE_IQ2_S, 0x2730b33d},
+                {DTYPE_IQ3_XXS, 0xc3fa7fb4}, {DTYPE_IQ3_S, 0x30876e46},  {DTYPE_IQ1_S, 0xfca5d575}};
+    uint32_t state = 1;
+    size_t bytes = dtype_bytes(sums[_i].type, BLOCKS * 256), each = bytes / BLOCKS;
+    uint8_t *data = mem_alloc(bytes);
+    float *weights = mem_alloc(BLOCKS * 256 * sizeof *weights);
+    for (size_t i = 0; i < bytes; i++) data[i] = (state = state * 1664525 + 1013904223) >> 24;
+    for (size_t i = 0; i < bytes; i += each) data[i] = 0, data[i + 1] = 0x3c;
+    dequantise(sums[_i].type, data, weights, BLOCKS * 256);
+    ck_assert_uint_eq(gguf_sample_crc32((uint8_t *)weights, BLOCKS * 256 * sizeof *weights),
+                      sums[_i].crc);
+    free(data), free(weights);
+}
+END_TEST
+
+/* Blocks of INT8 have the same weights, bit for bit. */
+START_TEST(types_that_are_looked_up_are_kept_exactly) {
+    static const enum dtype types[] = {DTYPE_IQ1_S, DTYPE_IQ2_XXS, DTYPE_IQ3_XXS, DTYPE_IQ3_S};
+    uint8_t data[4 * 110], kept[4 * 8 * 36];
+    float right[1024], got[1024], x[1024];
+    for (int i = 0; i < 1024; i++) x[i] = (float)i;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        quantise(types[i], x, data, 1024);
+        ck_assert_int_eq(dtype_kept(types[i]), DTYPE_INT8);
+        keep_blocks(types[i], data, kept, 1024);
+        dequantise(DTYPE_INT8, kept, got, 1024);
+        dequantise(types[i], data, right, 1024);
+        ck_assert_mem_eq(got, right, sizeof right);
+    }
+    ck_assert_int_eq(dtype_kept(DTYPE_IQ2_XS), DTYPE_F32);
+    ck_assert_int_eq(dtype_kept(DTYPE_Q4_K), DTYPE_Q4_K);
 }
 END_TEST
 
@@ -120,6 +168,8 @@ int main(void) {
     TCase *core = tcase_create("types");
     tcase_add_test(core, names_and_sizes);
     tcase_add_test(core, every_type_is_read_as_gguf_reads_it);
+    tcase_add_loop_test(core, every_entry_of_a_grid_is_the_format_s, 0, 6);
+    tcase_add_test(core, types_that_are_looked_up_are_kept_exactly);
     tcase_add_test(core, codes_of_folders_are_read);
     tcase_add_test(core, every_half_is_read_and_written_back);
     tcase_add_test(core, floats_are_rounded_to_the_nearest_half);

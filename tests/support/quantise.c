@@ -73,7 +73,32 @@ static void put_bf16(float value, uint8_t *out) {
     memcpy(out, &top, sizeof top);
 }
 
+/* Random bytes, the same for the same numbers, but for a scale by which weights are about as large
+ * as a matrix of 256 inputs has them. */
+static void block_looked_up(enum dtype type, const float *x, uint8_t *out) {
+    uint8_t scale[2];
+    uint32_t state;
+    memcpy(&state, x, sizeof state);
+    for (int i = 0; i < dtype_block_bytes((int)type); i++) {
+        state = state * 1664525 + 1013904223;
+        out[i] = (uint8_t)(state >> 24);
+    }
+    bool of_ones = type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
+    put_half(scale, of_ones ? 0.01f : type == DTYPE_IQ3_S ? 0.0005f : 0.001f);
+    if (type == DTYPE_NVFP4)
+        for (int i = 0; i < 4; i++) out[i] = 4 + (out[i] & 15);
+    else if (type == DTYPE_IQ1_M)
+        for (int i = 0; i < 4; i++)
+            out[49 + 2 * i] = (out[49 + 2 * i] & 15) | (scale[i / 2] >> i % 2 * 4 & 15) << 4;
+    else
+        memcpy(out, scale, 2);
+}
+
 static void quantise_block(enum dtype type, const float *x, uint8_t *out) {
+    if (dtype_kept(type) != type) {
+        block_looked_up(type, x, out);
+        return;
+    }
     switch ((int)type) {
     case DTYPE_F32:
         memcpy(out, x, sizeof *x);

@@ -8,7 +8,8 @@
 #include "kernels/kernels.h"
 
 /* Turns n floats (a whole number of blocks) into `type`, which is f32, f16, bf16, q8_0, q4_0 or
- * q4_1; another type ends the test program. `out` has room for dtype_bytes(type, n). */
+ * q4_1; of types that are looked up it makes random blocks of such a size; another type ends the
+ * test program. `out` has room for dtype_bytes(type, n). */
 void quantise(enum dtype type, const float *x, void *out, size_t n);
 
 #endif

@@ -157,8 +157,11 @@ static void write_matrices(struct maker *maker, const char *name, int N, int K, 
     void *packed = mem_alloc(bytes);
     fill(x, n, 0, sqrtf(3.0f / (float)K), &maker->random);
     quantise(type, x, packed, n);
-    gguf_writer_tensor(&maker->writer, name, type, E > 0 ? 3 : 2, (int64_t[]){K, N, E}, packed,
-                       bytes);
+    bool as_floats = maker->model->as_floats;
+    if (as_floats) dequantise(type, packed, x, n);
+    gguf_writer_tensor(&maker->writer, name, as_floats ? DTYPE_F32 : type, E > 0 ? 3 : 2,
+                       (int64_t[]){K, N, E}, as_floats ? (void *)x : packed,
+                       as_floats ? n * sizeof *x : bytes);
     free(packed);
     free(x);
 }

@@ -26,8 +26,9 @@ struct tiny_model {
     int window; /* of each layer but every third; 0: none has one. Models with experts alone */
     int context_length;
     enum dtype
-        dtype;   /* of matrices whose rows are whole blocks of it; others and vectors are f32 */
-    bool untied; /* with an output.weight of its own */
+        dtype;      /* of matrices whose rows are whole blocks of it; others and vectors are f32 */
+    bool as_floats; /* matrices are written as the floats that their blocks stand for */
+    bool untied;    /* with an output.weight of its own */
     uint64_t seed;
 };
 

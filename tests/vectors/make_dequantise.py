@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.18 or later) reads from them.
+"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.19 or later) reads from them.
 
     python3 tests/vectors/make_dequantise.py > tests/vectors/dequantise.bin
 
@@ -15,11 +15,14 @@ from gguf.quants import dequantize
 
 BLOCKS = {Type.F32: 64, Type.F16: 64, Type.BF16: 64, Type.Q4_0: 6, Type.Q4_1: 6, Type.Q5_0: 6,
           Type.Q5_1: 6, Type.Q8_0: 6, Type.Q4_K: 3, Type.Q5_K: 3, Type.Q6_K: 3, Type.Q2_K: 3, Type.Q3_K: 3,
-          Type.IQ4_NL: 6, Type.IQ4_XS: 3, Type.TQ1_0: 3, Type.TQ2_0: 3, Type.MXFP4: 40}
+          Type.IQ4_NL: 6, Type.IQ4_XS: 3, Type.TQ1_0: 3, Type.TQ2_0: 3, Type.MXFP4: 40,
+          Type.IQ1_S: 6, Type.IQ1_M: 6, Type.IQ2_XXS: 6, Type.IQ2_XS: 6, Type.IQ2_S: 6, Type.IQ3_XXS: 6, Type.IQ3_S: 6,
+          Type.NVFP4: 16}
 HALVES = {Type.F16: [0], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2],
           Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
           Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.TQ1_0: [52],
-          Type.TQ2_0: [64]}
+          Type.TQ2_0: [64], Type.IQ1_S: [0], Type.IQ2_XXS: [0], Type.IQ2_XS: [0], Type.IQ2_S: [0], Type.IQ3_XXS: [0],
+          Type.IQ3_S: [0]}
 
 random = np.random.default_rng(20260101)
 for kind, count in BLOCKS.items():
@@ -29,6 +32,11 @@ for kind, count in BLOCKS.items():
         halves = random.normal(0, 0.1, count).astype(np.float16)
         halves[0] = 6e-8 * random.integers(1, 900)  # a subnormal
         data[:, at:at + 2] = halves.view(np.uint8).reshape(count, 2)
+    if kind == Type.IQ1_M:  # a nibble of its scale in every second byte from 49
+        for i in range(4):
+            data[:, 49 + 2 * i] = data[:, 49 + 2 * i] & 15 | (0x1234 + 77 * np.arange(count) >> 4 * i & 15) << 4
+    if kind == Type.NVFP4:
+        data[0, :4], data[1, :4] = [0, 1, 7, 8], [0x7e, 0x7f, 0x80, 0xff]
     if kind == Type.MXFP4:
         data[:, 0] = np.minimum(data[:, 0], 250)  # above, weights are infinite
         data[:4, 0] = [0, 1, 2, 250]

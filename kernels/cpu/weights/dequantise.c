@@ -271,6 +271,8 @@ void dequantise(enum dtype dtype, const void *data, float *out, size_t n) {
         for (size_t i = 0; i < n; i++) out[i] = half_to_float(read_u16(p + 2 * i));
     } else if (dtype == DTYPE_BF16) {
         for (size_t i = 0; i < n; i++) out[i] = brain_to_float(read_u16(p + 2 * i));
+    } else if (dtype_kept(dtype) != dtype) {
+        lookup_floats(dtype, data, out, n);
     } else {
         struct block block;
         for (size_t i = 0; i < n / BLOCK; i++) {

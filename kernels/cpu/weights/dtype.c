@@ -11,7 +11,7 @@ struct dtype_entry {
 
 static const struct dtype_entry entries[] = {
 #define ENTRY(TYPE, name, number, elements, bytes, ...) {number, #name, elements, bytes},
-    WEIGHT_TYPES(ENTRY)
+    WEIGHT_TYPES(ENTRY) LOOKUP_TYPES(ENTRY)
 #undef ENTRY
 };
 

@@ -264,9 +264,12 @@ __device__ inline float weight_at(enum dtype type, const uint8_t *row, int k) {
         return weight_of<Source<DTYPE_##TYPE>>(row, k);
         QUANT_TYPES(CASE)
 #undef CASE
+#define CASE(TYPE, ...) case DTYPE_##TYPE:
+        LOOKUP_TYPES(CASE)
+#undef CASE
     case DTYPE_I16:
     case DTYPE_E4M3:
-        break; /* of no weight */
+        break; /* of no weight here */
     }
     return 0.0f;
 }
