@@ -366,6 +366,10 @@ struct options {
     bool history;                   /* run: what was typed is kept in a file */
     int max_tokens;                 /* run */
     double temperature;             /* run */
+    const char *grammar_path;       /* run: a file that says what answers keep to */
+    const char *json_schema;        /* run: a schema, or a file's name */
+    const char *regex;              /* run: what answers match */
+    const char *stop_regex;         /* run: where answers end */
     bool tensors;                   /* inspect: lists each tensor */
     enum quantization type;         /* quantize: of the layers' matrices */
     bool deltas;                    /* parse: a line for what each byte brings */

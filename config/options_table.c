@@ -20,6 +20,7 @@ const struct command command_table[] = {
      "  penstock run --model model.gguf \"Water flows\"\n"
      "  penstock run --model model.gguf <prompt.txt >answer.txt\n"
      "  penstock run --model model.gguf --chat --temperature 0.7\n"
+     "  penstock run --model model.gguf --regex \" (yes|no)\" \"Is water wet? Answer:\"\n"
      "In --chat, /help lists the commands and keys.\n"},
     {"batch", COMMAND_BATCH, "-i IN -o OUT", 0, false, "answer a file of requests",
      "  penstock batch --model model.gguf -i requests.jsonl -o answers.jsonl\n"
@@ -232,6 +233,15 @@ const struct option option_table[] = {
      "limit of generated tokens"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
      "0: always the likeliest token; higher values vary more"},
+
+    {"grammar-file", "FILE", OPTION_TEXT, AT(grammar_path), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
+     "the answer keeps to the grammar in it: GBNF, EBNF or Lark; in a .json file a schema"},
+    {"json-schema", "SCHEMA", OPTION_TEXT, AT(json_schema), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
+     "the answer is JSON that keeps to it: the schema {...}, or a file that holds it"},
+    {"regex", "REGEX", OPTION_TEXT, AT(regex), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
+     "the whole answer matches this regular expression"},
+    {"stop-regex", "REGEX", OPTION_TEXT, AT(stop_regex), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
+     "the answer ends where this regular expression has matched, without the match"},
 
     {"type", NULL, OPTION_ENUM, AT(type), "q8_0", 0, 0, block_type_names, COMMAND_QUANTIZE,
      "Quantize", "what float matrices become; below 8 bits embedding and head are q6_k"},

@@ -52,7 +52,7 @@ DOORS = {
     "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
-    "server/generation": ["grammar_store.h", "job.h", "prompt.h"],
+    "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/endpoints": [],
     "server/commands": ["commands.h"],
     "server": ["app.h", "metrics.h"],

@@ -73,15 +73,19 @@ static void write_messages(const struct chat *chat, struct buf *out) {
 
 /* ---- a turn --------------------------------------------------------------------------------- */
 
+/* *after is the end of the thoughts in which the rendered prompt has ended, or NULL. */
 static enum status encode_messages(const struct chat *chat, int32_t **ids, int *n,
-                                   struct err *err) {
+                                   const char **after, struct err *err) {
+    struct message_settings format = {.reasoning = chat->session->rules.reasoning};
     struct api_prompt prompt = {.add_generation_prompt = true};
     struct buf text = {0};
     struct json *json;
     write_messages(chat, &text);
     enum status status = json_parse(&json, "The conversation", text.data, text.length, err);
     prompt.messages = json;
-    if (!status) status = prompt_encode(chat->session->engine, &prompt, false, NULL, ids, n, err);
+    if (!status)
+        status = prompt_encode(chat->session->engine, &prompt, false, &format, ids, n, err);
+    *after = format.starts_inside ? reasoning_format_end(format.reasoning) : NULL;
     json_free(json);
     buf_free(&text);
     return status;
@@ -112,6 +116,7 @@ static void explain_end(const struct chat *chat, const struct answer *answer) {
 static int take_turn(struct chat *chat, const struct buf *question) {
     struct answer answer = {0};
     struct err err;
+    const char *after;
     int32_t *ids;
     int n, code;
     size_t before = chat->messages.length;
@@ -120,10 +125,10 @@ static int take_turn(struct chat *chat, const struct buf *question) {
         err_set(&err, STATUS_INVALID_REQUEST, NULL,
                 "a message holds a NUL character, at which chat templates would end it");
         code = print_error(&err);
-    } else if (encode_messages(chat, &ids, &n, &err)) {
+    } else if (encode_messages(chat, &ids, &n, &after, &err)) {
         code = print_error(&err);
     } else {
-        code = session_answer(chat->session, ids, n, &answer);
+        code = session_answer(chat->session, ids, n, after, &answer);
         printf("\n");
         fflush(stdout);
     }

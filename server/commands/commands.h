@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "engine/grammar/grammar.h"
 #include "scheduler/scheduler.h"
 
 enum { EXIT_DEVICE_FAILED = 3 };
@@ -63,6 +64,14 @@ void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex);
  * NUL-terminated even if empty. On a terminal it says how to end it. Returns an exit code, after an
  * error was printed. */
 int read_input(struct buf *text);
+
+/* ---- grammar_file.c ------------------------------------------------------------------------- */
+
+/* Reads a file that holds a grammar; `file` says of which kind, or its name and content, or it is
+ * `otherwise`. The text is the caller's to free. Returns an exit code, after an error was
+ * printed. */
+int grammar_file_read(const char *path, enum grammar_file file, enum grammar_kind otherwise,
+                      struct buf *text, enum grammar_kind *kind);
 
 /* ---- progress.c ----------------------------------------------------------------------------- */
 

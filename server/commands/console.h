@@ -8,6 +8,8 @@
 #define PENSTOCK_SERVER_CONSOLE_H
 
 #include "server/commands/commands.h"
+#include "server/generation/stop_matcher.h"
+#include "server/message/message.h"
 
 /* ---- interrupt.c ---------------------------------------------------------------------------- */
 
@@ -77,15 +79,38 @@ void history_load(const char *path, void (*entry)(void *arg, const char *text), 
  * if they are not there. Several processes may append at once. Fails with STATUS_SYSTEM. */
 enum status history_append(const char *path, const char *text, struct err *err);
 
+/* ---- rules.c -------------------------------------------------------------------------------- */
+
+/* What answers keep to, and where they stop. All zero: any text, to its own end. */
+struct rules {
+    struct grammar *grammar; /* NULL: any text */
+    struct grammar_store *store;
+    const struct vocabulary *vocabulary;
+    const struct reasoning_format *reasoning; /* behind whose thoughts the grammar begins */
+    struct search **searches;
+    struct api_text stop;
+    struct api_request request; /* of which only the stops are set */
+};
+
+/* Reads them from the options, or prints what is wrong with these. Returns the exit code. */
+int rules_read(struct rules *rules, const struct options *options);
+
+/* Adds what they need of a model, which outlives them. */
+void rules_open(struct rules *rules, const struct engine *engine);
+void rules_close(struct rules *rules);
+
 /* ---- session.c ------------------------------------------------------------------------------ */
 
 /* Text on its way from the engine thread to the main thread. The mutex guards all but the
- * detokenizer, which is the engine thread's while a generation runs. */
+ * detokenizer, the scratch and the stops, which are the engine thread's while a generation runs. */
 struct printer {
     pthread_mutex_t mutex;
     pthread_cond_t arrived;
     struct detokenizer detokenizer;
+    struct buf decoded; /* scratch: a token's text before it is known to be no stop's */
+    struct stop_matcher stops;
     struct buf text;
+    bool stopped; /* a stop was met: what follows is dropped */
     bool ended;
     enum finish finish;
     int n_tokens, n_cached;
@@ -98,6 +123,7 @@ struct session {
     struct engine *engine;
     struct engine *draft_engine; /* that guesses for it; NULL: none does */
     struct scheduler *scheduler;
+    struct rules rules;
     struct printer printer;
 };
 
@@ -114,8 +140,10 @@ int session_open(struct session *session, const struct options *options);
 void session_close(struct session *session);
 
 /* Answers one prompt, and frees its ids. The text is printed to standard output as it comes, and
- * added to the answer; a signal ends it. Returns an exit code, after an error was printed. */
-int session_answer(struct session *session, int32_t *ids, int n, struct answer *answer);
+ * added to the answer; a signal ends it. If the rules have a grammar, it begins behind the text
+ * `after` of the answer, unless that is NULL. Returns an exit code, after an error was printed. */
+int session_answer(struct session *session, int32_t *ids, int n, const char *after,
+                   struct answer *answer);
 
 /* ---- chat.c --------------------------------------------------------------------------------- */
 

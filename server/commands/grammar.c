@@ -1,7 +1,5 @@
 /* `penstock grammar`: holds texts against a grammar, with neither a model nor tokens. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
@@ -9,59 +7,6 @@
 #include "server/app.h"
 #include "server/commands/commands.h"
 #include "server/json/json.h"
-
-static bool ends_in(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* What a file holds by its name, and if that ends in .json by its content. */
-static enum grammar_kind guess_kind(const char *path, const struct buf *text) {
-    if (ends_in(path, ".gbnf") || ends_in(path, ".ebnf") || ends_in(path, ".lark"))
-        return GRAMMAR_GBNF;
-    if (!ends_in(path, ".json")) return GRAMMAR_REGEX;
-    struct json *json;
-    enum grammar_kind kind = GRAMMAR_JSON_SCHEMA;
-    if (json_parse(&json, "The file", text->data, text->length, NULL) == STATUS_OK) {
-        if (json_is(json, JSON_ARRAY)) kind = GRAMMAR_CHOICE;
-        if (json_is_text(json_member(json, "type"), "structural_tag"))
-            kind = GRAMMAR_STRUCTURAL_TAG;
-        json_free(json);
-    }
-    return kind;
-}
-
-static enum grammar_kind kind_of(enum grammar_file file, const char *path, const struct buf *text) {
-    switch (file) {
-    case GRAMMAR_FILE_OBJECT:
-        return GRAMMAR_JSON_OBJECT;
-    case GRAMMAR_FILE_SCHEMA:
-        return GRAMMAR_JSON_SCHEMA;
-    case GRAMMAR_FILE_REGEX:
-        return GRAMMAR_REGEX;
-    case GRAMMAR_FILE_CHOICE:
-        return GRAMMAR_CHOICE;
-    case GRAMMAR_FILE_GRAMMAR:
-        return GRAMMAR_GBNF;
-    case GRAMMAR_FILE_TAG:
-        return GRAMMAR_STRUCTURAL_TAG;
-    case GRAMMAR_FILE_AUTO:
-        break;
-    }
-    return guess_kind(path, text);
-}
-
-static int read_file(const char *path, struct buf *text) {
-    FILE *file = fopen(path, "rb");
-    char part[65536];
-    size_t n = 1;
-    buf_puts(text, "");
-    while (file && (n = fread(part, 1, sizeof part, file)) > 0) buf_add(text, part, n);
-    bool failed = !file || ferror(file);
-    if (failed) print_failure("%s: %s", path, strerror(errno));
-    if (file) fclose(file);
-    return failed;
-}
 
 /* Prints what becomes of one line of the input. */
 static int check_line(struct grammar *grammar, const char *line, size_t n, int number) {
@@ -111,11 +56,9 @@ int command_grammar(const struct options *options) {
         return 2;
     }
     const char *path = options->arguments[0];
-    int code = read_file(path, &text);
+    enum grammar_kind kind;
+    int code = grammar_file_read(path, options->grammar_file, GRAMMAR_REGEX, &text, &kind);
     if (code == 0) {
-        enum grammar_kind kind = kind_of(options->grammar_file, path, &text);
-        if (kind == GRAMMAR_REGEX && text.length > 0 && text.data[text.length - 1] == '\n')
-            text.length--; /* the editor's, which no pattern means */
         if (grammar_compile(kind, text.data, text.length, NULL, &grammar, &err)) {
             code = print_error(&err);
         } else {

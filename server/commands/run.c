@@ -21,7 +21,7 @@ static int complete(struct session *session, const char *prompt, size_t length) 
         print_failure("the prompt is empty; give a text, or pipe one in");
         return 2;
     }
-    int code = session_answer(session, ids, n, &answer);
+    int code = session_answer(session, ids, n, NULL, &answer);
     printf("\n");
     fprintf(stderr, "%d tokens after a prompt of %d in %.2f s\n", answer.n_tokens, n,
             answer.seconds);

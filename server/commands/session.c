@@ -13,20 +13,31 @@
 
 /* ---- from the engine thread ----------------------------------------------------------------- */
 
+/* Adds the text of a token, and at the end, id -1, what was held back. */
+static void add_text(struct printer *printer, int32_t id) {
+    struct buf *decoded = &printer->decoded;
+    buf_clear(decoded);
+    if (id >= 0)
+        detokenizer_add(&printer->detokenizer, id, decoded);
+    else
+        detokenizer_finish(&printer->detokenizer, decoded);
+    printer->stopped = stop_matcher_add(&printer->stops, decoded->data ? decoded->data : "",
+                                        decoded->length, &printer->text);
+    if (id < 0 && !printer->stopped) stop_matcher_finish(&printer->stops, &printer->text);
+}
+
 static void on_events(void *arg, const struct event *events, int n) {
     struct printer *printer = arg;
     pthread_mutex_lock(&printer->mutex);
     for (int i = 0; i < n; i++) {
-        if (events[i].kind == EVENT_TOKEN) {
+        if (events[i].kind == EVENT_TOKEN && !printer->stopped) {
             if (printer->n_tokens++ == 0) printer->first_ns = now_ns();
             printer->n_cached = events[i].n_cached;
-            if (events[i].finish != FINISH_STOP) {
-                detokenizer_add(&printer->detokenizer, events[i].sampled.id, &printer->text);
-            }
+            if (events[i].finish != FINISH_STOP) add_text(printer, events[i].sampled.id);
         }
         if (events[i].last) {
-            detokenizer_finish(&printer->detokenizer, &printer->text);
-            printer->finish = events[i].finish;
+            add_text(printer, -1);
+            printer->finish = printer->stopped ? FINISH_STOP : events[i].finish;
             printer->ended = true;
         }
     }
@@ -49,8 +60,8 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
     pthread_mutex_lock(&printer->mutex);
     while (!printer->ended || printer->text.length > 0) {
         if (printer->text.length == 0) wait_briefly(&printer->arrived, &printer->mutex);
-        if (interrupt_pending() && !atomic_exchange(&g->cancelled, true))
-            scheduler_cancel(scheduler, g);
+        bool ends = printer->stopped || interrupt_pending();
+        if (ends && !atomic_exchange(&g->cancelled, true)) scheduler_cancel(scheduler, g);
         print_text(printer->text.data, printer->text.length);
         if (fflush(stdout) != 0) interrupt_stop(); /* the reader is gone */
         buf_add(answer, printer->text.data, printer->text.length);
@@ -61,8 +72,9 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
-static struct generation generation_of(const struct options *options, const struct engine *engine,
-                                       const int32_t *ids, int n) {
+static struct generation generation_of(const struct session *session, const int32_t *ids, int n) {
+    const struct options *options = session->options;
+    const struct engine *engine = session->engine;
     int max_tokens = engine_memory(engine)->max_model_len - n;
     struct generation g = {
         .prompt = ids,
@@ -71,6 +83,8 @@ static struct generation generation_of(const struct options *options, const stru
         .max_tokens =
             max_tokens > 1 && options->max_tokens > max_tokens ? max_tokens : options->max_tokens,
         .max_drafts = MAX_DRAFTS,
+        .grammar = session->rules.grammar,
+        .vocabulary = session->rules.vocabulary,
         .prompt_logprobs = -1,
         .received_ns = now_ns(),
         .sampling = {.temperature = (float)options->temperature,
@@ -84,24 +98,45 @@ static struct generation generation_of(const struct options *options, const stru
     return g;
 }
 
-int session_answer(struct session *session, int32_t *ids, int n, struct answer *answer) {
-    struct generation g = generation_of(session->options, session->engine, ids, n);
+static void begin_printing(struct session *session) {
     struct printer *printer = &session->printer;
-    struct err err;
     printer->detokenizer = (struct detokenizer){
         .tokenizer = engine_tokenizer(session->engine), .skip_special = true, .started = true};
-    printer->ended = false;
+    stop_matcher_init(&printer->stops, &session->rules.request, session->rules.searches);
+    printer->ended = printer->stopped = false;
     printer->n_tokens = printer->n_cached = 0;
     printer->first_ns = 0;
-    interrupt_clear();
-    int code = 0;
-    if (scheduler_submit(session->scheduler, &g, &err))
-        code = print_error(&err);
-    else
-        print_answer(printer, session->scheduler, &g, &answer->text);
+}
+
+/* Prints why an answer could not be finished, if it could not. Returns the exit code. */
+static int check_end(const struct printer *printer) {
     if (printer->failure.status) {
         print_error(&printer->failure);
-        code = EXIT_DEVICE_FAILED;
+        return EXIT_DEVICE_FAILED;
+    }
+    if (printer->finish != FINISH_STUCK) return 0;
+    print_failure("no token is left that the grammar lets come");
+    return 1;
+}
+
+int session_answer(struct session *session, int32_t *ids, int n, const char *after,
+                   struct answer *answer) {
+    struct generation g = generation_of(session, ids, n);
+    struct printer *printer = &session->printer;
+    struct err err;
+    int32_t *begin_ids = NULL;
+    if (after && g.grammar)
+        g.n_begin_ids = tokenizer_encode(engine_tokenizer(session->engine), after, strlen(after),
+                                         SPECIAL_PARSED, false, INT32_MAX, &begin_ids);
+    g.begin_ids = begin_ids;
+    begin_printing(session);
+    interrupt_clear();
+    int code = 0;
+    if (scheduler_submit(session->scheduler, &g, &err)) {
+        code = print_error(&err);
+    } else {
+        print_answer(printer, session->scheduler, &g, &answer->text);
+        code = check_end(printer);
     }
     answer->n_prompt = n;
     answer->n_tokens = printer->n_tokens;
@@ -109,6 +144,8 @@ int session_answer(struct session *session, int32_t *ids, int n, struct answer *
     answer->finish = printer->finish;
     answer->seconds = (double)(now_ns() - g.received_ns) * 1e-9;
     if (printer->first_ns) answer->first_s = (double)(printer->first_ns - g.received_ns) * 1e-9;
+    stop_matcher_free(&printer->stops);
+    free(begin_ids);
     free(ids);
     return code;
 }
@@ -118,14 +155,17 @@ int session_answer(struct session *session, int32_t *ids, int n, struct answer *
 int session_open(struct session *session, const struct options *options) {
     *session = (struct session){.options = options};
     struct err err;
-    int code = check_drafts(options);
+    int code = rules_read(&session->rules, options);
+    if (code == 0) code = check_drafts(options);
     if (code == 0) code = open_engine(&session->engine, options);
     if (code == 0) code = open_draft_engine(&session->draft_engine, session->engine, options);
     if (code) {
         engine_close(session->engine);
         session->engine = NULL;
+        rules_close(&session->rules);
         return code;
     }
+    rules_open(&session->rules, session->engine);
     pthread_mutex_init(&session->printer.mutex, NULL);
     pthread_cond_init(&session->printer.arrived, NULL);
     struct scheduler_config config = scheduler_config_from(options, session->engine);
@@ -141,9 +181,11 @@ int session_open(struct session *session, const struct options *options) {
 void session_close(struct session *session) {
     if (!session->engine) return;
     scheduler_free(session->scheduler);
+    rules_close(&session->rules);
     engine_close(session->draft_engine);
     engine_close(session->engine);
     pthread_cond_destroy(&session->printer.arrived);
     pthread_mutex_destroy(&session->printer.mutex);
     buf_free(&session->printer.text);
+    buf_free(&session->printer.decoded);
 }

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -416,6 +417,42 @@ def test_one_completion_needs_no_terminal():
     done = subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "3", "Water"], capture_output=True, timeout=120,
                           env=environment())
     assert done.returncode == 0 and CODES not in done.stdout + done.stderr and b"3 tokens after" in done.stderr
+
+
+def complete(*flags, prompt="Is water wet? Answer:", code=0, text=None):
+    done = subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "60", *flags, *([prompt] if text is None else [])],
+                          input=text, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def test_answers_keep_to_what_the_flags_say(tmp_path):
+    assert complete("--regex", " (yes|no)") in (" yes\n", " no\n")
+    grammar, schema = tmp_path / "colours.txt", tmp_path / "schema"
+    grammar.write_text('root ::= " " colour ("," colour){2}\ncolour ::= "red" | "blue"\n')
+    assert re.fullmatch(r" (red|blue)(,(red|blue)){2}\n", complete("--grammar-file", str(grammar)))
+    schema.write_text('{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": false}')
+    for value in (str(schema), " " + schema.read_text()):
+        assert json.loads(complete("--json-schema", value)) in ({"n": 1}, {"n": 2})
+    answers = complete("--chat", "--grammar-file", str(grammar), "--stop-regex", ",[a-z]", text="Two colours?\nAgain?\n")
+    assert re.fullmatch(r"( (red|blue)\n){2}", answers)
+
+
+def test_an_answer_ends_where_a_regex_has_matched():
+    whole = complete(prompt="Once upon a time")
+    cut = complete("--stop-regex", "[a-z]{4}, ?[a-z]", prompt="Once upon a time")
+    assert len(cut) < len(whole) and cut.strip("\n") == re.split("[a-z]{4}, ?[a-z]", whole)[0].strip("\n")
+
+
+@pytest.mark.parametrize("flags, says", [
+    (["--regex", "(a"], "--regex cannot be kept to: The regular expression has a '(' without its ')' at byte 0"),
+    (["--json-schema", '{"not": {}}'], '--json-schema cannot be kept to: The schema at "/not"'),
+    (["--json-schema", "nothing.json"], "nothing.json: No such file or directory"),
+    (["--stop-regex", "a*"], "matches the empty text"),
+    (["--regex", "a", "--grammar-file", "x"], "give one of them"),
+])
+def test_rules_that_cannot_be_kept_to_are_refused(flags, says):
+    assert says in complete(*flags, code=1 if "nothing.json" in flags else 2)
 
 
 @pytest.mark.parametrize("command", [["run", "--max-tokens", "3"], ["tokenize"]])
