@@ -1,5 +1,6 @@
 /* Fuzzes the readers of grammars: the first byte chooses the kind, the rest is the text. What
- * compiles is also used: its first mask, and a text held against it. */
+ * compiles is also used: its first mask, and a text held against it. A regular expression is also
+ * looked for in a text, as where an answer is to stop. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,24 @@ static void use(struct grammar *grammar) {
     matcher_free(matcher);
 }
 
+static void look_for(const char *regex, size_t n, const struct grammar_limits *limits) {
+    static const char text[] = "aab 12 {\"a\": [true]}\nHuman: \xC3\xA9";
+    struct err err = {0};
+    struct search *search;
+    struct search_run run = {0};
+    if (search_compile(regex, n, limits, &search, &err) != STATUS_OK) {
+        assert(err.status == STATUS_INVALID_REQUEST && strlen(err.message) > 10);
+        return;
+    }
+    for (size_t i = 0; i + 1 < sizeof text; i++) {
+        size_t length = search_step(search, &run, (uint8_t)text[i]);
+        assert(length <= i + 1 && search_open(&run) <= i + 1);
+        assert(run.n < search_states(search));
+    }
+    search_run_free(&run);
+    search_free(search);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct grammar_limits limits = {
         .max_text = 4096, .max_states = 5000, .max_bytes = 1 << 20, .max_ms = 2000};
@@ -42,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
     enum grammar_kind kind = (enum grammar_kind)(data[0] % (GRAMMAR_STRUCTURAL_TAG + 1));
     const char *text = (const char *)data + 1;
+    if (kind == GRAMMAR_REGEX) look_for(text, size - 1, &limits);
     if (grammar_compile(kind, text, size - 1, &limits, &grammar, &err) == STATUS_OK) {
         use(grammar);
         grammar_release(grammar);

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *const tool_names[] = {
     "hermes",      "llama3_json",  "pythonic", "mistral",        "mistral_v11",    "qwen3_coder",
     "deepseek_v3", "deepseek_v31", "granite",  "granite-20b-fc", "phi4_mini_json", "olmo3",
-    "jamba",       "openai",       "kimi_k2",  "glm45",          "none",
+    "jamba",       "openai",       "kimi_k2",  "seed_oss",       "glm45",          "none",
 };
 static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",
                                               "openai_gptoss"};

@@ -134,6 +134,10 @@ static const struct row calls[] = {
      "<parameter=o>\n{\"a\": {}}\n</parameter>\n<parameter=b>\ntrue\n</parameter>\n<parameter=u>\n"
      "7\n</parameter>\n</function>",
      "f({\"e\": \"x\", \"a\": 2.5, \"o\": {\"a\": {}}, \"b\": true, \"u\": 7})"},
+    {"seed_oss",
+     "So.<seed:tool_call>\n<function=f>\n<parameter=n>1</parameter>\n<parameter=s>a</parameter>\n"
+     "</function>\n</seed:tool_call>",
+     "C{So.}f({\"n\": 1, \"s\": \"a\"})"},
     {"deepseek_v3",
      CALLS("begin") V3 "f\n```json\n{\"n\": 1}\n```" CALL("end") "\n" V3 "f\n```json\n{}\n```" CALL(
          "end") CALLS("end"),

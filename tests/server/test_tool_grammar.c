@@ -298,6 +298,8 @@ static const struct {
                     "}") "\n" TOOL("{\"name\": \"get_time-2.x\", \"arguments\": {}}")},
     {"qwen3_coder",
      TOOL("<function=f>\n" XML "</function>") "\n" TOOL("<function=get_time-2.x>\n</function>")},
+    {"seed_oss", "<seed:tool_call>\n<function=f>\n" XML "</function>\n</seed:tool_call>\n"
+                 "<seed:tool_call>\n<function=get_time-2.x>\n</function>\n</seed:tool_call>"},
     {"glm45", "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>p</arg_key>\n"
               "<arg_value>ab</arg_value>\n</tool_call>\n<tool_call>get_time-2.x\n</tool_call>"},
     {"llama3_json", "{\"name\": \"f\", \"parameters\": " ARGS "}; {\"name\": \"get_time-2.x\", "

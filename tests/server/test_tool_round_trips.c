@@ -1,0 +1,269 @@
+/* Calls there and back, for every family: what a model writes is read as calls, which a client
+ * sends back as a message, which a template of the family's kind writes again, as calls that are
+ * read the same.
+ *
+ *     test_server_tool_round_trips FILE...    says what becomes of templates of models
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "engine/text/text.h"
+#include "server/json/json.h"
+#include "server/message/internal.h"
+#include "support/suite_main.h"
+
+/* ---- families ------------------------------------------------------------------------------- */
+
+#define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
+#define CALLS(word) DS("calls\xE2\x96\x81" word)
+#define CALL(word) DS("call\xE2\x96\x81" word)
+#define KIMI(word) "<|tool_" word "|>"
+#define FIRST "{\"n\": 1, \"p\": \"a\\nb\", \"l\": [true, null]}"
+
+/* What templates say of a call `c`. */
+#define EACH(text) "{% for c in m.tool_calls %}{% set f = c.function %}" text "{% endfor %}"
+#define NAME "{{ f.name }}"
+#define ARGS "{{ f.arguments | tojson }}"
+#define OBJECT(key) "{\"name\": \"" NAME "\", \"" key "\": " ARGS "}"
+#define LF "{{ '\\n' }}"
+#define BETWEEN(text) "{% if not loop.first %}" text "{% endif %}"
+#define PYTHON                                                                                     \
+    NAME "({% for k, v in f.arguments | items %}" BETWEEN(", ") "{{ k }}={% if v is iterable and " \
+                                                                "v is not string %}[True, None]"   \
+                                                                "{% else %}{{ v | tojson }}"       \
+                                                                "{% endif %}{% endfor %})"
+#define EACH_VALUE(text) "{% for k, v in f.arguments | items %}" text "{% endfor %}"
+#define VALUE "{{ v if v is string else v | tojson }}"
+
+/* How models of the family write calls in their templates, in short. */
+static const struct family {
+    const char *name, *calls;
+    bool is_single; /* a message has one call */
+} families[] = {
+    {"hermes", EACH(BETWEEN(LF) "<tool_call>" LF OBJECT("arguments") LF "</tool_call>")},
+    {"qwen3_coder",
+     EACH(BETWEEN(LF) "<tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
+         "<parameter={{ k }}>" LF VALUE LF "</parameter>" LF) "</function>" LF "</tool_call>")},
+    {"seed_oss",
+     EACH(BETWEEN(LF) "<seed:tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
+         "<parameter={{ k }}>" VALUE "</parameter>" LF) "</function>" LF "</seed:tool_call>")},
+    {"glm45",
+     EACH(BETWEEN(LF) "<tool_call>" NAME LF EACH_VALUE(
+         "<arg_key>{{ k }}</arg_key>" LF "<arg_value>" VALUE "</arg_value>" LF) "</tool_call>")},
+    {"llama3_json", "{# dictionary of argument name #}" EACH(OBJECT("parameters")), true},
+    {"pythonic", "{# func_name1(params_name1= #}[" EACH(BETWEEN(", ") PYTHON) "]"},
+    {"mistral", "[TOOL_CALLS] [" EACH(BETWEEN(", ") "{\"name\": \"" NAME "\", \"arguments\": " ARGS
+                                                    ", \"id\": \"{{ c.id }}\"}") "]"},
+    {"mistral_v11", EACH("[TOOL_CALLS]" NAME "[CALL_ID]{{ c.id }}[ARGS]" ARGS)},
+    {"deepseek_v3", CALLS("begin") EACH(BETWEEN(LF) CALL("begin") "function" DS("sep") NAME LF
+                                        "```json" LF ARGS LF "```" CALL("end")) CALLS("end")},
+    {"deepseek_v31",
+     CALLS("begin") EACH(CALL("begin") NAME DS("sep") ARGS CALL("end")) CALLS("end")},
+    {"kimi_k2", KIMI("calls_section_begin") EACH(KIMI("call_begin") "{{ c.id }}" KIMI(
+                    "call_argument_begin") ARGS KIMI("call_end")) KIMI("calls_section_end")},
+    {"granite", "<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]"},
+    {"granite-20b-fc", EACH("<function_call> " OBJECT("arguments"))},
+    {"phi4_mini_json",
+     "{# <|tool|> #}<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]<|/tool_call|>"},
+    {"olmo3", "<function_calls>" LF EACH(BETWEEN(LF) PYTHON) LF "</function_calls>"},
+    {"jamba", "<tool_calls>[" LF EACH(BETWEEN("," LF) OBJECT("arguments")) LF "]</tool_calls>"},
+    {"openai",
+     EACH("<|channel|>commentary to=functions." NAME " <|constrain|>json<|message|>" ARGS
+          "<|call|>"),
+     true},
+};
+
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+/* A template: what a user says on a line, then calls. */
+static void write_template(const struct family *family, struct buf *out) {
+    buf_printf(out,
+               "{%% for m in messages %%}{%% if m.role == 'user' %%}{{ m.content + '\\n' }}"
+               "{%% else %%}%s{%% endif %%}{%% endfor %%}",
+               family->calls);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* The conversation of a question and, unless `message` is NULL, its calls, as clients send it. */
+static void write_messages(const struct message *message, struct buf *out) {
+    buf_puts(out, "[{\"role\":\"user\",\"content\":\"Which?\"}");
+    for (int i = 0; message && i < message->n_calls; i++) {
+        const struct message_call *call = &message->calls[i];
+        buf_puts(out, i ? "," : ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[");
+        buf_printf(out,
+                   "{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":\"%s\","
+                   "\"arguments\":%s}}",
+                   call->id, call->name, call->arguments.data);
+        if (i + 1 == message->n_calls) buf_puts(out, "]}");
+    }
+    buf_puts(out, "]");
+}
+
+/* Renders a conversation. False: the template refuses it, and `out` says why. */
+static bool render(const struct chat_template *chat, const struct message *message,
+                   struct buf *out) {
+    struct buf text = {0};
+    struct json *messages;
+    struct err err = {0};
+    write_messages(message, &text);
+    if (json_parse(&messages, "It", text.data, text.length, &err)) abort();
+    struct chat_input input = {.messages = messages,
+                               .bos_token = "<s>",
+                               .eos_token = "</s>",
+                               .add_generation_prompt = !message};
+    bool rendered = chat_template_render(chat, &input, 1 << 20, out, NULL, NULL, &err) == STATUS_OK;
+    if (!rendered) buf_puts(out, err.message);
+    json_free(messages);
+    buf_free(&text);
+    return rendered;
+}
+
+static void read_text(const struct tool_format *format, const char *text, struct message *out) {
+    struct message_settings settings = {.tools = format, .stream_calls = true};
+    struct message_parser *parser = message_parser_new(&settings);
+    message_parser_add(parser, text, strlen(text), out);
+    message_parser_finish(parser, out);
+    message_parser_free(parser);
+}
+
+static void add_call(struct message *message, const char *id, const char *name,
+                     const char *arguments) {
+    struct message_call *call = message_call_at(message, message->n_calls);
+    snprintf(call->id, sizeof call->id, "%s", id);
+    snprintf(call->name, sizeof call->name, "%s", name);
+    buf_puts(&call->arguments, arguments);
+}
+
+/* One call or two, with ids that the family's templates take. */
+static void make_calls(const struct tool_format *format, int n, struct message *out) {
+    bool is_kimi = format->ids == ID_KIMI;
+    *out = (struct message){0};
+    add_call(out, is_kimi ? "functions.f:0" : "AbCd01234", "f", FIRST);
+    if (n > 1)
+        add_call(out, is_kimi ? "functions.get_time-2.x:1" : "AbCd56789", "get_time-2.x", "{}");
+}
+
+/* Do both say the same? Values are compared as JSON writes them. */
+static bool are_same(const struct message *x, const struct message *y, bool with_ids) {
+    bool same = x->n_calls == y->n_calls;
+    for (int i = 0; same && i < x->n_calls; i++) {
+        const struct message_call *a = &x->calls[i], *b = &y->calls[i];
+        struct json *values[2] = {NULL, NULL};
+        struct buf texts[2] = {{0}, {0}};
+        same = strcmp(a->name, b->name) == 0 && (!with_ids || strcmp(a->id, b->id) == 0);
+        for (int k = 0; k < 2; k++) {
+            const struct buf *text = k ? &b->arguments : &a->arguments;
+            same =
+                json_parse(&values[k], "It", text->data, text->length, NULL) == STATUS_OK && same;
+            if (same) json_write_value(&texts[k], values[k]);
+            json_free(values[k]);
+        }
+        same = same && strcmp(texts[0].data, texts[1].data) == 0;
+        buf_free(&texts[0]);
+        buf_free(&texts[1]);
+    }
+    return same;
+}
+
+/* ---- there and back ------------------------------------------------------------------------- */
+
+START_TEST(calls_come_back_from_the_familys_template) {
+    const struct family *family = &families[_i];
+    const struct tool_format *format = tool_format_find(family->name);
+    struct buf source = {0}, texts[2] = {{0}, {0}};
+    struct chat_template *chat;
+    struct message given, read[2] = {{{0}}, {{0}}};
+    struct err err = {0};
+    write_template(family, &source);
+    ck_assert_ptr_eq(tool_format_of_template(source.data, source.length), format);
+    enum status status = chat_template_new(&chat, source.data, source.length, &err);
+    ck_assert_msg(status == STATUS_OK, "%s: %s", family->name, err.message);
+    make_calls(format, family->is_single ? 1 : 2, &given);
+    for (int k = 0; k < 2; k++) { /* what was read is written again */
+        ck_assert_msg(render(chat, k ? &read[0] : &given, &texts[k]), "%s", texts[k].data);
+        ck_assert_msg(strncmp(texts[k].data, "Which?\n", 7) == 0, "%s", texts[k].data);
+        read_text(format, texts[k].data + 7, &read[k]);
+        ck_assert_msg(read[k].content.length == 0, "%s: %s", texts[k].data, read[k].content.data);
+        ck_assert_msg(are_same(&given, &read[k], format->ids == ID_KIMI), "%s", texts[k].data);
+    }
+    for (int k = 0; k < 2; k++) {
+        message_free(&read[k]);
+        buf_free(&texts[k]);
+    }
+    message_free(&given);
+    chat_template_free(chat);
+    buf_free(&source);
+}
+END_TEST
+
+/* Every row of the table has its family here. */
+START_TEST(every_family_is_tried) {
+    struct buf names = {0};
+    tool_format_names(&names);
+    for (char *name = strtok(names.data, ", "); name; name = strtok(NULL, ", ")) {
+        bool found = false;
+        for (int i = 0; i < N_FAMILIES; i++)
+            found |= tool_format_find(families[i].name) == tool_format_find(name);
+        ck_assert_msg(found, "%s", name);
+    }
+    buf_free(&names);
+}
+END_TEST
+
+/* ---- templates of models -------------------------------------------------------------------- */
+
+/* Says of a template which format it is taken for, and whether calls come back from it. */
+static void try_calls(const struct chat_template *chat, const struct tool_format *format, int n) {
+    struct buf before = {0}, behind = {0};
+    struct message given, read = {{0}};
+    size_t at = 0;
+    make_calls(format, n, &given);
+    bool rendered = render(chat, NULL, &before) && render(chat, &given, &behind);
+    while (rendered && at < before.length && before.data[at] == behind.data[at]) at++;
+    while (at > 0 && !strchr(">\n", behind.data[at - 1])) at--; /* markers stay whole */
+    if (rendered) read_text(format, behind.data + at, &read);
+    printf("  %d: %s\n", n,
+           !rendered                        ? "refused"
+           : are_same(&given, &read, false) ? "the same"
+                                            : "others");
+    if (!rendered || !are_same(&given, &read, false))
+        printf("    %s\n", rendered ? behind.data + at : behind.length ? behind.data : before.data);
+    message_free(&given);
+    message_free(&read);
+    buf_free(&before);
+    buf_free(&behind);
+}
+
+static void try_file(const char *path) {
+    char *source = calloc(1, 1 << 20);
+    FILE *file = fopen(path, "rb");
+    size_t n = file ? fread(source, 1, (1 << 20) - 1, file) : 0;
+    struct chat_template *chat;
+    struct err err = {0};
+    const struct tool_format *format = tool_format_of_template(source, n);
+    printf("%s: %s\n", path, format ? format->names : "no calls");
+    if (format && chat_template_new(&chat, source, n, &err) == STATUS_OK) {
+        try_calls(chat, format, 1);
+        try_calls(chat, format, 2);
+        chat_template_free(chat);
+    } else if (format) {
+        printf("  %s\n", err.message);
+    }
+    if (file) fclose(file);
+    free(source);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) try_file(argv[i]);
+    if (argc > 1) return 0;
+    Suite *suite = suite_create("server_tool_round_trips");
+    TCase *core = tcase_create("core");
+    tcase_add_loop_test(core, calls_come_back_from_the_familys_template, 0, N_FAMILIES);
+    tcase_add_test(core, every_family_is_tried);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
