@@ -20,8 +20,8 @@ static enum dtype dtype_of(enum quantization wanted) {
 }
 
 enum dtype quantised_type(enum quantization wanted, const char *name, enum dtype type, int64_t K) {
-    static const char *const kept[] = {"position_embd.", "token_types.", "ffn_gate_inp", "rope_",
-                                       ".bias"}; /* of experts there is a row for each */
+    static const char *const kept[] = {"position_embd.", "token_types.", "ffn_gate_inp",
+                                       "rope_",          "_norm.",       ".bias"};
     if (!quantization_is_blocks(wanted) || !is_float(type) || K % 32 != 0) return type;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (strstr(name, kept[i])) return type;

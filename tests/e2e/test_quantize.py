@@ -62,6 +62,18 @@ def test_types_follow_the_tensors_and_their_rows(tmp_path):
     assert types["blk.0.ffn_down.weight"] == "f32" and types["blk.0.attn_norm.weight"] == "f32"
 
 
+def test_what_is_no_matrix_stays_though_it_has_two_dimensions(tmp_path):
+    """Biases of experts, and gains of each head's own norm."""
+    out = tmp_path / "small.gguf"
+    for family, tensor in ("gpt_oss", "blk.0.ffn_down_exps.bias"), ("stablelm_12b", "blk.0.attn_q_norm.weight"):
+        source = FLOATS.with_name(f"{family}.gguf")
+        assert penstock("quantize", source, out, "--type", "q8_0").returncode == 0
+        lines = penstock("inspect", "--tensors", out).stdout.splitlines()
+        assert [line.split()[1] for line in lines if line.split()[:1] == [tensor]] == ["f32"]
+        assert answer(out) == answer(source, "--quantization", "q8_0")
+        out.unlink()
+
+
 def test_keys_are_kept_and_the_file_says_its_type(tmp_path):
     out = tmp_path / "small.gguf"
     assert penstock("quantize", FLOATS, out, "--type", "q4_0").returncode == 0
