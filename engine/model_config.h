@@ -102,6 +102,7 @@ struct model_config {
     float embedding_scale;          /* of the tokens' rows; 1: none */
     float residual_scale;           /* of what a branch adds to the stream; 1: none */
     float logit_scale;              /* of logits; 1: none */
+    float query_beta;               /* of queries' scales by position (load.c); 0: none */
     float attention_scale;          /* score = scale * q . k */
     float attention_cap;            /* of scores; 0: none */
     float logit_cap;                /* of logits; 0: none */

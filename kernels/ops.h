@@ -108,15 +108,24 @@ struct rope {
     float scale; /* of cosines and sines, as YaRN has it (Peng et al. 2023); 0: as they are */
 };
 
-/* What queries and keys go through before attention: an RMSNorm of each head where there are gains
- * (QK norm: Henry et al. 2020), or of all heads of a row together (OLMo 2: Team OLMo 2024), then
- * the rotation. */
+/* Norms of queries and keys, where there are gains (QK norm: Henry et al. 2020). */
+enum head_norms {
+    HEAD_NORMS_ALIKE,    /* an RMSNorm of each head, gains [D] for all of them */
+    HEAD_NORMS_TOGETHER, /* an RMSNorm of all heads of a row (OLMo 2: Team OLMo 2024); gains [H][D]
+                            and [G][D] */
+    HEAD_NORMS_OWN,      /* a LayerNorm of each head, with its own of the gains [H][D] and [G][D] */
+};
+
+/* What queries and keys go through before attention: their norms, then the rotation; and of queries
+ * then a scale by their position (Llama 4: Meta 2025). */
 struct heads {
     int H;                        /* query heads */
     struct rope rope;             /* of queries and keys */
-    const float *q_gain, *k_gain; /* [D], both or neither; NULL: no norm */
+    const float *q_gain, *k_gain; /* both or neither; NULL: no norm */
     float epsilon;                /* of that norm */
-    bool norms_together;          /* the gains are [H][D] and [G][D], and a row has one norm */
+    enum head_norms norms;
+    const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: none */
+    int q_scale_every;    /* positions in a row that share a scale; 2 or more */
 };
 
 /* How scores of a query and a key are weighed. */

@@ -30,6 +30,7 @@ UNCONVERTED = {
     "cohere2": "its converter wants an old key of config.json",
     "gpt2": "its converter does not pass over the masks of published folders",
     "mistral": "files of llama's architecture have no window",
+    "ministral3": "its converter reads pictures' settings of such folders, which ours has none of",
     "mixtral": "files of llama's architecture have no window",
     "starcoder2": "its files have no window",
     "gemma2": "its files cannot say how queries are scaled",

@@ -45,6 +45,7 @@ static enum status compare_shapes(const struct model_config *was, const struct m
         {"scale of the embedding", (double)was->embedding_scale, (double)is->embedding_scale},
         {"scale of branches", (double)was->residual_scale, (double)is->residual_scale},
         {"scale of logits", (double)was->logit_scale, (double)is->logit_scale},
+        {"scale of queries", (double)was->query_beta, (double)is->query_beta},
         {"scale of scores", (double)was->attention_scale, (double)is->attention_scale},
         {"cap of scores", (double)was->attention_cap, (double)is->attention_cap},
         {"cap of logits", (double)was->logit_cap, (double)is->logit_cap},

@@ -116,9 +116,11 @@ static void put_options(struct keyer *k, const struct model_config *m) {
         {"attn_logit_softcapping", m->attention_cap, 0},
         {"final_logit_softcapping", m->logit_cap, 0},
         {"residual_scale", m->residual_scale, 1},
+        {"attention.temperature_scale", m->query_beta, 0},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].value != keys[i].usual) put_float(k, keys[i].name, (double)keys[i].value);
+    if (m->has_parallel_branches) gguf_put_bool(k->keys, key_of(k, "use_parallel_residual"), true);
     bool is_granite = strncmp(k->architecture, "granite", 7) == 0; /* whose file has the inverse */
     if (m->logit_scale != 1)
         put_float(k, "logit_scale",

@@ -39,13 +39,14 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     char name[ROLE_NAME_BYTES];
     role_name(name, role, layer);
     struct out_tensor *t = conversion_add(l->c, name);
-    int64_t E = info->of_experts ? m->experts.E : 1, N = role_extent(m, info->N);
+    int pieces = role_pieces(m, role);
+    int64_t E = pieces ? pieces : 1, N = info->of_heads ? m->D : role_extent(m, info->N);
     bool is_row = info->K && N == 1; /* GGUF files have such a matrix as a vector */
     t->weight = weight, t->expert = expert, t->from = weight->type;
     t->part = i, t->n_parts = n_parts;
     t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K) : 1;
     t->dim[0] = info->K ? t->K : N, t->dim[1] = info->K ? N : E, t->dim[2] = E;
-    t->n_dims = (info->K && !is_row ? 2 : 1) + info->of_experts;
+    t->n_dims = (info->K && !is_row ? 2 : 1) + (pieces > 0);
     if (l->pairs && rotates(role)) t->D = m->D, t->D_rope = m->rope.D_rope;
     t->to = type_of(l, role, t);
 }
@@ -57,21 +58,21 @@ static enum status check_float(const struct lister *l, const struct weight *weig
                    l->c->job->in, weight->name);
 }
 
-/* The tensors of all experts of a role, each its own: an array that the caller frees. */
-static enum status find_experts(const struct lister *l, enum role role, int layer,
-                                const struct weight ***out) {
-    int E = l->c->config.experts.E;
+/* The tensors of all experts or heads of a role, each its own: an array that the caller frees. */
+static enum status find_pieces(const struct lister *l, enum role role, int layer,
+                               const struct weight ***out) {
+    int E = role_pieces(&l->c->config, role);
     const struct weight **expert = mem_calloc((size_t)E, sizeof *expert);
     enum status status = STATUS_OK;
     for (int e = 0; e < E && !status; e++) {
         char name[ROLE_NAME_BYTES];
-        role_expert_name(name, role, layer, e);
+        role_piece_name(name, role, layer, e);
         expert[e] = weights_lookup(&l->c->source.hf->weights, name);
         assert(expert[e]); /* folder_names_read has found them all */
         status = check_float(l, expert[e]);
         if (!status && expert[e]->type != expert[0]->type)
             status = err_set(l->err, STATUS_BAD_FILE, expert[e]->name,
-                             "tensor %s: expected type %s as of the first expert, found %s",
+                             "tensor %s: expected type %s as of the first one, found %s",
                              expert[e]->name, dtype_name((int)expert[0]->type),
                              dtype_name((int)expert[e]->type));
     }
@@ -86,8 +87,8 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
     role_name(name, role, layer);
     const struct weight *weight = weights_lookup(&l->c->source.hf->weights, name);
     enum status status = STATUS_OK;
-    if (!weight && info->of_experts) {
-        status = find_experts(l, role, layer, &expert);
+    if (!weight && role_pieces(&l->c->config, role) > 0) {
+        status = find_pieces(l, role, layer, &expert);
         weight = expert[0];
     }
     assert(weight);

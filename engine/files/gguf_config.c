@@ -119,11 +119,14 @@ enum { MAX_SCALING = 1000000 };
 static enum status read_attention_factor(struct rope_stretch *s, struct reader *r) {
     double more = 1, usual = 1, own = 0, extrapolation = 1, log_multiplier = 0;
     enum status status = read_number_or(r, "rope.scaling.attn_factor", 1e-3, MAX_SCALING, 1, &more);
-    if (s->kind == ROPE_YARN && s->factor > 1) usual = 0.1 * log(s->factor) + 1;
+    if (!status)
+        status = read_number_or(r, "rope.scaling.yarn_log_multiplier", 0, 1000, 0, &log_multiplier);
+    if (s->kind == ROPE_YARN && s->factor > 1) {
+        usual = 0.1 * log(s->factor) + 1;
+        if (log_multiplier > 0) usual /= 0.1 * log_multiplier * log(s->factor) + 1;
+    }
     if (!status)
         status = read_number_or(r, "rope.scaling.yarn_attn_factor", 0, MAX_SCALING, usual, &own);
-    if (!status)
-        status = read_number_or(r, "rope.scaling.yarn_log_multiplier", 0, 0, 0, &log_multiplier);
     if (!status)
         status = read_number_or(r, "rope.scaling.yarn_ext_factor", 1, 1, 1, &extrapolation);
     s->attention_factor = (float)(own * more);
@@ -260,6 +263,7 @@ static enum status read_options(struct model_config *config, struct reader *r) {
         {"attention.scale", 0, &config->attention_scale},
         {"attn_logit_softcapping", 0, &config->attention_cap},
         {"final_logit_softcapping", 0, &config->logit_cap},
+        {"attention.temperature_scale", 0, &config->query_beta},
         {"embedding_scale", 1e-6, &config->embedding_scale},
         {"residual_scale", 1e-6, &config->residual_scale},
         {"logit_scale", 1e-6, &config->logit_scale},

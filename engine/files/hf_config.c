@@ -91,7 +91,8 @@ const char *hf_bias_key(enum hf_bias bias) {
                                                   [HF_BIAS_QKV] = "use_qkv_bias",
                                                   [HF_BIAS_MLP] = "mlp_bias",
                                                   [HF_BIAS_ALL] = "use_bias",
-                                                  [HF_QK_NORM] = "use_qk_norm"};
+                                                  [HF_QK_NORM] = "use_qk_norm",
+                                                  [HF_QK_LAYERNORM] = "qk_layernorm"};
     return keys[bias];
 }
 
@@ -113,8 +114,7 @@ static enum status refuse_features(const struct json *root, struct err *err) {
     } keys[] = {{"_remove_final_layer_norm", false},
                 {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},
-                {"use_bidirectional_attention", false},
-                {"qk_layernorm", false}};
+                {"use_bidirectional_attention", false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
         enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);

@@ -19,6 +19,7 @@ enum hf_bias {
     HF_BIAS_MLP,
     HF_BIAS_ALL,
     HF_QK_NORM, /* no bias, but turned on alike */
+    HF_QK_LAYERNORM,
     N_HF_BIASES
 };
 

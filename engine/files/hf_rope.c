@@ -148,12 +148,25 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     return STATUS_OK;
 }
 
+/* Queries' scale by position goes by YaRN's first context. */
+static enum status read_query_beta(float *beta, const struct rope_config *rope,
+                                   const struct reader *r) {
+    static const char key[] = "llama_4_scaling_beta";
+    double value = 0;
+    enum status status = key_number_or(r->scaling, key, 0, 1000, 0, &value, r->err);
+    *beta = (float)value;
+    if (status || value == 0 || rope->stretch.kind == ROPE_YARN) return status;
+    return err_set(r->err, STATUS_BAD_FILE, key,
+                   "key %s: only 0 is supported without \"yarn\", found %g", key, value);
+}
+
 /* ---- a rotation ----------------------------------------------------------------------------- */
 
 /* `of_theta` and `scaling` are the same object in the later spelling. */
-static enum status read_rotation(struct rope_config *rope, const struct model_config *c,
-                                 const struct json *root, const struct json *of_theta,
-                                 const struct json *scaling, struct err *err) {
+static enum status read_rotation(struct rope_config *rope, float *beta,
+                                 const struct model_config *c, const struct json *root,
+                                 const struct json *of_theta, const struct json *scaling,
+                                 struct err *err) {
     static const char part_key[] = "partial_rotary_factor";
     const struct json *type = key_value(scaling, "rope_type|type");
     const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
@@ -170,6 +183,7 @@ static enum status read_rotation(struct rope_config *rope, const struct model_co
             "key %s: %g of a head of %d are %d numbers; an even count from 2 was expected",
             part_key, part, c->D, rope->D_rope);
     if (scaling && type) status = read_stretch(rope, type, &r);
+    if (!status) status = read_query_beta(beta, rope, &r);
     if (!status && rope->stretch.kind == ROPE_DYNAMIC && rope->D_rope == 2)
         return err_set(err, STATUS_BAD_FILE, "rope_scaling",
                        "key rope_scaling: \"dynamic\" needs heads of which more than 2 numbers "
@@ -186,8 +200,9 @@ static enum status read_rotations(struct model_config *c, const struct json *roo
     own.is_used = true, own.layout = c->rope.layout;
     if (c->window_rotation != WINDOW_ROPE_LOCAL) own.base = c->rope.base;
     enum status status = STATUS_OK;
-    if (full) status = read_rotation(&c->rope, c, root, full, full, err);
-    if (!status && slides) status = read_rotation(&own, c, root, slides, slides, err);
+    if (full) status = read_rotation(&c->rope, &c->query_beta, c, root, full, full, err);
+    if (!status && slides)
+        status = read_rotation(&own, &c->query_beta, c, root, slides, slides, err);
     if (status) return status;
     if (!full) c->rope = own;
     bool is_same = c->rope.D_rope == own.D_rope && c->rope.base == own.base &&
@@ -242,6 +257,6 @@ enum status hf_rope_read(struct model_config *c, const struct json *root, struct
     if (json_is(json_first(both), JSON_OBJECT))
         status = read_rotations(c, root, both, err);
     else
-        status = read_rotation(&c->rope, c, root, both ? both : root, scaling, err);
+        status = read_rotation(&c->rope, &c->query_beta, c, root, both ? both : root, scaling, err);
     return status ? status : read_layers_without(c, root, err);
 }

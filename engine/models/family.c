@@ -14,12 +14,12 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama,    &model_mistral,    &model_qwen2,    &model_qwen3,   &model_smollm3,
-    &model_phi3,     &model_gemma,      &model_gemma2,   &model_gemma3,  &model_gpt2,
-    &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,    &model_ernie4_5,
-    &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
-    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,   &model_granitemoe,
-    &model_gpt_oss,  &model_glm4_moe,
+    &model_llama,      &model_mistral,  &model_mistral3,   &model_qwen2,    &model_qwen3,
+    &model_smollm3,    &model_phi3,     &model_gemma,      &model_gemma2,   &model_gemma3,
+    &model_gpt2,       &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,
+    &model_ernie4_5,   &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2,
+    &model_exaone4,    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,
+    &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -103,13 +103,13 @@ static void begin(struct model_config *config, const struct model_family *family
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* The role of the tensor `name` in the family; N_ROLES: none. */
-static enum role role_of(const struct model_family *family, const char *name, int L) {
+/* The role of the tensor `name` among those that are known; N_ROLES: none. */
+static enum role role_of(uint64_t known, const char *name, int L) {
     int layer = -1, prefix = 0;
     char whole[ROLE_NAME_BYTES];
     bool of_layer = sscanf(name, "blk.%9d.%n", &layer, &prefix) == 1 && prefix > 0;
     for (enum role role = 0; role < N_ROLES; role++) {
-        if (!((family->roles | family->optional) & ROLE_BIT(role))) continue;
+        if (!(known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
         if (strcmp(role_info(role)->gguf, name + prefix) != 0) continue;
         role_name(whole, role, layer);
@@ -123,9 +123,10 @@ static enum role role_of(const struct model_family *family, const char *name, in
  * the forward pass, and the answers would be wrong. */
 static enum status read_roles(struct model_config *config, const struct weights *weights,
                               const struct model_family *family, struct err *err) {
+    uint64_t known = (family->roles | family->optional) & ~family_absent_roles(config);
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
-        enum role role = role_of(family, name, config->L);
+        enum role role = role_of(known, name, config->L);
         int layer;
         bool is_numbered = sscanf(name, "blk.%9d.", &layer) == 1 && layer >= config->L;
         if (is_numbered && layer < config->L + config->n_unread_layers) continue;
@@ -248,19 +249,24 @@ static enum status refuse_scales(const struct model_config *config,
                                  const struct model_family *family, bool in_gguf, struct err *err) {
     const struct {
         const char *of_gguf, *of_folder;
-        float value;
-    } scales[] = {{"embedding_scale", "embedding_multiplier", config->embedding_scale},
-                  {"residual_scale", "residual_multiplier", config->residual_scale},
-                  {"logit_scale", "logits_scaling", config->logit_scale}};
+        float value, none;
+        bool is_served;
+    } scales[] = {
+        {"embedding_scale", "embedding_multiplier", config->embedding_scale, 1, family->scales},
+        {"residual_scale", "residual_multiplier", config->residual_scale, 1, family->scales},
+        {"logit_scale", "logits_scaling", config->logit_scale, 1, family->scales},
+        {"attention.temperature_scale", "llama_4_scaling_beta", config->query_beta, 0,
+         family->scales_queries},
+    };
     char key[64];
-    for (size_t i = 0; i < sizeof scales / sizeof *scales && !family->scales; i++) {
-        if (scales[i].value == 1) continue;
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        if (scales[i].is_served || scales[i].value == scales[i].none) continue;
         snprintf(key, sizeof key, "%s%s%s", in_gguf ? family->gguf : "", in_gguf ? "." : "",
                  in_gguf ? scales[i].of_gguf : scales[i].of_folder);
         return err_set(err, STATUS_BAD_FILE, key,
-                       "key %s: only 1 is supported in a model of the architecture \"%s\", found "
+                       "key %s: only %g is supported in a model of the architecture \"%s\", found "
                        "%g",
-                       key, family->gguf, (double)scales[i].value);
+                       key, (double)scales[i].none, family->gguf, (double)scales[i].value);
     }
     return STATUS_OK;
 }
@@ -270,7 +276,8 @@ static enum status check_branches(struct model_config *config, const struct mode
                                   bool in_gguf, struct err *err) {
     char key[64] = "do_layer_norm_before";
     bool served = true;
-    if (config->has_parallel_branches != family->has_parallel_branches) {
+    bool is_other = config->has_parallel_branches != family->has_parallel_branches;
+    if (is_other && !family->may_be_parallel) {
         snprintf(key, sizeof key, "%s%suse_parallel_residual", in_gguf ? family->gguf : "",
                  in_gguf ? "." : "");
         served = family->has_parallel_branches;
@@ -306,6 +313,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_BIAS_MLP] = ROLES_MLP_BIASES,
         [HF_BIAS_ALL] = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
         [HF_QK_NORM] = ROLES_QK_NORM,
+        [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
         uint64_t biases = roles[bias] & (family->roles | family->optional);

@@ -78,24 +78,24 @@ static bool is_of_other_part(const char *name) {
     return false;
 }
 
-/* Is it the name that is wanted? A * in that stands for an expert's number, which goes to *expert;
- * else that is -1. */
-static bool is_wanted(const char *wanted, const char *name, int n_experts, int *expert) {
+/* Is it the name that is wanted? A * in that stands for an expert's or a head's number, which goes
+ * to *piece; else that is -1. */
+static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *piece) {
     const char *star = strchr(wanted, '*');
     size_t before = star ? (size_t)(star - wanted) : 0;
     char *end;
-    *expert = -1;
+    *piece = -1;
     if (!star) return strcmp(wanted, name) == 0;
     if (strncmp(name, wanted, before) != 0 || name[before] < '0' || name[before] > '9')
         return false;
     long number = strtol(name + before, &end, 10);
-    if (number >= n_experts || strcmp(end, star + 1) != 0) return false;
-    *expert = (int)number;
+    if (number >= n_pieces || strcmp(end, star + 1) != 0) return false;
+    *piece = (int)number;
     return true;
 }
 
-/* The role of a name, its layer, and its expert where it is one's own; N_ROLES: none. */
-static enum role find_role(const struct matching *m, const char *name, int *layer, int *expert) {
+/* The role of a name, its layer, and its expert or head where it is one's own; N_ROLES: none. */
+static enum role find_role(const struct matching *m, const char *name, int *layer, int *piece) {
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
     bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
     char *end = NULL;
@@ -113,7 +113,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
         if (!(m->known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
         const char *wanted = folder_name(m->family, role);
-        if (wanted && is_wanted(wanted, rest, m->config->experts.E, expert)) return role;
+        if (wanted && is_wanted(wanted, rest, role_pieces(m->config, role), piece)) return role;
     }
     return N_ROLES;
 }
@@ -123,8 +123,8 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
 static void match_tensors(struct matching *m, bool is_tied) {
     for (int i = 0; i < m->weights->n; i++) {
         struct weight *weight = &m->weights->tensor[i];
-        int layer, expert;
-        enum role role = find_role(m, weight->name, &layer, &expert);
+        int layer, piece;
+        enum role role = find_role(m, weight->name, &layer, &piece);
         if (role == N_ROLES && layer >= m->config->L) continue; /* it is not read */
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
@@ -135,10 +135,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
             continue;
         }
         if (role == ROLE_OUTPUT && is_tied) continue;
-        if (expert < 0)
+        if (piece < 0)
             role_name(m->names[i], role, layer);
         else
-            role_expert_name(m->names[i], role, layer, expert);
+            role_piece_name(m->names[i], role, layer, piece);
         m->config->roles |= ROLE_BIT(role);
         size_t length = (size_t)(without_prefix(weight->name) - weight->name);
         if (role == ROLE_OUTPUT) continue;
@@ -175,6 +175,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     bool transposed = style->transposed & ROLE_BIT(role);
     if (is_whole && weight->packed) transposed = false; /* packed experts are rows */
     int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
+    if (info->of_heads) N = m->config->D; /* a tensor is one head's */
     int64_t E = m->config->experts.E, dim[3] = {info->K ? K : N, info->K ? N : E, E};
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
@@ -197,7 +198,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
 }
 
-static void note_missing(struct matching *m, enum role role, int layer, int expert) {
+static void note_missing(struct matching *m, enum role role, int layer, int piece) {
     char name[WEIGHT_MAX_NAME + 1];
     const char *of_role = folder_name(m->family, role);
     const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
@@ -207,25 +208,24 @@ static void note_missing(struct matching *m, enum role role, int layer, int expe
         snprintf(name, sizeof name, "%s%s", prefix, of_role);
     else if (star)
         snprintf(name, sizeof name, "%s%s%d.%.*s%d%s", prefix, layers_of(m->family), layer,
-                 (int)(star - of_role), of_role, expert, star + 1);
+                 (int)(star - of_role), of_role, piece, star + 1);
     else
         snprintf(name, sizeof name, "%s%s%d.%s", prefix, layers_of(m->family), layer, of_role);
     complain(&m->missing, name, "");
 }
 
-/* Is a role's tensor there, in its shape? `expert` below 0: it is no expert's. */
-static void check_tensor(struct matching *m, enum role role, int layer, int expert) {
+/* Is a role's tensor there, in its shape? `piece` below 0: it is no expert's and no head's. */
+static void check_tensor(struct matching *m, enum role role, int layer, int piece) {
     char name[ROLE_NAME_BYTES];
-    if (expert < 0)
+    if (piece < 0)
         role_name(name, role, layer);
     else
-        role_expert_name(name, role, layer, expert);
+        role_piece_name(name, role, layer, piece);
     int number = name_index_find(&m->weights->index, name, strlen(name));
     if (number < 0)
-        note_missing(m, role, layer, expert);
+        note_missing(m, role, layer, piece);
     else
-        check_shape(m, &m->weights->tensor[number], role,
-                    expert < 0 && role_info(role)->of_experts);
+        check_shape(m, &m->weights->tensor[number], role, piece < 0 && role_info(role)->of_experts);
 }
 
 /* Is each tensor there that the model has? */
@@ -233,10 +233,10 @@ static void check_tensors(struct matching *m) {
     for (int layer = -1; layer < m->config->L; layer++) /* -1: what belongs to none */
         for (enum role role = 0; role < N_ROLES; role++) {
             const char *of_role = folder_name(m->family, role);
-            int experts = of_role && strchr(of_role, '*') ? m->config->experts.E : 0;
+            int pieces = of_role && strchr(of_role, '*') ? role_pieces(m->config, role) : 0;
             if (!config_has_in(m->config, role, layer)) continue;
-            if (experts == 0) check_tensor(m, role, layer, -1);
-            for (int e = 0; e < experts; e++) check_tensor(m, role, layer, e);
+            if (pieces == 0) check_tensor(m, role, layer, -1);
+            for (int i = 0; i < pieces; i++) check_tensor(m, role, layer, i);
         }
 }
 
@@ -274,7 +274,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                    "a role's name is a second name");
     /* a bias that no key turns on would be left out by transformers */
     uint64_t by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
-                      ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
+                      ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     m.known &= ~(family->optional & by_key) | config->roles;
     m.known &= ~family_absent_roles(config);
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);

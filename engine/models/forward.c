@@ -144,13 +144,19 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
                                     linear_of(t, ROLE_V, ROLE_V_BIAS)};
-    const bool together = t->vec[ROLE_Q_NORM_ALL] != NULL;
+    const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL]     ? HEAD_NORMS_TOGETHER
+                                  : t->vec[ROLE_Q_NORM_HEADS] ? HEAD_NORMS_OWN
+                                                              : HEAD_NORMS_ALIKE;
+    static const enum role q_norms[] = {ROLE_Q_NORM, ROLE_Q_NORM_ALL, ROLE_Q_NORM_HEADS};
+    static const enum role k_norms[] = {ROLE_K_NORM, ROLE_K_NORM_ALL, ROLE_K_NORM_HEADS};
     const struct heads heads = {.H = m->H,
                                 .rope = rope_of(model, layer),
-                                .q_gain = t->vec[together ? ROLE_Q_NORM_ALL : ROLE_Q_NORM],
-                                .k_gain = t->vec[together ? ROLE_K_NORM_ALL : ROLE_K_NORM],
+                                .q_gain = t->vec[q_norms[norms]],
+                                .k_gain = t->vec[k_norms[norms]],
                                 .epsilon = m->norm_epsilon,
-                                .norms_together = together};
+                                .norms = norms,
+                                .q_scale = model->query_scale,
+                                .q_scale_every = m->rope.stretch.original_context};
     assert(!heads.q_gain == !heads.k_gain && (m->rope.D_rope == 0 || model->inv_freq));
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_before(model, &norm),

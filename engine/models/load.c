@@ -1,6 +1,7 @@
 /* Loading: each tensor of the model's roles goes from the weights view into the backend's layout,
  * or the rank's part of it does. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +186,33 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
+/* The gains of each head's own norm: a tensor [heads][D], or in a folder one for each head. */
+static enum status load_head_gains(const struct loader *l, struct tensors *out, enum role role,
+                                   int layer) {
+    const struct model_config *m = &l->model->config;
+    int n = role_pieces(m, role), D = m->D;
+    char name[ROLE_NAME_BYTES];
+    enum status status = STATUS_OK;
+    role_name(name, role, layer);
+    bool is_whole = weights_lookup(l->weights, name) != NULL;
+    float *values = mem_calloc((size_t)n * (size_t)D, sizeof *values);
+    for (int i = 0; i < (is_whole ? 1 : n) && !status; i++) {
+        const struct weight *weight;
+        if (!is_whole) role_piece_name(name, role, layer, i);
+        status = is_whole ? weights_find(l->weights, name, 2, (int64_t[]){D, n}, DTYPE_F32, &weight,
+                                         l->err)
+                          : weights_vector(l->weights, name, D, &weight, l->err);
+        if (!status && weight->data)
+            dequantise(weight->type, weight->data, values + i * D, (size_t)weight->n_elements);
+    }
+    const struct weight all = {
+        .type = DTYPE_F32, .dim = {n * D}, .n_elements = n * D, .data = values};
+    const struct source source = {.weight = &all, .N = n * D};
+    if (!status) status = load_rows(l, out, role, &source);
+    free(values);
+    return status;
+}
+
 /* All roles of a layer, or with a layer below 0 those of none. */
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
     enum status status = STATUS_OK;
@@ -192,6 +220,8 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
         if (!config_has_in(&l->model->config, role, layer)) continue;
         if (role_info(role)->of_experts)
             status = load_experts(l, out, role, layer);
+        else if (role_info(role)->of_heads)
+            status = load_head_gains(l, out, role, layer);
         else if (role_info(role)->split != SPLIT_HOST)
             status = load_role(l, out, role, layer);
     }
@@ -236,6 +266,22 @@ static enum status load_all_frequencies(const struct loader *l) {
     enum status status = load_frequencies(l, &m->rope, role, length, &model->inv_freq);
     if (!status && m->window_rotation != WINDOW_ROPE_SAME)
         status = load_frequencies(l, &m->window_rope, N_ROLES, length, &model->window_inv_freq);
+    return status;
+}
+
+/* Scales of queries: 1 + beta * log(1 + i) in the i-th stretch of positions, of the length of the
+ * first context (Llama 4: Meta 2025). */
+static enum status load_query_scales(const struct loader *l) {
+    struct model *model = l->model;
+    const struct model_config *m = &model->config;
+    int length = l->settings->max_model_len ? l->settings->max_model_len : m->context_length;
+    if (m->query_beta == 0) return STATUS_OK;
+    int every = m->rope.stretch.original_context, n = (length + every - 1) / every;
+    float *scales = mem_alloc((size_t)n * sizeof *scales);
+    for (int i = 0; i < n; i++) scales[i] = (float)(1 + (double)m->query_beta * log1p(i));
+    enum status status = upload(model, scales, n, &model->query_scale, l->err);
+    if (!status) model->n_query_scales = n;
+    free(scales);
     return status;
 }
 
@@ -314,6 +360,7 @@ enum status model_load(struct model *model, const struct weights *weights,
     model->layers = mem_calloc((size_t)L, sizeof *model->layers);
     enum status status = load_tensors(&l, &model->ends, -1);
     if (!status) status = load_all_frequencies(&l);
+    if (!status) status = load_query_scales(&l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(&l, &model->layers[i], i);
         if (model->shard.rank == 0 && settings->progress)
@@ -347,5 +394,7 @@ void model_close(struct model *model) {
     size_t bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);
     if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, bytes);
     if (model->window_inv_freq) b->memory->buffer_free(b, model->window_inv_freq, bytes);
+    bytes = (size_t)model->n_query_scales * sizeof(float);
+    if (model->query_scale) b->memory->buffer_free(b, model->query_scale, bytes);
     memset(model, 0, sizeof *model);
 }

@@ -34,7 +34,7 @@ static enum status gather_experts(const struct loader *l, enum role role, int la
     for (int e = 0; e < m->experts.E && !status; e++) {
         const struct weight *weight;
         char name[ROLE_NAME_BYTES];
-        role_expert_name(name, role, layer, e);
+        role_piece_name(name, role, layer, e);
         status = weights_matrix(l->weights, name, role_extent(m, info->N), role_extent(m, info->K),
                                 &weight, l->err);
         if (status) break;

@@ -74,6 +74,9 @@ struct model {
     struct tensors *layers; /* [L] */
     float *inv_freq;        /* [D_rope / 2]; NULL: no rotary positions */
     float *window_inv_freq; /* of the layers that slide; NULL: they rotate as the others */
+    int n_query_scales;
+    /* [n_query_scales] by position / rope.stretch.original_context; NULL: none */
+    float *query_scale;
     struct activations act;
     int64_t weight_bytes;
     size_t unreleased_bytes; /* of the file that were read since its pages were released */

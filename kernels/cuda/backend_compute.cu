@@ -85,9 +85,10 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     const struct rope *rope = &heads->rope;
     assert(layer >= 0 && layer < cache->config.L);
     assert(!heads->q_gain == !heads->k_gain && heads->H == cuda->limits.H);
+    assert(!heads->q_scale || heads->q_scale_every > 1);
     assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
     struct rope_args args = {};
-    const bool apart = heads->norms_together && heads->q_gain;
+    const bool apart = heads->norms == HEAD_NORMS_TOGETHER && heads->q_gain;
     if (apart) norm_together(cuda, heads, q, k, cache);
     args.q = {q, heads->H, NULL, apart ? NULL : heads->q_gain};
     args.k = {k, cache->config.G, NULL, apart ? NULL : heads->k_gain};
@@ -97,6 +98,10 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     args.D_rope = rope->D_rope;
     args.layout = rope->layout;
     args.epsilon = heads->epsilon;
+    args.norms_own = heads->norms == HEAD_NORMS_OWN;
+    args.q_scale = heads->q_scale;
+    args.q_scale_every = heads->q_scale_every;
+    args.position = cuda->step.at.position;
     if (rope->D_rope > 0) {
         angles_make(&cuda->angles, cuda->step.at.position, rope, args.M, cuda->stream);
         args.cosine = cuda->angles.cosine;

@@ -20,10 +20,10 @@ static const char *const models[] = {
     "families/granite.gguf",    "families/olmo2.gguf",      "families/olmo3.gguf",
     "families/gemma3.gguf",     "families/mixtral.gguf",    "families/qwen2moe.gguf",
     "families/qwen3moe.gguf",   "folders/qwen2moe",         "families/phi3_long.gguf",
-    "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm.gguf",
+    "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm_12b.gguf",
     "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
     "families/granitemoe.gguf", "families/gpt_oss.gguf",    "folders/gpt_oss_mxfp4",
-    "families/glm4moe.gguf",    "families/seed_oss.gguf",
+    "families/glm4moe.gguf",    "families/seed_oss.gguf",   "families/mistral3.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

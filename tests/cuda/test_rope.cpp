@@ -12,6 +12,7 @@ struct head_case {
     enum rope_layout layout;
     bool bias, norm;
     enum dtype cache; /* DTYPE_Q8_0: none */
+    bool own;         /* norms are LayerNorms with gains of each head, and queries are scaled */
 };
 
 enum { M = 3, BLOCKS = 5, B = 4, L = 2, LAYER = 1, NO_CACHE = DTYPE_Q8_0 };
@@ -25,10 +26,13 @@ static const head_case cases[] = {
     {1, 1, 2, 2, ROPE_ADJACENT, false, false, DTYPE_F32},
     {2, 2, 130, 0, ROPE_HALVES, false, false, DTYPE_F16},
     {2, 2, 66, 66, ROPE_HALVES, false, false, (enum dtype)NO_CACHE},
+    {3, 1, 40, 12, ROPE_HALVES, false, true, DTYPE_F16, true},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
 static const std::vector<int32_t> positions = {0, 7, 130000}, slots = {19, 0, 6};
+static const floats query_scales = {0.75f, 9.0f, 1.5f};
+enum { SCALE_EVERY = 60000 };
 
 /* ---- the right answer ----------------------------------------------------------------------- */
 
@@ -36,8 +40,10 @@ static const std::vector<int32_t> positions = {0, 7, 130000}, slots = {19, 0, 6}
 static void prepare(float *x, const head_case &c, const float *bias, const float *gain,
                     const float *cosine, const float *sine, bool turned) {
     std::vector<double> v(x, x + c.D);
-    double squares = 0;
+    double squares = 0, sum = 0;
     for (int d = 0; d < c.D; d++) v[(size_t)d] += bias ? (double)bias[d] : 0;
+    for (double value : v) sum += value;
+    for (double &value : v) value -= gain && c.own ? sum / c.D : 0;
     for (double value : v) squares += value * value;
     double r = gain ? 1 / sqrt(squares / c.D + 1e-5) : 1;
     for (int d = 0; d < c.D; d++) v[(size_t)d] *= r * (gain ? (double)gain[d] : 1);
@@ -59,7 +65,7 @@ struct group_data {
     group_data(const head_case &c, enum dtype act, int heads, uint64_t *state) : n(heads) {
         x = rounded(act, random_vector(state, (size_t)(M * n * c.D)));
         bias = random_vector(state, (size_t)(n * c.D));
-        gain = random_vector(state, (size_t)c.D);
+        gain = random_vector(state, (size_t)((c.own ? n : 1) * c.D));
         want = x;
     }
     void answer(const head_case &c, bool norm, bool turned, const floats &cosine,
@@ -68,8 +74,8 @@ struct group_data {
             for (int h = 0; h < n; h++) {
                 size_t at = (size_t)((m * n + h) * c.D), angle = (size_t)(m * (c.D_rope / 2));
                 prepare(&want[at], c, c.bias ? &bias[(size_t)(h * c.D)] : nullptr,
-                        norm ? gain.data() : nullptr, cosine.data() + angle, sine.data() + angle,
-                        turned);
+                        norm ? gain.data() + (c.own ? h * c.D : 0) : nullptr, cosine.data() + angle,
+                        sine.data() + angle, turned);
             }
     }
 };
@@ -119,6 +125,8 @@ static void check_heads(const head_case &c, enum dtype act) {
     check_close(made, cosines, 1e-6, 1, "cosines");
     group_data q(c, act, c.H, &state), k(c, act, c.G, &state), v(c, act, c.G, &state);
     q.answer(c, c.norm, true, cosines, sines);
+    for (size_t i = 0; c.own && i < q.want.size(); i++)
+        q.want[i] *= query_scales[(size_t)(positions[i / (size_t)(c.H * c.D)] / SCALE_EVERY)];
     k.answer(c, c.norm, true, cosines, sines);
     v.answer(c, false, false, cosines, sines);
     buffer qx(packed(act, q.x)), kx(packed(act, k.x)), vx(packed(act, v.x));
@@ -135,6 +143,9 @@ static void check_heads(const head_case &c, enum dtype act) {
     args.epsilon = 1e-5f, args.layout = c.layout;
     args.cosine = cosine.as<float>(), args.sine = sine.as<float>();
     args.cache = cache, args.layer = LAYER, args.slot = slot.as<int32_t>();
+    buffer scales(query_scales);
+    if (c.own) args.norms_own = true, args.q_scale = scales.as<float>();
+    args.q_scale_every = SCALE_EVERY, args.position = position.as<int32_t>();
     rope_prepare(act, &args, test_stream());
     std::string what = text("H %d, G %d, D %d, activations %s", c.H, c.G, c.D, dtype_name(act));
     check_close(read_activations(act, qx), q.want, rounding_of(act), 0.2, what + ": queries");

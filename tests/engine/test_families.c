@@ -23,6 +23,8 @@ static const char *const models[] = {
     "families/smollm3.gguf",
     "folders/llama",
     "folders/mistral",
+    "folders/ministral3",
+    "families/mistral3.gguf",
     "folders/qwen2",
     "folders/qwen3",
     "folders/gpt2",
@@ -50,6 +52,8 @@ static const char *const models[] = {
     "folders/seed_oss",
     "folders/starcoder2",
     "folders/stablelm",
+    "families/stablelm_12b.gguf",
+    "folders/stablelm_12b",
     "folders/cohere2",
     "folders/exaone4",
     /* packed, in blocks of 32 that no two ranks share */

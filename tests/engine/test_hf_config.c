@@ -140,6 +140,14 @@ START_TEST(what_is_wrong_is_named) {
          "only true is supported"},
         {"{" ARCHITECTURE ", " SHAPE ", \"use_parallel_residual\": true}", "use_parallel_residual",
          "only false is supported"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"qk_layernorm\": true}", "qk_layernorm",
+         "only false is supported"},
+        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, "
+         "\"llama_4_scaling_beta\": 0.1}}",
+         "llama_4_scaling_beta", "without \"yarn\""},
+        {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, "
+         "\"llama_4_scaling_beta\": 0.1}}",
+         "llama_4_scaling_beta", "only 0 is supported in a model"},
         {"{" ARCHITECTURE ", " SHAPE ", \"word_embed_proj_dim\": 32}", "word_embed_proj_dim",
          "only the width of the stream, 64, is supported"},
         {"{" ARCHITECTURE ", " SHAPE ", \"sliding_window\": 64}", "sliding_window",

@@ -77,7 +77,7 @@ MUTANTS = [
     (MODELS + "forward.c", ".normalises = c->normalises,", ".normalises = !c->normalises,"),
     (MODELS + "forward.c", ".shared_gate = {t->w[ROLE_SHARED_ROUTER], NULL}", ".shared_gate = {NULL, NULL}"),
     (MODELS + "load_experts.c", "copy_rows(l, weight, to + (size_t)e * weight->bytes);", "copy_rows(l, weight, to);"),
-    (MODELS + "folder_names.c", "*expert = (int)number;", "*expert = 0;"),
+    (MODELS + "folder_names.c", "*piece = (int)number;", "*piece = 0;"),
     (MODELS + "families/experts.c", '{ROLE_EXPERTS_GATE, "block_sparse_moe.experts.*.w1.weight"}',
      '{ROLE_EXPERTS_GATE, "block_sparse_moe.experts.*.w3.weight"}'),
     (MODELS + "family.c", "family_has_experts(families[i]) == experts", "family_has_experts(families[i]) != experts"),

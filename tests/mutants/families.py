@@ -24,6 +24,10 @@ MUTANTS = [
     (MODELS + "families/smollm3.c", "int i = EVERY - 1; i <", "int i = EVERY - 2; i <"),
     (MODELS + "forward.c", "rope->stretch.attention_factor};", "1};"),
     (MODELS + "forward.c", "own ? model->window_inv_freq : model->inv_freq", "model->inv_freq"),
-    # scales
+    # scales, norms and their places
+    (MODELS + "load.c", "(double)m->query_beta * log1p(i)", "(double)m->query_beta * log1p(i + 1)"),
+    (MODELS + "forward.c", "return model->config.norms_stream ? NULL : norm_or_none(norm);", "return norm_or_none(norm);"),
+    (MODELS + "forward.c", "compute->norm_add(b, x, y, &ffn, M, model->part.K)", "compute->norm_add(b, x, y, &attn, M, model->part.K)"),
+    (MODELS + "load.c", "dequantise(weight->type, weight->data, values + i * D,", "dequantise(weight->type, weight->data, values,"),
     (MODELS + "families/gemma.c", "config->embedding_scale = sqrtf((float)config->K);", "config->embedding_scale = sqrtf((float)config->K) + 1;"),
 ]

@@ -148,6 +148,21 @@ def stablelm():
         num_hidden_layers=2, layer_norm_eps=1e-5, use_qkv_bias=True, **SMALL))
 
 
+def stablelm_12b():
+    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
+        num_hidden_layers=2, layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True, **SMALL))
+
+
+QUERY_SCALES = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": CONTEXT // 4,
+                "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.4}
+
+
+def mistral3():
+    return transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
+        num_hidden_layers=2, rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=False, pad_token_id=0, rope_parameters=QUERY_SCALES,
+        **SMALL))
+
+
 def cohere2():
     return transformers.Cohere2ForCausalLM(transformers.Cohere2Config(
         num_hidden_layers=4, layer_norm_eps=1e-5, pad_token_id=0, sliding_window=12, logit_scale=0.5, rope_theta=5e4, **SMALL))
@@ -380,13 +395,14 @@ NAMES = {
 }
 NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
-NAMES.update(ernie4_5=LLAMA_LIKE, stablelm=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
+NAMES.update(ernie4_5=LLAMA_LIKE, mistral3=LLAMA_LIKE, stablelm=LLAMA_LIKE, stablelm_12b=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
 NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm"}
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
-ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama"}  # what GGUF calls a family otherwise
+ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
+                 "stablelm_12b": "stablelm"}  # what GGUF calls a family otherwise
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output"}
@@ -404,7 +420,7 @@ def gguf_name(family, name):
 
 def adjacent(data, c):
     """Rows of a head in the order in which llama.cpp rotates llama's: the two of a pair beside each other."""
-    D = c.hidden_size // c.num_attention_heads
+    D = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     heads = data.shape[0] // D
     return data.reshape(heads, 2, D // 2, data.shape[1]).swapaxes(1, 2).reshape(data.shape)
 
@@ -435,11 +451,22 @@ def add_tensors(writer, family, model):
             continue
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
+        if "layernorm.norms." in name:
+            continue
         if "gemma" in family and data.dim() == 1:
             data = data + 1
-        if family in ("smollm3", "granite", "mixtral", "granitemoe") and ("q_proj" in name or "k_proj" in name):
+        if family in ("smollm3", "granite", "mixtral", "granitemoe", "mistral3") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
+
+
+def add_head_norms(writer, model):
+    """The gains of all heads are one tensor, as llama.cpp's converter stacks them."""
+    tensors = dict(model.named_parameters())
+    for layer in range(model.config.num_hidden_layers):
+        for kind, n in (("q", model.config.num_attention_heads), ("k", model.config.num_key_value_heads)):
+            gains = [tensors[f"model.layers.{layer}.self_attn.{kind}_layernorm.norms.{i}.weight"].data for i in range(n)]
+            writer.add_tensor(f"blk.{layer}.attn_{kind}_norm.weight", torch.stack(gains).numpy())
 
 
 def add_corrections(writer, model):
@@ -465,8 +492,14 @@ def add_rope_keys(writer, family, c):
         writer.add_sliding_window(c.sliding_window)
     if family == "cohere2":
         writer.add_logit_scale(c.logit_scale)
-    if family == "stablelm":
-        writer.add_parallel_residual(False)
+    if family.startswith("stablelm"):
+        writer.add_parallel_residual(c.use_parallel_residual)
+    if family == "mistral3":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
 def add_keys(writer, family, c):
@@ -484,7 +517,8 @@ def add_keys(writer, family, c):
         writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     else:
         writer.add_layer_norm_eps(c.norm_epsilon if family == "starcoder2" else c.layer_norm_eps)
-    if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "cohere2", "exaone4", "seed_oss"):
+    if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "stablelm_12b", "cohere2", "exaone4", "seed_oss",
+                  "mistral3"):
         add_rope_keys(writer, family, c)
         return
     if family.startswith("phi3"):
@@ -569,6 +603,8 @@ def write_gguf(path, family, model):
         add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
     add_tensors(writer, family, model)
     add_corrections(writer, model)
+    if family == "stablelm_12b":
+        add_head_norms(writer, model)
     if family in ("phi3_long", "phi3_short"):
         add_rope_factors(writer, model.config)
     writer.write_header_to_file()
@@ -581,7 +617,8 @@ FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
-            "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm, "cohere2": cohere2,
+            "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm,
+            "stablelm_12b": stablelm_12b, "mistral3": mistral3, "cohere2": cohere2,
             "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss}
 
 

@@ -42,6 +42,11 @@ def mistral():
         rms_norm_eps=1e-5, head_dim=16, sliding_window=12, tie_word_embeddings=False, **SMALL))
 
 
+def ministral3():
+    return transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
+        rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=False, pad_token_id=0, rope_parameters=make_families.QUERY_SCALES, **SMALL))
+
+
 def qwen2():
     return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
         rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1e6, **SMALL))
@@ -149,6 +154,12 @@ def stablelm():
     return transformers.StableLmForCausalLM(transformers.StableLmConfig(layer_norm_eps=1e-5, **SMALL))
 
 
+def stablelm_12b():
+    """As the model of 12B is: parallel branches, and a norm of its own for each head."""
+    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
+        layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True, **{**SMALL, "num_attention_heads": 2}))
+
+
 def cohere2():
     return transformers.Cohere2ForCausalLM(transformers.Cohere2Config(
         layer_norm_eps=1e-5, pad_token_id=0, sliding_window=12, logit_scale=0.5, layer_types=["full_attention", "sliding_attention"],
@@ -240,6 +251,22 @@ def finish_olmo3(folder):
     edit_json(folder / "config.json", edit)
 
 
+def finish_ministral3(folder):
+    """As it was published: a model with pictures, whose names have a longer beginning."""
+    def edit(config):
+        text = {**config}
+        del text["architectures"]
+        config.clear()
+        config.update(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3", text_config=text,
+                      vision_config={"hidden_size": 8})
+    edit_json(folder / "config.json", edit)
+    path = folder / "model.safetensors"
+    tensors = {"language_model." + name: data for name, data in safetensors.torch.load_file(path).items()}
+    tensors["vision_tower.ln_pre.weight"] = torch.ones(8)
+    tensors["multi_modal_projector.norm.weight"] = torch.ones(8)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def finish_gemma3(folder):
     """As a model with pictures has it: the text's part in a config of its own, and names with a longer beginning."""
     def edit(config):
@@ -317,6 +344,7 @@ def finish_mxfp4(folder):
 FOLDERS = {
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
+    "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),
     "qwen2": (qwen2, torch.bfloat16, "1GB", None),
     "qwen3": (qwen3, torch.bfloat16, "30KB", None),
     "gpt2": (gpt2, torch.float32, "1GB", finish_gpt2),
@@ -340,7 +368,7 @@ FOLDERS = {
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
-        "stablelm": stablelm, "cohere2": cohere2, "exaone4": exaone4}.items()},
+        "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4}.items()},
 }
 
 

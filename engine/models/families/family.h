@@ -52,6 +52,8 @@ struct model_family {
     float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;
     bool has_parallel_branches;   /* attention and MLP of a layer see the same rows */
+    bool may_be_parallel;         /* a file may say so */
+    bool scales_queries;          /* by position, where a file says so */
     bool may_norm_stream;         /* a file may say that norms are of the stream after a branch */
     enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
     enum window_kind windows;
@@ -89,6 +91,9 @@ struct model_family {
 /* Norms that one turns on by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
+/* And by "qk_layernorm". */
+#define ROLES_QK_NORM_HEADS (ROLE_BIT(ROLE_Q_NORM_HEADS) | ROLE_BIT(ROLE_K_NORM_HEADS))
+
 static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
 }
@@ -106,13 +111,14 @@ static inline uint64_t family_roles(const struct model_family *family, bool in_g
 /* Norms that a model has not, by what its file says of its branches. */
 static inline uint64_t family_absent_roles(const struct model_config *config) {
     uint64_t last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
-    return config->norms_stream ? last : 0;
+    uint64_t between = ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS);
+    return (config->norms_stream ? last : 0) | (config->has_parallel_branches ? between : 0);
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_granite, model_olmo2, model_ernie4_5, model_seed_oss,
     model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2, model_mistral,
-    model_opt, model_phi3, model_smollm3;
+    model_mistral3, model_opt, model_phi3, model_smollm3;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

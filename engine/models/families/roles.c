@@ -41,6 +41,10 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(D, NONE)},
     [ROLE_Q_NORM_ALL] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(Q, NONE)},
     [ROLE_K_NORM_ALL] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(KV, NONE)},
+    [ROLE_Q_NORM_HEADS] = {"attn_q_norm.weight", "self_attn.q_layernorm.norms.*.weight",
+                           VECTOR(Q, OUTPUTS), .of_heads = true},
+    [ROLE_K_NORM_HEADS] = {"attn_k_norm.weight", "self_attn.k_layernorm.norms.*.weight",
+                           VECTOR(KV, OUTPUTS), .of_heads = true},
     [ROLE_O] = {"attn_output.weight", "self_attn.o_proj.weight", MATRIX(K, Q, INPUTS)},
     [ROLE_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", BIAS(K, FIRST)},
     [ROLE_SINKS] = {"attn_sinks.weight", "self_attn.sinks", VECTOR(H, OUTPUTS)},
@@ -118,11 +122,17 @@ void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer) {
     (void)n;
 }
 
-void role_expert_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int expert) {
-    assert(role_info(role)->of_experts && expert >= 0);
-    int n = snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, role_info(role)->gguf, expert);
+void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece) {
+    assert((role_info(role)->of_experts || role_info(role)->of_heads) && piece >= 0);
+    int n = snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, role_info(role)->gguf, piece);
     assert(n < ROLE_NAME_BYTES);
     (void)n;
+}
+
+int role_pieces(const struct model_config *config, enum role role) {
+    const struct role_info *info = role_info(role);
+    if (info->of_experts) return config->experts.E;
+    return info->of_heads ? role_extent(config, info->N) / config->D : 0;
 }
 
 int role_extent(const struct model_config *config, enum extent extent) {

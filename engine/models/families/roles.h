@@ -41,6 +41,8 @@ enum role {
     ROLE_K_NORM,
     ROLE_Q_NORM_ALL, /* of all heads of a row together */
     ROLE_K_NORM_ALL,
+    ROLE_Q_NORM_HEADS, /* LayerNorms of each head, with gains of its own */
+    ROLE_K_NORM_HEADS,
     ROLE_O,
     ROLE_O_BIAS,
     ROLE_SINKS,
@@ -123,6 +125,7 @@ struct role_info {
     bool of_experts; /* the N rows of each of E experts, one after the other: in a GGUF file and in
                         some folders one tensor of 3 dimensions, in others a tensor for each, whose
                         number stands at the * of `folder`; biases: one tensor [E][N] */
+    bool of_heads;   /* a vector for each head, in a folder a tensor each, as for experts */
     bool is_float32; /* the backend keeps it in float32, whatever it keeps others in */
 };
 
@@ -136,8 +139,11 @@ static inline bool role_is_of_layer(enum role role) {
 enum { ROLE_NAME_BYTES = 64 };
 void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer);
 
-/* The name that one expert's part of a role has where it is a tensor of its own. */
-void role_expert_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int expert);
+/* The name that an expert's or a head's part of a role has where it is a tensor of its own. */
+void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece);
+
+/* How many tensors a folder may have a role in, a number each: experts or heads; 0: it has one. */
+int role_pieces(const struct model_config *config, enum role role);
 
 /* A length in a model, or in a rank's part of it. */
 int role_extent(const struct model_config *config, enum extent extent);

@@ -1,7 +1,7 @@
 /* Families with LayerNorm and rotary positions: StarCoder 2 (Lozhkov et al. 2024) with biases
  * everywhere, an MLP without a gate and a window on all layers; StableLM 2 (Bellagente et al. 2024)
- * with a gate, and rotary positions of a quarter of each head. StableLM's 12B model, whose branches
- * are parallel and whose heads have norms, is refused. */
+ * with a gate, and rotary positions of a quarter of each head. In StableLM's 12B model the branches
+ * are parallel, and each head of queries and keys has a norm of its own. */
 #include "engine/models/families/family.h"
 
 #define ROLES_NORM_BIASES                                                                          \
@@ -34,9 +34,10 @@ const struct model_family model_stablelm = {
     .gguf = "stablelm",
     .hf = stablelm_hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_NORM_BIASES | ROLES_GATED_MLP,
-    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_QK_NORM_HEADS,
     .norm = NORM_LAYER,
     .activation = ACTIVATION_SILU,
+    .may_be_parallel = true,
     .positions = POSITIONS_ROPE_HALVES,
     .folder = {.rope_part = 0.25f},
 };

@@ -1,6 +1,6 @@
 /* What is done to the heads between their product and attention: queries and keys go through a norm
- * where the model has one, and are rotated by their positions (RoPE); keys and values are written
- * to the cache. */
+ * where the model has one, and are rotated by their positions (RoPE); queries are scaled; keys and
+ * values are written to the cache. */
 #include <math.h>
 #include <string.h>
 
@@ -83,13 +83,27 @@ static void norm_and_rotate(const struct heads_job *job, float *x, const float *
                             int m) {
     const struct path *path = job->cpu->path;
     size_t D = (size_t)job->cache->config.D, pairs = (size_t)job->heads->rope.D_rope / 2;
-    size_t together = job->heads->norms_together ? (size_t)heads : 1; /* heads of one norm */
+    float epsilon = job->heads->epsilon;
+    enum head_norms norms = job->heads->norms;
+    size_t length = norms == HEAD_NORMS_TOGETHER ? (size_t)heads * D : D; /* of one norm */
     x += (size_t)m * (size_t)heads * D;
-    for (size_t at = 0; gain && at < (size_t)heads * D; at += together * D)
-        path->rmsnorm(x + at, x + at, gain, (int)(together * D), job->heads->epsilon);
+    for (size_t at = 0; gain && at < (size_t)heads * D; at += length)
+        if (norms == HEAD_NORMS_OWN)
+            path->layernorm(x + at, x + at, gain + at, NULL, (int)length, epsilon);
+        else
+            path->rmsnorm(x + at, x + at, gain, (int)length, epsilon);
     if (!job->angles) return;
     path->rope(x, heads, (int)D, job->heads->rope.D_rope, job->angles->cosine + (size_t)m * pairs,
                job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+}
+
+static void scale_queries(const struct heads_job *job, int m) {
+    const struct heads *heads = job->heads;
+    size_t width = (size_t)heads->H * (size_t)job->cache->config.D;
+    float *q = job->q + (size_t)m * width;
+    if (!heads->q_scale) return;
+    float scale = heads->q_scale[job->cpu->step->position[m] / heads->q_scale_every];
+    for (size_t i = 0; i < width; i++) q[i] = q[i] * scale;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -171,6 +185,7 @@ static void rope_write_piece(void *arg, int i, int thread) {
     const struct heads_job *job = arg;
     for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
         norm_and_rotate(job, job->q, job->heads->q_gain, job->heads->H, m);
+        scale_queries(job, m);
         norm_and_rotate(job, job->k, job->heads->k_gain, job->cache->config.G, m);
         write_row(job, m);
     }
@@ -182,7 +197,7 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
     const struct rope *rope = &heads->rope;
     assert(layer >= 0 && layer < cache->config.L && cache->config.D <= cpu->max_d);
     assert(rope->D_rope <= cache->config.D && rope->D_rope % 2 == 0);
-    assert(!heads->q_gain == !heads->k_gain);
+    assert(!heads->q_gain == !heads->k_gain && (!heads->q_scale || heads->q_scale_every > 1));
     struct heads_job job = {cpu, cache, layer, heads, NULL, q, k, v};
     if (rope->D_rope > 0) job.angles = angles(cpu, rope);
     pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));

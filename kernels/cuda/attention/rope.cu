@@ -85,29 +85,32 @@ template <class T> struct kernel_args {
     head_vectors<T> q, k, v;
     int D, D_rope, block_size;
     float epsilon;
+    bool norms_own;
     enum rope_layout layout;
-    const float *cosine, *sine;
-    const int32_t *slot;
+    const float *cosine, *sine, *q_scale;
+    int q_scale_every;
+    const int32_t *position, *slot;
 };
 
 /* A vector with its bias and norm. */
 template <class T> struct vector {
     const T *x;
     const float *bias, *gain;
-    float scale;
+    float scale, mean; /* of the norm; an RMSNorm takes no mean off */
     __device__ __forceinline__ float biased(int d) const {
         return bias ? to_float(x[d]) + bias[d] : to_float(x[d]);
     }
     __device__ __forceinline__ float at(int d) const {
-        return gain ? biased(d) * scale * gain[d] : biased(d);
+        return gain ? (biased(d) - mean) * scale * gain[d] : biased(d);
     }
 };
 
 /* Destinations of a vector's numbers: stored, */
 template <class OUT> struct Store {
     OUT *to;
+    float scale;
     __device__ __forceinline__ void put(int d, float x) {
-        to[d] = from_float<OUT>(x);
+        to[d] = from_float<OUT>(x * scale);
     }
 };
 /* only their maximum, rounded to T, */
@@ -146,8 +149,13 @@ template <class T, class Out>
 __device__ __forceinline__ void prepare_vector(Out &out, vector<T> in, const kernel_args<T> &a,
                                                int m, bool rotated, int lane) {
     if (in.gain) {
-        float squares = 0.0f;
-        for (int d = lane; d < a.D; d += WARP) squares = fmaf(in.biased(d), in.biased(d), squares);
+        float sum = 0.0f, squares = 0.0f;
+        for (int d = lane; a.norms_own && d < a.D; d += WARP) sum += in.biased(d);
+        if (a.norms_own) in.mean = warp_sum(sum) / (float)a.D;
+        for (int d = lane; d < a.D; d += WARP) {
+            const float x = in.biased(d) - in.mean;
+            squares = fmaf(x, x, squares);
+        }
         in.scale = 1.0f / sqrtf(warp_sum(squares) / (float)a.D + a.epsilon);
         __syncwarp(); /* in place: all lanes read before one writes */
     }
@@ -190,10 +198,12 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) prepare_kernel(const kernel_
     const head_vectors<T> &g = is_q ? a.q : is_k ? a.k : a.v;
     head -= is_q ? 0 : is_k ? a.q.n : a.q.n + a.k.n;
     T *x = g.x + ((size_t)m * g.n + head) * a.D;
-    const vector<T> in{x, g.bias ? g.bias + (size_t)head * a.D : nullptr, g.gain, 1.0f};
+    const float *gain = g.gain && a.norms_own ? g.gain + (size_t)head * a.D : g.gain;
+    const vector<T> in{x, g.bias ? g.bias + (size_t)head * a.D : nullptr, gain, 1.0f, 0.0f};
     const bool rotated = (is_q || is_k) && a.D_rope > 0;
     if (!g.cache) {
-        Store<T> back{x};
+        const bool scaled = is_q && a.q_scale;
+        Store<T> back{x, scaled ? a.q_scale[a.position[m] / a.q_scale_every] : 1.0f};
         prepare_vector(back, in, a, m, rotated, lane);
         return;
     }
@@ -204,7 +214,7 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) prepare_kernel(const kernel_
     if constexpr (std::is_same_v<KV, __nv_fp8_e4m3>) {
         prepare_e4m3(to, g.scale + column, in, g, a, m, offset, rotated, lane);
     } else {
-        Store<KV> out{to};
+        Store<KV> out{to, 1.0f};
         prepare_vector(out, in, a, m, rotated, lane);
     }
 }
@@ -249,9 +259,13 @@ void rope_prepare(enum dtype act, const struct rope_args *args, cudaStream_t str
             args->D_rope,
             cache->config.block_size,
             args->epsilon,
+            args->norms_own,
             args->layout,
             args->cosine,
             args->sine,
+            args->q_scale,
+            args->q_scale_every,
+            args->position,
             args->slot};
         const int heads = a.q.n + a.k.n + a.v.n;
         const dim3 grid(args->M, (heads + ROPE_WARPS - 1) / ROPE_WARPS);

@@ -31,19 +31,23 @@ struct head_group {
     void *x;           /* [M][n][D]; NULL: there is none */
     int n;             /* heads */
     const float *bias; /* [n][D], added first; NULL: none */
-    const float *gain; /* [D] of an RMSNorm over each head (QK norm); NULL: none */
+    const float *gain; /* [D] of an RMSNorm over each head (QK norm), or [n][D]; NULL: none */
 };
 
 /* Queries are changed in place; keys and values are written to the cache, or in place if `cache` is
  * NULL. In an e4m3 cache a row at offset 0 sets its block's scales (kv_scale) from its prepared
- * vector, rounded to `act`. Bias, norm and rotation are applied in this order; numbers above D_rope
- * are not rotated. */
+ * vector, rounded to `act`. Bias, norm, rotation and scale are applied in this order; numbers above
+ * D_rope are not rotated. */
 struct rope_args {
     struct head_group q, k, v;
     int M, D, D_rope; /* D_rope 0: no rotation */
     float epsilon;
+    bool norms_own; /* norms are LayerNorms, and each head has its own gains */
     enum rope_layout layout;
     const float *cosine, *sine;   /* [M][D_rope / 2] */
+    const float *q_scale;         /* of queries, by position / q_scale_every; NULL: none */
+    int q_scale_every;            /* above 1: padding has the position -1 */
+    const int32_t *position;      /* [M]; read where there are such scales */
     const struct kv_cache *cache; /* NULL: keys and values are not written */
     int layer;
     const int32_t *slot; /* [M] */
