@@ -83,15 +83,21 @@ void draft_class(struct draft *draft, const struct expr *expr, uint32_t from, ui
 /* Draws an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
 
-/* A deterministic automaton over bytes. State 0 is where no text goes on any more: all its bytes
- * lead back to it. */
+/* A deterministic automaton over classes of bytes that no state tells apart. State 0 is where no
+ * text goes on any more: all its bytes lead back to it. */
 struct dfa {
-    uint32_t n, max;
-    uint32_t (*next)[256]; /* [n] */
+    uint32_t n, max, n_classes;
+    uint8_t class_of[256]; /* of a byte */
+    uint8_t first_of[256]; /* a byte of a class */
+    uint32_t *next;        /* [n][n_classes] */
     bool *accepts;         /* [n] */
     uint32_t start;
     uint32_t first; /* where a text begins that nothing precedes; unlike start with an EDGE_BEGIN */
 };
+
+static inline uint32_t dfa_next(const struct dfa *dfa, uint32_t state, uint8_t byte) {
+    return dfa->next[(size_t)state * dfa->n_classes + dfa->class_of[byte]];
+}
 
 /* Makes it of a draft without calls; after a failure it is still to be freed. */
 void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,

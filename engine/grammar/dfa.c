@@ -1,15 +1,77 @@
 /* Intersections and complements of regular expressions, as deterministic automata over bytes (the
  * subset construction of Rabin and Scott 1959, and products). State 0 is where no text of the
- * operand goes on any more: all its bytes lead back to it. */
+ * operand goes on any more: all its bytes lead back to it. Bytes that no state tells apart share a
+ * column of the tables. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/automaton.h"
 
+/* ---- classes of bytes ----------------------------------------------------------------------- */
+
+/* Gives a byte the class of the first one with the same key, or a new class. Bytes come in order,
+ * before there are states. */
+static void add_byte(struct dfa *dfa, int byte, uint32_t key, uint32_t keys[256]) {
+    uint32_t class = 0;
+    while (class < dfa->n_classes && keys[class] != key) class ++;
+    if (class == dfa->n_classes) {
+        keys[class] = key;
+        dfa->first_of[dfa->n_classes++] = (uint8_t)byte;
+    }
+    dfa->class_of[byte] = (uint8_t) class;
+}
+
+/* Runs of bytes that no edge of the draft divides. */
+static void classes_of_draft(const struct draft *draft, struct dfa *dfa) {
+    bool begins[257] = {[0] = true};
+    uint32_t keys[256], run = 0;
+    for (uint32_t e = 0; e < draft->n_edges; e++) {
+        const struct edge *edge = &draft->edges[e].edge;
+        if (edge->kind == EDGE_BYTES) begins[edge->low] = begins[edge->high + 1] = true;
+    }
+    for (int byte = 0; byte < 256; byte++) add_byte(dfa, byte, run += begins[byte], keys);
+}
+
+/* Bytes that both tell apart. */
+static void classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa *out) {
+    uint32_t keys[256];
+    for (int byte = 0; byte < 256; byte++)
+        add_byte(out, byte, (uint32_t)x->class_of[byte] << 8 | y->class_of[byte], keys);
+}
+
+static bool same_column(const struct dfa *dfa, uint32_t x, uint32_t y) {
+    for (uint32_t i = 0; i < dfa->n; i++) {
+        const uint32_t *next = dfa->next + (size_t)i * dfa->n_classes;
+        if (next[x] != next[y]) return false;
+    }
+    return true;
+}
+
+/* Joins the classes that no state tells apart. */
+static void join_classes(struct dfa *dfa) {
+    uint32_t becomes[256], kept[256], n = 0;
+    for (uint32_t c = 0; c < dfa->n_classes; c++) {
+        uint32_t same = 0;
+        while (same < n && !same_column(dfa, kept[same], c)) same++;
+        if (same == n) kept[n++] = c;
+        becomes[c] = same;
+    }
+    for (uint32_t i = 0; i < dfa->n; i++)
+        for (uint32_t c = 0; c < n; c++)
+            dfa->next[(size_t)i * n + c] = dfa->next[(size_t)i * dfa->n_classes + kept[c]];
+    for (int byte = 0; byte < 256; byte++)
+        dfa->class_of[byte] = (uint8_t)becomes[dfa->class_of[byte]];
+    for (uint32_t c = 0; c < n; c++) dfa->first_of[c] = dfa->first_of[kept[c]];
+    dfa->n_classes = n;
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
 /* Adds a state, all of whose bytes lead to 0. */
 static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
-    size_t bytes = (size_t)dfa->n * sizeof *dfa->next;
+    const size_t row = dfa->n_classes * sizeof *dfa->next, bytes = dfa->n * row;
+    assert(dfa->n_classes > 0);
     if (dfa->n % 64 == 0 && !builder_in_time(b)) return 0;
     if (bytes > b->limits.max_bytes || dfa->n > (uint32_t)b->limits.max_states) {
         builder_fail(b,
@@ -20,10 +82,10 @@ static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     }
     if (dfa->n == dfa->max) {
         dfa->max = dfa->max ? 2 * dfa->max : 16;
-        dfa->next = mem_realloc(dfa->next, dfa->max * sizeof *dfa->next);
+        dfa->next = mem_realloc(dfa->next, dfa->max * row);
         dfa->accepts = mem_realloc(dfa->accepts, dfa->max * sizeof *dfa->accepts);
     }
-    memset(dfa->next[dfa->n], 0, sizeof *dfa->next);
+    memset((char *)dfa->next + bytes, 0, row);
     dfa->accepts[dfa->n] = accepts;
     return dfa->n++;
 }
@@ -38,10 +100,15 @@ void dfa_free(struct dfa *dfa) {
 /* Keys are runs of `n` numbers; the state of a key is its place. */
 struct key_table {
     struct key {
-        uint32_t *numbers, n, hash, next; /* index + 1 of the same bucket */
+        uint32_t at, n, hash, next; /* of its numbers; index + 1 of the same bucket */
     } * keys;
-    uint32_t n, max, buckets[1024];
+    uint32_t *numbers; /* of all keys */
+    uint32_t n, max, n_numbers, max_numbers, n_buckets, *buckets;
 };
+
+static const uint32_t *key_numbers(const struct key_table *table, uint32_t place) {
+    return table->numbers + table->keys[place].at;
+}
 
 static uint32_t hash_numbers(const uint32_t *numbers, uint32_t n) {
     uint32_t hash = 2166136261u;
@@ -49,29 +116,50 @@ static uint32_t hash_numbers(const uint32_t *numbers, uint32_t n) {
     return hash;
 }
 
+static void grow_table(struct key_table *table) {
+    table->max = table->max ? 2 * table->max : 64;
+    table->keys = mem_realloc(table->keys, table->max * sizeof *table->keys);
+    free(table->buckets);
+    table->n_buckets = 2 * table->max;
+    table->buckets = mem_calloc(table->n_buckets, sizeof *table->buckets);
+    for (uint32_t i = 0; i < table->n; i++) {
+        uint32_t *bucket = &table->buckets[table->keys[i].hash & (table->n_buckets - 1)];
+        table->keys[i].next = *bucket;
+        *bucket = i + 1;
+    }
+}
+
+static uint32_t add_numbers(struct key_table *table, const uint32_t *numbers, uint32_t n) {
+    uint32_t at = table->n_numbers;
+    if (at + n > table->max_numbers) {
+        table->max_numbers = 2 * (at + n);
+        table->numbers = mem_realloc(table->numbers, table->max_numbers * sizeof *table->numbers);
+    }
+    if (n) memcpy(table->numbers + at, numbers, n * sizeof *numbers);
+    table->n_numbers += n;
+    return at;
+}
+
 /* The place of a key, which is copied if it is new. */
 static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint32_t n) {
-    uint32_t hash = hash_numbers(numbers, n), *bucket = &table->buckets[hash % 1024];
+    uint32_t hash = hash_numbers(numbers, n);
+    if (table->n == table->max) grow_table(table);
+    uint32_t *bucket = &table->buckets[hash & (table->n_buckets - 1)];
     for (uint32_t i = *bucket; i; i = table->keys[i - 1].next) {
         const struct key *key = &table->keys[i - 1];
         if (key->hash == hash && key->n == n &&
-            (n == 0 || memcmp(key->numbers, numbers, n * sizeof *numbers) == 0))
+            (n == 0 || memcmp(table->numbers + key->at, numbers, n * sizeof *numbers) == 0))
             return i - 1;
     }
-    if (table->n == table->max) {
-        table->max = table->max ? 2 * table->max : 64;
-        table->keys = mem_realloc(table->keys, table->max * sizeof *table->keys);
-    }
-    uint32_t *copy = mem_alloc((n + 1) * sizeof *copy);
-    if (n) memcpy(copy, numbers, n * sizeof *numbers);
-    table->keys[table->n] = (struct key){copy, n, hash, *bucket};
+    table->keys[table->n] = (struct key){add_numbers(table, numbers, n), n, hash, *bucket};
     *bucket = ++table->n;
     return table->n - 1;
 }
 
 static void key_table_free(struct key_table *table) {
-    for (uint32_t i = 0; i < table->n; i++) free(table->keys[i].numbers);
     free(table->keys);
+    free(table->numbers);
+    free(table->buckets);
     free(table);
 }
 
@@ -106,25 +194,26 @@ static void set_close(const struct draft *draft, struct node_set *set, bool at_b
     qsort(set->nodes, set->n, sizeof *set->nodes, by_number);
 }
 
-/* Where the bytes of a state lead: for each run of bytes that no edge of its nodes divides, the set
- * of nodes behind it. */
+/* Where the classes of a state lead, which are runs of bytes: for each that an edge of its nodes
+ * divides from the one before, the set of nodes behind it. */
 static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa,
                    struct key_table *table, struct node_set *set, uint32_t state, uint32_t end) {
     bool begins[257] = {[0] = true};
     for (uint32_t i = 0; i < table->keys[state].n; i++) {
-        uint32_t node = table->keys[state].numbers[i];
+        uint32_t node = key_numbers(table, state)[i];
         for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
             const struct edge *edge = &draft->edges[e - 1].edge;
             if (edge->kind == EDGE_BYTES) begins[edge->low] = begins[edge->high + 1] = true;
         }
     }
     uint32_t to = 0;
-    for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
+    for (uint32_t class = 0; class < dfa->n_classes && b->status == STATUS_OK; class ++) {
+        const int byte = dfa->first_of[class];
         if (begins[byte]) {
             set->n = 0;
             set->stamp++;
             for (uint32_t i = 0; i < table->keys[state].n; i++) {
-                uint32_t node = table->keys[state].numbers[i];
+                uint32_t node = key_numbers(table, state)[i];
                 for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
                     const struct edge *edge = &draft->edges[e - 1].edge;
                     if (edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high)
@@ -135,7 +224,7 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
             to = key_place(table, set->nodes, set->n);
             if (to == dfa->n) dfa_add(b, dfa, set->seen[end] == set->stamp);
         }
-        if (b->status == STATUS_OK) dfa->next[state][byte] = to;
+        if (b->status == STATUS_OK) dfa->next[(size_t)state * dfa->n_classes + class] = to;
     }
 }
 
@@ -158,6 +247,7 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
     struct node_set set = {.stamp = 1};
     set.nodes = mem_alloc((draft->n_nodes + 1) * sizeof *set.nodes);
     set.seen = mem_calloc(draft->n_nodes + 1, sizeof *set.seen);
+    classes_of_draft(draft, dfa);
     key_place(table, NULL, 0); /* state 0: no node */
     dfa_add(b, dfa, false);
     dfa->start = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, false);
@@ -166,6 +256,7 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
         if (i % 8 == 0) builder_in_time(b); /* a state may have thousands of nodes */
         expand(b, draft, dfa, table, &set, i, end);
     }
+    if (b->status == STATUS_OK) join_classes(dfa);
     free(set.nodes);
     free(set.seen);
     key_table_free(table);
@@ -179,19 +270,19 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa);
 static void intersect(struct builder *b, const struct dfa *x, const struct dfa *y,
                       struct dfa *out) {
     struct key_table *table = mem_calloc(1, sizeof *table);
+    classes_of_both(x, y, out);
     key_place(table, (uint32_t[]){0, 0}, 2);
     dfa_add(b, out, x->accepts[0] && y->accepts[0]);
     out->start = key_place(table, (uint32_t[]){x->start, y->start}, 2);
     if (out->start == out->n) dfa_add(b, out, x->accepts[x->start] && y->accepts[y->start]);
     for (uint32_t i = 0; i < out->n && b->status == STATUS_OK; i++) {
-        const uint32_t *p = x->next[table->keys[i].numbers[0]];
-        const uint32_t *q = y->next[table->keys[i].numbers[1]];
-        uint32_t to = 0;
-        for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
-            bool is_same = byte && p[byte] == p[byte - 1] && q[byte] == q[byte - 1];
-            if (!is_same) to = key_place(table, (uint32_t[]){p[byte], q[byte]}, 2);
-            if (to == out->n) dfa_add(b, out, x->accepts[p[byte]] && y->accepts[q[byte]]);
-            if (b->status == STATUS_OK) out->next[i][byte] = to;
+        const uint32_t p = key_numbers(table, i)[0], q = key_numbers(table, i)[1];
+        for (uint32_t c = 0; c < out->n_classes && b->status == STATUS_OK; c++) {
+            const uint8_t byte = out->first_of[c];
+            uint32_t both[2] = {dfa_next(x, p, byte), dfa_next(y, q, byte)};
+            uint32_t to = key_place(table, both, 2);
+            if (to == out->n) dfa_add(b, out, x->accepts[both[0]] && y->accepts[both[1]]);
+            if (b->status == STATUS_OK) out->next[(size_t)i * out->n_classes + c] = to;
         }
     }
     key_table_free(table);
@@ -200,8 +291,8 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
 /* Is it a DFA none of whose texts begins another? */
 static bool is_prefix_free(const struct dfa *dfa) {
     for (uint32_t i = 0; i < dfa->n; i++) {
-        for (int byte = 0; byte < 256 && dfa->accepts[i]; byte++) {
-            if (dfa->next[i][byte]) return false;
+        for (uint32_t c = 0; c < dfa->n_classes && dfa->accepts[i]; c++) {
+            if (dfa->next[(size_t)i * dfa->n_classes + c]) return false;
         }
     }
     return dfa->n > 0 && !dfa->accepts[dfa->start];
@@ -214,17 +305,17 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
     struct key_table *table = mem_calloc(1, sizeof *table);
     uint32_t min = (uint32_t)repeat->min;
     uint32_t most = repeat->max == NO_MAX ? min : (uint32_t)repeat->max;
+    classes_of_both(x, unit, out);
     key_place(table, (uint32_t[]){0, 0, 0}, 3);
     dfa_add(b, out, false);
     out->start = key_place(table, (uint32_t[]){x->start, unit->start, 0}, 3);
     if (out->start == out->n) dfa_add(b, out, min == 0 && x->accepts[x->start]);
     for (uint32_t i = 1; i < out->n && b->status == STATUS_OK; i++) {
-        uint32_t p = table->keys[i].numbers[0], q = table->keys[i].numbers[1], to = 0;
-        uint32_t count = table->keys[i].numbers[2], key[3];
-        for (int byte = 0; byte < 256 && b->status == STATUS_OK; byte++) {
-            bool is_same = byte && x->next[p][byte] == x->next[p][byte - 1] &&
-                           unit->next[q][byte] == unit->next[q][byte - 1];
-            key[0] = x->next[p][byte], key[1] = unit->next[q][byte], key[2] = count;
+        const uint32_t p = key_numbers(table, i)[0], q = key_numbers(table, i)[1];
+        uint32_t count = key_numbers(table, i)[2], key[3];
+        for (uint32_t c = 0; c < out->n_classes && b->status == STATUS_OK; c++) {
+            const uint8_t byte = out->first_of[c];
+            key[0] = dfa_next(x, p, byte), key[1] = dfa_next(unit, q, byte), key[2] = count;
             if (unit->accepts[key[1]]) {
                 key[1] = unit->start;
                 key[2] = count < most ? count + 1 : most;
@@ -232,10 +323,10 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
             bool is_over = repeat->max != NO_MAX && count == most;
             bool is_dead = !key[0] && !x->accepts[0];
             if (is_over || is_dead || !key[1]) key[0] = key[1] = key[2] = 0;
-            if (!is_same) to = key_place(table, key, 3);
+            uint32_t to = key_place(table, key, 3);
             if (to == out->n)
                 dfa_add(b, out, x->accepts[key[0]] && key[1] == unit->start && key[2] >= min);
-            if (b->status == STATUS_OK) out->next[i][byte] = to;
+            if (b->status == STATUS_OK) out->next[(size_t)i * out->n_classes + c] = to;
         }
     }
     key_table_free(table);
@@ -277,6 +368,10 @@ static bool divides(int divisor, uint32_t remainder, int digits) {
     return remainder == 0;
 }
 
+static void link(struct dfa *dfa, uint32_t from, uint32_t byte, uint32_t to) {
+    dfa->next[(size_t)from * dfa->n_classes + dfa->class_of[byte]] = to;
+}
+
 /* Multiples of divisor / 10^scale. Behind `scale` digits of a fraction only zeros may follow.
  *
  *     1 start, 2 behind '-', 3 behind a first 0, then [place][remainder of the digits so far]:
@@ -284,6 +379,11 @@ static bool divides(int divisor, uint32_t remainder, int digits) {
 static void make_multiples(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     uint32_t first = 4, size = (uint32_t)expr->divisor, scale = (uint32_t)expr->scale;
     uint32_t last = scale ? scale + 1 : 2, n = size * (last + 1);
+    uint32_t keys[256];
+    for (int byte = 0; byte < 256; byte++) {
+        bool is_digit = byte >= '0' && byte <= '9';
+        add_byte(dfa, byte, is_digit || byte == '-' || byte == '.' ? (uint32_t)byte : 0, keys);
+    }
     for (uint32_t i = 0; i < first; i++) dfa_add(b, dfa, i == 3);
     for (uint32_t i = 0; i < n && b->status == STATUS_OK; i++) {
         int place = (int)(i / size), left = expr->scale - (place ? place - 1 : 0);
@@ -291,20 +391,21 @@ static void make_multiples(struct builder *b, const struct expr *expr, struct df
     }
     if (b->status != STATUS_OK) return;
     dfa->start = 1;
-    dfa->next[1]['-'] = 2;
-    dfa->next[1]['0'] = dfa->next[2]['0'] = 3;
-    dfa->next[3]['.'] = first + size;
+    link(dfa, 1, '-', 2);
+    link(dfa, 1, '0', 3);
+    link(dfa, 2, '0', 3);
+    link(dfa, 3, '.', first + size);
     for (uint32_t digit = 1; digit < 10; digit++) {
-        dfa->next[1]['0' + digit] = dfa->next[2]['0' + digit] = first + digit % size;
+        link(dfa, 1, '0' + digit, first + digit % size);
+        link(dfa, 2, '0' + digit, first + digit % size);
     }
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t place = i / size, remainder = i % size, *next = dfa->next[first + i];
+        uint32_t place = i / size, remainder = i % size, state = first + i;
         uint32_t behind = first + (place == 0 ? 0 : place < last ? place + 1 : last) * size;
-        if (place == 0) next['.'] = first + size + remainder;
-        for (uint32_t digit = 0; digit < 10 && place <= scale; digit++) {
-            next['0' + digit] = behind + (remainder * 10 + digit) % size;
-        }
-        if (place > scale) next['0'] = behind + remainder;
+        if (place == 0) link(dfa, state, '.', first + size + remainder);
+        for (uint32_t digit = 0; digit < 10 && place <= scale; digit++)
+            link(dfa, state, '0' + digit, behind + (remainder * 10 + digit) % size);
+        if (place > scale) link(dfa, state, '0', behind + remainder);
     }
 }
 
@@ -333,19 +434,21 @@ bool *dfa_find_live(const struct dfa *dfa) {
     while (changed) {
         changed = false;
         for (uint32_t i = dfa->n; i-- > 0;) {
-            for (int byte = 0; byte < 256 && !live[i]; byte++) {
-                if (live[dfa->next[i][byte]]) live[i] = changed = true;
+            for (uint32_t c = 0; c < dfa->n_classes && !live[i]; c++) {
+                if (live[dfa->next[(size_t)i * dfa->n_classes + c]]) live[i] = changed = true;
             }
         }
     }
     return live;
 }
 
+/* ends[byte]: the last byte of the run of one class in which it stands. */
 static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_t *nodes,
-                       uint32_t state) {
+                       const uint8_t ends[256], uint32_t state) {
     for (int low = 0, high; low < 256; low = high + 1) {
-        uint32_t to = dfa->next[state][low];
-        for (high = low; high < 255 && dfa->next[state][high + 1] == to; high++) continue;
+        uint32_t to = dfa_next(dfa, state, (uint8_t)low);
+        high = ends[low];
+        while (high < 255 && dfa_next(dfa, state, (uint8_t)(high + 1)) == to) high = ends[high + 1];
         if (nodes[to]) draft_bytes(draft, nodes[state], low, high, nodes[to]);
     }
 }
@@ -353,12 +456,17 @@ static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_
 static void draw_dfa(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
     uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes); /* 0: it reaches no end */
     bool *live = dfa_find_live(dfa);
+    uint8_t ends[256] = {[255] = 255};
+    for (int byte = 254; byte >= 0; byte--) {
+        bool goes_on = dfa->class_of[byte] == dfa->class_of[byte + 1];
+        ends[byte] = goes_on ? ends[byte + 1] : (uint8_t)byte;
+    }
     for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
         if (live[i]) nodes[i] = draft_node(draft);
     }
     for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
         if (!nodes[i]) continue;
-        draw_state(draft, dfa, nodes, i);
+        draw_state(draft, dfa, nodes, ends, i);
         if (dfa->accepts[i]) draft_empty(draft, nodes[i], to);
     }
     if (nodes[dfa->start]) draft_empty(draft, from, nodes[dfa->start]);

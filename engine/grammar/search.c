@@ -30,31 +30,21 @@ enum { MOST_NODES = 16000 }; /* of the draft, whose sets the automaton's states 
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static void find_classes(struct search *search, const struct dfa *dfa) {
-    for (int byte = 0; byte < 256; byte++) {
-        bool is_new = byte == 0;
-        for (uint32_t i = 0; i < dfa->n && !is_new; i++)
-            is_new = dfa->next[i][byte] != dfa->next[i][byte - 1];
-        search->n_classes += is_new;
-        search->class_of[byte] = (uint8_t)(search->n_classes - 1);
-    }
-}
-
 static struct search *search_new(const struct dfa *dfa, const bool *live) {
     struct search *search = mem_calloc(1, sizeof *search);
     search->n_states = dfa->n;
     search->start = dfa->start;
     search->first = dfa->first;
-    find_classes(search, dfa);
+    search->n_classes = dfa->n_classes;
+    memcpy(search->class_of, dfa->class_of, sizeof search->class_of);
     search->next = mem_alloc((size_t)dfa->n * search->n_classes * sizeof *search->next);
     search->kinds = mem_calloc(dfa->n, sizeof *search->kinds);
     search->seen = mem_calloc(dfa->n, sizeof *search->seen);
     for (uint32_t i = 0; i < dfa->n; i++) {
         if (dfa->accepts[i]) search->kinds[i] = IS_MATCH;
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t to = dfa->next[i][byte];
-            search->next[i * search->n_classes + search->class_of[byte]] =
-                (uint16_t)(live[to] ? to : 0);
+        for (uint32_t c = 0; c < dfa->n_classes; c++) {
+            uint32_t to = dfa->next[i * dfa->n_classes + c];
+            search->next[i * dfa->n_classes + c] = (uint16_t)(live[to] ? to : 0);
             if (live[to]) search->kinds[i] |= GOES_ON;
         }
     }

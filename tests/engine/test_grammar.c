@@ -204,6 +204,8 @@ static const struct example schemas[] = {
      {"+\"a\u00e9\"", "-\"a\"", "-\"\\u0061"}},
     {S("{\"type\":\"string\",\"pattern\":\"^\\\\s\\\\S\\\\cJ\\\\p{Lowercase_Letter}$\"}"),
      {"+\"\u00a0x\\n\u00e9\"", "-\"x", "-\" \u2003"}},
+    {S("{\"type\":\"string\",\"format\":\"date\",\"maxLength\":600}"),
+     {"+\"2024-02-29\"", "-\"h", "-\"2023-02-29"}},
     {S("{\"type\":\"string\",\"format\":\"uri\",\"maxLength\":2083,\"minLength\":1}"),
      {"+\"https://a.b:80/c%20d?e=/?#f\"", "-\"a:b", "-\"http://a/%2g"}},
     {S("{\"const\":{\"a\":[1,\"\u00e9\"]}}"),
