@@ -33,6 +33,8 @@ enum packing_method {
     PACKING_COMPRESSED, /* compressed-tensors, of llm-compressor */
     PACKING_FP8,
     PACKING_MXFP4, /* of experts alone */
+    PACKING_MODELOPT,
+    PACKING_BITSANDBYTES,
 };
 struct packing {
     enum packing_method method;
@@ -41,6 +43,36 @@ struct packing {
     bool zeros_less_one;           /* GPTQ's first format stores zero points less one */
     int block_rows, block_columns; /* fp8: of a scale; 0: each matrix or row has one */
 };
+
+/* The tensors of packed matrices on their way to one weight each (hf_packing.c, hf_tables.c). */
+struct joining {
+    const struct packing *packing;
+    const struct weights *from;
+    struct weights *to;
+    bool *used; /* [from->n] tensors that are a part of a weight, or that nothing is done with */
+    struct err *err;
+};
+
+/* The part `base` + `suffix` of a weight, which becomes used; NULL where there is none. */
+const struct weight *joining_part(struct joining *j, const char *base, const char *suffix);
+
+/* Fails with a sentence that such a part was expected to be another one. */
+enum status joining_refuse(const struct joining *j, const char *base, const char *suffix,
+                           const char *expected);
+
+/* Adds the weight `base`.weight that the parts are. */
+enum status joining_add(struct joining *j, const char *base, const struct packed *p,
+                        const struct weight *codes);
+
+/* Adds a measured kind of weight, with a copy of what its rows are made of. */
+enum status joining_add_weight(struct joining *j, struct weight *weight, const struct packed *p);
+
+/* Join the blocks of experts of MXFP4; the bytes of two codes [N][K / 2] of NVFP4, whose scales are
+ * floats of 8 bits and have one of their own; and those of bitsandbytes [N K / 2], with the parts
+ * behind their own name. */
+enum status join_mxfp4(struct joining *j, const char *base, const struct weight *blocks);
+enum status join_nvfp4(struct joining *j, const char *base, const struct weight *codes);
+enum status join_bitsandbytes(struct joining *j, const char *base, const struct weight *codes);
 
 struct hf_config {
     struct json *root;

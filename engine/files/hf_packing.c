@@ -56,8 +56,9 @@ static enum status read_awq(struct packing *p, const struct json *config, struct
 
 /* Each group's tensors say what they are, but for their bits. */
 static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
-    static const char *const formats[] = {"pack-quantized", "int-quantized", "float-quantized",
-                                          "naive-quantized", "mixed-precision"};
+    static const char *const formats[] = {"pack-quantized",  "int-quantized",
+                                          "float-quantized", "naive-quantized",
+                                          "mixed-precision", "nvfp4-pack-quantized"};
     const struct json *format = key_value(config, "format"), *sparse;
     bool known = false;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
@@ -96,6 +97,21 @@ static enum status read_fp8(struct packing *p, const struct json *config, struct
     return STATUS_OK;
 }
 
+static enum status read_modelopt(struct packing *p, const struct json *config, struct err *err) {
+    const struct json *algorithm = key_value(config, "quant_algo");
+    p->bits = 4;
+    if (json_is_text(algorithm, "NVFP4") || json_is_text(algorithm, "FP8")) return STATUS_OK;
+    return refuse_key("quant_algo", "NVFP4 or FP8", algorithm, err);
+}
+
+/* Which kind a matrix is, its tensors say. */
+static enum status read_bitsandbytes(struct packing *p, const struct json *config,
+                                     struct err *err) {
+    (void)config, (void)err;
+    p->bits = 4;
+    return STATUS_OK;
+}
+
 static enum status read_mxfp4(struct packing *p, const struct json *config, struct err *err) {
     (void)config, (void)err;
     p->bits = 4;
@@ -111,7 +127,9 @@ enum status hf_packing_read(struct hf_config *hf, struct err *err) {
                    {"awq", PACKING_AWQ, read_awq},
                    {"compressed-tensors", PACKING_COMPRESSED, read_compressed},
                    {"fp8", PACKING_FP8, read_fp8},
-                   {"mxfp4", PACKING_MXFP4, read_mxfp4}};
+                   {"mxfp4", PACKING_MXFP4, read_mxfp4},
+                   {"modelopt", PACKING_MODELOPT, read_modelopt},
+                   {"bitsandbytes", PACKING_BITSANDBYTES, read_bitsandbytes}};
     const struct json *config = key_value(hf->text, "quantization_config");
     if (!config) config = key_value(hf->root, "quantization_config");
     if (!config) config = key_value(hf->root, "compression_config");
@@ -126,32 +144,25 @@ enum status hf_packing_read(struct hf_config *hf, struct err *err) {
     char text[64];
     return err_set(err, STATUS_BAD_FILE, "quantization_config",
                    "%s: key quantization_config: the method \"%s\" is not supported; gptq, awq, "
-                   "compressed-tensors, fp8 and mxfp4 are",
+                   "compressed-tensors, fp8, mxfp4, modelopt and bitsandbytes are",
                    hf->path, key_shown(method, text));
 }
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-struct joining {
-    const struct packing *packing;
-    const struct weights *from;
-    struct weights *to;
-    bool *used; /* [from->n] tensors that are a part of a weight, or that nothing is done with */
-    struct err *err;
-};
-
-/* The part `base` + `suffix` of a weight, which becomes used; NULL where there is none. */
-static const struct weight *part_of(struct joining *j, const char *base, const char *suffix) {
+const struct weight *joining_part(struct joining *j, const char *base, const char *suffix) {
     char name[WEIGHT_MAX_NAME + 1];
-    if (strlen(base) + strlen(suffix) > WEIGHT_MAX_NAME) return NULL;
-    snprintf(name, sizeof name, "%s%s", base, suffix);
+    size_t begin = strlen(base), end = strlen(suffix);
+    if (begin + end > WEIGHT_MAX_NAME) return NULL;
+    memcpy(name, base, begin);
+    memcpy(name + begin, suffix, end + 1);
     const struct weight *part = weights_lookup(j->from, name);
     if (part) j->used[part - j->from->tensor] = true;
     return part;
 }
 
-static enum status refuse_part(const struct joining *j, const char *base, const char *suffix,
-                               const char *expected) {
+enum status joining_refuse(const struct joining *j, const char *base, const char *suffix,
+                           const char *expected) {
     return err_set(j->err, STATUS_BAD_FILE, base, "tensor %s%s: expected %s", base, suffix,
                    expected);
 }
@@ -174,7 +185,7 @@ static enum status check_part(const struct joining *j, const char *base, const c
                                                          : "other integers");
     else
         snprintf(expected + n, sizeof expected - (size_t)n, "none");
-    return refuse_part(j, base, suffix, expected);
+    return joining_refuse(j, base, suffix, expected);
 }
 
 static float scale_at(const struct weight *scales, int64_t i) {
@@ -216,7 +227,8 @@ static bool has_whole_blocks(const struct packed *p) {
 /* Codes of 4 bits with a zero point, and signed bytes, are multiplied as integers where 32 of them
  * share a scale. What does not fit becomes floats. */
 static enum dtype type_of(const struct packed *p) {
-    if (p->layout == PACKED_E4M3 || !has_whole_blocks(p)) return DTYPE_F32;
+    if (p->layout == PACKED_E4M3 || p->layout == PACKED_TABLE || !has_whole_blocks(p))
+        return DTYPE_F32;
     if (p->bits == 4) return DTYPE_INT4;
     for (int g = 0; g < p->n_groups && p->zeros; g++)
         for (int n = 0; n < p->N; n++)
@@ -224,8 +236,7 @@ static enum dtype type_of(const struct packed *p) {
     return DTYPE_INT8;
 }
 
-/* Adds a weight with a copy of what its rows are made of. */
-static enum status add_joined(struct joining *j, struct weight *weight, const struct packed *p) {
+enum status joining_add_weight(struct joining *j, struct weight *weight, const struct packed *p) {
     enum status status = weight_measure_type(weight, j->err);
     if (status) return status;
     weight->packed = mem_alloc(sizeof *p);
@@ -235,15 +246,14 @@ static enum status add_joined(struct joining *j, struct weight *weight, const st
     return status;
 }
 
-/* Adds the weight that a base's parts are. */
-static enum status add_packed(struct joining *j, const char *base, const struct packed *p,
-                              const struct weight *codes) {
+enum status joining_add(struct joining *j, const char *base, const struct packed *p,
+                        const struct weight *codes) {
     struct weight weight = {.n_dims = 2, .dim = {p->K, p->N}, .data = codes->data};
-    if (p->N < 1 || p->K < 1) return refuse_part(j, base, "", "at least one row and column");
+    if (p->N < 1 || p->K < 1) return joining_refuse(j, base, "", "at least one row and column");
     snprintf(weight.name, sizeof weight.name, "%s.weight", base);
     weight.type = type_of(p);
     weight.in_16_bits = weight.type == DTYPE_F32;
-    return add_joined(j, &weight, p);
+    return joining_add_weight(j, &weight, p);
 }
 
 /* The parts of a matrix whose codes stand in columns of outputs. */
@@ -268,14 +278,14 @@ static enum status check_group_size(const struct joining *j, const struct column
 static enum status check_columns(const struct joining *j, const char *base,
                                  const struct columns *c) {
     int per = 32 / j->packing->bits;
-    if (!c->scales) return refuse_part(j, base, ".scales", "scales, found none");
+    if (!c->scales) return joining_refuse(j, base, ".scales", "scales, found none");
     if (c->K > INT32_MAX || c->N > INT32_MAX || (int)c->codes->type != WEIGHT_RAW_I32)
-        return refuse_part(j, base, ".qweight", "a matrix of I32");
+        return joining_refuse(j, base, ".qweight", "a matrix of I32");
     if (c->n_groups < 1 || c->K % c->n_groups != 0)
         return err_set(j->err, STATUS_BAD_FILE, c->scales->name,
                        "tensor %s: %lld groups do not divide %lld inputs", c->scales->name,
                        (long long)c->n_groups, (long long)c->K);
-    if (c->N % per != 0) return refuse_part(j, base, ".qzeros", "whole words a row");
+    if (c->N % per != 0) return joining_refuse(j, base, ".qzeros", "whole words a row");
     enum status status = check_part(j, base, ".scales", c->scales, 0, c->n_groups, c->N);
     if (!status)
         status = check_part(j, base, ".qzeros", c->zeros, WEIGHT_RAW_I32, c->n_groups, c->N / per);
@@ -290,9 +300,9 @@ static enum status join_columns(struct joining *j, const char *base, const struc
     bool awq = j->packing->method == PACKING_AWQ;
     int bits = j->packing->bits, per = 32 / bits;
     struct columns c = {codes,
-                        part_of(j, base, ".scales"),
-                        part_of(j, base, ".qzeros"),
-                        awq ? NULL : part_of(j, base, ".g_idx"),
+                        joining_part(j, base, ".scales"),
+                        joining_part(j, base, ".qzeros"),
+                        awq ? NULL : joining_part(j, base, ".g_idx"),
                         codes->dim[0] * (awq ? per : 1),
                         codes->dim[1] * (awq ? 1 : per),
                         0};
@@ -315,7 +325,7 @@ static enum status join_columns(struct joining *j, const char *base, const struc
                        .row_stride = 1,
                        .group_stride = (size_t)c.N};
     if (c.groups) status = check_groups(j, &p, c.groups);
-    return status ? status : add_packed(j, base, &p, codes);
+    return status ? status : joining_add(j, base, &p, codes);
 }
 
 /* The outputs and inputs of packed words, which padding may follow. */
@@ -332,8 +342,8 @@ static enum status read_packed_shape(const struct joining *j, const char *base,
         if (type == WEIGHT_RAW_I32) memcpy(small, shape->data, sizeof small), dim[i] = small[i];
     }
     if (!is_pair || dim[0] != codes->dim[1] || dim[1] < 1 || (dim[1] + 7) / 8 != codes->dim[0])
-        return refuse_part(j, base, ".weight_shape",
-                           "two numbers, the rows and columns of weight_packed");
+        return joining_refuse(j, base, ".weight_shape",
+                              "two numbers, the rows and columns of weight_packed");
     p->N = (int)dim[0];
     p->K = (int)dim[1];
     return STATUS_OK;
@@ -369,10 +379,10 @@ static enum status place_scales(const struct joining *j, const char *base,
 static enum status join_rows(struct joining *j, const char *base, const struct weight *codes,
                              enum packed_layout layout) {
     bool words = layout == PACKED_WORDS;
-    const struct weight *scales = part_of(j, base, ".weight_scale");
-    const struct weight *zeros = part_of(j, base, ".weight_zero_point");
-    const struct weight *groups = part_of(j, base, ".weight_g_idx");
-    const struct weight *shape = words ? part_of(j, base, ".weight_shape") : NULL;
+    const struct weight *scales = joining_part(j, base, ".weight_scale");
+    const struct weight *zeros = joining_part(j, base, ".weight_zero_point");
+    const struct weight *groups = joining_part(j, base, ".weight_g_idx");
+    const struct weight *shape = words ? joining_part(j, base, ".weight_shape") : NULL;
     struct packed p = {.layout = layout,
                        .N = (int)codes->dim[1],
                        .K = (int)codes->dim[0],
@@ -380,10 +390,10 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
                        .codes = codes->data,
                        .zeros = zeros ? zeros->data : NULL,
                        .groups = groups ? groups->data : NULL};
-    if (!scales) scales = part_of(j, base, ".weight_scale_inv");
-    if (!scales) return refuse_part(j, base, ".weight_scale", "scales, found none");
+    if (!scales) scales = joining_part(j, base, ".weight_scale_inv");
+    if (!scales) return joining_refuse(j, base, ".weight_scale", "scales, found none");
     if (zeros && !words)
-        return refuse_part(j, base, ".weight_zero_point", "none beside codes of 8 bits");
+        return joining_refuse(j, base, ".weight_zero_point", "none beside codes of 8 bits");
     enum status status = words ? read_packed_shape(j, base, shape, &p, codes) : STATUS_OK;
     if (!status) status = place_scales(j, base, scales, &p);
     if (!status && zeros)
@@ -392,31 +402,7 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     if (!status && groups)
         status = check_part(j, base, ".weight_g_idx", groups, WEIGHT_RAW_I32, 1, p.K);
     if (!status && groups) status = check_groups(j, &p, groups);
-    return status ? status : add_packed(j, base, &p, codes);
-}
-
-/* The blocks of all experts' rows, [E][N][K / 32][16], and their scales, [E][N][K / 32]. */
-static enum status join_mxfp4(struct joining *j, const char *base, const struct weight *blocks) {
-    enum { BLOCK = 32 };
-    const struct weight *scales = part_of(j, base, "_scales");
-    const int64_t *dim = blocks->dim;
-    bool fits = scales && blocks->n_dims == 4 && dim[0] == BLOCK / 2 && dim[1] < INT32_MAX / BLOCK;
-    for (int i = 0; fits && i < 3; i++) fits = scales->dim[i] == dim[i + 1];
-    if (!fits || (int)scales->type != WEIGHT_RAW_U8 || dim[2] * dim[3] > INT32_MAX)
-        return refuse_part(j, base, "_blocks",
-                           "[experts, rows, blocks, 16] beside _scales of [experts, rows, blocks]");
-    struct weight weight = {.n_dims = 3,
-                            .type = DTYPE_MXFP4,
-                            .dim = {dim[1] * BLOCK, dim[2], dim[3]},
-                            .data = blocks->data};
-    const struct packed packed = {.layout = PACKED_MXFP4,
-                                  .N = (int)(dim[2] * dim[3]),
-                                  .K = (int)weight.dim[0],
-                                  .bits = 4,
-                                  .codes = blocks->data,
-                                  .scales = scales->data};
-    snprintf(weight.name, sizeof weight.name, "%s", base);
-    return add_joined(j, &weight, &packed);
+    return status ? status : joining_add(j, base, &p, codes);
 }
 
 /* The name without `suffix`, if it ends with it. */
@@ -442,6 +428,16 @@ static enum status join_tensor(struct joining *j, int i) {
         j->used[i] = true;
         return join_mxfp4(j, base, tensor);
     }
+    if (type == WEIGHT_RAW_U8 && method == PACKING_COMPRESSED &&
+        base_of(base, tensor->name, ".weight_packed"))
+        return j->used[i] = true, join_nvfp4(j, base, tensor);
+    if (type == WEIGHT_RAW_U8 && method == PACKING_MODELOPT &&
+        base_of(base, tensor->name, ".weight"))
+        return j->used[i] = true, join_nvfp4(j, base, tensor);
+    if (method == PACKING_BITSANDBYTES && (type == WEIGHT_RAW_U8 || type == WEIGHT_RAW_I8)) {
+        if (!base_of(base, tensor->name, ".weight")) return STATUS_OK;
+        return j->used[i] = true, join_bitsandbytes(j, base, tensor);
+    }
     if (method == PACKING_COMPRESSED)
         is_codes = base_of(base, tensor->name, ".weight_packed") && type == WEIGHT_RAW_I32;
     if (!is_codes && !columns && base_of(base, tensor->name, ".weight")) {
@@ -450,14 +446,16 @@ static enum status join_tensor(struct joining *j, int i) {
     }
     if (!is_codes) return STATUS_OK;
     j->used[i] = true;
-    if (tensor->n_dims != 2) return refuse_part(j, tensor->name, "", "a matrix");
+    if (tensor->n_dims != 2) return joining_refuse(j, tensor->name, "", "a matrix");
     return columns ? join_columns(j, base, tensor) : join_rows(j, base, tensor, layout);
 }
 
 /* Scales of activations and of a cache: ours are our own. */
 static bool is_of_inputs(const char *name) {
-    static const char *const ends[] = {".input_scale", ".input_zero_point", ".output_scale",
-                                       ".k_scale",     ".v_scale",          ".q_scale"};
+    static const char *const ends[] = {".input_scale",      ".input_global_scale",
+                                       ".input_zero_point", ".output_scale",
+                                       ".k_scale",          ".v_scale",
+                                       ".q_scale"};
     char base[WEIGHT_MAX_NAME + 1];
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (base_of(base, name, ends[i])) return true;

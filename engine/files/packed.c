@@ -34,16 +34,34 @@ int packed_zero(const struct packed *p, int n, int g) {
     return ((int)(word >> n % per * p->bits) & mask) + p->zero_add;
 }
 
-static float scale_of(const struct packed *p, int n, int g) {
-    float scale;
-    size_t i = (size_t)(n / p->scale_rows) * p->row_stride + (size_t)g * p->group_stride;
-    dequantise(p->scale_type, (const char *)p->scales + dtype_bytes(p->scale_type, i), &scale, 1);
-    return scale;
-}
-
 static float e4m3_value(uint8_t bits) { /* a half with a smaller exponent */
     if ((bits & 127) == 127) return half_to_float(0x7e00);
     return half_to_float((uint16_t)((bits & 128) << 8 | (bits & 127) << 7)) * 0x1p8f;
+}
+
+static float float_at(const void *floats, size_t i) {
+    float value;
+    memcpy(&value, (const char *)floats + i * sizeof value, sizeof value);
+    return value;
+}
+
+float packed_scale(const struct packed *p, size_t i) {
+    const uint8_t *bytes = p->scales;
+    float scale;
+    if (p->scale_map)
+        return float_at(p->scale_map, bytes[i]) *
+                   float_at(p->scale_scale, i / (size_t)p->scale_block) +
+               p->scale_offset;
+    if (p->scale_type == DTYPE_E4M3) return e4m3_value(bytes[i]);
+    dequantise(p->scale_type, bytes + dtype_bytes(p->scale_type, i), &scale, 1);
+    return scale;
+}
+
+static float scale_of(const struct packed *p, int n, int g) {
+    size_t i = (size_t)(n / p->scale_rows) * p->row_stride + (size_t)g * p->group_stride;
+    float scale = packed_scale(p, i);
+    if (p->times != 0) scale *= p->times;
+    return p->over != 0 ? scale / p->over : scale;
 }
 
 /* The code of input k, without a sign. */
@@ -60,6 +78,10 @@ static uint8_t code_at(const struct packed *p, int n, int k) {
         return word_at(p->codes, row * (((size_t)p->K + 7) / 8) + column / 8) >> k % 8 * 4 & 15;
     case PACKED_BYTES:
         return ((const uint8_t *)p->codes)[row * (size_t)p->K + column] ^ 0x80;
+    case PACKED_TABLE:
+        return ((const uint8_t *)p->codes)[row * ((size_t)p->K / 2) + column / 2] >>
+                   (k % 2 != p->high_first) * 4 &
+               15;
     case PACKED_E4M3:
     case PACKED_MXFP4:
         break;
@@ -74,7 +96,10 @@ static void float_row(const struct packed *p, int n, float *out) {
         int g = packed_group(p, k);
         if (g != last) scale = scale_of(p, n, g), zero = packed_zero(p, n, g), last = g;
         uint8_t code = code_at(p, n, k);
-        out[k] = (p->layout == PACKED_E4M3 ? e4m3_value(code) : (float)(code - zero)) * scale;
+        out[k] = (p->layout == PACKED_E4M3    ? e4m3_value(code)
+                  : p->layout == PACKED_TABLE ? float_at(p->table, code)
+                                              : (float)(code - zero)) *
+                 scale;
     }
 }
 

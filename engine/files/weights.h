@@ -29,18 +29,22 @@ enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3, WE
  *   BYTES  [N][K] signed
  *   E4M3   [N][K] floats of 8 bits
  *   MXFP4  [N][K / 32][16] bytes of 2 inputs, the first in the lower bits; scales [N][K / 32], a
- *          byte's power of two. N is the rows of all experts */
+ *          byte's power of two. N is the rows of all experts
+ *   TABLE  [N][K / 2] bytes of 2 inputs; a code's number is table[code] */
 enum packed_layout {
     PACKED_GPTQ,
     PACKED_AWQ,
     PACKED_WORDS,
     PACKED_BYTES,
     PACKED_E4M3,
-    PACKED_MXFP4
+    PACKED_MXFP4,
+    PACKED_TABLE
 };
 
 /* A matrix of several tensors, all checked: weight [n][k] is
- *   scale[n / scale_rows * row_stride + group * group_stride] * (code - zero point). */
+ *   scale[n / scale_rows * row_stride + group * group_stride] * (code - zero point).
+ * A scale may be quantised itself: number i is scale_map[byte i] * scale_scale[i / scale_block] +
+ * scale_offset; and the whole matrix may have one more. */
 struct packed {
     enum packed_layout layout;
     int N, K, bits;
@@ -48,10 +52,20 @@ struct packed {
     int zero_add;        /* what zero points are stored less of */
     const void *codes, *zeros, *scales; /* zeros NULL: the middle */
     const void *groups;                 /* [K] int32 the group of each input, or NULL */
-    enum dtype scale_type;
+    enum dtype scale_type;              /* E4M3 too */
     int scale_rows;
     size_t row_stride, group_stride;
+    const void *table;       /* [16] floats, of TABLE */
+    bool high_first;         /* of TABLE: the first input has the higher bits */
+    float times, over;       /* what all scales are multiplied and divided by; 0: nothing */
+    const void *scale_map;   /* [256] floats; NULL: scales are numbers */
+    const void *scale_scale; /* floats */
+    int scale_block;
+    float scale_offset;
 };
+
+/* Scale i of those that `scales` has, without what the whole matrix has. */
+float packed_scale(const struct packed *p, size_t i);
 
 /* The group of input k, and the zero point of an output's group. */
 int32_t packed_group(const struct packed *p, int k);

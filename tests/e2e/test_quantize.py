@@ -95,7 +95,7 @@ REFUSED = {
     "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
     "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth
     **dict.fromkeys(["awq", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "int8", "float8-rows", "float8-blocks",
-                     "gpt_oss_mxfp4"], "is quantised already; quantize makes a GGUF file of floats"),
+                     "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-int8"], "is quantised already; quantize makes a GGUF file of floats"),
 }
 FOLDERS = sorted(path.parent for path in FOLDER.parent.glob("*/config.json"))
 

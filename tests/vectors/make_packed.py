@@ -85,6 +85,41 @@ def float8(random, N, K, block, size):
     return {"weight": weight, "weight_scale": scales(random, (N, 1), size / 12), "input_scale": np.ones(1, np.float32)}
 
 
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+       -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+       0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
+
+
+def nvfp4(random, N, K, size, modelopt):
+    """A global scale beside the scales of 16: llm-compressor's divides, modelopt's multiplies."""
+    bytes_ = random.integers(0, 256, (N, K // 2)).astype(np.uint8)
+    scale = torch.from_numpy(random.uniform(16, 400, (N, K // 16)).astype(np.float32)).to(torch.float8_e4m3fn)
+    whole = np.float32(size / 100)
+    if modelopt:
+        return {"weight": bytes_, "weight_scale": scale, "weight_scale_2": whole.reshape(()), "input_scale": np.float32(1).reshape(())}
+    return {"weight_packed": bytes_, "weight_scale": scale, "weight_global_scale": (1 / whole).reshape(1),
+            "input_global_scale": np.ones(1, np.float32)}
+
+
+def bitsandbytes(random, N, K, size, block=32, nested_block=24):
+    """Scales are bytes of a table, with scales of their own and an offset."""
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [N, K], "nested_blocksize": nested_block,
+             "nested_dtype": "float32", "nested_offset": 8 * size}
+    n = N * K // block
+    return {"weight": random.integers(0, 256, (N * K // 2, 1)).astype(np.uint8),
+            "weight.absmax": random.integers(0, 256, n).astype(np.uint8),
+            "weight.quant_map": np.array(NF4, np.float32),
+            "weight.nested_quant_map": np.sort(random.uniform(-1, 1, 256)).astype(np.float32),
+            "weight.nested_absmax": scales(random, (-(-n // nested_block),), size * 2),
+            "weight.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
+
+
+def llm_int8(random, N, K, size):
+    return {"weight": random.integers(-127, 128, (N, K)).astype(np.int8), "SCB": scales(random, N, size * 8),
+            "weight_format": np.zeros((), np.uint8)}
+
+
 # ---- reading: the weights [N][K] of those tensors -------------------------------------------------------------
 
 def unpacked(array, bits):
@@ -129,6 +164,30 @@ def read_float8(t, block):
     return weight * t["weight_scale_inv"][rows][:, columns]
 
 
+def nibbles(bytes_, high_first):
+    parts = [bytes_ >> 4, bytes_ & 15] if high_first else [bytes_ & 15, bytes_ >> 4]
+    return np.stack(parts, axis=-1).reshape(*bytes_.shape[:-1], -1)
+
+
+def read_nvfp4(t, modelopt):
+    codes = nibbles(t["weight" if modelopt else "weight_packed"], False)
+    scale = t["weight_scale"].double().numpy()
+    scale = scale * float(t["weight_scale_2"]) if modelopt else scale / float(t["weight_global_scale"][0])
+    return np.array(E2M1)[codes] * np.repeat(scale, 16, axis=1)
+
+
+def read_bitsandbytes(t):
+    state = json.loads(t["weight.quant_state.bitsandbytes__nf4"].tobytes())
+    absmax = t["weight.nested_quant_map"].astype(np.float64)[t["weight.absmax"]]
+    absmax = absmax * np.repeat(t["weight.nested_absmax"], state["nested_blocksize"])[:absmax.size] + state["nested_offset"]
+    codes = nibbles(t["weight"].reshape(-1), True)
+    return (t["weight.quant_map"].astype(np.float64)[codes] * np.repeat(absmax, state["blocksize"])).reshape(state["shape"])
+
+
+def read_llm_int8(t):
+    return t["weight"] * (t["SCB"].astype(np.float64) / 127)[:, None]
+
+
 # ---- the folders ----------------------------------------------------------------------------------------------
 
 COMPRESSED = {"quant_method": "compressed-tensors", "kv_cache_scheme": None}
@@ -156,6 +215,13 @@ FOLDERS = {
                     lambda r, N, K, size: float8(r, N, K, 0, size), lambda t: read_float8(t, 0)),
     "float8-blocks": ("qwen3", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 40]},
                       lambda r, N, K, size: float8(r, N, K, 40, size), lambda t: read_float8(t, 40)),
+    "nvfp4": ("llama", compressed("nvfp4-pack-quantized", 4, "float", strategy="tensor_group"),
+              lambda *a: nvfp4(*a, modelopt=False), lambda t: read_nvfp4(t, False)),
+    "nvfp4-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+                       lambda *a: nvfp4(*a, modelopt=True), lambda t: read_nvfp4(t, True)),
+    "bnb-nf4": ("qwen3", {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+                          "bnb_4bit_use_double_quant": True}, bitsandbytes, read_bitsandbytes),
+    "bnb-int8": ("llama", {"quant_method": "bitsandbytes", "load_in_8bit": True}, llm_int8, read_llm_int8),
 }
 
 
@@ -173,7 +239,7 @@ def pack_model(model, writer, reader, seed):
         parts = writer(random, N, K, 0.2 / K**0.5)
         parameter.data = torch.from_numpy(np.ascontiguousarray(reader(parts))).float()
         for part, value in parts.items():
-            tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+            tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
     return tensors
 
 
