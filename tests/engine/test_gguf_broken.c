@@ -239,6 +239,11 @@ START_TEST(wrong_dimensions_are_refused) {
     expect_broken_entry(DTYPE_Q4_1, 1, (int64_t[]){48}, 0,
                         "rows of 48 elements are not whole blocks");
     expect_broken_entry(DTYPE_Q4_1, 2, (int64_t[]){16, 2}, 0, "not whole blocks of 32 (q4_1)");
+    expect_broken_entry(DTYPE_Q6_K, 2, (int64_t[]){128, 2}, 0, "not whole blocks of 256 (q6_k)");
+    expect_broken_entry(DTYPE_IQ2_XS, 2, (int64_t[]){32, 8}, 0, "not whole blocks of 256 (iq2_xs)");
+    expect_broken_entry(DTYPE_NVFP4, 2, (int64_t[]){32, 2}, 0, "not whole blocks of 64 (nvfp4)");
+    expect_broken_entry(DTYPE_IQ1_S, 4, (int64_t[]){INT32_MAX - 255, INT32_MAX, 2, 2}, 0,
+                        "multiply to more than 2^63");
 }
 END_TEST
 
@@ -249,6 +254,10 @@ START_TEST(tensors_outside_the_file_are_refused) {
     expect_broken_entry(DTYPE_F32, 1, one, 128, "go past the file's end");
     expect_broken_entry(DTYPE_F32, 1, one, (uint64_t)1 << 62, "go past the file's end");
     expect_broken_entry(DTYPE_F32, 1, one, UINT64_MAX - 31, "go past the file's end");
+    const int64_t blocks[] = {256, INT32_MAX}, wide[] = {INT32_MAX - 255, INT32_MAX};
+    expect_broken_entry(DTYPE_IQ3_S, 2, blocks, 0, "go past the file's end");
+    expect_broken_entry(DTYPE_TQ1_0, 2, wide, 0, "go past the file's end");
+    expect_broken_entry(DTYPE_Q2_K, 2, wide, UINT64_MAX - 31, "go past the file's end");
     expect_broken_entry(DTYPE_F32, 1, one, 4, "not a multiple of the alignment, 32");
     expect_broken_entry(DTYPE_F32, 1, one, UINT64_MAX, "not a multiple of the alignment");
 }

@@ -42,6 +42,17 @@ MUTANTS = [
     (F + "packed.c", "if (g != last) scale", "if (last < 0) scale"),
     (F + "packed.c", "(size_t)(n / p->scale_rows) * p->row_stride", "(size_t)n * p->row_stride"),
     (F + "hf_packing.c", "p->zeros_less_one = !json_is_text(format, \"gptq_v2\");", "p->zeros_less_one = true;"),
+    (F + "packed.c", "(k % 2 != p->high_first) * 4", "(k % 2) * 4"),
+    (F + "packed.c", "p->over != 0 ? scale / p->over : scale", "scale"),
+    (F + "packed.c", "i / (size_t)p->scale_block) +", "0) +"),
+    (F + "hf_tables.c", ".row_stride = (size_t)(K / GROUP),", ".row_stride = 1,"),
+    # types that are looked up
+    (W + "lookup.c", "__builtin_parity(seven) << 7", "(seven & 1) << 7"),
+    (W + "lookup.c", "rest >> 7 * (j / 2)) >> j % 2 * 4;", "rest >> 7 * (j / 2));"),
+    (W + "lookup.c", "8 * value[i] + (down ? -1 : 1)", "8 * value[i] + (down ? 1 : 1)"),
+    (W + "lookup.c", "look_up(b->code + 8 * j, GRID_IQ2_S, number", "look_up(b->code + 8 * j, GRID_IQ2_S, number & 511"),
+    (W + "lookup.c", "if (byte == 0x7f) return 0;", ""),
+    (W + "lookup.c", "scales >> 3 & 7", "scales & 7"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),
