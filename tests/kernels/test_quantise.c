@@ -87,6 +87,34 @@ START_TEST(what_fits_is_exact) {
 }
 END_TEST
 
+/* As the reference rounds bytes: from the middle away from 0. */
+START_TEST(halves_are_rounded_away_from_zero) {
+    float x[32] = {127, 0.5f, -0.5f, 2.5f, -2.5f, 4.5f};
+    static const int8_t right[] = {127, 1, -1, 3, -3, 5, 0};
+    uint8_t block[34];
+    quantise_blocks(DTYPE_Q8_0, x, block, 32);
+    ck_assert_mem_eq(block + 2, right, sizeof right);
+}
+END_TEST
+
+/* The small blocks' scales are bytes, of which the largest is as large as one can be. */
+START_TEST(scales_of_q6_k_use_their_bytes) {
+    uint64_t state = 9;
+    uint8_t blocks[4 * 210];
+    float *weights = random_floats(&state, 4 * 256);
+    quantise_blocks(DTYPE_Q6_K, weights, blocks, 4 * 256);
+    for (int i = 0; i < 4; i++) {
+        int most = 0;
+        for (int k = 0; k < 16; k++) {
+            int scale = (int8_t)blocks[i * 210 + 192 + k];
+            if (abs(scale) > most) most = abs(scale);
+        }
+        ck_assert_int_ge(most, 127);
+    }
+    free(weights);
+}
+END_TEST
+
 static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
                                    DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q6_K};
 
@@ -113,6 +141,8 @@ int main(void) {
     tcase_add_test(core, blocks_are_those_of_the_reference);
     tcase_add_test(core, errors_of_k_types_are_small);
     tcase_add_test(core, what_fits_is_exact);
+    tcase_add_test(core, halves_are_rounded_away_from_zero);
+    tcase_add_test(core, scales_of_q6_k_use_their_bytes);
     tcase_add_loop_test(core, zeros_are_zeros_and_broken_weights_stay_broken, 0, 7);
     suite_add_tcase(suite, core);
     return suite_main(suite);
