@@ -16,7 +16,8 @@ INLINE __m256i widened(__m256i words) {
 }
 
 /* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as
- * the head of this file allows. */
+ * the head of this file allows. The barrier keeps them one chain: gcc 12 would make a tree of it,
+ * whose registers push the block's scales out to memory. */
 INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
                          const struct format format) {
     const int groups = format.bits == 6 ? 2 : format.bits == 5 || format.halved ? 4 : 8;
@@ -24,6 +25,7 @@ INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, cons
     UNROLL for (int g = from; g < to; g++) {
         __m256i pairs = _mm256_maddubs_epi16(v[g], four_inputs(q, g));
         words = g % groups == 0 ? pairs : _mm256_add_epi16(words, pairs);
+        __asm__("" : "+x"(words));
         if ((g + 1) % groups == 0) sum = _mm256_add_epi32(sum, widened(words));
     }
     return sum;

@@ -2,12 +2,14 @@
  * sums in registers over the whole of K.
  *
  * A block's codes are unpacked once into 8 registers of unsigned bytes, group g of 4 inputs in
- * register g. For each row, vpdpbusd adds code * activation of 4 inputs in every lane, the
- * activations being broadcast from memory; it does not saturate, so the sum is exact. The
- * zero point is corrected at the start: the sum begins at -zero * (sum of the activations). Then
- * the float part, as order.md has it. */
+ * register g. For each row, four of them in turn, vpdpbusd adds code * activation of 4 inputs in
+ * every lane, the activations being broadcast from memory; it does not saturate, so the sum is
+ * exact. The zero point is corrected at the start: the sum begins at -zero * (sum of the
+ * activations). Then the float part, as order.md has it. */
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
+
+enum { IN_TURN = 4 }; /* rows whose sums are added to in turn */
 
 /* sum + code * activation of a group of 4 inputs: vpdpbusd with a broadcast operand, in whose place
  * gcc 12 writes two instructions. */
@@ -18,39 +20,49 @@ INLINE __m512i add_group(__m512i sum, __m512i codes, const int8_t *inputs) {
     return sum;
 }
 
-/* Sum of code * activation over groups from..to-1, minus the zero-point correction. */
-INLINE __m512i dot(const __m512i *v, const int8_t *q, const int32_t *minus_sum, const int from,
-                   const int to, const int zero) {
-    __m512i sum = _mm512_setzero_si512();
-    if (zero) /* a power of two */
-        sum = _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), (unsigned)__builtin_ctz(zero));
-    UNROLL for (int g = from; g < to; g++) sum = add_group(sum, v[g], q + 4 * g);
-    return sum;
+/* For n rows: sum of code * activation over groups from..to-1, minus the zero-point correction. */
+INLINE void dot_rows(__m512i *sum, const __m512i *v, const int8_t *q, const int32_t *minus_sum,
+                     const int n, const int from, const int to, const int zero) {
+    UNROLL_FOR(r, n) {
+        sum[r] = _mm512_setzero_si512();
+        if (zero) /* a power of two */
+            sum[r] =
+                _mm512_slli_epi32(_mm512_set1_epi32(minus_sum[r]), (unsigned)__builtin_ctz(zero));
+    }
+    UNROLL for (int g = from; g < to; g++) {
+        UNROLL_FOR(r, n) sum[r] = add_group(sum[r], v[g], q + r * BLOCK + 4 * g);
+    }
 }
 
 INLINE __m512 add_scaled(__m512 acc, __m512i sum, __m512 d, float scale) {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(scale)), acc);
 }
 
-/* One block's share of n rows. */
-INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
-                      struct inputs in, const int n, const struct format format) {
-    UNROLL_FOR(r, n) {
-        const int8_t *q = in.q + r * BLOCK;
-        if (format.halved) {
-            UNROLL_FOR(half, 2) {
-                const int32_t *minus = in.minus_sum + (1 + half) * in.width + r;
-                acc[r] = add_scaled(acc[r], dot(v, q, minus, 4 * half, 4 * half + 4, format.zero),
-                                    d[half], in.scale[r]);
-                float sum = in.scale[r] * (float)-*minus;
-                if (format.has_min) acc[r] = _mm512_fmadd_ps(m[half], _mm512_set1_ps(sum), acc[r]);
-            }
-        } else {
-            acc[r] = add_scaled(acc[r], dot(v, q, in.minus_sum + r, 0, 8, format.zero), d[0],
-                                in.scale[r]);
-            if (format.has_min) acc[r] = _mm512_fmadd_ps(m[0], _mm512_set1_ps(in.sum[r]), acc[r]);
+/* One block's share of n rows from `row` on. */
+INLINE void add_rows(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
+                     struct inputs in, const int row, const int n, const struct format format) {
+    const int parts = format.halved ? 2 : 1, groups = 8 / parts;
+    UNROLL_FOR(part, parts) {
+        const int32_t *minus = in.minus_sum + row;
+        if (format.halved) minus += (1 + part) * in.width;
+        __m512i sum[IN_TURN];
+        dot_rows(sum, v, in.q + row * BLOCK, minus, n, part * groups, (part + 1) * groups,
+                 format.zero);
+        UNROLL_FOR(r, n) {
+            const float scale = in.scale[row + r];
+            acc[row + r] = add_scaled(acc[row + r], sum[r], d[part], scale);
+            float added = format.halved ? scale * (float)-minus[r] : in.sum[row + r];
+            if (format.has_min)
+                acc[row + r] = _mm512_fmadd_ps(m[part], _mm512_set1_ps(added), acc[row + r]);
         }
     }
+}
+
+/* The same of all rows: IN_TURN at a time, as a sum that is added to takes 4 cycles or more. */
+INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
+                      struct inputs in, const int n, const struct format format) {
+    const int each = n < IN_TURN ? n : IN_TURN;
+    UNROLL for (int row = 0; row < n; row += each) add_rows(acc, v, d, m, in, row, each, format);
 }
 
 INLINE void store_rows(const struct call *c, const __m512 *acc, const int n) {
