@@ -106,7 +106,7 @@ END_TEST
 
 START_TEST(weights_that_do_not_fit_are_refused) {
     struct engine_config config = usual();
-    emu_memory_set(20000);
+    emu_memory_set(360000); /* room for the workspaces */
     check_refused(&config, "weight");
     check_refused(&config, "smaller model");
 }
