@@ -65,6 +65,10 @@ static const char *const models[] = {
     "folders/int8",
     "folders/float8-rows",
     "folders/float8-blocks",
+    "folders/nvfp4",
+    "folders/nvfp4-modelopt",
+    "folders/bnb-nf4",
+    "folders/bnb-int8",
     /* on one rank alone: norms of all heads, then experts */
     "families/olmo2.gguf",
     "folders/olmo2",
@@ -86,7 +90,7 @@ static const char *const models[] = {
     "folders/gpt_oss",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_EXPERTS = 13, N_PACKED = 8 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_EXPERTS = 13, N_PACKED = 12 };
 
 static const struct {
     enum compute_dtype dtype;
