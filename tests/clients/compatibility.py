@@ -44,6 +44,7 @@ CLIENTS = [
     Client("litellm", "litellm", "requirements_openai2.txt"),
     Client("langchain-openai", "langchain-openai", "requirements.txt"),
     Client("llama-index", "llama-index-llms-openai-like", "requirements_openai2.txt"),
+    Client("instructor", "instructor", "requirements_openai2.txt"),
     Client("haystack", "haystack-ai", "requirements.txt"),
     Client("llm", "llm", "requirements.txt"),
     Client("aider", "aider-chat", "requirements_aider.txt"),

@@ -1,4 +1,4 @@
-"""SDKs that need version 2 of openai: LiteLLM and LlamaIndex. They have an environment of their own, so this file is run by itself:
+"""SDKs that need version 2 of openai: LiteLLM, LlamaIndex and Instructor. They have an environment of their own, so this file is run by itself:
 
     build/clients/openai2/bin/python -m pytest tests/clients/sdks_openai2.py
 """
@@ -7,6 +7,7 @@ import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network for prices
 
+import instructor  # noqa: E402
 import litellm  # noqa: E402
 import openai  # noqa: E402
 import pytest  # noqa: E402
@@ -16,7 +17,7 @@ from llama_index.llms.openai_like import OpenAILike  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from e2e.conftest import NAME  # noqa: E402
-from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow  # noqa: E402, F401
+from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow, tooled  # noqa: E402, F401
 
 litellm.suppress_debug_info = True
 litellm.telemetry = False
@@ -141,3 +142,16 @@ class TestLlamaIndex(Contract):
         assert model.complete("Once upon a time").text == right
         assert "".join(chunk.delta for chunk in model.stream_complete("Once upon a time")) == right
         saw.works("llama-index", "completions")
+
+
+# ---- Instructor -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode,what", [(instructor.Mode.TOOLS, "tools"), (instructor.Mode.JSON_SCHEMA, "structured output")])
+def test_instructor_gives_a_model(tooled, saw, mode, what):
+    with openai.OpenAI(base_url=tooled.url + "/v1", api_key="none", max_retries=0) as client:
+        found = instructor.from_openai(client, mode=mode).create(
+            model=NAME, messages=[{"role": "user", "content": "Name a colour."}], response_model=Colour, max_retries=0,
+            max_tokens=150, temperature=0)
+    assert isinstance(found, Colour)
+    saw.works("instructor", f"models by {what}")

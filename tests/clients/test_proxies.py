@@ -46,10 +46,13 @@ def reads_of(url, path, body):
 
 
 def test_a_token_a_read(shipped_proxy, proxy_name, saw):
-    """Most reads hold one event; where a proxy waits for more, 12 tokens come in 3 reads."""
-    reads = reads_of(shipped_proxy, *completion("Once upon a time", 40, stream=True))
-    counts = [part.count(b"data: ") for part in reads]
-    assert sum(counts) == 41  # with [DONE]
+    """Most reads hold one event; where a proxy waits for more, 12 tokens come in 3 reads. A busy machine may let a few events
+    come together, but a proxy that waits does so in every stream."""
+    for _ in range(8):
+        counts = [part.count(b"data: ") for part in reads_of(shipped_proxy, *completion("Once upon a time", 40, stream=True))]
+        assert sum(counts) == 41  # with [DONE]
+        if counts.count(1) >= 30:
+            break
     assert counts.count(1) >= 30, counts
     saw.works(proxy_name, "streams pass token by token, as `deploy/` configures it")
 

@@ -10,7 +10,7 @@ from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from langchain_openai import OpenAI as LangchainCompletions
 
 from e2e.conftest import NAME
-from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow  # noqa: F401
+from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow, tooled  # noqa: F401
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "colour", "strict": True, "schema": COLOUR}}
 FORCED = {"type": "function", "function": {"name": TOOL["name"]}}

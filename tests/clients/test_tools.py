@@ -1,22 +1,16 @@
-"""Calls of tools as clients ask for them: OpenAI's own, LangChain, and Instructor. The model is small, so what it says is
+"""Calls of tools as clients ask for them: OpenAI's own and LangChain. The model is small, so what it says is
 nonsense; that it is a call, and keeps to its schema, is the server's."""
 import json
 from typing import Literal
 
-import instructor
 import openai
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
-from e2e.conftest import NAME, Server
-
-# As Hermes writes it; with tools and their results.
-TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-            "<tool_call>\n{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>"
-            "{% endfor %}<|im_end|>\n{% endfor %}{{ tools | tojson if tools }}<|im_start|>assistant\n")
-
+from e2e.conftest import NAME
+from sdk_contract import tooled  # noqa: F401
 
 class Booking(BaseModel):
     """Books a room."""
@@ -35,15 +29,9 @@ TOOLS = [openai.pydantic_function_tool(Booking, name="book"), openai.pydantic_fu
 QUESTION = [{"role": "user", "content": "Book me a room in Rome."}]
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    template = tmp_path_factory.mktemp("template") / "hermes.jinja"
-    template.write_text(TEMPLATE)
-    one = Server("--max-model-len", "1024", "--chat-template", str(template), "--kv-cache-memory", "128MiB")
-    try:
-        yield one.wait_until_ready().url + "/v1"
-    finally:
-        one.stop()
+@pytest.fixture
+def url(tooled):
+    return tooled.url + "/v1"
 
 
 @pytest.fixture
@@ -127,13 +115,3 @@ def test_langchain_streams_a_call(url):
     [call] = whole.tool_calls
     Booking(**call["args"])
     assert len(chunks) > 5
-
-
-# ---- Instructor -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
-def test_instructor_gives_a_model(client, mode):
-    found = instructor.from_openai(client, mode=mode).create(
-        model=NAME, messages=QUESTION, response_model=Booking, max_retries=0, max_tokens=150, temperature=0)
-    assert isinstance(found, Booking)
