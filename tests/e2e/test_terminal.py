@@ -383,10 +383,12 @@ def test_text_is_utf8_in_every_locale(chat, tmp_path, lang):
 
 
 def test_a_pipe_is_a_script(tmp_path):
-    """One line a turn, commands are text, only answers are written, and there is no code in them."""
+    """One line a turn, commands are text, only answers are written, and there is no code in them. (A slow machine says that it
+    loads.)"""
     done = subprocess.run([BINARY, *CHAT, "--max-tokens", "3"], input=b"Name a river.\n\n/stats\nAnd one\\\nlast one",
                           capture_output=True, timeout=120, env={**environment(), "XDG_STATE_HOME": str(tmp_path)})
-    assert done.returncode == 0 and done.stderr == b"" and CODES not in done.stdout
+    assert done.returncode == 0 and CODES not in done.stdout + done.stderr
+    assert all(b"loading weights: " in line for line in done.stderr.splitlines())
     assert len(done.stdout.decode().splitlines()) == 4 and not list(tmp_path.iterdir())
 
 
