@@ -517,10 +517,10 @@ def test_a_log_has_no_codes_and_every_line_its_time(start):
 
 
 def dummy(tmp_path):
-    """A shape whose random weights take some seconds to make."""
+    """A shape whose random weights take some seconds to make, on a fast machine too."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12,
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 36,
         "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 1000, "rms_norm_eps": 1e-5,
         "max_position_embeddings": 512}))
     return ["serve", "--model", str(path), "--load-format", "dummy", "--kv-cache-memory", "64MiB", "--threads", "1"]
