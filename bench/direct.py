@@ -47,19 +47,11 @@ class Worker:
         self.process.wait(60)
 
 
-class Direct:
-    """A library with one model as one side of a comparison; `settings` go to the worker's "load" and "prepare"."""
-
-    def __init__(self, name, worker, **settings):
-        self.name, self.worker, self.settings = name, worker, settings
-        self.worker.ask("load", **settings)
+class Side:
+    """A library as one side of a comparison, behind its `worker`."""
 
     def pids(self):
         return [self.worker.process.pid]
-
-    def prepare(self, work):
-        self.worker.ask("prepare", shared=work.shared)
-        return self.settings
 
     def run(self, work, repeat):
         return self.worker.ask("run", queues=work.queues(repeat), n_out=work.n_out, shared=work.shared)["requests"]
@@ -71,6 +63,18 @@ class Direct:
 
     def close(self):
         self.worker.close()
+
+
+class Direct(Side):
+    """A side with one model, whose `settings` go to the worker's "load"."""
+
+    def __init__(self, name, worker, **settings):
+        self.name, self.worker, self.settings = name, worker, settings
+        self.worker.ask("load", **settings)
+
+    def prepare(self, work):
+        self.worker.ask("prepare", shared=work.shared)
+        return self.settings
 
 
 def openvino(name, model, threads, precision):

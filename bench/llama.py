@@ -5,6 +5,7 @@ import time
 
 import direct
 
+
 def is_installed():
     return os.path.exists(direct.python_of("llama.cpp"))
 
@@ -27,17 +28,15 @@ def candidates(work, threads):
         yield settings(work, flash, ubatch, batch, one, threads)
 
 
-class Llama:
+class Llama(direct.Side):
     """llama.cpp as one side of a comparison."""
+
     name = "llama.cpp"
 
     def __init__(self, threads, is_tuned=True):
         self.threads, self.is_tuned = threads, is_tuned
         self.worker = direct.Worker("llama.cpp", "llama_worker.py")
         self.chosen = {}
-
-    def pids(self):
-        return [self.worker.process.pid]
 
     def load(self, model):
         self.chosen = {}
@@ -63,14 +62,3 @@ class Llama:
             if seconds > 2:
                 break
         return seconds
-
-    def run(self, work, repeat):
-        return self.worker.ask("run", queues=work.queues(repeat), n_out=work.n_out, shared=work.shared)["requests"]
-
-    tokens = run
-
-    def scores(self, ids, file):
-        self.worker.ask("scores", ids=ids, file=file)
-
-    def close(self):
-        self.worker.close()

@@ -117,14 +117,19 @@ START_TEST(one_call_ends_an_answer_that_may_have_one) {
 }
 END_TEST
 
-START_TEST(thoughts_are_counted) {
-    make("none", "qwen3", USER "}");
+/* The same as events of the scheduler, so that the job counts the tokens. */
+static void say_to_job(const char *text) {
     job.n_open = 1;
-    for (const char *c = "<think>ab</think>c"; *c; c++) {
-        struct event event = token_event(0, 0, token_of(*c), FINISH_NONE);
+    for (; *text; text++) {
+        struct event event = token_event(0, 0, token_of(*text), FINISH_NONE);
         job.n_running = 1;
         job_event(&event);
     }
+}
+
+START_TEST(thoughts_are_counted) {
+    make("none", "qwen3", USER "}");
+    say_to_job("<think>ab</think>c");
     add(JOB_END, FINISH_STOP, CHOICE_ENDED);
     expect_answer((const char *[]){
         "\"content\":\"c\",\"refusal\":null,\"reasoning\":\"ab\",\"reasoning_content\":\"ab\"}",
@@ -144,13 +149,8 @@ END_TEST
 /* They count as before. */
 START_TEST(thoughts_may_be_left_out) {
     make("none", "qwen3", USER ",\"include_reasoning\":false}");
-    job.n_open = 1;
-    for (const char *c = "<think>ab</think>c"; *c; c++) {
-        struct event event = token_event(0, 0, token_of(*c), FINISH_NONE);
-        job.n_running = 1;
-        job_event(&event);
-        ck_assert_int_eq(choice->message.reasoning.length, 0);
-    }
+    say_to_job("<think>ab</think>c");
+    ck_assert_int_eq(choice->message.reasoning.length, 0);
     add(JOB_END, FINISH_STOP, CHOICE_ENDED);
     expect_answer((const char *[]){"\"content\":\"c\",\"refusal\":null}",
                                    "\"completion_tokens_details\":{\"reasoning_tokens\":11}",
