@@ -313,6 +313,7 @@ const char *value_name(const struct named_value *names, int value);
  * and the file the default. Strings belong to the struct and live until options_free. */
 struct options {
     const char *model;
+    const char *weight_cache;     /* folder for weights as a CPU lays them out; NULL: none */
     const char *chat_template;    /* path; NULL: the model's own */
     const char *tool_call_parser; /* auto, none, or a format of server/message */
     const char *reasoning_parser; /* likewise */

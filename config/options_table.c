@@ -147,6 +147,9 @@ const struct option option_table[] = {
      "type of a GPU's activations; float32, also on the CPU: full precision, slow"},
     {"quantization", NULL, OPTION_ENUM, AT(quantization), "none", 0, 0, quantization_names, ENGINE,
      "Model", "what float weights become as they are loaded; fp8: on a GPU only"},
+    {"weight-cache", "FOLDER", OPTION_TEXT, AT(weight_cache), NULL, 0, 0, NULL,
+     GENERATE | COMMAND_BENCH, "Model",
+     "keep weights there as a CPU wants them: later starts map them, in milliseconds"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
      "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
 

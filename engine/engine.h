@@ -24,6 +24,8 @@ struct engine;
 struct engine_config {
     /* path of a .gguf file, or of a folder; with `dummy` it may be a config.json */
     const char *model;
+    /* folder for the matrices as a CPU lays them out, which the next start maps; NULL: none */
+    const char *weight_cache;
     const char *chat_template;      /* path of a template that replaces the model's; NULL: none */
     int threads;                    /* of all ranks; 0: as many as suit */
     int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */

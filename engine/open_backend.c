@@ -14,6 +14,10 @@ enum status settings_check(struct opening *o, struct err *err) {
         return err_set(err, STATUS_USAGE, "dtype",
                        "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
                        value_name(compute_dtype_names, config->dtype));
+    if (config->weight_cache && (cuda || config->dummy))
+        return err_set(err, STATUS_USAGE, "weight-cache",
+                       "--weight-cache keeps a model's weights for a CPU; %s, or leave it out",
+                       cuda ? "give --device cpu" : "give --load-format auto");
     if (fp8 && !cuda)
         return err_set(err, STATUS_USAGE, "quantization",
                        "--quantization fp8 is made for a GPU; give --device cuda, or serve a file "

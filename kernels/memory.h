@@ -52,6 +52,12 @@ struct memory_ops {
      * that random_weights_plan describes. NULL on the CPU. */
     enum status (*matrix_random)(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, uint64_t seed, enum matrix_form form, struct err *err);
+    /* A matrix as the backend has laid it out, to be kept in a file: its bytes, which live as long
+     * as it does, and what matrix_map wants to know. NULL on CUDA, as is matrix_map. */
+    const void *(*matrix_data)(const struct matrix *matrix, enum dtype *type, int *N, int *K);
+    /* The matrix that such bytes are; they are not copied, so they must outlive it, and they are
+     * 64-byte aligned. NULL where such a matrix does not have so many. */
+    struct matrix *(*matrix_map)(enum dtype type, int N, int K, const void *data, size_t bytes);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 

@@ -122,7 +122,7 @@ LIBRARIES = {
     r"histedit\.h": ["server/commands/"],
     r"pcre2\.h": ["engine/text/tokenizer/"],
     r"utf8proc\.h": ["engine/"],
-    r"xxhash\.h": ["scheduler/", "server/"],
+    r"xxhash\.h": ["engine/models/", "scheduler/", "server/"],
     r"check\.h": [],
     r"(cuda|cublas|nv).*": ["kernels/cuda/", "bench/gpu/"],
 }
@@ -147,6 +147,7 @@ SHORT_FILES = {
     "config/build.c": "alone includes the header that is made anew for each commit",
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,
+    "engine/models/weight_cache.h": A_DOOR,
     "engine/sampling/candidates.h": A_DOOR,
     "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
     "kernels/backend.c": "the sentence that both backends say: no backend's own",

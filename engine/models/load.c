@@ -8,6 +8,7 @@
 #include "engine/memory/device.h"
 #include "engine/models/dummy.h"
 #include "engine/models/load.h"
+#include "engine/models/weight_cache.h"
 #include "engine/quantise/quantise.h"
 
 /* Releasing pages interrupts every processor that has them mapped, so many are released at once. */
@@ -217,7 +218,9 @@ static enum status load_head_gains(const struct loader *l, struct tensors *out, 
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
     enum status status = STATUS_OK;
     for (enum role role = 0; role < N_ROLES && !status; role++) {
-        if (!config_has_in(&l->model->config, role, layer)) continue;
+        bool is_matrix = role_info(role)->K != 0;
+        if (!config_has_in(&l->model->config, role, layer) || (is_matrix && l->has_matrices))
+            continue;
         if (role_info(role)->of_experts)
             status = load_experts(l, out, role, layer);
         else if (role_info(role)->of_heads)
@@ -351,21 +354,30 @@ static enum status make_activations(const struct loader *l) {
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-enum status model_load(struct model *model, const struct weights *weights,
-                       const struct engine_config *settings, struct err *err) {
-    const struct loader l = {model, weights, settings, err};
+static enum status load_all(const struct loader *l) {
+    struct model *model = l->model;
+    const struct engine_config *settings = l->settings;
     int L = model->config.L;
-    assert(L > 0 && model->backend && !model->layers);
-    model->part = shard_config(&model->config, model->shard.ranks);
-    model->layers = mem_calloc((size_t)L, sizeof *model->layers);
-    enum status status = load_tensors(&l, &model->ends, -1);
-    if (!status) status = load_all_frequencies(&l);
-    if (!status) status = load_query_scales(&l);
+    enum status status = load_tensors(l, &model->ends, -1);
+    if (!status) status = load_all_frequencies(l);
+    if (!status) status = load_query_scales(l);
     for (int i = 0; i < L && !status; i++) {
-        status = load_tensors(&l, &model->layers[i], i);
+        status = load_tensors(l, &model->layers[i], i);
         if (model->shard.rank == 0 && settings->progress)
             settings->progress(settings->progress_arg, "weights", (i + 1.0) / L);
     }
+    return status;
+}
+
+enum status model_load(struct model *model, const struct weights *weights,
+                       const struct engine_config *settings, struct err *err) {
+    struct loader l = {.model = model, .weights = weights, .settings = settings, .err = err};
+    assert(model->config.L > 0 && model->backend && !model->layers);
+    model->part = shard_config(&model->config, model->shard.ranks);
+    model->layers = mem_calloc((size_t)model->config.L, sizeof *model->layers);
+    l.has_matrices = settings->weight_cache && weight_cache_take(model, settings);
+    enum status status = load_all(&l);
+    if (!status && settings->weight_cache && !l.has_matrices) weight_cache_keep(model, settings);
     return status ? status : make_activations(&l);
 }
 
@@ -391,6 +403,7 @@ void model_close(struct model *model) {
         free_tensors(model, &model->layers[i]);
     free(model->layers);
     free_tensors(model, &model->ends);
+    mapping_close(&model->kept);
     size_t bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);
     if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, bytes);
     if (model->window_inv_freq) b->memory->buffer_free(b, model->window_inv_freq, bytes);

@@ -10,6 +10,7 @@ struct loader {
     struct model *model;
     const struct weights *weights;
     const struct engine_config *settings;
+    bool has_matrices; /* already, from --weight-cache: only vectors are loaded */
     struct err *err;
 };
 

@@ -79,6 +79,7 @@ struct model {
     float *query_scale;
     struct activations act;
     int64_t weight_bytes;
+    struct mapping kept;     /* whose bytes the matrices are (--weight-cache); empty: their own */
     size_t unreleased_bytes; /* of the file that were read since its pages were released */
 };
 

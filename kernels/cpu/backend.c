@@ -71,6 +71,13 @@ static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dt
     return cpu_matrix_new(out, cpu_of(b), type, N, K, rows, form, err);
 }
 
+static const void *op_matrix_data(const struct matrix *matrix, enum dtype *type, int *N, int *K) {
+    *type = matrix->type;
+    *N = matrix->N;
+    *K = matrix->K;
+    return matrix->panels;
+}
+
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
     cpu_matrix_free(cpu_of(b), matrix);
 }
@@ -149,6 +156,8 @@ static const struct memory_ops memory_ops = {
     .matrix_new = op_matrix_new,
     .matrix_random = matrix_random,
     .matrix_free = op_matrix_free,
+    .matrix_data = op_matrix_data,
+    .matrix_map = cpu_matrix_map,
     .matrix_bytes = op_matrix_bytes,
     .upload = op_upload,
     .download = op_download,

@@ -98,7 +98,7 @@ struct matrix {
     size_t scale_bytes;  /* of one block, or of 8 blocks for K types */
     size_t panel_bytes, bytes;
     uint8_t *panels;
-    struct slab *slab; /* whose memory it is */
+    struct slab *slab; /* whose memory it is; NULL: the memory is the caller's of cpu_matrix_map */
 };
 
 /* quantise_blocks() of one block of 256. */
@@ -111,6 +111,8 @@ enum status matrix_random(struct backend *b, struct matrix **out, enum dtype typ
 
 enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                            const void *rows, enum matrix_form form, struct err *err);
+/* memory_ops.matrix_map. */
+struct matrix *cpu_matrix_map(enum dtype type, int N, int K, const void *panels, size_t bytes);
 void cpu_matrix_free(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);

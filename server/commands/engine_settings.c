@@ -52,6 +52,7 @@ static int logit_rows(const struct options *options) {
 struct engine_config engine_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->model,
+        .weight_cache = options->weight_cache,
         .chat_template = options->chat_template,
         .threads = options->threads,
         .ranks = options->tensor_parallel_size,

@@ -46,6 +46,22 @@ def test_a_file_answers_as_its_source_quantised_at_load(kind, tmp_path):
     assert os.listdir(tmp_path) == ["small.gguf"]
 
 
+@pytest.mark.parametrize("flags", [(), ("--quantization", "q4_1", "--tensor-parallel-size", 2)])
+def test_kept_weights_answer_as_loaded_ones(flags, tmp_path):
+    """--weight-cache: the first start writes a file a rank, the second one maps them; a damaged one is written again."""
+    wanted = answer(FLOATS, *flags)
+    assert answer(FLOATS, *flags, "--weight-cache", tmp_path) == wanted
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(kept) == (2 if flags else 1)
+    assert answer(FLOATS, *flags, "--weight-cache", tmp_path) == wanted
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == kept
+    damaged = min(kept)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    done = penstock("run", "--model", FLOATS, "--device", "cpu", *flags, "--weight-cache", tmp_path, "--max-tokens", 1, "a")
+    assert done.returncode == 0 and f"{damaged} is damaged" in done.stderr
+    assert damaged.stat().st_mtime_ns != kept[damaged]
+
+
 def test_biases_of_experts_stay(tmp_path):
     """They are rows, one for each expert, and no matrix."""
     out, source = tmp_path / "small.gguf", FLOATS.with_name("gpt_oss.gguf")

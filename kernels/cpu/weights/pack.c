@@ -214,8 +214,10 @@ static void slab_alloc(struct cpu *cpu, struct matrix *w) {
 
 /* ---- a matrix ------------------------------------------------------------------------------- */
 
-/* Sets the sizes of w's panels; false when they do not fit the machine. */
-static bool plan(struct matrix *w) {
+/* Plans a matrix of panels of `type`; false when their sizes do not fit the machine. */
+static bool plan(struct matrix *w, enum dtype type, int N, int K) {
+    *w = (struct matrix){.type = type, .N = N, .K = K, .format = format_of(type)};
+    w->n_panels = (N + LANES - 1) / LANES;
     if (!matrix_is_float(w)) {
         w->n_blocks = blocks_of(w->K);
         w->code_bytes = code_bytes(w->format->bits);
@@ -302,14 +304,11 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     if (form == MATRIX_FP8)
         return err_set(err, STATUS_USAGE, "quantization",
                        "the CPU multiplies no fp8; serve a file of q8_0 or q4_k");
-    struct matrix plain = {.type = form == MATRIX_FLOAT32  ? DTYPE_F32
-                                   : form == MATRIX_HALVES ? DTYPE_BF16
-                                                           : type,
-                           .N = N,
-                           .K = K};
-    plain.format = format_of(plain.type);
-    plain.n_panels = (N + LANES - 1) / LANES;
-    if (!plan(&plain))
+    enum dtype kept = form == MATRIX_FLOAT32  ? DTYPE_F32
+                      : form == MATRIX_HALVES ? DTYPE_BF16
+                                              : type;
+    struct matrix plain;
+    if (!plan(&plain, kept, N, K))
         return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
     struct matrix *w = mem_alloc(sizeof *w);
     *w = plain;
@@ -326,10 +325,21 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     return STATUS_OK;
 }
 
+struct matrix *cpu_matrix_map(enum dtype type, int N, int K, const void *panels, size_t bytes) {
+    struct matrix plain;
+    if (check(type, N, K, NULL) || !plan(&plain, type, N, K) || plain.bytes != bytes) return NULL;
+    assert((uintptr_t)panels % 64 == 0);
+    struct matrix *w = mem_alloc(sizeof *w);
+    *w = plain;
+    w->panels = (uint8_t *)(uintptr_t)panels;
+    return w;
+}
+
 void cpu_matrix_free(struct cpu *cpu, struct matrix *w) {
     if (!w) return;
     struct slab *slab = w->slab, **link = &cpu->slabs;
     free(w);
+    if (!slab) return;
     assert(slab->matrices > 0);
     if (--slab->matrices > 0) return;
     while (*link != slab) link = &(*link)->next;
