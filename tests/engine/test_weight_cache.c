@@ -90,6 +90,11 @@ static const struct engine_config kinds[] = {
     {.model = "tests/vectors/folders/gpt_oss"},
 };
 
+static void remove_folder(void) {
+    remove_files();
+    rmdir(cache);
+}
+
 START_TEST(a_second_start_has_the_same_bits) {
     remove_files();
     start_twice(kinds[_i], 1);
@@ -224,6 +229,7 @@ int main(void) {
     TCase *tcase = tcase_create("core");
     log_setup(LOG_ERROR, LOG_TEXT);
     if (!mkdtemp(cache)) return 1;
+    tcase_add_unchecked_fixture(tcase, NULL, remove_folder);
     tcase_add_loop_test(tcase, a_second_start_has_the_same_bits, 0, sizeof kinds / sizeof *kinds);
     tcase_add_test(tcase, each_rank_has_a_file);
     tcase_add_test(tcase, each_setting_has_a_file);
@@ -234,8 +240,5 @@ int main(void) {
     tcase_add_test(tcase, a_folder_that_cannot_be_written_costs_only_the_file);
     tcase_add_test(tcase, random_weights_are_not_kept);
     suite_add_tcase(suite, tcase);
-    int failed = suite_main(suite);
-    remove_files();
-    rmdir(cache);
-    return failed;
+    return suite_main(suite);
 }
