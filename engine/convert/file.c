@@ -80,7 +80,9 @@ static enum status convert_gguf(struct conversion *c, struct err *err) {
     }
     for (int i = 0; i < gguf->n_values; i++) {
         const struct gguf_value *value = &gguf->value[i];
-        if (value != gguf_find(gguf, type_key) && value != gguf_find(gguf, version_key))
+        bool is_of_parts = strncmp(value->key, "split.", strlen("split.")) == 0;
+        if (value != gguf_find(gguf, type_key) && value != gguf_find(gguf, version_key) &&
+            !is_of_parts)
             gguf_put_value(&c->keys, value);
     }
     c->alignment = gguf->alignment;

@@ -303,7 +303,8 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, s
     return status;
 }
 
-enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
+/* One file, which may be a part of a model. */
+static enum status open_file(struct gguf **out, const char *path, struct err *err) {
     struct mapping file;
     enum status status = mapping_open(&file, path, err);
     if (status != STATUS_OK) return status;
@@ -315,12 +316,115 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
         return blame_file(err, status, path);
     }
     (*out)->file = file;
-    weights_mark_mapped(&(*out)->weights, 0);
     return STATUS_OK;
+}
+
+/* ---- models in parts ------------------------------------------------------------------------ */
+
+#define PART_NAME "-%05d-of-%05d.gguf"
+enum { MAX_PARTS = 9999, PART_NAME_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
+
+char *gguf_part_path(const char *first, int i) {
+    size_t length = strlen(first);
+    char end[32];
+    int n = 0;
+    if (length < PART_NAME_BYTES) return NULL;
+    const char *name = first + length - PART_NAME_BYTES;
+    if (sscanf(name, "-00001-of-%5d", &n) != 1 || i > n || n > MAX_PARTS) return NULL;
+    snprintf(end, sizeof end, PART_NAME, 1, n);
+    if (strcmp(name, end) != 0) return NULL;
+    struct buf path = {0};
+    buf_printf(&path, "%.*s" PART_NAME, (int)(name - first), first, i, n);
+    return path.data;
+}
+
+/* Which part a file says it is, from 0 on, and of how many. */
+static enum status read_part(const struct gguf *gguf, int64_t *number, int64_t *n,
+                             struct err *err) {
+    enum status status = gguf_int_or(gguf, "split.count", 1, MAX_PARTS, 1, n, err);
+    return status ? status : gguf_int_or(gguf, "split.no", 0, *n - 1, 0, number, err);
+}
+
+static enum status open_part(struct gguf *gguf, const char *first, int i, int n, struct err *err) {
+    struct gguf **part = &gguf->part[gguf->n_parts];
+    int64_t number, count;
+    char *path = gguf_part_path(first, i + 1);
+    if (!path)
+        return err_set(err, STATUS_BAD_FILE, "split.count",
+                       "key split.count: the file is the first of %d parts, so its name has to end "
+                       "with " PART_NAME ", as those of the others do",
+                       n, 1, n);
+    enum status status = open_file(part, path, err);
+    if (!status) gguf->n_parts++;
+    if (!status) status = read_part(*part, &number, &count, err);
+    if (!status && (number != i || count != n))
+        status = err_set(err, STATUS_BAD_FILE, "split.no",
+                         "%s: expected part %d of %d, found part %" PRId64 " of %" PRId64, path,
+                         i + 1, n, number + 1, count);
+    free(path);
+    return status;
+}
+
+static enum status add_tensors(struct weights *all, const struct weights *part, struct err *err) {
+    int first = all->n;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < part->n && !status; i++) status = weights_add(all, &part->tensor[i], err);
+    weights_mark_mapped(all, first);
+    return status;
+}
+
+/* Puts the tensors of all parts together. */
+static enum status join_parts(struct gguf *gguf, struct err *err) {
+    struct weights all;
+    int64_t n = gguf->weights.n, expected;
+    for (int i = 0; i < gguf->n_parts; i++) n += gguf->part[i]->weights.n;
+    enum status status = gguf_int_or(gguf, "split.tensors.count", 0, INT32_MAX, n, &expected, err);
+    if (status) return status;
+    if (expected != n)
+        return err_set(err, STATUS_BAD_FILE, "split.tensors.count",
+                       "key split.tensors.count: expected %" PRId64 " tensors, found %" PRId64
+                       " in the %d parts",
+                       expected, n, gguf->n_parts + 1);
+    weights_init(&all, (size_t)n);
+    status = add_tensors(&all, &gguf->weights, err);
+    for (int i = 0; i < gguf->n_parts && !status; i++)
+        status = add_tensors(&all, &gguf->part[i]->weights, err);
+    weights_free(&gguf->weights);
+    gguf->weights = all;
+    return status;
+}
+
+static enum status open_parts(struct gguf *gguf, const char *path, struct err *err) {
+    int64_t number, n;
+    enum status status = read_part(gguf, &number, &n, err);
+    if (!status && number > 0)
+        status = err_set(err, STATUS_BAD_FILE, "split.no",
+                         "the file is part %" PRId64 " of %" PRId64
+                         "; give the first one, whose name ends with " PART_NAME,
+                         number + 1, n, 1, (int)n);
+    if (status) return status;
+    gguf->part = mem_calloc((size_t)n, sizeof *gguf->part);
+    for (int i = 1; i < n && !status; i++) status = open_part(gguf, path, i, (int)n, err);
+    return status ? status : join_parts(gguf, err);
+}
+
+enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
+    struct gguf *gguf;
+    enum status status = open_file(&gguf, path, err);
+    if (status) return status;
+    status = open_parts(gguf, path, err);
+    if (!status) {
+        *out = gguf;
+        return STATUS_OK;
+    }
+    gguf_close(gguf);
+    return blame_file(err, status, path);
 }
 
 void gguf_close(struct gguf *gguf) {
     if (!gguf) return;
+    for (int i = 0; i < gguf->n_parts; i++) gguf_close(gguf->part[i]);
+    free(gguf->part);
     mapping_close(&gguf->file);
     weights_free(&gguf->weights);
     name_index_free(&gguf->index);

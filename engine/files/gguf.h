@@ -50,13 +50,21 @@ struct gguf {
     struct gguf_value *value; /* [n_values] in the file's order */
     struct name_index index;
     struct weights weights; /* the tensors; their data lives as long as this struct */
+    struct gguf **part;     /* [n_parts] files beyond the first, whose tensors are among these */
+    int n_parts;
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Maps the file at `path` and checks all of it but the tensors' data. Fails with STATUS_BAD_FILE
- * and a sentence that names the key or tensor and the place. gguf_close frees it. */
+ * and a sentence that names the key or tensor and the place. gguf_close frees it. Of a model in
+ * parts ("name-00001-of-00003.gguf") it is the first one's path, whose keys count, and the tensors
+ * are those of all. */
 enum status gguf_open(struct gguf **out, const char *path, struct err *err);
+
+/* The path of part i, from 1 on, of as many as `first` is the first of; NULL where its name says
+ * nothing of parts, or of fewer. The caller frees it. */
+char *gguf_part_path(const char *first, int i);
 
 /* The same over bytes in memory, which stay the caller's and must outlive the result. */
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *err);

@@ -1,6 +1,5 @@
 #include "engine/files/mapping.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,8 +7,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "config/name_index.h"
 
 enum status mapping_open(struct mapping *out, const char *path, struct err *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
@@ -36,29 +33,6 @@ enum status mapping_open(struct mapping *out, const char *path, struct err *err)
 void mapping_close(struct mapping *mapping) {
     if (mapping->data) munmap((void *)(uintptr_t)mapping->data, mapping->size);
     *mapping = (struct mapping){0};
-}
-
-/* Of one file by its name; 0 for what is no file. */
-static uint64_t stamp_of(const char *path) {
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return 0;
-    const uint64_t parts[] = {(uint64_t)info.st_dev,          (uint64_t)info.st_ino,
-                              (uint64_t)info.st_size,         (uint64_t)info.st_mtim.tv_sec,
-                              (uint64_t)info.st_mtim.tv_nsec, name_hash(path, strlen(path))};
-    return name_hash((const char *)parts, sizeof parts);
-}
-
-uint64_t mapping_stamp(const char *path) {
-    DIR *folder = opendir(path);
-    uint64_t sum = folder ? 0 : stamp_of(path);
-    if (!folder) return sum;
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        char *name = path_in(path, entry->d_name);
-        sum += stamp_of(name); /* a folder has its names in any order */
-        free(name);
-    }
-    closedir(folder);
-    return sum;
 }
 
 char *path_in(const char *folder, const char *name) {

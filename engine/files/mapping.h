@@ -18,10 +18,6 @@ struct mapping {
 enum status mapping_open(struct mapping *out, const char *path, struct err *err);
 void mapping_close(struct mapping *mapping);
 
-/* A number that changes when a file, or any file of a folder, is replaced or written to: of their
- * names, sizes and times. 0 where nothing can be looked at. */
-uint64_t mapping_stamp(const char *path);
-
 /* The path of a file in a folder; the caller frees it. */
 char *path_in(const char *folder, const char *name);
 

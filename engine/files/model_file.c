@@ -1,6 +1,7 @@
 #include "engine/files/model_file.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,44 @@ void model_file_close(struct model_file *file) {
     hf_config_close(file->hf);
     *file = (struct model_file){0};
 }
+
+/* ---- what changes with the files ------------------------------------------------------------ */
+
+/* Of one file by its name; 0 for what is no file. */
+static uint64_t stamp_of(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return 0;
+    const uint64_t parts[] = {(uint64_t)info.st_dev,          (uint64_t)info.st_ino,
+                              (uint64_t)info.st_size,         (uint64_t)info.st_mtim.tv_sec,
+                              (uint64_t)info.st_mtim.tv_nsec, name_hash(path, strlen(path))};
+    return name_hash((const char *)parts, sizeof parts);
+}
+
+/* A folder has its names in any order, so stamps are added up. */
+static uint64_t stamp_folder(DIR *folder, const char *path) {
+    uint64_t sum = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        char *name = path_in(path, entry->d_name);
+        sum += stamp_of(name);
+        free(name);
+    }
+    closedir(folder);
+    return sum;
+}
+
+uint64_t model_file_stamp(const char *path) {
+    DIR *folder = opendir(path);
+    if (folder) return stamp_folder(folder, path);
+    uint64_t sum = stamp_of(path);
+    char *part;
+    for (int i = 2; (part = gguf_part_path(path, i)); i++) {
+        sum += stamp_of(part);
+        free(part);
+    }
+    return sum;
+}
+
+/* ---- what is in them ------------------------------------------------------------------------ */
 
 const struct weights *model_file_weights(const struct model_file *file) {
     assert(!file->gguf != !file->hf);
@@ -197,9 +236,12 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     const char *text = whole ? whole : path, *slash = strrchr(text, '/');
     const char *name = slash && slash[1] ? slash + 1 : text;
     size_t length = strlen(name);
+    char *part = gguf_part_path(text, 1);
     if (!whole && length > 5 && strcasecmp(name + length - 5, ".gguf") == 0) length -= 5;
+    if (!whole && part) length -= strlen("-00001-of-00003");
     if (!whole || !name_of_cached(out, text))
         snprintf(out, MODEL_NAME_BYTES, "%.*s", utf8_cut(name, length, MODEL_NAME_BYTES - 1), name);
+    free(part);
     free(whole);
 }
 

@@ -34,6 +34,10 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
                             struct err *err);
 void model_file_close(struct model_file *file);
 
+/* A number that changes when any file of the model is replaced or written to: of their names, sizes
+ * and times. */
+uint64_t model_file_stamp(const char *path);
+
 /* Its tensors. Random ones are listed by model_config_read and have no data. */
 const struct weights *model_file_weights(const struct model_file *file);
 

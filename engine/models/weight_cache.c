@@ -55,7 +55,7 @@ static uint64_t key_of(const struct model *model, const struct engine_config *se
     struct build_info build = build_info();
     struct buf key = {0};
     buf_printf(&key, "%s %s %.8s %" PRIu64 " %d %d %d of %d, %d roles", build.version, build.commit,
-               magic, mapping_stamp(settings->model), (int)settings->dtype,
+               magic, model_file_stamp(settings->model), (int)settings->dtype,
                (int)settings->quantization, model->shard.rank, model->shard.ranks, (int)N_ROLES);
     uint64_t hash = XXH3_64bits(key.data, key.length);
     buf_free(&key);
