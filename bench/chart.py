@@ -1,10 +1,12 @@
-"""Draws docs/performance.svg from the figures of a run of bench/compare.py.
+"""Draws the pictures of docs/performance.md from the figures of bench/compare.py, and one also from those of bench/accuracy.py.
 
-    build/chart/bin/python bench/chart.py docs/measurements/NAME.json [...] docs/performance.svg
+    build/chart/bin/python bench/chart.py docs/measurements/NAME.json [...] --ratios docs/performance.svg
+    build/chart/bin/python bench/chart.py docs/measurements/NAME.json --accuracy docs/measurements/OTHER.json --dots docs/divergence.svg
 
 The same figures give the same file, byte for byte, so that it can be committed.
 """
-import sys
+import argparse
+import json
 
 import matplotlib
 
@@ -13,7 +15,7 @@ from matplotlib import pyplot  # noqa: E402 (the backend is chosen first)
 
 import figures  # noqa: E402
 
-COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830", "openvino": "#5a8f3c", "openvino int8": "#8fbf6a",
+COLOURS = {"llama.cpp": "#2f6f9f", "vllm": "#c07830", "vllm int8": "#d8a868", "openvino": "#5a8f3c", "openvino int8": "#8fbf6a",
            "openvino bf16": "#3c8f80", "openvino int8 bf16": "#6abfae", "ctranslate2": "#8a5a9f"}
 GOAL, INK = "#b01818", "#333333"
 
@@ -58,11 +60,41 @@ def draw(report, path):
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
+def dots(report, accuracy, path):
+    """Speed against divergence, a dot for each engine whose logits are known."""
+    row = next(row for row in report["rows"] if row["id"] == "C3")
+    scores = next(result["scores"] for result in accuracy["types"] if result["type"] == row["file_type"])
+    known = {"penstock" if score["who"].startswith("penstock") else score["who"]: score["mean_kl"] for score in scores}
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for who in ("penstock", *COLOURS):
+        if who in known and who in row["median"]:
+            axes.plot(known[who], row["median"][who], "o", markersize=9, color=COLOURS.get(who, GOAL))
+            axes.annotate(who, (known[who], row["median"][who]), (8, 5), textcoords="offset points", fontsize=8, color=INK)
+    axes.set_xscale("log")
+    axes.set_ylim(0)
+    axes.set_xlabel("mean KL from the model in float32 (less is nearer)", fontsize=8)
+    axes.set_ylabel(f"{row['what']}: {row['unit']}", fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(f"Speed against divergence, {row['file_type']}: {report['machine']['cpu']}, {report['date']}", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+
+
 def main():
     # Text stays text, and names inside the file are made from this word instead of at random.
     matplotlib.rcParams.update({"svg.hashsalt": "penstock", "svg.fonttype": "none", "font.family": "sans-serif"})
-    *paths, picture = sys.argv[1:]
-    draw(figures.read(paths)[1], picture)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", nargs="+")
+    parser.add_argument("--ratios", metavar="SVG", help="draw how many times as good each row is")
+    parser.add_argument("--dots", metavar="SVG", help="draw C3 against the divergence from float32")
+    parser.add_argument("--accuracy", help="what bench/accuracy.py wrote, for --dots")
+    args = parser.parse_args()
+    report = figures.read(args.reports)[1]
+    if args.ratios:
+        draw(report, args.ratios)
+    if args.dots:
+        with open(args.accuracy) as file:
+            dots(report, json.load(file), args.dots)
 
 
 main()

