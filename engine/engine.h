@@ -43,7 +43,7 @@ struct engine_config {
     int in_flight;              /* steps in flight, 1..MAX_IN_FLIGHT; 0: as suits the backend */
     int block_size;             /* 1..MAX_BLOCK_SIZE */
     int64_t kv_memory;          /* bytes for KV blocks; 0: chosen from the machine's memory */
-    /* layers with windows have blocks of their own on the CPU, and steps have tables of them
+    /* layers with windows have blocks of their own, and steps have tables of them
      * (struct step). -1: as many as suit, where that saves any; 0: none; or so many, for tests */
     int window_blocks;
     /* of a GPU's memory, what all may take that is not the host's; 0: nine tenths */
@@ -187,16 +187,19 @@ bool engine_failed(const struct engine *engine, struct err *err);
  * those of struct swap_ops (kernels/memory.h): copies are queued in the order of the calls and of
  * the passes that were submitted. For the thread that submits. */
 
-/* How many host blocks there are. 0: nothing is swapped, and the others may not be called. */
-int engine_host_blocks(const struct engine *engine);
+/* How many host blocks there are; with `window`, of those that are for window blocks, if the cache
+ * has such. 0 blocks: nothing is swapped, and the others may not be called. */
+int engine_host_blocks(const struct engine *engine, bool window);
 /* Takes memory for host blocks 0..n-1; false if the host has none. */
-bool engine_swap_reserve(struct engine *engine, int n);
+bool engine_swap_reserve(struct engine *engine, bool window, int n);
 /* Queues the copy of block[i] to host_block[i]; passes that are submitted later may write the
  * blocks. */
-void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block, int n);
+void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+                     const int32_t *host_block, int n);
 /* Queues the copy of host_block[i] to block[i], which no pass may touch until engine_swap_arrive:
  * those that are submitted after it find the copies there. */
-void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n);
+void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+                    const int32_t *block, int n);
 void engine_swap_arrive(struct engine *engine);
 
 /* ---- looking on ----------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ struct engine {
     struct kv_cache *cache;
     struct ranks *ranks;  /* beyond the first; NULL: there is one */
     struct kv_swap *swap; /* NULL: nothing is swapped */
-    int n_host_blocks;    /* of it */
+    int n_host_blocks[2]; /* of it: of blocks, and of window blocks */
     char backend_name[256];
     bool lacks_memory; /* of the host, which a pass would have needed */
     double weights_ms;

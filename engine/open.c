@@ -58,15 +58,14 @@ static enum status open_cache(struct opening *o, struct err *err) {
     const struct model_config *m = &engine->model.part;
     struct kv_config wanted = {
         .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
+    bool has_window[MAX_LAYERS];
+    for (int i = 0; i < m->L; i++) has_window[i] = m->layer[i].window > 0;
+    wanted.has_window = has_window;
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
     wanted.n_blocks = engine->memory.n_blocks;
-    bool has_window[MAX_LAYERS];
-    for (int i = 0; i < m->L; i++) has_window[i] = m->layer[i].window > 0;
     wanted.n_window_blocks = engine->memory.n_window_blocks;
-    wanted.has_window = has_window;
-    assert(wanted.n_window_blocks == 0 || engine_on_host(engine));
     ranks_begin_cache(engine->ranks, &wanted);
     status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
@@ -79,7 +78,7 @@ static enum status open_swap(struct opening *o, struct err *err) {
     int64_t bytes = engine->memory.swap;
     assert(bytes == 0 || b->swap); /* the plan gives the CPU none */
     if (bytes == 0) return STATUS_OK;
-    return b->swap->swap_new(b, &engine->swap, engine->cache, bytes, &engine->n_host_blocks, err);
+    return b->swap->swap_new(b, &engine->swap, engine->cache, bytes, engine->n_host_blocks, err);
 }
 
 static enum status (*const stages[])(struct opening *o, struct err *err) = {

@@ -162,22 +162,23 @@ float *engine_read_logits(struct engine *engine) {
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-int engine_host_blocks(const struct engine *engine) {
-    return engine->n_host_blocks;
+int engine_host_blocks(const struct engine *engine, bool window) {
+    return engine->n_host_blocks[window];
 }
 
-bool engine_swap_reserve(struct engine *engine, int n) {
-    assert(n > 0 && n <= engine->n_host_blocks);
-    return engine->backend->swap->swap_reserve(engine->backend, engine->swap, n);
+bool engine_swap_reserve(struct engine *engine, bool window, int n) {
+    assert(n > 0 && n <= engine->n_host_blocks[window]);
+    return engine->backend->swap->swap_reserve(engine->backend, engine->swap, window, n);
 }
 
-void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block,
-                     int n) {
-    engine->backend->swap->swap_out(engine->backend, engine->swap, block, host_block, n);
+void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+                     const int32_t *host_block, int n) {
+    engine->backend->swap->swap_out(engine->backend, engine->swap, window, block, host_block, n);
 }
 
-void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n) {
-    engine->backend->swap->swap_in(engine->backend, engine->swap, host_block, block, n);
+void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+                    const int32_t *block, int n) {
+    engine->backend->swap->swap_in(engine->backend, engine->swap, window, host_block, block, n);
 }
 
 void engine_swap_arrive(struct engine *engine) {

@@ -80,7 +80,7 @@ struct kv_config {
     int block_size;   /* B; even for DTYPE_I16 and DTYPE_Q8_0 */
     enum dtype dtype; /* F32, F16, and on the CPU I16 or Q8_0, on CUDA BF16 or E4M3 */
     /* Layers with a window may have blocks of their own, fewer than the others; a step then has
-     * tables of these too. 0: they have none, and n_blocks is every layer's. On the CPU alone. */
+     * tables of these too. 0: they have none, and n_blocks is every layer's. */
     int n_window_blocks;
     const bool *has_window; /* [L] which layers those are; read by kv_new */
 };
@@ -113,20 +113,23 @@ struct cache_ops {
 struct swap_ops {
     /* Bytes of the device that swap_new takes, at most. */
     size_t (*swap_bytes)(struct backend *b, const struct kv_config *config);
-    /* Slots for as many blocks as `bytes` hold, at least one; swap_reserve allocates their memory.
-     * Fails with STATUS_USAGE if there is no memory for the staging buffers. */
+    /* Slots for as many blocks as `bytes` hold, and slots of their own for window blocks if the
+     * cache has these, in the cache's proportion: n_slots[0] and [1], at least one of a kind that
+     * there is; swap_reserve allocates their memory. Fails with STATUS_USAGE if there is no memory
+     * for the staging buffers. */
     enum status (*swap_new)(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
-                            int64_t bytes, int *n_slots, struct err *err);
+                            int64_t bytes, int n_slots[2], struct err *err);
     void (*swap_free)(struct backend *b, struct kv_swap *swap); /* before its cache */
-    /* Allocates memory for slots 0..n-1; false if there is none. */
-    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, int n);
+    /* Allocates memory for slots 0..n-1, of window blocks or the others; false if there is none. */
+    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, bool window, int n);
     /* Queues the copy of block[i] to slot[i], for n of them, as the steps that were begun leave
-     * them. Later steps may write the blocks at once. The lists are read before this returns. */
-    void (*swap_out)(struct backend *b, struct kv_swap *swap, const int32_t *block,
+     * them; `window`: of window blocks. Later steps may write the blocks at once. The lists are
+     * read before this returns. */
+    void (*swap_out)(struct backend *b, struct kv_swap *swap, bool window, const int32_t *block,
                      const int32_t *slot, int n);
     /* Queues the copy of slot[i] to block[i], which no step may touch until swap_arrive; the slots
      * may be given to others at once. */
-    void (*swap_in)(struct backend *b, struct kv_swap *swap, const int32_t *slot,
+    void (*swap_in)(struct backend *b, struct kv_swap *swap, bool window, const int32_t *slot,
                     const int32_t *block, int n);
     /* Steps that begin after this call see the blocks that swap_in has copied. */
     void (*swap_arrive)(struct backend *b, struct kv_swap *swap);

@@ -35,7 +35,7 @@ static void preempt(struct scheduler *s, struct sequence *sequence) {
      * flight has nothing to compute until the others have theirs, and might not go on then. */
     bool complete = sequence->request->beams && n_computed == sequence->n_tokens;
     if (n_computed >= s->config.swap_from && sequence->n_drafts == 0 && !complete)
-        first = swap_out(&s->swap, sequence->table, n);
+        first = swap_out(&s->swap, sequence->table, n, sequence->first_seen);
     sequence_stop_running(s, sequence);
     sequence->state = SEQUENCE_WAITING;
     if (first >= 0) {
@@ -70,8 +70,15 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     sequence->n_blocks = found;
     if (found * s->pool.block_size > sequence->n_computed) /* a swapped one has more */
         sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
-    sequence->first_seen = window_pool_first_seen(&s->pool.windows, found * s->pool.block_size);
-    watch_blocks(s, sequence);
+}
+
+/* Watches what the next row sees of the blocks that the plan found. Of a swapped sequence some may
+ * get their window blocks later. */
+static void watch_hits(struct scheduler *s, struct sequence *sequence) {
+    sequence->first_seen = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
+    for (int i = sequence->first_seen; i < sequence->n_blocks; i++)
+        if (window_pool_has(&s->pool.windows, sequence->table[i]))
+            window_pool_watch(&s->pool.windows, sequence->table[i]);
 }
 
 /* The key of the block after those that the sequence holds. */
@@ -99,6 +106,7 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
         sequence->n_computed = (n + item->host_hits) * s->pool.block_size;
         sequence->n_committed = sequence->n_computed;
     }
+    watch_hits(s, sequence);
     note_first_time(s, sequence, item->hits + item->host_hits);
 }
 
@@ -106,7 +114,7 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
  * once: a sequence that shares one reads it in a later step. */
 static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_held) {
     int n = sequence->n_host_blocks;
-    swap_in(&s->swap, sequence->first_host_block, n, n_held, sequence->table);
+    swap_in(&s->swap, sequence->first_host_block, n, n_held, sequence->first_seen, sequence->table);
     sequence->n_host_blocks = 0;
     if (n <= n_held) return;
     assert(n == block_pool_blocks_for(&s->pool, sequence->n_computed));
@@ -114,7 +122,7 @@ static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_h
     if (!s->pool.caching) return;
     register_blocks(s, sequence, n_held * s->pool.block_size);
     for (int i = n_held; i < n; i++)
-        assert(sequence->table[i] == s->swap.block[i - n_held]); /* none had been known */
+        assert(sequence->table[i] == s->swap.in.blocks.block[i - n_held]); /* none was known */
 }
 
 static void load_blocks(struct scheduler *s, const struct plan_item *item) {
@@ -123,7 +131,7 @@ static void load_blocks(struct scheduler *s, const struct plan_item *item) {
     if (item->host_hits > 0) {
         struct block_key key = next_key(s, sequence);
         host_cache_load(&s->swap, &key, sequence->hashes + n_held, item->host_hits,
-                        sequence->table + n_held);
+                        max_int(sequence->first_seen - n_held, 0), sequence->table + n_held);
         sequence->n_blocks += item->host_hits;
     } else if (sequence->n_host_blocks > 0) {
         load_swapped(s, sequence, n_held);

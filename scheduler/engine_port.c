@@ -26,16 +26,18 @@ static void port_parallel(void *self, void (*fn)(void *arg, int i), void *arg, i
     engine_parallel(self, fn, arg, n);
 }
 
-static bool port_swap_reserve(void *self, int n) {
-    return engine_swap_reserve(self, n);
+static bool port_swap_reserve(void *self, bool window, int n) {
+    return engine_swap_reserve(self, window, n);
 }
 
-static void port_swap_out(void *self, const int32_t *block, const int32_t *host_block, int n) {
-    engine_swap_out(self, block, host_block, n);
+static void port_swap_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
+                          int n) {
+    engine_swap_out(self, window, block, host_block, n);
 }
 
-static void port_swap_in(void *self, const int32_t *host_block, const int32_t *block, int n) {
-    engine_swap_in(self, host_block, block, n);
+static void port_swap_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
+                         int n) {
+    engine_swap_in(self, window, host_block, block, n);
 }
 
 static void port_swap_arrive(void *self) {
@@ -54,7 +56,8 @@ static struct engine_port port_to(struct engine *engine) {
                                 .failed = port_failed,
                                 .parallel = port_parallel,
                                 .swap = {.self = engine,
-                                         .n_host_blocks = engine_host_blocks(engine),
+                                         .n_host_blocks = engine_host_blocks(engine, false),
+                                         .n_host_windows = engine_host_blocks(engine, true),
                                          .reserve = port_swap_reserve,
                                          .out = port_swap_out,
                                          .in = port_swap_in,

@@ -11,6 +11,7 @@ struct tally {
     struct sequence **holder; /* [n_blocks] the first that holds it */
     int *index;               /* [n_blocks] its place in the holder's table */
     bool *owned;              /* [host blocks] by a swapped sequence */
+    bool *windows;            /* [host window blocks] that a host block has */
     int n_swapped;            /* such sequences */
 };
 
@@ -85,7 +86,18 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     }
 }
 
-/* A swapped sequence owns host blocks for what it has computed; they are marked as owned. */
+/* A host block that holds something may have a host window block of its own. Returns whether it
+ * has. */
+static bool check_host_window(const struct scheduler *s, struct tally *tally, int32_t host_block) {
+    int32_t window = s->swap.window_of ? s->swap.window_of[host_block] : -1;
+    if (window < 0) return false;
+    assert(window < s->swap.windows.n_ever_used && !tally->windows[window]);
+    tally->windows[window] = true;
+    return true;
+}
+
+/* A swapped sequence owns host blocks for what it has computed, and has the window blocks of what
+ * its next row sees; they are marked as owned. */
 static void check_swapped(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
     int32_t block = sequence->first_host_block;
@@ -95,6 +107,9 @@ static void check_swapped(const struct scheduler *s, struct tally *tally,
     for (int i = 0; i < sequence->n_host_blocks; i++, block = s->swap.next[block]) {
         assert(block >= 0 && block < s->swap.n_ever_used && !tally->owned[block]);
         tally->owned[block] = true;
+        bool has_window = check_host_window(s, tally, block);
+        assert(has_window || !s->swap.window_of ||
+               i < window_pool_first_seen(&s->pool.windows, sequence->n_committed));
     }
     assert(block < 0);
     tally->n_swapped++;
@@ -113,35 +128,49 @@ static void check_waiting(const struct scheduler *s, struct tally *tally,
 
 /* Cached host blocks are owned by no sequence, and in the list by age once. Returns how many they
  * are. */
-static int check_host_cache(const struct host_cache *cache, const struct tally *tally) {
-    int n = 0;
+static int check_host_cache(const struct scheduler *s, struct tally *tally) {
+    const struct host_cache *cache = &s->swap.cache;
+    int n = 0, n_windows = 0;
     if (!cache->on) return 0;
     assert(cache->n_claimed == 0 && cache->n_evicted == 0);
     int32_t before = cache->n_host_blocks;
     for (int32_t block = cache->link[before].next; block != cache->n_host_blocks; n++) {
         assert(cache->link[block].prev == before && cache->known.block[block].known);
         assert(!tally->owned[block]);
+        n_windows += check_host_window(s, tally, block);
         before = block;
         block = cache->link[block].next;
     }
-    assert(n == host_cache_blocks(cache));
+    assert(n == host_cache_blocks(cache) && n_windows == cache->n_windows);
     return n;
 }
 
+/* Each host window block that was ever used is a host block's, or free once. */
+static void check_host_windows(const struct host_windows *windows, struct tally *tally) {
+    assert(windows->n_ever_used <= windows->n);
+    for (int i = 0; i < windows->n_free; i++) {
+        assert(!tally->windows[windows->free[i]]);
+        tally->windows[windows->free[i]] = true;
+    }
+    for (int i = 0; i < windows->n_ever_used; i++) assert(tally->windows[i]);
+}
+
 /* Each host block that was ever used is free, owned or cached; the free list holds each once. */
-static void check_host_blocks(const struct scheduler *s, const struct tally *tally) {
+static void check_host_blocks(const struct scheduler *s, struct tally *tally) {
     const struct swap_space *swap = &s->swap;
-    int n_free = 0, n_owned = 0, n_cached = check_host_cache(&swap->cache, tally);
+    int n_free = 0, n_owned = 0, n_cached = check_host_cache(s, tally);
     assert(swap->n_ever_used <= swap->n_host_blocks);
     assert(swap->n_host_blocks <= swap->port.n_host_blocks);
     for (int32_t block = swap->first_free; n_free < swap->n_free; block = swap->next[block]) {
         assert(block >= 0 && block < swap->n_ever_used && !tally->owned[block]);
         assert(!swap->cache.on || !swap->cache.known.block[block].known);
+        assert(!swap->window_of || swap->window_of[block] < 0);
         n_free++;
     }
     for (int i = 0; i < swap->n_ever_used; i++) n_owned += tally->owned[i];
     assert(n_owned + n_cached + n_free == swap->n_ever_used && n_owned == swap_used(swap));
     assert(tally->n_swapped == swap->n_swapped);
+    check_host_windows(&swap->windows, tally);
 }
 
 static void check_order(const struct list *queue) {
@@ -293,7 +322,8 @@ void scheduler_check(const struct scheduler *s) {
                           .watchers = mem_calloc(n, sizeof(int32_t)),
                           .holder = mem_calloc(n, sizeof(struct sequence *)),
                           .index = mem_calloc(n, sizeof(int)),
-                          .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool))};
+                          .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool)),
+                          .windows = mem_calloc((size_t)s->swap.port.n_host_windows, sizeof(bool))};
     check_order(&s->running);
     check_order(&s->waiting);
     assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_sequences);
@@ -313,4 +343,5 @@ void scheduler_check(const struct scheduler *s) {
     free(tally.holder);
     free(tally.index);
     free(tally.owned);
+    free(tally.windows);
 }

@@ -143,13 +143,16 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     item->logit_rows = sequence_logit_rows(item->sequence, from, rows);
     if (from + rows == sequence_n_schedulable(item->sequence))
         item->samples = sequence_extra_samples(item->sequence);
-    item->blocks = block_pool_blocks_for(view->pool, from + rows) - held + item->copy;
-    assert(item->blocks >= 0 && item->blocks <= min_int(plan->available, plan->windows));
+    int blocks = block_pool_blocks_for(view->pool, from + rows);
+    item->blocks = blocks - held + item->copy;
+    held = max_int(held, window_pool_first_seen(&view->pool->windows, from));
+    item->windows = max_int(blocks - held, 0) + item->copy;
+    assert(item->blocks >= 0 && item->blocks <= plan->available && item->windows <= plan->windows);
     plan->rows += rows;
     plan->logit_rows += item->logit_rows;
     plan->samples += item->samples;
     plan->available -= item->blocks;
-    plan->windows -= item->blocks;
+    plan->windows -= item->windows;
     count_in_shape(plan, item->sequence, from, rows);
     if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), -1);
 }
@@ -162,7 +165,7 @@ static void take_back_rows(struct plan *plan, const struct plan_view *view,
     plan->logit_rows -= item->logit_rows;
     plan->samples -= item->samples;
     plan->available += item->blocks;
-    plan->windows += item->blocks;
+    plan->windows += item->windows;
     count_in_shape(plan, item->sequence, item->sequence->n_computed, -item->rows);
     *item = (struct plan_item){.sequence = item->sequence};
 }
@@ -284,30 +287,21 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
     return promised;
 }
 
-/* How many of the n first hits can be used: the most behind which a row finds the window blocks of
- * all that it sees. */
-static int hits_with_windows(const struct plan *plan, const struct block_pool *pool, int n) {
-    int usable = 0, lacking = -1; /* the last hit without one */
-    for (int i = 0; i < n; i++) {
-        if (!window_pool_has(&pool->windows, plan->hit[i])) lacking = i;
-        int first_seen = window_pool_first_seen(&pool->windows, (i + 1) * pool->block_size);
-        if (lacking < first_seen) usable = i + 1;
-    }
-    return usable;
-}
-
-/* The blocks that the prefix cache has of a waiting sequence. At least its last token is left to
- * compute, because its logits are wanted; and while prompt logprobs are, so are all rows that have
- * not been computed. */
+/* The blocks that the prefix cache has of a waiting sequence, and can be used; *known: all. Left to
+ * compute are its last token, as its logits are wanted, and while prompt logprobs are, all that is
+ * not computed. */
 static int find_hits(const struct plan *plan, const struct plan_view *view,
-                     const struct sequence *sequence) {
+                     const struct sequence *sequence, int *known) {
+    *known = 0;
     if (!view->pool->caching) return 0;
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
     if (n == 0) return 0; /* a sequence so short may have no hash */
     n = prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
                            plan->hit);
-    return hits_with_windows(plan, view->pool, n);
+    *known = n;
+    int own = sequence->n_computed / view->pool->block_size; /* of a swapped one */
+    return window_pool_usable(&view->pool->windows, plan->hit, n, own);
 }
 
 /* The blocks after its hits that the host cache has of a waiting sequence that owns no host blocks.
@@ -319,7 +313,7 @@ static int find_host_hits(const struct plan *plan, const struct plan_view *view,
     if (sequence_scoring(sequence)) return 0;
     uint64_t parent = prefix_cache_id(&view->pool->known, hits > 0 ? plan->hit[hits - 1] : -1);
     struct block_key key = sequence_key(sequence, hits, parent);
-    int found = host_cache_match(view->host_cache, &key, sequence->hashes + hits, n);
+    int found = host_cache_match(view->host_cache, &key, sequence->hashes + hits, n, hits);
     return found * size < view->swap_from ? 0 : found;
 }
 
@@ -362,13 +356,15 @@ static int blocks_to_enter(const struct plan *plan, const struct plan_view *view
     return blocks;
 }
 
-/* The window blocks that a waiting sequence takes with its hits: those that are idle. */
+/* Window blocks that a waiting sequence takes with its hits: idle or new ones. */
 static int windows_of_hits(const struct plan *plan, const struct plan_view *view, int first_seen,
-                           int hits) {
-    int idle = 0;
-    for (int i = first_seen; i < hits && view->pool->windows.n > 0; i++)
-        idle += watchers(plan, view, plan->hit[i]) == 0;
-    return idle;
+                           int hits, bool *loads) {
+    int taken = 0;
+    for (int i = first_seen; i < hits && view->pool->windows.n > 0; i++) {
+        taken += watchers(plan, view, plan->hit[i]) == 0;
+        *loads |= !window_pool_has(&view->pool->windows, plan->hit[i]);
+    }
+    return taken;
 }
 
 /* Counts what is promised to a sequence that was let in, and to the beams that follow it. */
@@ -378,10 +374,18 @@ static void promise(struct plan *plan, const struct plan_view *view, const struc
     int size = view->pool->block_size, blocks = blocks_ahead(view, sequence, size, BLOCKS);
     int windows = blocks_ahead(view, sequence, size, WINDOWS);
     plan->promised += blocks - item->hits - item->blocks;
-    plan->promised_windows += max_int(windows - seen - item->blocks, 0);
+    plan->promised_windows += max_int(windows - seen - item->windows, 0);
     if (!with_beams) return;
     plan->promised += blocks_of_rest(view, sequence->request, BLOCKS) - blocks;
     plan->promised_windows += blocks_of_rest(view, sequence->request, WINDOWS) - windows;
+}
+
+/* The rows for which there are window blocks; what is loaded behind the hits takes some too. */
+static int rows_with_windows(const struct plan *plan, const struct plan_view *view, int from,
+                             int hits) {
+    int held = max_int(hits, window_pool_first_seen(&view->pool->windows, from));
+    int left = min_int(plan->windows - plan->promised_windows, view->pool->n_blocks);
+    return (held + left) * view->pool->block_size - from;
 }
 
 static enum admission admit(struct plan *plan, const struct plan_view *view,
@@ -390,16 +394,17 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     const struct request *request = sequence->request;
     int batch_rows = !request->beams ? 1 : has_beam_in(plan, sequence) ? 0 : request->n;
     if (batch_rows > view->max_seqs - plan->batch_rows) return NO_ROOM;
-    struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence)};
-    item.host_hits = find_host_hits(plan, view, sequence, item.hits);
-    int size = view->pool->block_size, cached = item.hits * size;
-    int from = max_int(cached + item.host_hits * size, sequence->n_computed);
+    int size = view->pool->block_size, known;
+    struct plan_item item = {.sequence = sequence, .hits = find_hits(plan, view, sequence, &known)};
+    if (known == item.hits) item.host_hits = find_host_hits(plan, view, sequence, item.hits);
+    int from = max_int((item.hits + item.host_hits) * size, sequence->n_computed);
     int rows = rows_allowed(plan, view, sequence, from);
     int blocks = blocks_to_enter(plan, view, sequence, BLOCKS) - item.hits;
-    int first_seen = window_pool_first_seen(&view->pool->windows, cached);
-    int seen = item.hits - first_seen, idle = windows_of_hits(plan, view, first_seen, item.hits);
-    int windows = max_int(blocks_to_enter(plan, view, sequence, WINDOWS) - seen, 1) + idle;
-    item.loads = from > cached;
+    int first_seen = min_int(window_pool_first_seen(&view->pool->windows, from), item.hits);
+    item.loads = from > item.hits * size;
+    int seen = item.hits - first_seen;
+    int taken = windows_of_hits(plan, view, first_seen, item.hits, &item.loads);
+    int windows = max_int(blocks_to_enter(plan, view, sequence, WINDOWS) - seen, 1) + taken;
     if (!item.loads && being_computed(plan, view, sequence, item.hits)) return HELD_BACK;
     if (rows <= 0 || (item.loads && plan->loads)) return NO_ROOM;
     if (item.loads && plan->rows > 0) rows = 0;
@@ -409,8 +414,8 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     if (windows > plan->windows - plan->promised_windows) return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
     for (int i = first_seen; i < item.hits; i++) count_watcher(plan, view, plan->hit[i], +1);
-    int left = min_int(plan->windows - plan->promised_windows, view->pool->n_blocks);
-    count_rows(plan, view, &item, from, item.hits, min_int(rows, left * size));
+    rows = min_int(rows, rows_with_windows(plan, view, from, item.hits));
+    count_rows(plan, view, &item, from, item.hits, rows);
     promise(plan, view, &item, seen, batch_rows > 1);
     plan->loads |= item.loads;
     plan->batch_rows += batch_rows;

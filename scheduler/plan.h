@@ -13,8 +13,9 @@
  *     as many rows a second as large ones. With an ITL target they get as many tiles instead as
  *     there is time for (step_cost.h), and one at least.
  *   - Where layers with windows have blocks of their own (kv/window_pool.h), each block that is
- *     taken takes a window block too. A prefix is taken from the cache as far as it is known and
- *     the last window of it still has its window blocks.
+ *     taken takes a window block too, unless it is loaded and the window of the next row has
+ *     passed it. A prefix is taken from the cache as far as it is known and the last window of it
+ *     still has its window blocks; a swapped sequence has these of its own.
  *   - A running sequence without room for one row preempts the last in order, never one before
  *     it; the last in order itself keeps its blocks and sits the step out. A prompt shrinks its
  *     chunk before it preempts.
@@ -90,6 +91,7 @@ struct plan_item {
     int hits;       /* blocks that an admitted one has from the prefix cache */
     int host_hits;  /* and the next ones from the host cache */
     int blocks;     /* to take, the copy's included */
+    int windows;    /* window blocks for them: none for what the windows have passed */
     bool copy;      /* its partial block is shared: it writes to a copy */
     bool loads;     /* blocks of it are loaded from the host's memory */
 };
@@ -109,7 +111,7 @@ struct plan {
     /* how the counting is done */
     int available;         /* blocks that could still be taken */
     int promised;          /* of them, what the running ones still need */
-    int windows;           /* window blocks that could still be taken: each block takes one */
+    int windows;           /* window blocks that could still be taken */
     int promised_windows;  /* of them, what the running ones still need */
     int32_t *change;       /* [n_blocks] of a block's references by this plan... */
     int32_t *watch_change; /* [n_blocks] ...and of those who watch it... */

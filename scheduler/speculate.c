@@ -331,6 +331,7 @@ static void add_draft(struct plan *plan, const struct plan_view *view, struct pl
     item->drafts++;
     item->logit_rows++;
     item->blocks += blocks;
+    item->windows += blocks;
     plan->rows++;
     plan->shape.decode_rows++;
     plan->logit_rows++;

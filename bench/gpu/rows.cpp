@@ -1,12 +1,12 @@
 /* What stands between the products: norms, gates, sums, embedding, rotary angles, the cache's
  * writing and its blocks. Activations are warm, as they are where a kernel has just written
  * them. */
+#include "kernels/cuda/rows/rows.cuh"
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/gemm/matrix.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
-#include "kernels/cuda/rows/rows.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,15 +186,18 @@ static point move_point(const model &m, enum move move, int n) {
                 std::vector<int32_t> first, second;
                 for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
                 memory from = numbers(first), to = numbers(second);
-                auto stage = std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), n), ANY);
+                auto stage =
+                    std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), KV_WHOLE, n), ANY);
                 return [=](int) {
                     if (move == COPY)
-                        kv_copy(cache.get(), from->as<int32_t>(), to->as<int32_t>(), n,
+                        kv_copy(cache.get(), KV_WHOLE, from->as<int32_t>(), to->as<int32_t>(), n,
                                 the_stream());
                     else if (move == GATHER)
-                        kv_gather(stage->data, cache.get(), from->as<int32_t>(), n, the_stream());
+                        kv_gather(stage->data, cache.get(), KV_WHOLE, from->as<int32_t>(), n,
+                                  the_stream());
                     else
-                        kv_scatter(cache.get(), stage->data, from->as<int32_t>(), n, the_stream());
+                        kv_scatter(cache.get(), KV_WHOLE, stage->data, from->as<int32_t>(), n,
+                                   the_stream());
                 };
             }};
 }

@@ -12,7 +12,8 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
                           size_t size, struct err *err);
 
 /* Puts the blocks that the device has room for, when all else is taken, in the place of those that
- * the plan has estimated; `kv` says what a block is. Does nothing on the CPU. */
+ * the plan has estimated; `kv` says what a block is, and which layers can have window blocks. Does
+ * nothing on the CPU. */
 enum status device_plan_pool(struct backend *b, struct engine_memory *memory,
                              const struct engine_config *config, const struct kv_config *kv,
                              struct err *err);

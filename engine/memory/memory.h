@@ -44,6 +44,15 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
                         const struct engine_config *config, const struct machine_memory *machine,
                         struct err *err);
 
+/* The window blocks that go with so many blocks, so that sequences of the usual length use up both
+ * together, and at least those of one sequence of full length; 0 if the plan has none. */
+int memory_window_blocks(const struct engine_memory *plan, const struct engine_config *config,
+                         int64_t n_blocks);
+
+/* Bytes of both. */
+int64_t memory_pool_bytes(const struct engine_memory *plan, const struct engine_config *config,
+                          int64_t n_blocks);
+
 /* ---- on a GPU (memory/plan_gpu.c) ----------------------------------------------------------- */
 
 /* Notes the device's memory as it was before anything was taken, and the share of it that may be:
@@ -55,8 +64,8 @@ void memory_device_begin(struct engine_memory *plan, const struct engine_config 
 void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
                             const struct engine_config *config);
 
-/* Bytes of the device that a pool of so many blocks takes, all that steps over it work in
- * included. */
+/* Bytes of the device that a pool of so many blocks takes, with the window blocks that go with
+ * them and all that steps over it work in. */
 struct pool_cost {
     int64_t (*bytes)(void *arg, int n_blocks);
     void *arg;

@@ -160,7 +160,7 @@ static void plan_windows(struct engine_memory *plan, const struct model_config *
     }
     struct shares s = shares_of(plan, config);
     bool saves = config->window_blocks > 0 || s.least < s.chain;
-    if (n == 0 || config->window_blocks == 0 || on_cuda(config) || !saves) {
+    if (n == 0 || config->window_blocks == 0 || !saves) {
         plan->window = 0;
         return;
     }
@@ -168,6 +168,23 @@ static void plan_windows(struct engine_memory *plan, const struct model_config *
     plan->window_bytes_per_token = (int64_t)kv_token_bytes(&kv);
     kv.L = info->L - n;
     plan->kv_bytes_per_token = kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
+}
+
+int memory_window_blocks(const struct engine_memory *plan, const struct engine_config *config,
+                         int64_t n_blocks) {
+    if (plan->window == 0) return 0;
+    const struct shares s = shares_of(plan, config);
+    int64_t windows = s.least - s.seen + (n_blocks * s.usual_seen + s.usual - 1) / s.usual;
+    windows = max_int64(windows, s.least);
+    if (config->window_blocks > 0) windows = config->window_blocks;
+    return (int)min_int64(windows, n_blocks);
+}
+
+int64_t memory_pool_bytes(const struct engine_memory *plan, const struct engine_config *config,
+                          int64_t n_blocks) {
+    int64_t windows = memory_window_blocks(plan, config, n_blocks);
+    return (n_blocks * plan->kv_bytes_per_token + windows * plan->window_bytes_per_token) *
+           plan->block_size;
 }
 
 /* A slot's number is block * block_size + offset in an int32, so no pool may have more slots than
@@ -278,12 +295,11 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
 static enum status plan_any_pool(struct engine_memory *plan, const struct model_config *info,
                                  const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
-    int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
-    int64_t chain = chain_of(plan);
     if (!on_cuda(config) || machine->device.total == 0)
         return plan_pool(plan, config, machine, err);
-    if (config->kv_memory > 0 && config->kv_memory / block_bytes < chain)
-        return refuse_small_pool(plan, config->kv_memory, chain * block_bytes, err);
+    int64_t need = memory_pool_bytes(plan, config, chain_of(plan));
+    if (config->kv_memory > 0 && config->kv_memory < need)
+        return refuse_small_pool(plan, config->kv_memory, need, err);
     memory_device_begin(plan, config, &machine->device);
     memory_device_estimate(plan, info, config);
     return STATUS_OK;

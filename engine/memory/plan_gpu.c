@@ -44,26 +44,6 @@ void memory_device_begin(struct engine_memory *plan, const struct engine_config 
     assert(plan->share > 0 && plan->share <= 1 && plan->kept >= 0);
 }
 
-void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
-                            const struct engine_config *config) {
-    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
-    int64_t block = plan->kv_bytes_per_token * plan->block_size;
-    /* attention's parts: for each of 256 positions and each head, D numbers and two more */
-    int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
-    work /= 256;
-    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * min_int64(R, config->max_num_seqs);
-    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
-    int64_t blocks = config->kv_memory > 0 ? config->kv_memory / block : left / (block + work);
-    if (config->kv_memory == 0) blocks = min_int64(blocks, most_blocks(plan, config));
-    if (blocks < chain_of(plan)) blocks = chain_of(plan);
-    plan->n_blocks = (int)min_int64(blocks, INT32_MAX / plan->block_size);
-    plan->kv_cache = plan->n_blocks * block;
-    plan->steps = plan->n_blocks * work;
-    assert(plan->n_blocks > 0 && plan->kv_cache > 0 && plan->steps >= 0);
-}
-
-/* ---- the pool on the device ----------------------------------------------------------------- */
-
 /* The most blocks, up to `most`, that fit; 0 when none does. */
 static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most) {
     int64_t low = 0, high = most;
@@ -75,6 +55,53 @@ static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most)
             high = middle - 1;
     }
     return low;
+}
+
+/* What a pool takes by the plan, and `work` bytes beside each block. */
+struct planned_pool {
+    const struct engine_memory *plan;
+    const struct engine_config *config;
+    int64_t work;
+};
+
+static int64_t planned_bytes(void *arg, int n_blocks) {
+    const struct planned_pool *pool = arg;
+    return memory_pool_bytes(pool->plan, pool->config, n_blocks) + n_blocks * pool->work;
+}
+
+/* The blocks that config->kv_memory asks for. Blocks that cost nothing, as all layers have windows,
+ * are as many as could ever be of use. */
+static int64_t asked_blocks(const struct engine_memory *plan, const struct engine_config *config) {
+    struct planned_pool pool = {plan, config, 0};
+    const struct pool_cost cost = {planned_bytes, &pool};
+    int64_t most = INT32_MAX / plan->block_size;
+    if (plan->kv_bytes_per_token == 0) most = most_blocks(plan, config);
+    return fitting(&cost, config->kv_memory, most);
+}
+
+static void set_blocks(struct engine_memory *plan, const struct engine_config *config,
+                       int64_t blocks) {
+    assert(blocks >= chain_of(plan) && blocks <= INT32_MAX / plan->block_size);
+    plan->n_blocks = (int)blocks;
+    plan->n_window_blocks = memory_window_blocks(plan, config, blocks);
+    plan->kv_cache = memory_pool_bytes(plan, config, blocks);
+}
+
+void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
+                            const struct engine_config *config) {
+    int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
+    /* attention's parts: for each of 256 positions and each head, D numbers and two more */
+    int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
+    struct planned_pool pool = {plan, config, work / 256};
+    const struct pool_cost cost = {planned_bytes, &pool};
+    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * min_int64(R, config->max_num_seqs);
+    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
+    int64_t blocks = config->kv_memory > 0 ? asked_blocks(plan, config)
+                                           : fitting(&cost, left, most_blocks(plan, config));
+    if (blocks < chain_of(plan)) blocks = chain_of(plan);
+    set_blocks(plan, config, blocks);
+    plan->steps = plan->n_blocks * pool.work;
+    assert(plan->n_blocks > 0 && plan->kv_cache > 0 && plan->steps >= 0);
 }
 
 static enum status refuse_sequence(const struct engine_memory *plan, int64_t need, int64_t left,
@@ -102,17 +129,17 @@ static enum status refuse_given(const struct engine_config *config, int64_t need
                    "sampling (%.1f); %.1f MiB would do",
                    mib(config->kv_memory), mib(need), mib(left), mib(plan->weights),
                    mib(plan->scratch), mib(plan->sampling),
-                   mib(blocks * plan->block_size * plan->kv_bytes_per_token));
+                   mib(memory_pool_bytes(plan, config, blocks)));
 }
 
 enum status memory_device_pool(struct engine_memory *plan, const struct engine_config *config,
                                const struct device_memory *now, const struct pool_cost *cost,
                                struct err *err) {
-    int64_t block = plan->kv_bytes_per_token * plan->block_size, chain = chain_of(plan);
+    int64_t chain = chain_of(plan);
     int64_t used = (int64_t)plan->device.free - (int64_t)now->free;
     int64_t left = budget(plan) - used, blocks, most = most_blocks(plan, config);
     if (config->kv_memory > 0) {
-        int64_t asked = min_int64(config->kv_memory / block, INT32_MAX / plan->block_size);
+        int64_t asked = asked_blocks(plan, config);
         left = (int64_t)now->free;
         blocks = fitting(cost, left, asked);
         if (blocks < asked)
@@ -123,9 +150,7 @@ enum status memory_device_pool(struct engine_memory *plan, const struct engine_c
         if (blocks < chain)
             return refuse_sequence(plan, cost->bytes(cost->arg, (int)chain), left, blocks, err);
     }
-    assert(blocks >= chain);
-    plan->n_blocks = (int)blocks;
-    plan->kv_cache = blocks * block;
+    set_blocks(plan, config, blocks);
     plan->steps = cost->bytes(cost->arg, (int)blocks) - plan->kv_cache;
     if (plan->steps < 0) plan->steps = 0; /* a token's bytes are rounded up */
     return STATUS_OK;

@@ -49,6 +49,8 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
 /* What a pool costs on the device. */
 struct pool_on {
     struct backend *b;
+    const struct engine_memory *memory;
+    const struct engine_config *settings;
     struct kv_config config;
     bool swaps;
 };
@@ -56,6 +58,7 @@ struct pool_on {
 static int64_t pool_bytes(void *arg, int n_blocks) {
     struct pool_on *on = arg;
     on->config.n_blocks = n_blocks;
+    on->config.n_window_blocks = memory_window_blocks(on->memory, on->settings, n_blocks);
     size_t bytes = on->b->cache->kv_bytes(on->b, &on->config);
     size_t beside = on->swaps ? on->b->swap->swap_bytes(on->b, &on->config) : 0;
     if (__builtin_add_overflow(bytes, beside, &bytes)) return INT64_MAX;
@@ -67,7 +70,7 @@ enum status device_plan_pool(struct backend *b, struct engine_memory *memory,
                              struct err *err) {
     if (!b->memory->available) return STATUS_OK;
     struct device_memory now;
-    struct pool_on on = {b, *kv, memory->swap > 0};
+    struct pool_on on = {b, memory, config, *kv, memory->swap > 0};
     struct pool_cost cost = {pool_bytes, &on};
     b->memory->available(b, &now);
     return memory_device_pool(memory, config, &now, &cost, err);

@@ -109,7 +109,7 @@ static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
     }
     args.cache = cache;
     args.layer = layer;
-    args.slot = cuda->step.at.slot;
+    args.slot = cuda->step.at.slot[cache->layer[layer].kind];
     rope_prepare(cuda->act, &args, cuda->stream);
 }
 

@@ -9,12 +9,15 @@
  * Arrays whose length follows from the number of rows come first, then the plans, then the block
  * tables, of which only as many entries are copied as the longest sequence has:
  *
- *     token | position | slot | line | row_start | logit_row | copies | items ... | tables
+ *     token | position | row_start | logit_row | slot | line | copies | items ... | tables
+ *
+ * Slots, lines, copies and tables are there twice if layers with windows have blocks of their own;
+ * a layer's launches are given those of its kind.
  *
  * A step for a graph has as many rows and items as the graph; only the tables' length is its own.
  * The last rows are padding: without slot and item they write neither keys nor values and attend to
- * nothing. A sequence is named by the start of its line of the table, so that the lines' length is
- * no argument of any launch.
+ * nothing. A sequence is named by the start of its line of the tables, so that neither the lines'
+ * length nor the place of a second table is an argument of any launch.
  */
 #include "kernels/cuda/step.cuh"
 
@@ -64,7 +67,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t M = (size_t)most->max_rows, S = (size_t)most->max_seqs;
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
-    return 5 * M + (S + 1) + entries + 2 * S + items; /* in the order of step_upload */
+    const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, table */
+    return 3 * M + (S + 1) + (size_t)work->kinds * blocks + items;
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -133,12 +137,19 @@ static const int32_t *put_counting(struct step_layout *to, const int32_t *array,
     return on_device(to, at);
 }
 
-/* Appends the start of each row's line of the table. */
+/* The start of the first line of a kind: the tables stand one behind the other. */
+static int first_line(const struct step *step, int stride, int kind) {
+    return kind * step->S * stride;
+}
+
+/* Appends the start of each row's line of the table of a kind. */
 static const int32_t *put_lines(struct step_layout *to, const struct step *step, int stride,
-                                size_t room) {
+                                int kind, size_t room) {
     int32_t *at = reserve(to, room);
+    const int first = first_line(step, stride, kind);
     for (int s = 0; s < step->S; s++)
-        for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++) at[m] = s * stride;
+        for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++)
+            at[m] = first + s * stride;
     for (size_t i = (size_t)step->M; i < room; i++) at[i] = 0;
     return on_device(to, at);
 }
@@ -157,22 +168,50 @@ static int longest_line(const struct step *step, const struct step_limits *limit
 }
 
 /* Appends lines of `stride` entries; a sequence may have fewer. */
-static const int32_t *put_tables(struct step_layout *to, const struct step *step, int stride) {
+static void put_table(struct step_layout *to, const struct step *step, const int32_t *table,
+                      int stride) {
     const size_t n = (size_t)(stride < step->table_stride ? stride : step->table_stride);
     int32_t *at = reserve(to, (size_t)step->S * (size_t)stride);
     for (int s = 0; s < step->S; s++)
-        memcpy(at + (size_t)s * (size_t)stride,
-               step->table + (size_t)s * (size_t)step->table_stride, n * sizeof *at);
-    return on_device(to, at);
+        memcpy(at + (size_t)s * (size_t)stride, table + (size_t)s * (size_t)step->table_stride,
+               n * sizeof *at);
 }
 
-/* Plans attention for each window, with the lines' beginnings in the place of their numbers. */
+/* A step's blocks as the layers of one kind have them: host memory. */
+struct block_arrays {
+    const int32_t *slot, *table, *copy_from, *copy_to;
+};
+
+static struct block_arrays blocks_of(const struct step *step, int kind) {
+    if (kind == KV_WINDOW)
+        return {step->window_slot, step->window_table, step->window_copy_from,
+                step->window_copy_to};
+    return {step->slot, step->table, step->copy_from, step->copy_to};
+}
+
+/* Appends slots, lines and copies of each kind. */
+static void put_slots(struct device_step *at, struct step_layout *to, const struct step *step,
+                      int stride, size_t room, int kinds) {
+    const size_t copies = (size_t)step->n_copies;
+    for (int kind = 0; kind < kinds; kind++) {
+        const struct block_arrays blocks = blocks_of(step, kind);
+        at->slot[kind] = put(to, blocks.slot, (size_t)step->M, room, -1);
+        at->line[kind] = put_lines(to, step, stride, kind, room);
+        at->copy_from[kind] = put(to, blocks.copy_from, copies, copies, 0);
+        at->copy_to[kind] = put(to, blocks.copy_to, copies, copies, 0);
+    }
+}
+
+/* Plans attention for each window, with the lines' beginnings in the place of their numbers: layers
+ * with a window have theirs in the last table. */
 static void put_items(struct step_layout *to, const struct step *step, int rows, int stride,
                       struct attention_workspace *work) {
     for (int w = 0; w < work->limits.n_windows; w++) {
         struct attention_item *items = (struct attention_item *)(to->host + to->used);
         const int n = attention_workspace_plan(work, w, items, step, rows);
-        for (int i = 0; i < n; i++) items[i].sequence *= stride;
+        const int kind = work->limits.windows[w] > 0 ? work->kinds - 1 : KV_WHOLE;
+        const int first = first_line(step, stride, kind);
+        for (int i = 0; i < n; i++) items[i].sequence = first + items[i].sequence * stride;
         work->items[w] =
             (const struct attention_item *)on_device(to, reserve(to, (size_t)n * ITEM_NUMBERS));
     }
@@ -182,22 +221,22 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
 static void lay_out(struct device_step *at, struct step_layout *to, const struct step *step,
                     int rows, struct attention_workspace *work, int B) {
     const size_t M = (size_t)step->M, S = (size_t)step->S, R = (size_t)step->R;
-    const size_t more = rows ? (size_t)rows - M : 0, copies = (size_t)step->n_copies;
+    const size_t more = rows ? (size_t)rows - M : 0;
     const int stride = longest_line(step, &work->limits, B);
     assert(!rows || (step->M == step->S && step->M == step->R && step->n_copies == 0));
-    assert((int64_t)step->S * stride <= INT32_MAX);
+    assert((int64_t)work->kinds * step->S * stride <= INT32_MAX);
+    assert(work->kinds == 1 || step->window_table);
     *at = {(int)(M + more), (int)(S + more), (int)(R + more), step->n_copies};
     at->sampled = step->sampled;
     at->token = put(to, step->token, M, M + more, 0);
     at->position = put(to, step->position, M, M + more, -1);
-    at->slot = put(to, step->slot, M, M + more, -1);
-    at->line = put_lines(to, step, stride, M + more);
     at->row_start = put_counting(to, step->row_start, S + 1, S + more + 1, step->M + 1);
     at->logit_row = put_counting(to, step->logit_row, R, R + more, step->M);
-    at->copy_from = put(to, step->copy_from, copies, copies, 0);
-    at->copy_to = put(to, step->copy_to, copies, copies, 0);
+    put_slots(at, to, step, stride, M + more, work->kinds);
     put_items(to, step, rows, stride, work);
-    at->table = put_tables(to, step, stride);
+    at->table = on_device(to, to->host + to->used);
+    for (int kind = 0; kind < work->kinds; kind++)
+        put_table(to, step, blocks_of(step, kind).table, stride);
 }
 
 void step_upload(struct step_memory *memory, const struct step *step, int rows,
@@ -213,19 +252,24 @@ void step_upload(struct step_memory *memory, const struct step *step, int rows,
     cuda_check(cudaEventRecord(memory->copied[turn], stream), "recording an event");
 }
 
-/* Does one copy of the list read or write what another one writes? */
-static bool copies_meet(const struct step *step) {
-    for (int i = 0; i < step->n_copies; i++)
-        for (int j = 0; j < step->n_copies; j++)
-            if (i != j && (step->copy_to[i] == step->copy_from[j] ||
-                           (i < j && step->copy_to[i] == step->copy_to[j])))
+/* Does one of n copies read or write what another one writes? */
+static bool copies_meet(const struct block_arrays *blocks, int n) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j && (blocks->copy_to[i] == blocks->copy_from[j] ||
+                           (i < j && blocks->copy_to[i] == blocks->copy_to[j])))
                 return true;
     return false;
 }
 
 void step_copy_blocks(const struct device_step *at, const struct step *step, struct kv_cache *cache,
                       cudaStream_t stream) {
-    const int at_once = copies_meet(step) ? 1 : step->n_copies;
-    for (int i = 0; i < step->n_copies; i += at_once)
-        kv_copy(cache, at->copy_from + i, at->copy_to + i, at_once, stream);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        if (cache->part[kind].L == 0) continue;
+        const struct block_arrays blocks = blocks_of(step, kind);
+        const int at_once = copies_meet(&blocks, step->n_copies) ? 1 : step->n_copies;
+        for (int i = 0; i < step->n_copies; i += at_once)
+            kv_copy(cache, (enum kv_kind)kind, at->copy_from[kind] + i, at->copy_to[kind] + i,
+                    at_once, stream);
+    }
 }

@@ -35,8 +35,8 @@ size_t step_memory_bytes(const struct attention_workspace *work, int B);
 void step_upload(struct step_memory *memory, const struct step *step, int rows,
                  struct attention_workspace *work, int B, cudaStream_t stream);
 
-/* Queues the step's block copies: in one launch, or one by one if a copy reads or writes what
- * another one writes. */
+/* Queues the step's block copies: in one launch for each kind of blocks, or one by one if a copy
+ * reads or writes what another one writes. */
 void step_copy_blocks(const struct device_step *at, const struct step *step, struct kv_cache *cache,
                       cudaStream_t stream);
 

@@ -39,7 +39,7 @@ static void cached_remove(struct block_pool *pool, int32_t block) {
     pool->n_cached--;
 }
 
-int32_t block_pool_acquire(struct block_pool *pool) {
+int32_t block_pool_acquire_unseen(struct block_pool *pool) {
     assert(block_pool_available(pool) > 0);
     int32_t block;
     if (pool->n_free > 0) {
@@ -53,6 +53,11 @@ int32_t block_pool_acquire(struct block_pool *pool) {
     }
     assert(pool->block[block].references == 0 && !prefix_cache_knows(&pool->known, block));
     pool->block[block].references = 1;
+    return block;
+}
+
+int32_t block_pool_acquire(struct block_pool *pool) {
+    int32_t block = block_pool_acquire_unseen(pool);
     window_pool_attach(&pool->windows, block);
     return block;
 }

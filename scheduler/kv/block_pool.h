@@ -56,6 +56,9 @@ static inline int block_pool_blocks_for(const struct block_pool *pool, int slots
  * window block. Its old content is evicted. */
 int32_t block_pool_acquire(struct block_pool *pool);
 
+/* The same of a block that the windows of its holder have passed: it gets no window block. */
+int32_t block_pool_acquire_unseen(struct block_pool *pool);
+
 /* One more reference to a used or cached block. Watching it is another matter (window_pool.h). */
 void block_pool_share(struct block_pool *pool, int32_t block);
 

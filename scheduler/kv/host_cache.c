@@ -9,13 +9,16 @@ static void note_evicted(void *arg, int32_t block) {
     struct host_cache *cache = arg;
     assert(cache->n_evicted < cache->pool->n_blocks);
     cache->evicted[cache->n_evicted++] =
-        (struct evicted_block){.block = block, .known = cache->pool->known.block[block]};
+        (struct evicted_block){.block = block,
+                               .window = cache->window_of ? cache->pool->windows.of[block] : -1,
+                               .known = cache->pool->known.block[block]};
 }
 
 void host_cache_init(struct host_cache *cache, struct block_pool *pool, int n_host_blocks,
-                     int max_blocks) {
+                     const int32_t *window_of, int max_blocks) {
     int n = n_host_blocks;
-    *cache = (struct host_cache){.on = n > 0 && pool->caching, .pool = pool, .n_host_blocks = n};
+    *cache = (struct host_cache){
+        .on = n > 0 && pool->caching, .pool = pool, .n_host_blocks = n, .window_of = window_of};
     if (!cache->on) return;
     prefix_cache_init(&cache->known, n, pool->block_size);
     cache->link = mem_calloc((size_t)n + 1, sizeof *cache->link);
@@ -51,58 +54,81 @@ static void unlink_block(struct host_cache *cache, int32_t host_block) {
     cache->link[gone.next].prev = gone.prev;
 }
 
+static bool has_window(const struct host_cache *cache, int32_t host_block) {
+    return cache->window_of && cache->window_of[host_block] >= 0;
+}
+
+/* A cached block that is cached no more. */
+static void forget(struct host_cache *cache, int32_t host_block) {
+    unlink_block(cache, host_block);
+    prefix_cache_remove(&cache->known, host_block);
+    cache->n_windows -= has_window(cache, host_block);
+    assert(cache->n_windows >= 0);
+}
+
 int32_t host_cache_remove_oldest(struct host_cache *cache) {
     int32_t oldest = cache->link[cache->n_host_blocks].next;
     assert(cache->on && oldest < cache->n_host_blocks);
-    unlink_block(cache, oldest);
-    prefix_cache_remove(&cache->known, oldest);
+    forget(cache, oldest);
     return oldest;
 }
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
-/* Gives an evicted block a host block; -1 if its content is cached already. */
-static int32_t add(struct swap_space *swap, const struct evicted_block *evicted) {
+/* Gives an evicted block a host block, unless its content is cached already; and a host window
+ * block, if the content has none and there is one. */
+static void add(struct swap_space *swap, const struct evicted_block *evicted) {
     struct host_cache *cache = &swap->cache;
     const struct known_block *known = &evicted->known;
     const int32_t *tokens = prefix_cache_tokens(&cache->pool->known, evicted->block);
     struct block_key key = {known->hash, known->salt, tokens, known->parent};
-    int32_t found = prefix_cache_find(&cache->known, &key);
-    if (found >= 0) {
-        unlink_block(cache, found);
-        link_newest(cache, found);
-        return -1;
+    int32_t host_block = prefix_cache_find(&cache->known, &key);
+    if (host_block >= 0) {
+        unlink_block(cache, host_block);
+    } else {
+        host_block = swap_acquire(swap);
+        prefix_cache_add(&cache->known, host_block, &key, known->id);
+        swap_list_add(&swap->out, evicted->block, host_block);
     }
-    int32_t host_block = swap_acquire(swap);
-    prefix_cache_add(&cache->known, host_block, &key, known->id);
     link_newest(cache, host_block);
-    return host_block;
+    if (evicted->window < 0 || has_window(cache, host_block) || swap_windows_unused(swap) == 0)
+        return;
+    swap_add_window(swap, host_block);
+    cache->n_windows++;
+    swap_list_add_window(swap, &swap->out, evicted->window, host_block);
 }
 
 /* If too many were evicted, the most recent are kept: eviction order is leaf first, so these stand
  * before the others in their prompts. */
 void host_cache_offload(struct swap_space *swap) {
     struct host_cache *cache = &swap->cache;
-    int32_t host_block[MAX_OFFLOADED_PER_STEP], block[MAX_OFFLOADED_PER_STEP];
-    int all = cache->n_evicted, room = swap->n_host_blocks - swap_used(swap), n = 0;
-    int n_kept = all < MAX_OFFLOADED_PER_STEP ? all : MAX_OFFLOADED_PER_STEP;
-    if (n_kept > room) n_kept = room;
+    int all = cache->n_evicted, room = swap->n_host_blocks - swap_used(swap), n_windows = 0;
+    int n_kept = min_int(min_int(all, MAX_OFFLOADED_PER_STEP), room);
     cache->n_evicted = 0;
-    if (n_kept == 0 || !swap_make_room(swap, n_kept)) return;
-    for (int i = all - n_kept; i < all; i++) {
-        block[n] = cache->evicted[i].block;
-        host_block[n] = add(swap, &cache->evicted[i]);
-        n += host_block[n] >= 0;
-    }
-    if (n > 0) swap->port.out(swap->port.self, block, host_block, n);
-    swap->n_out += (uint64_t)n;
+    for (int i = all - n_kept; i < all; i++) n_windows += cache->evicted[i].window >= 0;
+    n_windows = min_int(n_windows, swap->windows.n - swap_windows_used(swap));
+    if (n_kept == 0 || !swap_make_room(swap, n_kept, n_windows)) return;
+    for (int i = all - n_kept; i < all; i++) add(swap, &cache->evicted[i]);
+    swap_send(swap);
 }
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
 int host_cache_match(const struct host_cache *cache, const struct block_key *key,
-                     const struct block_hash *hashes, int n) {
-    return cache->on ? prefix_cache_match(&cache->known, *key, hashes, n, NULL) : 0;
+                     const struct block_hash *hashes, int n, int n_before) {
+    int usable = 0;
+    if (!cache->on) return 0;
+    if (!cache->window_of) return prefix_cache_match(&cache->known, *key, hashes, n, NULL);
+    assert(cache->n_claimed == 0); /* the list is free for this */
+    int found = prefix_cache_match(&cache->known, *key, hashes, n, cache->claimed);
+    for (int i = 0, lacking = -1; i < found; i++) {
+        int behind = n_before + i + 1;
+        if (!has_window(cache, cache->claimed[i])) lacking = n_before + i;
+        if (lacking <
+            window_pool_first_seen(&cache->pool->windows, behind * cache->pool->block_size))
+            usable = i + 1;
+    }
+    return usable;
 }
 
 void host_cache_claim(struct host_cache *cache, const struct block_key *key,
@@ -112,21 +138,23 @@ void host_cache_claim(struct host_cache *cache, const struct block_key *key,
     assert(cache->n_claimed == n);
     for (int i = 0; i < n; i++) {
         cache->id[i] = prefix_cache_id(&cache->known, cache->claimed[i]);
-        unlink_block(cache, cache->claimed[i]);
-        prefix_cache_remove(&cache->known, cache->claimed[i]);
+        forget(cache, cache->claimed[i]);
     }
 }
 
 void host_cache_load(struct swap_space *swap, const struct block_key *first,
-                     const struct block_hash *hashes, int n, int32_t *block) {
+                     const struct block_hash *hashes, int n, int first_seen, int32_t *block) {
     struct host_cache *cache = &swap->cache;
     struct block_key key = *first;
     assert(cache->n_claimed == n && n > 0);
-    for (int i = 0; i < n; i++) block[i] = block_pool_acquire(swap->pool);
+    for (int i = 0; i < n; i++) {
+        block[i] = block_pool_acquire_unseen(swap->pool);
+        swap_list_add(&swap->in, block[i], cache->claimed[i]);
+        if (cache->window_of && i >= first_seen)
+            swap_load_window(swap, block[i], cache->claimed[i]);
+    }
     host_cache_offload(swap); /* the blocks that were taken over are copied out first */
-    swap->port.in(swap->port.self, cache->claimed, block, n);
-    swap->loading = true;
-    swap->n_in += (uint64_t)n;
+    swap_load(swap);
     for (int i = 0; i < n; i++) {
         key.hash = hashes[i];
         block_pool_restore(swap->pool, block[i], &key, cache->id[i]);

@@ -4,34 +4,70 @@
 
 #include "config/config.h"
 
+static void init_windows(struct swap_space *swap) {
+    int n = swap->port.n_host_windows;
+    swap->windows = (struct host_windows){.n = n};
+    swap->windows.free = mem_calloc((size_t)n, sizeof *swap->windows.free);
+    swap->window_of = mem_calloc((size_t)swap->n_host_blocks, sizeof *swap->window_of);
+    for (int i = 0; i < swap->n_host_blocks; i++) swap->window_of[i] = -1;
+}
+
+static void init_lists(struct swap_lists *lists, int n) {
+    for (int i = 0; i < 2; i++) {
+        struct swap_list *list = i == 0 ? &lists->blocks : &lists->windows;
+        list->host_block = mem_calloc((size_t)n, sizeof *list->host_block);
+        list->block = mem_calloc((size_t)n, sizeof *list->block);
+    }
+}
+
+static void free_lists(struct swap_lists *lists) {
+    free(lists->blocks.host_block);
+    free(lists->blocks.block);
+    free(lists->windows.host_block);
+    free(lists->windows.block);
+}
+
 void swap_init(struct swap_space *swap, const struct swap_port *port, struct block_pool *pool,
                int max_blocks) {
     int n = port->n_host_blocks;
     *swap = (struct swap_space){.port = *port, .pool = pool, .n_host_blocks = n, .first_free = -1};
-    host_cache_init(&swap->cache, pool, n, max_blocks);
+    assert((port->n_host_windows > 0) == (n > 0 && pool->windows.n > 0));
+    if (n > 0 && pool->windows.n > 0) init_windows(swap);
+    host_cache_init(&swap->cache, pool, n, swap->window_of, max_blocks);
     if (n == 0) return;
+    int listed = max_int(max_blocks, MAX_OFFLOADED_PER_STEP);
     swap->next = mem_calloc((size_t)n, sizeof *swap->next);
-    swap->host_block = mem_calloc((size_t)max_blocks, sizeof *swap->host_block);
-    swap->block = mem_calloc((size_t)max_blocks, sizeof *swap->block);
+    init_lists(&swap->out, listed);
+    init_lists(&swap->in, listed);
 }
 
 void swap_free(struct swap_space *swap) {
-    assert(swap_used(swap) == 0 && swap->n_swapped == 0);
+    assert(swap_used(swap) == 0 && swap->n_swapped == 0 && swap_windows_used(swap) == 0);
     host_cache_free(&swap->cache);
     free(swap->next);
-    free(swap->host_block);
-    free(swap->block);
+    free(swap->window_of);
+    free(swap->windows.free);
+    free_lists(&swap->out);
+    free_lists(&swap->in);
 }
 
 /* ---- host blocks ---------------------------------------------------------------------------- */
 
-bool swap_make_room(struct swap_space *swap, int n) {
-    int unused = swap->n_host_blocks - swap->n_ever_used, fresh = n - swap->n_free;
-    if (fresh > unused) fresh = unused;
-    if (fresh > 0 && !swap->port.reserve(swap->port.self, swap->n_ever_used + fresh))
-        swap->n_host_blocks = swap->n_ever_used;
+/* Reserves memory for so many more than are free, of those that were never used; if there is none,
+ * *n, of which `used` were, shrinks. */
+static void reserve(struct swap_space *swap, bool window, int *n, int used, int more) {
+    int fresh = min_int(more, *n - used);
+    if (fresh > 0 && !swap->port.reserve(swap->port.self, window, used + fresh)) *n = used;
+}
+
+bool swap_make_room(struct swap_space *swap, int n, int n_windows) {
+    struct host_windows *windows = &swap->windows;
+    reserve(swap, false, &swap->n_host_blocks, swap->n_ever_used, n - swap->n_free);
+    reserve(swap, true, &windows->n, windows->n_ever_used, n_windows - windows->n_free);
     if (n > swap->n_host_blocks - swap_used(swap)) return false;
-    while (n > swap->n_free + swap->n_host_blocks - swap->n_ever_used)
+    if (n_windows > windows->n - swap_windows_used(swap)) return false;
+    while (n > swap->n_free + swap->n_host_blocks - swap->n_ever_used ||
+           n_windows > swap_windows_unused(swap))
         swap_release(swap, host_cache_remove_oldest(&swap->cache));
     return true;
 }
@@ -47,49 +83,124 @@ int32_t swap_acquire(struct swap_space *swap) {
     return host_block;
 }
 
+void swap_add_window(struct swap_space *swap, int32_t host_block) {
+    struct host_windows *windows = &swap->windows;
+    assert(swap->window_of[host_block] < 0 && swap_windows_unused(swap) > 0);
+    swap->window_of[host_block] =
+        windows->n_free > 0 ? windows->free[--windows->n_free] : windows->n_ever_used++;
+}
+
+static void drop_window(struct swap_space *swap, int32_t host_block) {
+    if (!swap->window_of || swap->window_of[host_block] < 0) return;
+    swap->windows.free[swap->windows.n_free++] = swap->window_of[host_block];
+    swap->window_of[host_block] = -1;
+}
+
 void swap_release(struct swap_space *swap, int32_t host_block) {
     assert(host_block >= 0 && host_block < swap->n_ever_used);
+    drop_window(swap, host_block);
     swap->next[host_block] = swap->first_free;
     swap->first_free = host_block;
     swap->n_free++;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------ */
+/* ---- lists for the port --------------------------------------------------------------------- */
 
-int32_t swap_out(struct swap_space *swap, const int32_t *block, int n) {
-    int32_t *list = swap->host_block;
-    assert(!swap->loading && n >= 0);
-    if (n == 0 || !swap_make_room(swap, n)) return -1;
-    for (int i = 0; i < n; i++) list[i] = swap_acquire(swap);
-    for (int i = 0; i < n; i++) swap->next[list[i]] = i + 1 < n ? list[i + 1] : -1;
-    swap->n_swapped++;
-    swap->n_out += (uint64_t)n;
-    swap->port.out(swap->port.self, block, list, n);
-    return list[0];
+static void append(struct swap_list *list, int32_t block, int32_t host_block) {
+    list->block[list->n] = block;
+    list->host_block[list->n++] = host_block;
 }
 
-void swap_in(struct swap_space *swap, int32_t first, int n, int n_held, int32_t *table) {
+void swap_list_add(struct swap_lists *lists, int32_t block, int32_t host_block) {
+    append(&lists->blocks, block, host_block);
+}
+
+void swap_list_add_window(const struct swap_space *swap, struct swap_lists *lists, int32_t window,
+                          int32_t host_block) {
+    assert(window >= 0 && swap->window_of[host_block] >= 0);
+    append(&lists->windows, window, swap->window_of[host_block]);
+}
+
+void swap_send(struct swap_space *swap) {
+    struct swap_list *blocks = &swap->out.blocks, *windows = &swap->out.windows;
+    if (blocks->n > 0)
+        swap->port.out(swap->port.self, false, blocks->block, blocks->host_block, blocks->n);
+    if (windows->n > 0)
+        swap->port.out(swap->port.self, true, windows->block, windows->host_block, windows->n);
+    swap->n_out += (uint64_t)blocks->n;
+    blocks->n = windows->n = 0;
+}
+
+void swap_load(struct swap_space *swap) {
+    struct swap_list *blocks = &swap->in.blocks, *windows = &swap->in.windows;
+    if (blocks->n > 0)
+        swap->port.in(swap->port.self, false, blocks->host_block, blocks->block, blocks->n);
+    if (windows->n > 0)
+        swap->port.in(swap->port.self, true, windows->host_block, windows->block, windows->n);
+    swap->loading |= blocks->n > 0 || windows->n > 0;
+    swap->n_in += (uint64_t)blocks->n;
+    blocks->n = windows->n = 0;
+}
+
+void swap_load_window(struct swap_space *swap, int32_t block, int32_t host_block) {
+    struct window_pool *windows = &swap->pool->windows;
+    if (!window_pool_has(windows, block)) window_pool_attach(windows, block);
+    swap_list_add_window(swap, &swap->in, windows->of[block], host_block);
+}
+
+/* ---- sequences ------------------------------------------------------------------------------ */
+
+int32_t swap_out(struct swap_space *swap, const int32_t *block, int n, int first_seen) {
+    const struct window_pool *windows = &swap->pool->windows;
+    int n_windows = windows->n > 0 ? n - first_seen : 0;
+    int32_t first = -1, last = -1;
+    assert(!swap->loading && n >= 0 && n_windows >= 0);
+    if (n == 0 || !swap_make_room(swap, n, n_windows)) return -1;
+    for (int i = 0; i < n; i++) {
+        int32_t host_block = swap_acquire(swap);
+        swap_list_add(&swap->out, block[i], host_block);
+        if (i >= n - n_windows) {
+            swap_add_window(swap, host_block);
+            swap_list_add_window(swap, &swap->out, windows->of[block[i]], host_block);
+        }
+        if (i == 0) first = host_block;
+        if (i > 0) swap->next[last] = host_block;
+        last = host_block;
+    }
+    swap->next[last] = -1;
+    swap->n_swapped++;
+    swap_send(swap);
+    return first;
+}
+
+void swap_in(struct swap_space *swap, int32_t first, int n, int n_held, int first_seen,
+             int32_t *table) {
     int32_t host_block = first;
+    bool has_windows = swap->pool->windows.n > 0;
     assert(n > 0 && n_held >= 0);
     for (int i = 0; i < n; i++, host_block = swap->next[host_block]) {
-        if (i < n_held) continue;
-        swap->host_block[i - n_held] = host_block;
-        table[i] = swap->block[i - n_held] = block_pool_acquire(swap->pool);
+        bool lacks = i >= n_held;
+        if (lacks) {
+            table[i] = block_pool_acquire_unseen(swap->pool);
+            swap_list_add(&swap->in, table[i], host_block);
+        }
+        if (has_windows && i >= first_seen && !window_pool_has(&swap->pool->windows, table[i]))
+            swap_load_window(swap, table[i], host_block);
     }
     assert(host_block < 0);
-    if (n > n_held) {
-        host_cache_offload(swap); /* the blocks that were taken over are copied out first */
-        swap->port.in(swap->port.self, swap->host_block, swap->block, n - n_held);
-        swap->loading = true;
-        swap->n_in += (uint64_t)(n - n_held);
-    }
+    host_cache_offload(swap); /* the blocks that were taken over are copied out first */
+    swap_load(swap);
     swap_drop(swap, first, n);
 }
 
 void swap_drop(struct swap_space *swap, int32_t first, int n) {
     int32_t last = first;
     assert(n > 0 && swap->n_swapped > 0);
-    for (int i = 1; i < n; i++) last = swap->next[last];
+    drop_window(swap, first);
+    for (int i = 1; i < n; i++) {
+        last = swap->next[last];
+        drop_window(swap, last);
+    }
     assert(swap->next[last] < 0);
     swap->next[last] = swap->first_free;
     swap->first_free = first;

@@ -61,6 +61,10 @@ static inline bool window_pool_has(const struct window_pool *pool, int32_t block
     return pool->n == 0 || pool->of[block] >= 0;
 }
 
+/* How many of the first n blocks of a sequence can be used: the most behind which a row finds the
+ * window blocks of all that it sees. Those of the first n_own count as found. */
+int window_pool_usable(const struct window_pool *pool, const int32_t *block, int n, int n_own);
+
 /* Gives a block that has none a window block, and its first watcher. There is one available. */
 void window_pool_attach(struct window_pool *pool, int32_t block);
 

@@ -77,8 +77,9 @@ static std::vector<int32_t> numbers(const int32_t *at, int n) {
 
 static bool same_places(const struct device_step &a, const struct device_step &b) {
     return a.M == b.M && a.S == b.S && a.R == b.R && a.token == b.token &&
-           a.position == b.position && a.slot == b.slot && a.line == b.line &&
-           a.row_start == b.row_start && a.table == b.table && a.logit_row == b.logit_row;
+           a.position == b.position && a.slot[KV_WHOLE] == b.slot[KV_WHOLE] &&
+           a.line[KV_WHOLE] == b.line[KV_WHOLE] && a.row_start == b.row_start &&
+           a.table == b.table && a.logit_row == b.logit_row;
 }
 
 START_TEST(arguments_depend_on_bucket_and_class_alone) {
@@ -141,7 +142,7 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
     const struct device_step &at = w.memory.at;
     const int n = d.step.M;
     const auto token = numbers(at.token, rows), position = numbers(at.position, rows);
-    const auto slot = numbers(at.slot, rows), line = numbers(at.line, rows);
+    const auto slot = numbers(at.slot[KV_WHOLE], rows), line = numbers(at.line[KV_WHOLE], rows);
     const auto start = numbers(at.row_start, rows + 1), logit_row = numbers(at.logit_row, rows);
     for (int i = 0; i < rows; i++) {
         const size_t m = (size_t)i;
@@ -162,7 +163,7 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
 /* Items name their rows' lines as the rows do. */
 static void check_items(const world &w, int rows) {
     const int n = w.work.plan[0].n_items;
-    const auto line = numbers(w.memory.at.line, rows);
+    const auto line = numbers(w.memory.at.line[KV_WHOLE], rows);
     const auto words =
         numbers((const int32_t *)w.work.items[0], n * (int)sizeof *w.work.items[0] / 4);
     for (int i = 0; i < n; i++) {

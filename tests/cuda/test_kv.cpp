@@ -5,15 +5,21 @@
 #include "kernels/cuda/step.cuh"
 #include "tests/cuda/support.h"
 
-enum { L = 3, BLOCKS = 7 };
+enum { L = 3, BLOCKS = 7, WINDOW_BLOCKS = 5 };
+/* Layers with blocks of their own, in the caches that have such: not side by side. */
+static const bool has_window[L] = {true, false, true};
 
 static const struct kv_config configs[] = {
     {L, 2, 64, BLOCKS, 16, DTYPE_F16}, /* blocks of a multiple of 16 bytes */
     {L, 1, 3, BLOCKS, 2, DTYPE_F16},   /* of 4 */
     {L, 1, 3, BLOCKS, 1, DTYPE_F16},   /* of 2 */
-    {L, 3, 20, BLOCKS, 5, DTYPE_F32},   {L, 2, 128, BLOCKS, 16, DTYPE_BF16},
+    {L, 3, 20, BLOCKS, 5, DTYPE_F32},
+    {L, 2, 128, BLOCKS, 16, DTYPE_BF16},
     {L, 3, 16, BLOCKS, 5, DTYPE_E4M3}, /* with scales, which a stage rounds up to 16 bytes */
-    {L, 4, 64, BLOCKS, 16, DTYPE_E4M3}, {L, 130, 16, BLOCKS, 1, DTYPE_E4M3},
+    {L, 4, 64, BLOCKS, 16, DTYPE_E4M3},
+    {L, 130, 16, BLOCKS, 1, DTYPE_E4M3},
+    {L, 2, 64, BLOCKS, 16, DTYPE_F16, WINDOW_BLOCKS, has_window},
+    {L, 3, 16, BLOCKS, 5, DTYPE_E4M3, WINDOW_BLOCKS, has_window},
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -46,27 +52,40 @@ struct filled {
         struct err err = {};
         ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
         uint64_t state = 77;
-        elements[0].fill(cache->keys, cache->layer_bytes * L, &state);
-        elements[1].fill(cache->values, cache->layer_bytes * L, &state);
+        size_t blocks = 0;
+        for (const struct kv_part &part : cache->part)
+            blocks += (size_t)part.L * (size_t)part.n_blocks;
+        ck_assert_uint_eq(blocks, config.n_window_blocks ? BLOCKS + 2 * WINDOW_BLOCKS : L * BLOCKS);
+        elements[0].fill(cache->keys, cache->block_bytes * blocks, &state);
+        elements[1].fill(cache->values, cache->block_bytes * blocks, &state);
         if (!cache->key_scale) return;
         scale_bytes = (size_t)config.G * sizeof(float);
-        scales[0].fill(cache->key_scale, scale_bytes * BLOCKS * L, &state);
-        scales[1].fill(cache->value_scale, scale_bytes * BLOCKS * L, &state);
+        scales[0].fill(cache->key_scale, scale_bytes * blocks, &state);
+        scales[1].fill(cache->value_scale, scale_bytes * blocks, &state);
     }
     ~filled() {
         kv_cache_free(cache);
     }
     filled(const filled &) = delete;
     filled &operator=(const filled &) = delete;
+    bool has(int layer, enum kv_kind kind) const {
+        const bool windows = cache->config.n_window_blocks > 0;
+        return (windows && has_window[layer]) == (kind == KV_WINDOW);
+    }
+    /* The layers of a kind stand in their order, and behind those without windows the others. */
+    size_t place(int layer, int block) const {
+        if (!cache->config.n_window_blocks) return (size_t)(layer * BLOCKS + block);
+        return (size_t)(layer == 1 ? block : BLOCKS + layer / 2 * WINDOW_BLOCKS + block);
+    }
     uint8_t *elements_at(int is_value, int layer, int block) {
-        return elements[is_value].now.data() + (size_t)layer * cache->layer_bytes +
-               (size_t)block * cache->block_bytes;
+        return elements[is_value].now.data() + place(layer, block) * cache->block_bytes;
     }
     uint8_t *scales_at(int is_value, int layer, int block) {
-        return scales[is_value].now.data() + (size_t)(layer * BLOCKS + block) * scale_bytes;
+        return scales[is_value].now.data() + place(layer, block) * scale_bytes;
     }
-    void copy(int32_t from, int32_t to) {
+    void copy(enum kv_kind kind, int32_t from, int32_t to) {
         for (int p = 0; p < 2 * L; p++) {
+            if (!has(p % L, kind)) continue;
             memcpy(elements_at(p / L, p % L, to), elements_at(p / L, p % L, from),
                    cache->block_bytes);
             if (scale_bytes)
@@ -86,41 +105,60 @@ START_TEST(blocks_are_copied) {
     filled f(configs[_i]);
     const std::vector<int32_t> from = {0, 6, 0}, to = {3, 1, 5};
     buffer source(from), target(to);
-    kv_copy(f.cache, source.as<int32_t>(), target.as<int32_t>(), 3, test_stream());
-    for (size_t i = 0; i < 3; i++) f.copy(from[i], to[i]);
+    kv_copy(f.cache, KV_WHOLE, source.as<int32_t>(), target.as<int32_t>(), 3, test_stream());
+    for (size_t i = 0; i < 3; i++) f.copy(KV_WHOLE, from[i], to[i]);
     f.check("a copy");
-    kv_copy(f.cache, source.as<int32_t>(), target.as<int32_t>(), 0, test_stream());
+    if (f.cache->part[KV_WINDOW].L > 0) {
+        kv_copy(f.cache, KV_WINDOW, target.as<int32_t>(), source.as<int32_t>() + 2, 1,
+                test_stream());
+        f.copy(KV_WINDOW, 3, 0);
+        f.check("a copy of window blocks");
+    }
+    kv_copy(f.cache, KV_WHOLE, source.as<int32_t>(), target.as<int32_t>(), 0, test_stream());
     f.check("a copy of nothing");
 }
 END_TEST
 
 /* A list of copies has the effect of its copies one after the other: where a copy reads what an
- * earlier one wrote, where it reads what a later one writes, and where two write one block. */
+ * earlier one wrote, where it reads what a later one writes, and where two write one block. Copies
+ * of window blocks may meet where those of the others do not, and the other way round. */
 START_TEST(copies_that_meet_keep_their_order) {
-    static const std::vector<int32_t> lists[][2] = {
-        {{0, 3, 6}, {3, 1, 5}}, {{3, 0, 6}, {1, 3, 5}}, {{0, 6, 2}, {3, 3, 1}}};
+    static const std::vector<int32_t> lists[][2] = {{{0, 3, 6}, {3, 1, 5}},
+                                                    {{3, 0, 6}, {1, 3, 5}},
+                                                    {{0, 6, 2}, {3, 3, 1}},
+                                                    {{0, 1, 2}, {3, 4, 5}}};
+    static const std::vector<int32_t> apart[2] = {{0, 1, 0}, {2, 3, 4}};
+    static const std::vector<int32_t> meeting[2] = {{0, 3, 1}, {3, 1, 4}};
     for (auto &list : lists) {
+        auto &other = &list == &lists[3] ? meeting : apart;
         filled f(configs[_i]);
         buffer source(list[0]), target(list[1]);
         struct device_step at = {};
-        at.copy_from = source.as<int32_t>();
-        at.copy_to = target.as<int32_t>();
+        at.copy_from[KV_WHOLE] = source.as<int32_t>();
+        at.copy_to[KV_WHOLE] = target.as<int32_t>();
         struct step step = {};
         step.n_copies = 3;
         step.copy_from = list[0].data();
         step.copy_to = list[1].data();
+        buffer own_source(other[0]), own_target(other[1]);
+        at.copy_from[KV_WINDOW] = own_source.as<int32_t>();
+        at.copy_to[KV_WINDOW] = own_target.as<int32_t>();
+        step.window_copy_from = other[0].data();
+        step.window_copy_to = other[1].data();
         step_copy_blocks(&at, &step, f.cache, test_stream());
-        for (size_t i = 0; i < 3; i++) f.copy(list[0][i], list[1][i]);
+        for (size_t i = 0; i < 3; i++) f.copy(KV_WHOLE, list[0][i], list[1][i]);
+        for (size_t i = 0; i < 3; i++) f.copy(KV_WINDOW, other[0][i], other[1][i]);
         f.check("copies that meet");
     }
 }
 END_TEST
 
 /* A stage of the blocks: pieces of elements, scales, and what the kernel leaves alone. */
-static bytes staged_pieces(filled *f, const std::vector<int32_t> &blocks) {
+static bytes staged_pieces(filled *f, enum kv_kind kind, const std::vector<int32_t> &blocks) {
     bytes stage;
     for (int32_t block : blocks)
         for (int p = 0; p < 2 * L; p++) {
+            if (!f->has(p % L, kind)) continue;
             const uint8_t *elements = f->elements_at(p / L, p % L, block);
             const size_t end = stage.size() + kv_piece_bytes(f->cache);
             stage.insert(stage.end(), elements, elements + f->cache->block_bytes);
@@ -135,14 +173,17 @@ static bytes staged_pieces(filled *f, const std::vector<int32_t> &blocks) {
 
 START_TEST(blocks_are_swapped) {
     filled f(configs[_i]);
-    const std::vector<int32_t> out = {4, 0}, in = {2, 6};
-    buffer from(out), to(in), stage(kv_stage_bytes(f.cache, 2));
-    kv_gather(stage.data, f.cache, from.as<int32_t>(), 2, test_stream());
-    ck_assert(stage.read<uint8_t>() == staged_pieces(&f, out));
-    f.check("gathering changes nothing");
-    kv_scatter(f.cache, stage.data, to.as<int32_t>(), 2, test_stream());
-    for (size_t i = 0; i < 2; i++) f.copy(out[i], in[i]);
-    f.check("a swap");
+    for (enum kv_kind kind : {KV_WHOLE, KV_WINDOW}) {
+        if (f.cache->part[kind].L == 0) continue;
+        const std::vector<int32_t> out = {4, 0}, in = {2, kind == KV_WINDOW ? 3 : 6};
+        buffer from(out), to(in), stage(kv_stage_bytes(f.cache, kind, 2));
+        kv_gather(stage.data, f.cache, kind, from.as<int32_t>(), 2, test_stream());
+        ck_assert(stage.read<uint8_t>() == staged_pieces(&f, kind, out));
+        f.check("gathering changes nothing");
+        kv_scatter(f.cache, kind, stage.data, to.as<int32_t>(), 2, test_stream());
+        for (size_t i = 0; i < 2; i++) f.copy(kind, out[i], in[i]);
+        f.check("a swap");
+    }
 }
 END_TEST
 
@@ -154,6 +195,7 @@ START_TEST(sizes_that_cannot_be_are_refused) {
         {L, 2, 40, BLOCKS, 16, DTYPE_E4M3},
         {0, 2, 64, BLOCKS, 16, DTYPE_F16},
         {L, 2, 64, -1, 16, DTYPE_F16},
+        {L, 2, 64, BLOCKS, 16, DTYPE_F16, -1, has_window},
         {1 << 20, 1 << 20, 1 << 20, 1 << 20, 16, DTYPE_F16},
         {1 << 10, 1 << 10, 1 << 10, 1 << 10, 1, DTYPE_F16}, /* more than a device has */
     };

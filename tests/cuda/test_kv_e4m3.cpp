@@ -27,6 +27,8 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
     const size_t elements = (size_t)(N_BLOCKS * G * B * D), heads = N_BLOCKS * G;
     buffer keys(elements), values(elements), key_scale(heads * 4), value_scale(heads * 4);
     struct kv_cache cache = {};
+    struct kv_layer layer = {};
+    cache.layer = &layer;
     cache.config = {1, G, D, N_BLOCKS, B, DTYPE_E4M3};
     cache.keys = keys.as<uint8_t>(), cache.values = values.as<uint8_t>();
     cache.key_scale = key_scale.as<float>(), cache.value_scale = value_scale.as<float>();

@@ -88,9 +88,9 @@ static head_group on_device(const head_case &c, const group_data &g, buffer &x, 
 
 /* The vectors of the step's rows as the cache holds them; all other slots are still zero. */
 static floats read_cache(const struct kv_cache *cache, const uint8_t *base, int G, int D) {
-    std::vector<uint8_t> bytes(cache->layer_bytes);
+    std::vector<uint8_t> bytes(BLOCKS * cache->block_bytes);
     finish();
-    CUDA_OK(cudaMemcpy(bytes.data(), base + LAYER * cache->layer_bytes, bytes.size(),
+    CUDA_OK(cudaMemcpy(bytes.data(), base + LAYER * BLOCKS * cache->block_bytes, bytes.size(),
                        cudaMemcpyDeviceToHost));
     floats all = unpacked(cache->config.dtype, bytes), found;
     for (int32_t slot : slots)
@@ -225,10 +225,11 @@ static void check_e4m3(const head_case &c, enum dtype act) {
         rope_prepare(act, &args, test_stream());
         if (way) write_as_they_are(act, cache, c, kx.data, vx.data, slot.as<int32_t>());
         finish();
-        const size_t elements = cache->layer_bytes, scales = (size_t)(BLOCKS * c.G) * 4;
+        const size_t elements = BLOCKS * cache->block_bytes, scales = (size_t)(BLOCKS * c.G) * 4;
         bytes[way].resize(2 * elements + 2 * scales);
         uint8_t *to = bytes[way].data();
-        const size_t at = LAYER * cache->layer_bytes, scale = (size_t)(LAYER * BLOCKS * c.G);
+        const size_t at = LAYER * BLOCKS * cache->block_bytes,
+                     scale = (size_t)(LAYER * BLOCKS * c.G);
         CUDA_OK(cudaMemcpy(to, cache->keys + at, elements, cudaMemcpyDeviceToHost));
         CUDA_OK(cudaMemcpy(to + elements, cache->values + at, elements, cudaMemcpyDeviceToHost));
         to += 2 * elements;

@@ -7,25 +7,29 @@
 #include "kernels/cuda/attention/kv_swap.cuh"
 #include "tests/cuda/support.h"
 
-enum { L = 2 };
+enum { L = 3 };
+static const bool has_window[L] = {true, false, true};
 
-/* A cache on `test_stream`, its swap space, and what each block and slot must hold: a number, of
- * which all its bytes are made. */
+/* A cache on `test_stream`, its swap space, and what each block and slot of a kind must hold: a
+ * number, of which all its bytes are made. */
 struct world {
     struct kv_cache *cache = nullptr;
     struct kv_swap *swap = nullptr;
-    int n_slots = 0;
+    enum kv_kind kind;
+    int n_slots[KV_KINDS] = {};
     std::vector<uint32_t> block, slot;
     uint32_t next = 1;
 
     world(const struct kv_config &config, int64_t bytes,
           const struct swap_sizes &sizes = SWAP_SIZES)
-        : block((size_t)config.n_blocks), slot((size_t)1 << 12) {
+        : kind(config.n_window_blocks ? KV_WINDOW : KV_WHOLE),
+          block((size_t)(kind == KV_WINDOW ? config.n_window_blocks : config.n_blocks)),
+          slot((size_t)1 << 12) {
         struct err err = {};
         ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
-        ck_assert_int_eq(kv_swap_new(&swap, cache, &sizes, bytes, &n_slots, test_stream(), &err),
+        ck_assert_int_eq(kv_swap_new(&swap, cache, &sizes, bytes, n_slots, test_stream(), &err),
                          STATUS_OK);
-        for (int32_t b = 0; b < config.n_blocks; b++) write(b);
+        for (int32_t b = 0; b < (int32_t)block.size(); b++) write(b);
     }
     ~world() {
         kv_swap_free(nullptr, swap);
@@ -37,13 +41,14 @@ struct world {
     /* The parts of a block: where and how long. */
     std::vector<std::pair<uint8_t *, size_t>> parts(int32_t b) const {
         std::vector<std::pair<uint8_t *, size_t>> all;
-        const size_t G = (size_t)cache->config.G, n_blocks = (size_t)cache->config.n_blocks;
+        const size_t G = (size_t)cache->config.G;
         for (size_t l = 0; l < L; l++) {
-            const size_t at = l * cache->layer_bytes + (size_t)b * cache->block_bytes;
+            if (cache->layer[l].kind != kind) continue;
+            const size_t place = cache->layer[l].first + (size_t)b, at = place * cache->block_bytes;
             all.push_back({cache->keys + at, cache->block_bytes});
             all.push_back({cache->values + at, cache->block_bytes});
             if (!cache->key_scale) continue;
-            const size_t scale = (l * n_blocks + (size_t)b) * G;
+            const size_t scale = place * G;
             all.push_back({(uint8_t *)(cache->key_scale + scale), G * sizeof(float)});
             all.push_back({(uint8_t *)(cache->value_scale + scale), G * sizeof(float)});
         }
@@ -62,7 +67,7 @@ struct world {
     }
     void check(const char *what) {
         finish();
-        for (int32_t b = 0; b < cache->config.n_blocks; b++) {
+        for (int32_t b = 0; b < (int32_t)block.size(); b++) {
             int i = 0;
             for (auto &[at, bytes] : parts(b)) {
                 std::vector<uint8_t> found(bytes);
@@ -75,14 +80,14 @@ struct world {
     }
     void out(const std::vector<int32_t> &from, const std::vector<int32_t> &to) {
         for (size_t i = 0; i < to.size(); i++) {
-            ck_assert(kv_swap_reserve(nullptr, swap, to[i] + 1));
+            ck_assert(kv_swap_reserve(nullptr, swap, kind, to[i] + 1));
             slot[(size_t)to[i]] = block[(size_t)from[i]];
         }
-        kv_swap_out(nullptr, swap, from.data(), to.data(), (int)to.size());
+        kv_swap_out(nullptr, swap, kind, from.data(), to.data(), (int)to.size());
     }
     void in(const std::vector<int32_t> &from, const std::vector<int32_t> &to) {
         for (size_t i = 0; i < to.size(); i++) block[(size_t)to[i]] = slot[(size_t)from[i]];
-        kv_swap_in(nullptr, swap, from.data(), to.data(), (int)to.size());
+        kv_swap_in(nullptr, swap, kind, from.data(), to.data(), (int)to.size());
     }
 };
 
@@ -90,6 +95,8 @@ static const struct kv_config configs[] = {
     {L, 2, 64, 11, 16, DTYPE_F16},
     {L, 1, 3, 11, 1, DTYPE_F16}, /* blocks of 6 bytes */
     {L, 3, 16, 11, 5, DTYPE_E4M3},
+    {L, 2, 64, 22, 16, DTYPE_F16, 11, has_window}, /* of these the window blocks */
+    {L, 3, 16, 22, 5, DTYPE_E4M3, 11, has_window},
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -185,14 +192,34 @@ END_TEST
 
 /* Chunks of two blocks, stages of one and of four. */
 START_TEST(slabs_are_taken_as_they_are_wanted) {
-    const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 512 bytes a block */
-    world w(config, 5 * 512 + 100, {1200, _i ? 2100u : 600u});
-    ck_assert_int_eq(w.n_slots, 5);
+    const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 768 bytes a block */
+    world w(config, 5 * 768 + 100, {1800, _i ? 3150u : 900u});
+    ck_assert_int_eq(w.n_slots[KV_WHOLE], 5);
+    ck_assert_int_eq(w.n_slots[KV_WINDOW], 0);
     w.out({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4});
     for (int32_t b = 0; b < 5; b++) w.write(b);
     w.in({4, 2, 3, 1}, {6, 5, 0, 2});
     kv_swap_arrive(nullptr, w.swap);
     w.check("chunks");
+}
+END_TEST
+
+/* The bytes are divided as the cache's blocks are: a window block for each two others, which are
+ * half as large. */
+START_TEST(window_blocks_have_slots_of_their_own) {
+    const struct kv_config config = {L, 2, 8, 22, 4, DTYPE_F16, 11, has_window};
+    const int64_t block = 256; /* of one layer */
+    world w(config, 8 * block + 4 * 2 * block);
+    ck_assert_int_eq(w.n_slots[KV_WHOLE], 8);
+    ck_assert_int_eq(w.n_slots[KV_WINDOW], 4);
+    ck_assert(kv_swap_reserve(nullptr, w.swap, false, 8));
+    w.out({7, 10}, {3, 0});
+    const int32_t slots[] = {0}, blocks[] = {1};
+    kv_swap_out(nullptr, w.swap, false, blocks, slots, 1); /* the same slot of the other kind */
+    w.write(7);
+    w.in({3, 0}, {2, 4});
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("beside slots of the other kind");
 }
 END_TEST
 
@@ -206,6 +233,7 @@ int main(void) {
     tcase_add_test(core, neither_stream_need_be_the_slower_one);
     tcase_add_test(core, lists_may_be_longer_than_a_stage);
     tcase_add_loop_test(core, slabs_are_taken_as_they_are_wanted, 0, 2);
+    tcase_add_test(core, window_blocks_have_slots_of_their_own);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

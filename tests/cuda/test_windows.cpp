@@ -1,6 +1,7 @@
 /* Layers of several attention windows through the CUDA backend: queries and keys with QK norm and a
  * partial rotation, scores with a cap, against double precision; and the same bytes in chunks, row
- * by row, in batches and as graphs. */
+ * by row, in batches and as graphs, and with window blocks that are overwritten as soon as no row
+ * sees them. */
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,9 @@ enum { CONTEXT = 1200, N_BLOCKS = 225, GRAPH_ROWS = 4 };
 static const int windows[L] = {0, 40, 300};
 static const int lengths[] = {1100, 70, 530};
 enum { N_SEQUENCES = 3, LAST = 9 /* rows of each that are looked at */ };
+/* Window blocks of a sequence, used in turn: those that a step's first row sees, and its own. */
+enum { RING = (300 - 2) / 16 + 2 + 64 / 16 };
+static const bool has_window[L] = {false, true, true};
 using bytes = std::vector<uint8_t>;
 
 struct variety {
@@ -62,8 +66,8 @@ struct world {
     struct kv_cache *cache = nullptr;
     float *x[3][L], *y[L], *q_gain, *k_gain, *inv_freq;
     floats q_gains, k_gains, frequencies;
-    bool attends = true;
-    explicit world(const variety &v_) : v(v_) {
+    bool attends = true, has_own;
+    explicit world(const variety &v_, bool has_own_ = false) : v(v_), has_own(has_own_) {
         struct backend_config config = {};
         config.threads = 1;
         config.max_rows = MAX_ROWS;
@@ -77,7 +81,8 @@ struct world {
         config.graph_rows = GRAPH_ROWS;
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
-        const struct kv_config kv = {L, G, D, N_BLOCKS, B, v.kv};
+        struct kv_config kv = {L, G, D, N_BLOCKS, B, v.kv};
+        if (has_own) kv.n_window_blocks = (int)RING * (int)N_SEQUENCES, kv.has_window = has_window;
         ck_assert_msg(b->cache->kv_new(b, &cache, &kv, &err) == STATUS_OK, "%s", err.message);
         uint64_t state = 3;
         q_gains = random_vector(&state, D), k_gains = random_vector(&state, D);
@@ -132,10 +137,25 @@ static void forward(void *arg, const struct step *step) {
     }
 }
 
+/* A step's blocks for layers that have their own. */
+struct own_blocks {
+    std::vector<int32_t> slot, table;
+};
+
+/* Block i of a sequence is the i-th of its ring. What no row sees has no block. */
+static void add_own_blocks(own_blocks *own, const part &of, int stride) {
+    const auto block = [&](int i) { return i % (int)RING * (int)N_SEQUENCES + of.sequence; };
+    const int first = of.from >= windows[2] ? (of.from - windows[2] + 1) / B : 0;
+    for (int p = of.from; p < of.to; p++) own->slot.push_back(block(p / B) * B + p % B);
+    for (int i = 0; i < stride; i++)
+        own->table.push_back(i < first || i > (of.to - 1) / B ? INT32_MIN : block(i));
+}
+
 /* Runs a step; returns each layer's rows. Block i of a sequence is 3 * i + sequence. */
 static std::vector<bytes> run(world *w, const parts &of) {
     std::vector<int32_t> token, position, slot, row_start = {0}, table, logit_row;
     const int stride = (int)CONTEXT / B;
+    own_blocks own;
     for (const part &one : of) {
         for (int p = one.from; p < one.to; p++) {
             logit_row.push_back((int32_t)token.size());
@@ -144,6 +164,7 @@ static std::vector<bytes> run(world *w, const parts &of) {
             slot.push_back((p / B * (int)N_SEQUENCES + one.sequence) * B + p % B);
         }
         row_start.push_back((int32_t)token.size());
+        add_own_blocks(&own, one, stride);
         for (int i = 0; i < stride; i++) table.push_back(i * (int)N_SEQUENCES + one.sequence);
     }
     struct step step = {};
@@ -155,6 +176,7 @@ static std::vector<bytes> run(world *w, const parts &of) {
     step.row_start = row_start.data();
     step.table = table.data();
     step.table_stride = stride;
+    if (w->has_own) step.window_slot = own.slot.data(), step.window_table = own.table.data();
     step.logit_row = logit_row.data();
     for (int l = 0; l < L; l++)
         for (int what = 0; what < 3; what++) {
@@ -279,11 +301,35 @@ START_TEST(windows_are_right_in_any_company) {
 }
 END_TEST
 
+/* Chunks, and decode steps in a batch, plainly and as graphs: window blocks change no byte. */
+START_TEST(window_blocks_change_no_byte) {
+    world whole(varieties[_i]), own(varieties[_i], true);
+    std::vector<std::vector<bytes>> chunk;
+    for (int s = 0; s < N_SEQUENCES; s++) {
+        const parts end = {{s, lengths[s] - LAST, lengths[s]}};
+        prefill(&whole, s, lengths[s] - LAST);
+        prefill(&own, s, lengths[s] - LAST);
+        chunk.push_back(run(&whole, end));
+        const std::vector<bytes> y = run(&own, end);
+        for (int i = 0; i < LAST; i++) check_same(own, y, i, chunk.back(), i, "a chunk");
+    }
+    for (int i = 0; i < LAST; i++) {
+        parts all;
+        for (int s = 0; s < N_SEQUENCES; s++)
+            all.push_back({s, lengths[s] - LAST + i, lengths[s] - LAST + i + 1});
+        const std::vector<bytes> y = run(&own, all);
+        for (int s = 0; s < N_SEQUENCES; s++)
+            check_same(own, y, s, chunk[(size_t)s], i, "in a batch");
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_windows");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_loop_test(core, windows_are_right_in_any_company, 0, N_VARIETIES);
+    tcase_add_loop_test(core, window_blocks_change_no_byte, 0, N_VARIETIES);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

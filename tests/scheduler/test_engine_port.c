@@ -76,24 +76,25 @@ bool engine_failed(const struct engine *engine, struct err *err) {
     return true;
 }
 
-int engine_host_blocks(const struct engine *engine) {
+int engine_host_blocks(const struct engine *engine, bool window) {
     (void)engine;
-    return HOST_BLOCKS;
+    return window ? 0 : HOST_BLOCKS;
 }
 
-bool engine_swap_reserve(struct engine *engine, int n) {
-    note(engine, "reserve ");
+bool engine_swap_reserve(struct engine *engine, bool window, int n) {
+    note(engine, window ? "reserve windows " : "reserve ");
     return n <= HOST_BLOCKS;
 }
 
-void engine_swap_out(struct engine *engine, const int32_t *block, const int32_t *host_block,
-                     int n) {
-    note(engine, "out ");
+void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+                     const int32_t *host_block, int n) {
+    note(engine, window ? "windows out " : "out ");
     ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
 }
 
-void engine_swap_in(struct engine *engine, const int32_t *host_block, const int32_t *block, int n) {
-    note(engine, "in ");
+void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+                    const int32_t *block, int n) {
+    note(engine, window ? "windows in " : "in ");
     ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
 }
 
@@ -183,12 +184,12 @@ START_TEST(swapping_threads_and_failures_are_the_engine_s) {
     struct err err = {0};
     ck_assert_int_eq(scheduler->config.max_mixed_prefill_tokens, 16);
     ck_assert_int_eq(scheduler->config.swap_from, 64);
-    ck_assert_int_eq(swap->n_host_blocks, HOST_BLOCKS);
-    ck_assert(swap->reserve(swap->self, HOST_BLOCKS));
-    swap->out(swap->self, &block, &host_block, 1);
-    swap->in(swap->self, &host_block, &block, 1);
+    ck_assert(swap->n_host_blocks == HOST_BLOCKS && swap->n_host_windows == 0);
+    ck_assert(swap->reserve(swap->self, true, HOST_BLOCKS));
+    swap->out(swap->self, false, &block, &host_block, 1);
+    swap->in(swap->self, true, &host_block, &block, 1);
     swap->arrive(swap->self);
-    ck_assert_str_eq(engine.calls, "reserve out in arrive ");
+    ck_assert_str_eq(engine.calls, "reserve windows out windows in arrive ");
     int sum = 0;
     port->parallel(port->self, add, &sum, 4);
     ck_assert(sum == 0 + 1 + 2 + 3 && strstr(engine.calls, "arrive parallel "));

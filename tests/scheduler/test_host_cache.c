@@ -17,23 +17,25 @@ static const uint64_t salt[2] = {3, 4};
 static int32_t text[N_TEXT * B];
 static struct block_hash hashes[N_TEXT];
 
-static bool reserve(void *self, int n) {
-    ck_assert(self == content && n > 0 && n <= N_HOST);
+static bool reserve(void *self, bool window, int n) {
+    ck_assert(self == content && !window && n > 0 && n <= N_HOST);
     if (n > n_host_memory) return false;
     n_reserved = n > n_reserved ? n : n_reserved;
     return true;
 }
 
-static void copy_out(void *self, const int32_t *block, const int32_t *host_block, int n) {
-    ck_assert_ptr_eq(self, content);
+static void copy_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
+                     int n) {
+    ck_assert(self == content && !window);
     for (int i = 0; i < n; i++) {
         ck_assert(host_block[i] >= 0 && host_block[i] < n_reserved);
         host_content[host_block[i]] = content[block[i]];
     }
 }
 
-static void copy_in(void *self, const int32_t *host_block, const int32_t *block, int n) {
-    ck_assert_ptr_eq(self, content);
+static void copy_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
+                    int n) {
+    ck_assert(self == content && !window);
     for (int i = 0; i < n; i++) content[block[i]] = host_content[host_block[i]];
 }
 
@@ -43,7 +45,7 @@ static void arrive(void *self) {
 }
 
 static void begin_with(int n_host_blocks, int n_memory, bool caching) {
-    const struct swap_port port = {content, n_host_blocks, reserve, copy_out, copy_in, arrive};
+    const struct swap_port port = {content, n_host_blocks, 0, reserve, copy_out, copy_in, arrive};
     struct block_hash parent = {salt[0], salt[1]};
     n_reserved = n_arrived = 0;
     n_host_memory = n_memory;
@@ -85,7 +87,7 @@ static uint64_t compute(int from, int n, uint64_t parent) {
 
 static int match(int from, int n, uint64_t parent) {
     struct block_key key = key_of(from, parent);
-    return host_cache_match(&swap.cache, &key, hashes + from, n);
+    return host_cache_match(&swap.cache, &key, hashes + from, n, from);
 }
 
 /* ---- tests ---------------------------------------------------------------------------------- */
@@ -102,7 +104,7 @@ START_TEST(evicted_blocks_are_found_and_loaded) {
     int32_t block[2];
     host_cache_claim(&swap.cache, &key, hashes, 2);
     ck_assert_int_eq(match(0, 3, 0), 0);
-    host_cache_load(&swap, &key, hashes, 2, block);
+    host_cache_load(&swap, &key, hashes, 2, 0, block);
     ck_assert(swap.loading && content[block[0]] == 100 && content[block[1]] == 101);
     ck_assert_int_eq((int)swap.n_in, 2);
     swap_arrive(&swap);
@@ -140,10 +142,10 @@ START_TEST(swapped_sequences_come_first) {
     compute(0, N_BLOCKS, 0);
     compute(5, N_BLOCKS, 99);
     ck_assert_int_eq(host_cache_blocks(&swap.cache), N_BLOCKS);
-    int32_t first = swap_out(&swap, held, N_HOST);
+    int32_t first = swap_out(&swap, held, N_HOST, 0);
     ck_assert_int_ge(first, 0);
     ck_assert(host_cache_blocks(&swap.cache) == 0 && swap_used(&swap) == N_HOST);
-    ck_assert_int_lt(swap_out(&swap, held, 1), 0);
+    ck_assert_int_lt(swap_out(&swap, held, 1, 0), 0);
     compute(0, 1, 0); /* evicts, and finds no room */
     ck_assert_int_eq(host_cache_blocks(&swap.cache), 0);
     swap_drop(&swap, first, N_HOST);

@@ -110,6 +110,15 @@ static void draw_windows(struct simulation *sim) {
     config->n_window_blocks = min_int(drawn, config->n_blocks);
 }
 
+/* Host window blocks: too few or plenty, and now and then not memory for all of them. */
+static void draw_host_windows(struct simulation *sim) {
+    struct fake_engine *engine = sim->engine;
+    if (engine->n_host_blocks == 0 || sim->config.n_window_blocks == 0) return;
+    engine->n_host_windows = between(sim, 1, 3 * sim->config.n_window_blocks);
+    engine->n_host_of_windows =
+        chance(sim, 80) ? engine->n_host_windows : between(sim, 0, engine->n_host_windows);
+}
+
 /* Two in three scenarios speculate: on what will come, spoilt more or less often, or by lookup. */
 static void draw_drafter(struct simulation *sim) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
@@ -173,10 +182,10 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
     sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
-    bool swaps = sim->config.n_window_blocks == 0 && chance(sim, 60);
-    sim->engine->n_host_blocks = swaps ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
+    sim->engine->n_host_blocks = chance(sim, 60) ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
     sim->engine->n_host =
         chance(sim, 80) ? sim->engine->n_host_blocks : between(sim, 0, sim->engine->n_host_blocks);
+    draw_host_windows(sim);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
     add_draft_model(sim);

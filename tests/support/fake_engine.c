@@ -116,7 +116,8 @@ static void check_shape(const struct fake_engine *engine, const struct step *ste
 static void check_arrived(const struct fake_engine *engine, const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int last = step->position[step->row_start[s + 1] - 1];
-    for (int i = 0; i <= last / engine->block_size; i++) assert(engine->comes_from[table[i]] < 0);
+    for (int i = 0; i <= last / engine->block_size; i++)
+        assert(engine->swap[0].comes_from[table[i]] < 0);
 }
 
 /* Rows of one sequence stand in order and go to the slots that its table says. */
@@ -155,6 +156,8 @@ static void run_window(struct fake_engine *engine, const struct step *step, int 
     const int32_t *window_table = step->window_table + row, *table = step->table + row;
     int position = step->position[m], first = position - engine->window + 1;
     uint64_t *slot = window_slot_at(engine, window_table, position);
+    for (int i = first > 0 ? first : 0; i <= position; i++)
+        assert(engine->swap[1].comes_from[window_table[i / engine->block_size]] < 0);
     assert(slot == &engine->window_word[step->window_slot[m]]);
     *slot = engine->word[step->slot[m]];
     for (int i = first > 0 ? first : 0; i <= position; i++)
@@ -272,53 +275,68 @@ static void fake_parallel(void *self, void (*fn)(void *arg, int i), void *arg, i
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-static bool fake_swap_reserve(void *self, int n) {
+static uint64_t *words_of(const struct fake_engine *engine, bool window) {
+    return window ? engine->window_word : engine->word;
+}
+
+static bool fake_swap_reserve(void *self, bool window, int n) {
     struct fake_engine *engine = self;
-    assert(n > 0 && n <= engine->n_host_blocks);
-    if (n > engine->n_host) return false;
-    if (n > engine->n_reserved) engine->n_reserved = n;
+    struct fake_swap *swap = &engine->swap[window];
+    assert(n > 0 && n <= (window ? engine->n_host_windows : engine->n_host_blocks));
+    if (n > (window ? engine->n_host_of_windows : engine->n_host)) return false;
+    if (n > swap->n_reserved) swap->n_reserved = n;
     return true;
 }
 
-static void fake_swap_out(void *self, const int32_t *block, const int32_t *host_block, int n) {
+static void fake_swap_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
+                          int n) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
+    const struct fake_swap *swap = &engine->swap[window];
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *swap->word;
     for (int i = 0; i < n; i++) {
-        assert(host_block[i] >= 0 && host_block[i] < engine->n_reserved &&
-               engine->comes_from[block[i]] < 0);
-        memcpy(engine->host_word + (size_t)host_block[i] * size,
-               engine->word + (size_t)block[i] * size, bytes);
+        assert(host_block[i] >= 0 && host_block[i] < swap->n_reserved);
+        assert(block[i] >= 0 && swap->comes_from[block[i]] < 0);
+        memcpy(swap->word + (size_t)host_block[i] * size,
+               words_of(engine, window) + (size_t)block[i] * size, bytes);
     }
-    engine->n_out += (uint64_t)n;
+    if (!window) engine->n_out += (uint64_t)n;
 }
 
-static void fake_swap_in(void *self, const int32_t *host_block, const int32_t *block, int n) {
+static void fake_swap_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
+                         int n) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
+    const struct fake_swap *swap = &engine->swap[window];
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof *swap->word;
     for (int i = 0; i < n; i++) {
-        assert(host_block[i] >= 0 && host_block[i] < engine->n_reserved &&
-               engine->comes_from[block[i]] < 0);
-        engine->comes_from[block[i]] = host_block[i];
-        memcpy(engine->comes + (size_t)block[i] * size,
-               engine->host_word + (size_t)host_block[i] * size, bytes);
-        memset(engine->word + (size_t)block[i] * size, 0xee, bytes);
+        assert(host_block[i] >= 0 && host_block[i] < swap->n_reserved);
+        assert(block[i] >= 0 && swap->comes_from[block[i]] < 0);
+        swap->comes_from[block[i]] = host_block[i];
+        memcpy(swap->comes + (size_t)block[i] * size, swap->word + (size_t)host_block[i] * size,
+               bytes);
+        memset(words_of(engine, window) + (size_t)block[i] * size, 0xee, bytes);
     }
-    engine->n_in += (uint64_t)n;
+    if (!window) engine->n_in += (uint64_t)n;
 }
 
 static void fake_swap_arrive(void *self) {
     struct fake_engine *engine = self;
-    size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->host_word;
-    for (size_t b = 0; b < (size_t)engine->n_blocks; b++) {
-        if (engine->comes_from[b] < 0) continue;
-        memcpy(engine->word + b * size, engine->comes + b * size, bytes);
-        engine->comes_from[b] = -1;
+    size_t size = (size_t)engine->block_size, bytes = size * sizeof(uint64_t);
+    for (int window = 0; window < 2; window++) {
+        const struct fake_swap *swap = &engine->swap[window];
+        int n = window ? engine->n_window_blocks : engine->n_blocks;
+        for (size_t b = 0; b < (size_t)n; b++) {
+            if (swap->comes_from[b] < 0) continue;
+            memcpy(words_of(engine, window) + b * size, swap->comes + b * size, bytes);
+            swap->comes_from[b] = -1;
+        }
     }
 }
 
 struct engine_port fake_engine_port(struct fake_engine *engine) {
-    size_t words = (size_t)engine->n_host_blocks * (size_t)engine->block_size;
-    engine->host_word = mem_calloc(words, sizeof *engine->host_word);
+    size_t size = (size_t)engine->block_size;
+    assert(engine->n_host_windows == 0 || engine->n_window_blocks > 0);
+    engine->swap[0].word = mem_calloc((size_t)engine->n_host_blocks * size, sizeof(uint64_t));
+    engine->swap[1].word = mem_calloc((size_t)engine->n_host_windows * size, sizeof(uint64_t));
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
                                 .in_flight = engine->in_flight,
@@ -330,6 +348,7 @@ struct engine_port fake_engine_port(struct fake_engine *engine) {
                                 .parallel = fake_parallel,
                                 .swap = {.self = engine,
                                          .n_host_blocks = engine->n_host_blocks,
+                                         .n_host_windows = engine->n_host_windows,
                                          .reserve = fake_swap_reserve,
                                          .out = fake_swap_out,
                                          .in = fake_swap_in,
@@ -340,6 +359,12 @@ void fake_engine_poison(struct fake_engine *engine, const struct window_pool *wi
     size_t size = (size_t)engine->block_size, bytes = size * sizeof *engine->window_word;
     for (int i = 0; i < windows->n_free; i++)
         memset(engine->window_word + (size_t)windows->free[i] * size, 0xdd, bytes);
+}
+
+static void init_swap(struct fake_swap *swap, size_t blocks, size_t size) {
+    swap->comes = mem_calloc(blocks * size, sizeof *swap->comes);
+    swap->comes_from = mem_calloc(blocks, sizeof *swap->comes_from);
+    for (size_t b = 0; b < blocks; b++) swap->comes_from[b] = -1;
 }
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
@@ -358,9 +383,8 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
-    engine->comes = mem_calloc(blocks * size, sizeof *engine->comes);
-    engine->comes_from = mem_calloc(blocks, sizeof *engine->comes_from);
-    for (size_t b = 0; b < blocks; b++) engine->comes_from[b] = -1;
+    init_swap(&engine->swap[0], blocks, size);
+    init_swap(&engine->swap[1], (size_t)config->n_window_blocks, size);
     engine->in_flight = 1;
     size_t rows = (size_t)config->max_logit_rows;
     for (int i = 0; i < MAX_IN_FLIGHT; i++) {
@@ -377,9 +401,11 @@ void fake_engine_free(struct fake_engine *engine) {
     free(engine->written_in);
     free(engine->writer);
     free(engine->id);
-    free(engine->host_word);
-    free(engine->comes);
-    free(engine->comes_from);
+    for (int i = 0; i < 2; i++) {
+        free(engine->swap[i].word);
+        free(engine->swap[i].comes);
+        free(engine->swap[i].comes_from);
+    }
     for (int i = 0; i < MAX_IN_FLIGHT; i++) {
         free(engine->pass[i].logits);
         free(engine->pass[i].last);

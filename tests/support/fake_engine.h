@@ -34,6 +34,14 @@ struct fake_pass {
     struct sampled *results; /* [max_logit_rows + MAX_SHARED_SAMPLES] */
 };
 
+/* Blocks of one kind on the host, and those that are on their way. */
+struct fake_swap {
+    int n_reserved;
+    uint64_t *word;      /* [host blocks * block_size] */
+    int32_t *comes_from; /* [blocks] -1, or the host block whose words a block gets */
+    uint64_t *comes;     /* [blocks * block_size] those words */
+};
+
 struct fake_engine {
     int in_flight; /* 1, or the test's to set */
     int n_blocks, block_size, max_seqs, max_rows, max_logit_rows;
@@ -50,13 +58,11 @@ struct fake_engine {
     int32_t *id;        /* [max_logit_rows] what was sampled last, or -1 */
     int fails_at;       /* number of the wait, from 1, that finds the device failed; or 0 */
     int n_waits;
-    int n_host_blocks; /* of swap space; 0, or the test's to set */
-    int n_host;        /* host blocks that there is memory for */
-    int n_reserved;
-    uint64_t *host_word;  /* [n_host_blocks * block_size] */
-    int32_t *comes_from;  /* [n_blocks] -1, or the host block whose words a block gets */
-    uint64_t *comes;      /* [n_blocks * block_size] those words */
-    uint64_t n_out, n_in; /* blocks */
+    /* of swap space; 0, or the test's to set. Window blocks have theirs, where there are such */
+    int n_host_blocks, n_host_windows;
+    int n_host, n_host_of_windows; /* of both those that there is memory for */
+    struct fake_swap swap[2];      /* of blocks, and of window blocks */
+    uint64_t n_out, n_in;          /* blocks */
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);

@@ -61,6 +61,8 @@ struct setting {
     bool draft_short;    /* ...with blocks for one sequence of full length */
     int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* tokens that must come are sampled, too */
+    /* overwrites a window block, as steps that begin later find it; NULL: on the CPU */
+    void (*poison)(struct backend *b, struct kv_cache *cache, int32_t window_block);
 };
 
 /* What of the settings belongs to the model, and may change the bytes. */

@@ -332,16 +332,21 @@ static void act_at(struct run *run, int step) {
     }
 }
 
+static void poison_on_cpu(struct backend *b, struct kv_cache *cache, int32_t window_block) {
+    (void)b;
+    for (int layer = 0; layer < cache->config.L; layer++) {
+        if (!cache->layer[layer].has_window) continue;
+        memset(kv_keys(cache, layer, window_block), 0x5a, cache->key_bytes);
+        memset(kv_values(cache, layer, window_block), 0x5a, cache->value_bytes);
+    }
+}
+
 void run_poison(struct run *run) {
     const struct window_pool *windows = &run->scheduler->pool.windows;
-    const struct kv_cache *cache = run->engine->cache;
-    for (int i = 0; i < windows->n_free; i++) {
-        for (int layer = 0; layer < cache->config.L; layer++) {
-            if (!cache->layer[layer].has_window) continue;
-            memset(kv_keys(cache, layer, windows->free[i]), 0x5a, cache->key_bytes);
-            memset(kv_values(cache, layer, windows->free[i]), 0x5a, cache->value_bytes);
-        }
-    }
+    void (*poison)(struct backend *, struct kv_cache *, int32_t) = run->setting.poison;
+    if (!poison) poison = poison_on_cpu;
+    for (int i = 0; i < windows->n_free; i++)
+        poison(run->engine->backend, run->engine->cache, windows->free[i]);
 }
 
 void run_stepped(struct run *run) {

@@ -72,10 +72,19 @@ __global__ void __launch_bounds__(MOVE_THREADS)
         into.scales[g] = source.scales[g];
 }
 
-static pieces in_cache(const struct kv_cache *cache, const int32_t *block) {
-    return {cache->keys,        cache->values,         block,
-            block == nullptr,   cache->layer_bytes,    cache->key_scale,
-            cache->value_scale, cache->config.n_blocks};
+/* The blocks of one kind. */
+static pieces in_cache(const struct kv_cache *cache, enum kv_kind kind, const int32_t *block) {
+    const struct kv_part &part = cache->part[kind];
+    const size_t at = part.first * cache->block_bytes;
+    const size_t scale = cache->key_scale ? part.first * (size_t)cache->config.G : 0;
+    return {cache->keys + at,
+            cache->values + at,
+            block,
+            block == nullptr,
+            (size_t)part.n_blocks * cache->block_bytes,
+            cache->key_scale + scale,
+            cache->value_scale + scale,
+            part.n_blocks};
 }
 
 static pieces in_stage(void *stage) {
@@ -86,29 +95,30 @@ static int scales_of(const struct kv_cache *cache) {
     return cache->key_scale ? cache->config.G : 0;
 }
 
-static void move(const struct kv_cache *cache, const pieces &to, const pieces &from, int n,
-                 const launch_list &list, cudaStream_t stream) {
-    const int L = cache->config.L;
+static void move(const struct kv_cache *cache, enum kv_kind kind, const pieces &to,
+                 const pieces &from, int n, const launch_list &list, cudaStream_t stream) {
+    const int L = cache->part[kind].L;
     const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
     auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
                   : cache->block_bytes % 4 == 0 ? move_kernel<4>
                                                 : move_kernel<2>;
+    assert(L > 0);
     launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
 
-void kv_copy(struct kv_cache *cache, const int32_t *from, const int32_t *to, int n,
-             cudaStream_t stream) {
-    move(cache, in_cache(cache, to), in_cache(cache, from), n, {}, stream);
+void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, const int32_t *to,
+             int n, cudaStream_t stream) {
+    move(cache, kind, in_cache(cache, kind, to), in_cache(cache, kind, from), n, {}, stream);
 }
 
-void kv_gather(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
-               cudaStream_t stream) {
-    move(cache, in_stage(stage), in_cache(cache, block), n, {}, stream);
+void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
+               int n, cudaStream_t stream) {
+    move(cache, kind, in_stage(stage), in_cache(cache, kind, block), n, {}, stream);
 }
 
-void kv_scatter(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
-                cudaStream_t stream) {
-    move(cache, in_cache(cache, block), in_stage((void *)stage), n, {}, stream);
+void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
+                int n, cudaStream_t stream) {
+    move(cache, kind, in_cache(cache, kind, block), in_stage((void *)stage), n, {}, stream);
 }
 
 static launch_list list_of(const int32_t *block, int n) {
@@ -118,14 +128,16 @@ static launch_list list_of(const int32_t *block, int n) {
     return list;
 }
 
-void kv_gather_listed(void *stage, const struct kv_cache *cache, const int32_t *block, int n,
-                      cudaStream_t stream) {
-    move(cache, in_stage(stage), in_cache(cache, nullptr), n, list_of(block, n), stream);
+void kv_gather_listed(void *stage, const struct kv_cache *cache, enum kv_kind kind,
+                      const int32_t *block, int n, cudaStream_t stream) {
+    const pieces from = in_cache(cache, kind, nullptr);
+    move(cache, kind, in_stage(stage), from, n, list_of(block, n), stream);
 }
 
-void kv_scatter_listed(struct kv_cache *cache, const void *stage, const int32_t *block, int n,
-                       cudaStream_t stream) {
-    move(cache, in_cache(cache, nullptr), in_stage((void *)stage), n, list_of(block, n), stream);
+void kv_scatter_listed(struct kv_cache *cache, enum kv_kind kind, const void *stage,
+                       const int32_t *block, int n, cudaStream_t stream) {
+    const pieces to = in_cache(cache, kind, nullptr);
+    move(cache, kind, to, in_stage((void *)stage), n, list_of(block, n), stream);
 }
 
 /* With scales, blocks and so pieces are multiples of 16 bytes. */
@@ -134,8 +146,8 @@ size_t kv_piece_bytes(const struct kv_cache *cache) {
     return cache->block_bytes + (scales + 15) / 16 * 16;
 }
 
-size_t kv_stage_bytes(const struct kv_cache *cache, int n) {
-    return (size_t)n * 2 * (size_t)cache->config.L * kv_piece_bytes(cache);
+size_t kv_stage_bytes(const struct kv_cache *cache, enum kv_kind kind, int n) {
+    return (size_t)n * 2 * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -151,17 +163,49 @@ static size_t element_bytes(enum dtype dtype) {
     }
 }
 
-static bool plan(struct kv_cache *cache) {
+/* Is a layer one of those that have window blocks? */
+static bool has_window_blocks(const struct kv_config *c, int layer) {
+    return c->n_window_blocks > 0 && c->has_window[layer];
+}
+
+/* Divides the cache among the kinds of layers, and adds up the blocks of all layers. */
+static bool plan_parts(struct kv_cache *cache, size_t *blocks) {
+    const struct kv_config *c = &cache->config;
+    cache->part[KV_WHOLE] = {0, c->n_blocks, 0};
+    cache->part[KV_WINDOW] = {0, c->n_window_blocks, 0};
+    for (int i = 0; i < c->L; i++) cache->part[has_window_blocks(c, i)].L++;
+    *blocks = 0;
+    for (struct kv_part &part : cache->part) {
+        size_t all = (size_t)part.n_blocks;
+        part.first = *blocks;
+        if (!size_multiply(&all, (size_t)part.L) || __builtin_add_overflow(*blocks, all, blocks))
+            return false;
+    }
+    return true;
+}
+
+static bool plan(struct kv_cache *cache, size_t *blocks) {
     const struct kv_config *c = &cache->config;
     cache->block_bytes = element_bytes(c->dtype);
     if (!size_multiply(&cache->block_bytes, (size_t)c->G) ||
         !size_multiply(&cache->block_bytes, (size_t)c->D) ||
         !size_multiply(&cache->block_bytes, (size_t)c->block_size))
         return false;
-    cache->layer_bytes = cache->block_bytes;
-    if (!size_multiply(&cache->layer_bytes, (size_t)c->n_blocks)) return false;
-    size_t all = cache->layer_bytes; /* scales take no more: a head has 16 elements or more */
-    return size_multiply(&all, (size_t)c->L) && all < SIZE_MAX / 4;
+    if (!plan_parts(cache, blocks)) return false;
+    size_t all = *blocks; /* scales take no more: a head has 16 elements or more */
+    return size_multiply(&all, cache->block_bytes) && all < SIZE_MAX / 4;
+}
+
+/* Says where each layer's blocks are: those of a kind in the order of their layers. */
+static void place_layers(struct kv_cache *cache) {
+    const struct kv_config *c = &cache->config;
+    int n[KV_KINDS] = {};
+    cache->layer = (struct kv_layer *)mem_calloc((size_t)c->L, sizeof *cache->layer);
+    for (int i = 0; i < c->L; i++) {
+        const enum kv_kind kind = has_window_blocks(c, i) ? KV_WINDOW : KV_WHOLE;
+        const struct kv_part &part = cache->part[kind];
+        cache->layer[i] = {kind, part.first + (size_t)n[kind]++ * (size_t)part.n_blocks};
+    }
 }
 
 /* The memory is zeroed, so that parts of a block that were never written hold numbers. */
@@ -179,7 +223,8 @@ static enum status check(const struct kv_config *c, struct err *err) {
         c->dtype != DTYPE_E4M3)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "on a GPU the cache holds float16, bfloat16, fp8 or float32");
-    if (c->L <= 0 || c->G <= 0 || c->D <= 0 || c->n_blocks <= 0 || c->block_size <= 0)
+    if (c->L <= 0 || c->G <= 0 || c->D <= 0 || c->n_blocks <= 0 || c->block_size <= 0 ||
+        c->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
     if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
@@ -190,14 +235,14 @@ static enum status check(const struct kv_config *c, struct err *err) {
     return STATUS_OK;
 }
 
-static enum status take_all(struct kv_cache *cache, struct err *err) {
+/* Of so many blocks of a layer. */
+static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *err) {
     const struct kv_config *c = &cache->config;
-    const size_t bytes = cache->layer_bytes * (size_t)c->L;
+    const size_t bytes = cache->block_bytes * blocks, n = blocks * (size_t)c->G;
     enum status status = take_memory(&cache->keys, bytes, err);
     if (!status) status = take_memory(&cache->values, bytes, err);
     if (status || c->dtype != DTYPE_E4M3) return status;
     uint8_t *scales;
-    const size_t n = (size_t)c->L * (size_t)c->n_blocks * (size_t)c->G;
     status = take_memory(&scales, 2 * n * sizeof(float), err);
     if (status) return status;
     cache->key_scale = (float *)scales;
@@ -207,28 +252,30 @@ static enum status take_all(struct kv_cache *cache, struct err *err) {
 
 size_t kv_cache_bytes(const struct kv_config *config) {
     struct kv_cache sizes = {};
+    size_t blocks;
     sizes.config = *config;
-    if (!plan(&sizes)) return SIZE_MAX;
-    const size_t L = (size_t)config->L;
-    const size_t scales =
-        config->dtype == DTYPE_E4M3 ? (size_t)config->n_blocks * (size_t)config->G : 0;
-    return 2 * L * (sizes.layer_bytes + scales * sizeof(float));
+    if (!plan(&sizes, &blocks)) return SIZE_MAX;
+    const size_t scales = config->dtype == DTYPE_E4M3 ? (size_t)config->G : 0;
+    return 2 * blocks * (sizes.block_bytes + scales * sizeof(float));
 }
 
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
     enum status status = check(config, err);
     if (status) return status;
     struct kv_cache plain = {};
+    size_t blocks;
     plain.config = *config;
-    if (!plan(&plain))
+    if (!plan(&plain, &blocks))
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
                        config->n_blocks);
-    status = take_all(&plain, err);
+    status = take_all(&plain, blocks, err);
     if (status) {
         cudaFree(plain.keys);
         cudaFree(plain.values);
         return status;
     }
+    place_layers(&plain);
+    plain.config.has_window = nullptr; /* the caller's */
     *out = (struct kv_cache *)mem_alloc(sizeof plain);
     **out = plain;
     return STATUS_OK;
@@ -239,5 +286,6 @@ void kv_cache_free(struct kv_cache *cache) {
     cuda_check(cudaFree(cache->keys), "freeing the cache's keys");
     cuda_check(cudaFree(cache->values), "freeing the cache's values");
     cuda_check(cudaFree(cache->key_scale), "freeing the cache's scales");
+    free(cache->layer);
     free(cache);
 }

@@ -1,7 +1,8 @@
 /* kv_layout: the addresses of keys and values on the device. All code that reads or writes the
  * paged cache uses these functions.
  *
- *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer
+ *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer.
+ *             Layers with a window may have other blocks than the others, and fewer (enum kv_kind)
  *   position  p of a sequence stands in block table[p / B], at offset p % B
  *
  * So a head's B positions in a block are one run of B * D elements: a tile of 32 positions is read
@@ -39,8 +40,8 @@ static inline enum kv_type kv_type_of(enum dtype dtype) {
 /* One layer of a cache. */
 static inline struct kv_view kv_view_of(const struct kv_cache *cache, int layer) {
     const struct kv_config &c = cache->config;
-    const size_t at = (size_t)layer * cache->layer_bytes;
-    const size_t scale = (size_t)layer * (size_t)c.n_blocks * (size_t)c.G;
+    const size_t first = cache->layer[layer].first, at = first * cache->block_bytes;
+    const size_t scale = first * (size_t)c.G;
     const enum kv_type type = kv_type_of(c.dtype);
     struct kv_view view = {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at};
     if (type == KV_E4M3) {

@@ -13,6 +13,8 @@
  * and so in the order of the calls: a slot may be reused as soon as its copy is queued. A step
  * waits only if more is gathered than the two stages hold, or if swap_arrive is called too early.
  *
+ * Blocks of each kind (enum kv_kind) have slots of their own; the stages serve both kinds.
+ *
  * Pinned memory is allocated in chunks when slots are first used, and kept.
  */
 #include "kernels/cuda/attention/kv_swap.cuh"
@@ -23,14 +25,20 @@
 
 enum { OUT_STAGES = 2 };
 
+/* The slots for blocks of one kind; 0 if no layer has such blocks. */
+struct swap_area {
+    size_t block_bytes; /* of a block in all layers of the kind */
+    int n_slots, chunk_slots, n_chunks;
+    uint8_t **chunk;  /* [n_chunks], pinned; NULL: not taken yet */
+    int stage_blocks; /* that a stage holds */
+};
+
 struct kv_swap {
     struct kv_cache *cache;
     cudaStream_t steps, copies;
-    size_t block_bytes; /* of a block in all layers */
-    int n_slots, chunk_slots, n_chunks;
-    uint8_t **chunk;              /* [n_chunks], pinned; NULL: not taken yet */
-    int stage_blocks;             /* that a stage holds */
-    uint8_t *out[OUT_STAGES];     /* device memory [stage_blocks][block_bytes] */
+    struct swap_area area[KV_KINDS];
+    size_t stage_bytes;
+    uint8_t *out[OUT_STAGES];     /* device memory */
     uint8_t *in;                  /* as long */
     cudaEvent_t full[OUT_STAGES]; /* the stage was gathered */
     cudaEvent_t sent[OUT_STAGES]; /* the stage was copied and may be refilled */
@@ -57,12 +65,11 @@ static enum status take_stages(struct kv_swap *s, struct err *err) {
     static const struct alloc_hint hint = {
         "the buffers of swapping", "swap-space",
         "lower --gpu-memory-utilization, or give --swap-space 0"};
-    const size_t bytes = (size_t)s->stage_blocks * s->block_bytes;
     uint8_t **const stages[] = {&s->out[0], &s->out[1], &s->in};
     enum status status = STATUS_OK;
     for (uint8_t **stage : stages) {
         void *memory = nullptr;
-        if (!status) status = device_alloc(&memory, bytes, &hint, err);
+        if (!status) status = device_alloc(&memory, s->stage_bytes, &hint, err);
         *stage = (uint8_t *)memory;
     }
     return status;
@@ -73,40 +80,65 @@ static int between(size_t n, int most) {
     return n < 1 ? 1 : n < (size_t)most ? (int)n : most;
 }
 
-/* Blocks that a stage holds. */
-static int stage_blocks(const struct kv_config *config, const struct swap_sizes *sizes,
-                        size_t block_bytes) {
-    const int most = config->n_blocks < KV_LIST ? config->n_blocks : KV_LIST;
-    return between(sizes->stage / block_bytes, most);
+/* Blocks of a kind that a stage holds. */
+static int stage_blocks(int n_blocks, const struct swap_sizes *sizes, size_t block_bytes) {
+    return between(sizes->stage / block_bytes, n_blocks < KV_LIST ? n_blocks : KV_LIST);
+}
+
+/* Bytes of a stage for blocks of layers of one kind, of which there are L; 0 if there are none. */
+static size_t stage_bytes_of(const struct kv_config *config, int L, int n_blocks) {
+    if (L == 0) return 0;
+    const struct kv_config one = {L, config->G, config->D, 1, config->block_size, config->dtype};
+    const size_t block = kv_cache_bytes(&one), rounding = 2 * 16 * (size_t)L; /* of scales */
+    return (size_t)stage_blocks(n_blocks, &SWAP_SIZES, block) * (block + rounding);
 }
 
 size_t kv_swap_bytes(struct backend *, const struct kv_config *config) {
-    struct kv_config one = *config;
-    one.n_blocks = 1;
-    const size_t block = kv_cache_bytes(&one);
-    const size_t rounding = 2 * 16 * (size_t)config->L; /* of a block's scales */
-    return (OUT_STAGES + 1) * (size_t)stage_blocks(config, &SWAP_SIZES, block) * (block + rounding);
+    int windows = 0;
+    for (int i = 0; config->n_window_blocks > 0 && i < config->L; i++)
+        windows += config->has_window[i];
+    const size_t whole = stage_bytes_of(config, config->L - windows, config->n_blocks);
+    const size_t window = stage_bytes_of(config, windows, config->n_window_blocks);
+    return (OUT_STAGES + 1) * (whole > window ? whole : window);
+}
+
+/* Divides the host's bytes between the kinds as the cache's blocks are. */
+static void plan_areas(struct kv_swap *s, const struct swap_sizes *sizes, int64_t bytes) {
+    const struct kv_part *part = s->cache->part;
+    const double windows = (double)part[KV_WINDOW].n_blocks / part[KV_WHOLE].n_blocks;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        s->area[kind].block_bytes = kv_stage_bytes(s->cache, (enum kv_kind)kind, 1);
+    const double pair =
+        (double)s->area[KV_WHOLE].block_bytes + windows * (double)s->area[KV_WINDOW].block_bytes;
+    const int n = between((size_t)((double)bytes / pair), INT32_MAX / 2);
+    s->area[KV_WHOLE].n_slots = n;
+    if (windows > 0) s->area[KV_WINDOW].n_slots = between((size_t)(n * windows), n);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        struct swap_area *area = &s->area[kind];
+        if (area->block_bytes == 0) continue;
+        area->chunk_slots = between(sizes->chunk / area->block_bytes, area->n_slots);
+        area->n_chunks = (area->n_slots + area->chunk_slots - 1) / area->chunk_slots;
+        area->chunk = (uint8_t **)mem_calloc((size_t)area->n_chunks, sizeof *area->chunk);
+        area->stage_blocks = stage_blocks(part[kind].n_blocks, sizes, area->block_bytes);
+        const size_t stage = (size_t)area->stage_blocks * area->block_bytes;
+        if (stage > s->stage_bytes) s->stage_bytes = stage;
+    }
 }
 
 enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,
-                        const struct swap_sizes *sizes, int64_t bytes, int *n_slots,
+                        const struct swap_sizes *sizes, int64_t bytes, int n_slots[KV_KINDS],
                         cudaStream_t stream, struct err *err) {
     struct kv_swap *s = (struct kv_swap *)mem_calloc(1, sizeof *s);
     s->cache = cache;
     s->steps = stream;
-    s->block_bytes = kv_stage_bytes(cache, 1);
-    s->n_slots = between((size_t)bytes / s->block_bytes, INT32_MAX / 2);
-    s->chunk_slots = between(sizes->chunk / s->block_bytes, s->n_slots);
-    s->n_chunks = (s->n_slots + s->chunk_slots - 1) / s->chunk_slots;
-    s->stage_blocks = stage_blocks(&cache->config, sizes, s->block_bytes);
-    s->chunk = (uint8_t **)mem_calloc((size_t)s->n_chunks, sizeof *s->chunk);
+    plan_areas(s, sizes, bytes);
     enum status status = open_events(s, err);
     if (!status) status = take_stages(s, err);
     if (status) {
         kv_swap_free(nullptr, s);
         return status;
     }
-    *n_slots = s->n_slots;
+    for (int kind = 0; kind < KV_KINDS; kind++) n_slots[kind] = s->area[kind].n_slots;
     *out = s;
     return STATUS_OK;
 }
@@ -122,20 +154,23 @@ void kv_swap_free(struct backend *, struct kv_swap *s) {
         if (event) cuda_check(cudaEventDestroy(event), "freeing an event");
     for (uint8_t *stage : {s->out[0], s->out[1], s->in})
         cuda_check(cudaFree(stage), "freeing a stage");
-    for (int i = 0; i < s->n_chunks; i++)
-        cuda_check(cudaFreeHost(s->chunk[i]), "freeing swap space");
-    free(s->chunk);
+    for (const struct swap_area &area : s->area) {
+        for (int i = 0; i < area.n_chunks; i++)
+            cuda_check(cudaFreeHost(area.chunk[i]), "freeing swap space");
+        free(area.chunk);
+    }
     free(s);
 }
 
-bool kv_swap_reserve(struct backend *, struct kv_swap *s, int n) {
-    assert(n >= 0 && n <= s->n_slots);
-    for (int i = 0; i * s->chunk_slots < n; i++) {
+bool kv_swap_reserve(struct backend *, struct kv_swap *s, bool window, int n) {
+    const struct swap_area &area = s->area[window];
+    assert(n >= 0 && n <= area.n_slots);
+    for (int i = 0; i < area.n_chunks && i * area.chunk_slots < n; i++) {
         void *memory;
-        if (s->chunk[i]) continue;
-        if (!cuda_alloc_ok(cudaMallocHost(&memory, (size_t)s->chunk_slots * s->block_bytes)))
+        if (area.chunk[i]) continue;
+        if (!cuda_alloc_ok(cudaMallocHost(&memory, (size_t)area.chunk_slots * area.block_bytes)))
             return false; /* blocks are then computed again */
-        s->chunk[i] = (uint8_t *)memory;
+        area.chunk[i] = (uint8_t *)memory;
     }
     return true;
 }
@@ -143,18 +178,19 @@ bool kv_swap_reserve(struct backend *, struct kv_swap *s, int n) {
 /* ---- copies --------------------------------------------------------------------------------- */
 
 /* Copies n slots to a stage or a stage to n slots, adjacent slots at once. */
-static void copy(const struct kv_swap *s, uint8_t *stage, const int32_t *slot, int n, bool out) {
+static void copy(const struct swap_area &area, uint8_t *stage, const int32_t *slot, int n, bool out,
+                 cudaStream_t stream) {
     for (int i = 0, run; i < n; i += run) {
-        const int first = slot[i], slots = s->chunk_slots;
+        const int first = slot[i], slots = area.chunk_slots;
         run = 1;
         while (i + run < n && slot[i + run] == first + run && slot[i + run] % slots != 0) run++;
-        assert(first >= 0 && first + run <= s->n_slots && s->chunk[first / slots]);
-        uint8_t *host = s->chunk[first / slots] + (size_t)(first % slots) * s->block_bytes;
-        uint8_t *device = stage + (size_t)i * s->block_bytes;
-        cuda_check(
-            cudaMemcpyAsync(out ? host : device, out ? device : host, (size_t)run * s->block_bytes,
-                            out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, s->copies),
-            "swapping blocks");
+        assert(first >= 0 && first + run <= area.n_slots && area.chunk[first / slots]);
+        uint8_t *host = area.chunk[first / slots] + (size_t)(first % slots) * area.block_bytes;
+        uint8_t *device = stage + (size_t)i * area.block_bytes;
+        cuda_check(cudaMemcpyAsync(out ? host : device, out ? device : host,
+                                   (size_t)run * area.block_bytes,
+                                   out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream),
+                   "swapping blocks");
     }
 }
 
@@ -166,31 +202,35 @@ static void wait_for(cudaStream_t stream, cudaEvent_t event) {
     cuda_check(cudaStreamWaitEvent(stream, event, 0), "waiting for another stream");
 }
 
-void kv_swap_out(struct backend *, struct kv_swap *s, const int32_t *block, const int32_t *slot,
-                 int n) {
-    if (cuda_failed()) return;
+void kv_swap_out(struct backend *, struct kv_swap *s, bool window, const int32_t *block,
+                 const int32_t *slot, int n) {
+    const enum kv_kind kind = window ? KV_WINDOW : KV_WHOLE;
+    const struct swap_area &area = s->area[kind];
+    if (cuda_failed() || area.block_bytes == 0) return;
     for (int i = 0, count; i < n; i += count) {
         const int stage = s->turn;
         s->turn = (s->turn + 1) % OUT_STAGES;
-        count = n - i < s->stage_blocks ? n - i : s->stage_blocks;
+        count = n - i < area.stage_blocks ? n - i : area.stage_blocks;
         wait_for(s->steps, s->sent[stage]);
-        kv_gather_listed(s->out[stage], s->cache, block + i, count, s->steps);
+        kv_gather_listed(s->out[stage], s->cache, kind, block + i, count, s->steps);
         record(s->full[stage], s->steps);
         wait_for(s->copies, s->full[stage]);
-        copy(s, s->out[stage], slot + i, count, true);
+        copy(area, s->out[stage], slot + i, count, true, s->copies);
         record(s->sent[stage], s->copies);
     }
 }
 
-void kv_swap_in(struct backend *, struct kv_swap *s, const int32_t *slot, const int32_t *block,
-                int n) {
-    if (cuda_failed()) return;
+void kv_swap_in(struct backend *, struct kv_swap *s, bool window, const int32_t *slot,
+                const int32_t *block, int n) {
+    const enum kv_kind kind = window ? KV_WINDOW : KV_WHOLE;
+    const struct swap_area &area = s->area[kind];
+    if (cuda_failed() || area.block_bytes == 0) return;
     record(s->begun, s->steps);
     wait_for(s->copies, s->begun);
     for (int i = 0, count; i < n; i += count) {
-        count = n - i < s->stage_blocks ? n - i : s->stage_blocks;
-        copy(s, s->in, slot + i, count, false);
-        kv_scatter_listed(s->cache, s->in, block + i, count, s->copies);
+        count = n - i < area.stage_blocks ? n - i : area.stage_blocks;
+        copy(area, s->in, slot + i, count, false, s->copies);
+        kv_scatter_listed(s->cache, kind, s->in, block + i, count, s->copies);
     }
     record(s->arrived, s->copies);
 }

@@ -240,8 +240,8 @@ static head_vectors<T> cached_vectors(const struct rope_args *args, const struct
                                       uint8_t *blocks, float *scales) {
     const struct kv_cache *cache = args->cache;
     if (!cache) return vectors_of<T>(g, nullptr, nullptr);
-    const size_t before = (size_t)args->layer * (size_t)cache->config.n_blocks;
-    return vectors_of<T>(g, blocks + (size_t)args->layer * cache->layer_bytes,
+    const size_t before = cache->layer[args->layer].first;
+    return vectors_of<T>(g, blocks + before * cache->block_bytes,
                          scales ? scales + before * (size_t)cache->config.G : nullptr);
 }
 

@@ -22,13 +22,20 @@ static enum status take_zeros(void **out, size_t bytes, struct err *err) {
     return device_calloc(out, bytes ? bytes : sizeof(float), &work, err);
 }
 
+/* Of a layer. */
+static int64_t most_blocks(const struct kv_config *c) {
+    bool any = c->n_window_blocks == 0;
+    for (int i = 0; i < c->L && !any; i++) any = !c->has_window[i];
+    return any ? c->n_blocks : c->n_window_blocks;
+}
+
 static enum status check_heads(enum dtype act, const struct step_limits *limits,
                                const struct kv_config *c, struct err *err) {
     const struct kv_view kv = {kv_type_of(c->dtype), c->G, c->D, c->block_size};
     if (limits->H % c->G != 0)
         return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
                        limits->H, c->G);
-    if ((int64_t)c->n_blocks * c->G * c->block_size > INT32_MAX) /* the kernels number them so */
+    if (most_blocks(c) * c->G * c->block_size > INT32_MAX) /* the kernels number them so */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
     if (act == DTYPE_F32 ? c->D <= ATTENTION_MAX_D : attention_can(act, &kv)) return STATUS_OK;
@@ -53,6 +60,7 @@ static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype a
     work->act = act;
     work->limits = *limits;
     if (limits->n_windows == 0) work->limits.n_windows = 1;
+    work->kinds = config->n_window_blocks > 0 ? KV_KINDS : 1;
     if (act == DTYPE_F32) return {};
     work->max_parts = min_int64(parts_wanted(limits, config), INT32_MAX);
     work->max_items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
@@ -125,6 +133,8 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     while (plan < work->limits.n_windows && work->limits.windows[plan] != how->window) plan++;
     assert(plan < work->limits.n_windows); /* backend_config listed all of them */
     assert(how->H == work->limits.H && how->cap >= 0);
+    const enum kv_kind kind = cache->layer[layer].kind;
+    assert(work->kinds == 1 || (kind == KV_WINDOW) == (how->window > 0)); /* as planned */
     struct attention_args args = {};
     args.y = y;
     args.q = q;
@@ -138,7 +148,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.window = how->window;
     args.sinks = how->sinks;
     if (work->act == DTYPE_F32) {
-        attention_float(&args, step->line, step->M, stream);
+        attention_float(&args, step->line[kind], step->M, stream);
         return;
     }
     assert(cache->config.G == work->G && cache->config.D == work->D);

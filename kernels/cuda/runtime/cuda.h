@@ -25,28 +25,46 @@ extern "C" {
 #include "kernels/kernels.h"
 }
 
+/* The layers that share a list of blocks: those that keep all positions, and those with a window if
+ * the cache has window blocks (struct kv_config). */
+enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS };
+
+/* The part of a cache that belongs to the layers of one kind: [L][n_blocks] blocks. */
+struct kv_part {
+    int L, n_blocks;
+    size_t first; /* blocks of other parts before it */
+};
+
+struct kv_layer {
+    enum kv_kind kind;
+    size_t first; /* blocks of other layers before those of this one */
+};
+
 /* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
  * another. */
 struct kv_cache {
     struct kv_config config;
     size_t block_bytes; /* of the keys of one block of one layer; as much for values */
-    size_t layer_bytes; /* of the keys of a layer: n_blocks of them */
-    uint8_t *keys;      /* [L][n_blocks] blocks */
+    struct kv_part part[KV_KINDS];
+    struct kv_layer *layer; /* [L] */
+    uint8_t *keys;          /* the blocks of all layers, part by part */
     uint8_t *values;
-    float *key_scale, *value_scale; /* [L][n_blocks][G]; NULL unless the elements are e4m3 */
+    float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
 };
 
 /* A step on the device: the arrays of struct step (kernels/step.h) and what is derived from them,
  * in one allocation that one copy fills. */
 struct device_step {
     int M, S, R, n_copies;
-    const int32_t *token, *position, *slot; /* [M] */
-    const int32_t *sampled;                 /* the ids of pending tokens: the sampler's memory */
-    const int32_t *line;                    /* [M] start of its sequence's line of the table */
-    const int32_t *row_start;               /* [S + 1] */
-    const int32_t *table;                   /* [S] lines, all as long as the longest */
-    const int32_t *logit_row;               /* [R] */
-    const int32_t *copy_from, *copy_to;     /* [n_copies] */
+    const int32_t *token, *position; /* [M] */
+    const int32_t *sampled;          /* the ids of pending tokens: the sampler's memory */
+    const int32_t *row_start;        /* [S + 1] */
+    const int32_t *logit_row;        /* [R] */
+    const int32_t *table;            /* [kinds][S] lines, all as long as the longest */
+    /* By kind; NULL for window blocks if the cache has none. */
+    const int32_t *slot[KV_KINDS];                          /* [M] */
+    const int32_t *line[KV_KINDS];                          /* [M] start of its sequence's line */
+    const int32_t *copy_from[KV_KINDS], *copy_to[KV_KINDS]; /* [n_copies] */
 };
 
 #endif

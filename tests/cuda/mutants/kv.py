@@ -3,9 +3,9 @@ UNITS = ["attention/kv", "runtime/memory", "step"]
 PROGRAMS = ["kv", "swap"]
 
 MUTANTS = [
-    ("step.cu", "(step->copy_to[i] == step->copy_from[j] ||", "((i < j && step->copy_to[i] == step->copy_from[j]) ||"),
-    ("step.cu", "(step->copy_to[i] == step->copy_from[j] ||", "((i > j && step->copy_to[i] == step->copy_from[j]) ||"),
-    ("step.cu", "(i < j && step->copy_to[i] == step->copy_to[j])", "false"),
+    ("step.cu", "(blocks->copy_to[i] == blocks->copy_from[j] ||", "((i < j && blocks->copy_to[i] == blocks->copy_from[j]) ||"),
+    ("step.cu", "(blocks->copy_to[i] == blocks->copy_from[j] ||", "((i > j && blocks->copy_to[i] == blocks->copy_from[j]) ||"),
+    ("step.cu", "(i < j && blocks->copy_to[i] == blocks->copy_to[j])", "false"),
     ("runtime/memory.cu", 'cuda_check(cudaStreamSynchronize(nullptr), "waiting for memory to be cleared");', ";"),
     ("attention/kv.cu", "const bool is_value = y >= sizes.L;", "const bool is_value = y > sizes.L;"),
     ("attention/kv.cu", "i < sizes.block_bytes; i += MOVE_THREADS * N", "i + N < sizes.block_bytes; i += MOVE_THREADS * N"),
@@ -20,6 +20,6 @@ MUTANTS = [
     ("attention/kv.cu", "p.listed ? list.block[i] : p.block[i]", "p.listed ? list.block[0] : p.block[i]"),
     ("attention/kv.cu", "memcpy(list.block, block, (size_t)n * sizeof *block);",
      "memcpy(list.block, block, (size_t)(n - 1) * sizeof *block);"),
-    ("attention/kv.cu", "move(cache, in_stage(stage), in_cache(cache, nullptr), n, list_of(block, n), stream);",
-     "move(cache, in_stage(stage), in_cache(cache, nullptr), n - 1, list_of(block, n), stream);"),
+    ("attention/kv.cu", "move(cache, kind, in_stage(stage), from, n, list_of(block, n), stream);",
+     "move(cache, kind, in_stage(stage), from, n - 1, list_of(block, n), stream);"),
 ]

@@ -33,5 +33,5 @@ MUTANTS = [
      "the same number, written over itself; within a step that is a race, which the checker sees only between values"),
     ("attention/rope.cu", "if (offset == 0 && lane == 0) *stored = scale;", ""),
     ("attention/rope.cu", "to_float(from_float<T>(x)) / scale", "x / scale"),
-    ("attention/rope.cu", "(size_t)args->layer * (size_t)cache->config.n_blocks;", "0;"),
+    ("attention/rope.cu", "cache->layer[args->layer].first;", "0;"),
 ]

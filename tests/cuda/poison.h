@@ -1,0 +1,16 @@
+/* Overwrites a window block of a cache on the device with NaNs, which later steps find. */
+#ifndef PENSTOCK_TESTS_CUDA_POISON_H
+#define PENSTOCK_TESTS_CUDA_POISON_H
+
+#include <stdint.h>
+
+struct backend;
+struct kv_cache;
+
+#ifdef __cplusplus
+extern "C"
+#endif
+    void
+    poison_on_cuda(struct backend *b, struct kv_cache *cache, int32_t window_block);
+
+#endif
