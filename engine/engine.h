@@ -54,10 +54,14 @@ struct engine_config {
     bool host_samples;    /* the device is not to sample, for tests */
     bool enforce_eager;   /* CUDA: no step runs as a graph */
     int max_graphs;       /* CUDA: that are kept, for tests; 0: as many as suit */
-    /* NULL; or the engine that this one is to draft for (scheduler/draft/model.c), on the CPU: it
-     * needs the same vocabulary, keeps to sequences of that one's length, and leaves the memory
-     * that was planned there and is not taken yet */
+    /* NULL; or the engine that this one is to draft for (scheduler/draft/model.c), on the same
+     * device: it needs the same vocabulary and keeps to sequences of that one's length. On the CPU
+     * it leaves the memory that was planned there and is not taken yet; on a GPU it has what was
+     * kept for it there */
     const struct engine *drafts_for;
+    /* NULL; or what the engine that is to draft for this one will be opened with: room on the GPU
+     * is kept for it */
+    const struct engine_config *drafter;
     /* called with 0..1 while something takes long; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
@@ -112,10 +116,14 @@ struct engine_memory {
     /* On a GPU, and 0 on the CPU: */
     struct device_memory device; /* as it was before anything was taken */
     double share;                /* of it, that may be taken in all */
-    int64_t sampling;            /* of max_num_seqs sequences (sampling_slot_bytes), and results */
+    int64_t sampling;            /* of max_logit_rows rows (sampling_slot_bytes), and results */
     int64_t steps; /* a step's arrays, and what attention works in: it grows with the cache */
     int64_t kept;  /* of the share, kept free for graphs and for what grows in service */
-    int64_t swap;  /* the host's, for preempted sequences */
+    /* kept for an engine that drafts: its weights and scratch, and its part of each block */
+    int64_t draft, draft_block;
+    int64_t given;    /* of an engine that drafts: what was kept for it; 0: no such engine */
+    int given_blocks; /* and the other's n_blocks */
+    int64_t swap;     /* the host's, for preempted sequences */
 };
 
 /* Sequences of full length that the cache holds together. */

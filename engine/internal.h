@@ -80,6 +80,9 @@ enum status text_end(struct opening *o, struct err *err);
 /* open_draft.c: bounds what an engine that drafts plans by what the other has planned; and compares
  * both vocabularies. Nothing where it drafts for none. */
 void draft_bound(struct opening *o);
+/* On a GPU: plans what an engine that is to draft for this one will take; or, of one that drafts,
+ * what was kept for it. */
+enum status draft_plan_room(struct opening *o, struct err *err);
 enum status draft_check_vocabulary(const struct opening *o, struct err *err);
 
 /* open_backend.c: refuses settings that do not go together; opens the backend, while other ranks

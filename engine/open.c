@@ -32,7 +32,8 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     draft_bound(o);
     model.file_bytes =
         planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
-    return memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
+    enum status status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
+    return status ? status : draft_plan_room(o, err);
 }
 
 /* Afterwards the memory that was taken stands in the place of what the plan estimated. */

@@ -37,13 +37,11 @@ enum status settings_check(struct opening *o, struct err *err) {
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
 
-/* The largest step in which every sequence may have one row, and a logit row. Ranks meet on their
- * devices, which no graph has yet. */
+/* The largest step in which every row may be a logit row. Ranks meet on their devices, which no
+ * graph has yet. */
 static int graph_rows(const struct engine_config *config) {
     if (config->enforce_eager || config->ranks > 1) return 0;
-    int rows = config->max_num_seqs;
-    if (rows > config->max_num_batched_tokens) rows = config->max_num_batched_tokens;
-    return rows < config->max_logit_rows ? rows : config->max_logit_rows;
+    return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
 /* What a rank's backend is opened with; the threads are those of all ranks. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/internal.h"
+#include "engine/quantise/quantise.h"
 
 /* The cache and the scratch of the other are planned, but hardly a page of them has been touched
  * yet: what the machine has left still counts them. */
@@ -11,11 +12,53 @@ void draft_bound(struct opening *o) {
     const struct engine *target = o->config.drafts_for;
     const struct model_config *own = &o->engine->model.config;
     if (!target) return;
-    assert(o->config.device == DEVICE_CPU && engine_on_host(target));
     const struct engine_memory *planned = engine_memory(target);
+    o->config.max_model_len = min_int(planned->max_model_len, own->context_length);
+    assert((o->config.device != DEVICE_CUDA) == engine_on_host(target));
+    if (!engine_on_host(target)) return;
     o->machine.available -= planned->kv_cache + planned->scratch;
     if (o->machine.available < 0) o->machine.available = 0;
-    o->config.max_model_len = min_int(planned->max_model_len, own->context_length);
+}
+
+/* Weights may take somewhat more on the device than in the file; and what products work in, and a
+ * step's arrays, is little. */
+enum { WEIGHTS_SLACK = 16, WORKSPACES = 32 << 20 };
+
+static enum status plan_room(struct engine_memory *plan, struct opening *o,
+                             const struct engine_config *config, struct model_file *file,
+                             struct err *err) {
+    struct engine_memory *memory = &o->engine->memory;
+    struct engine_config wanted = *config;
+    struct model_config model;
+    enum status status = model_config_read(&model, file, err);
+    if (status) return status;
+    wanted.device = DEVICE_CUDA;
+    wanted.max_model_len = min_int(memory->max_model_len, model.context_length);
+    model.file_bytes =
+        planned_bytes(model_file_weights(file), config->quantization, model.file_bytes);
+    return memory_plan(plan, &model, &wanted, &o->machine, err);
+}
+
+enum status draft_plan_room(struct opening *o, struct err *err) {
+    const struct engine_config *config = o->config.drafter;
+    const struct engine *target = o->config.drafts_for;
+    struct engine_memory *memory = &o->engine->memory, plan;
+    struct model_file file;
+    if (o->config.device == DEVICE_CUDA && target) {
+        memory->given_blocks = target->memory.n_blocks;
+        memory->given = target->memory.draft + target->memory.n_blocks * target->memory.draft_block;
+        assert(memory->given > 0);
+    }
+    if (!config || o->config.device != DEVICE_CUDA) return STATUS_OK;
+    enum status status = model_file_open(&file, config->model, MODEL_WHOLE, err);
+    if (status) return status;
+    status = plan_room(&plan, o, config, &file, err);
+    model_file_close(&file);
+    if (status) return status;
+    memory->draft = plan.weights + plan.weights / WEIGHTS_SLACK + plan.scratch + plan.sampling;
+    memory->draft += WORKSPACES;
+    memory->draft_block = (plan.kv_cache + plan.steps) / plan.n_blocks + 1;
+    return STATUS_OK;
 }
 
 static bool same_token(const struct tokenizer *a, const struct tokenizer *b, int32_t id) {

@@ -15,16 +15,18 @@ static size_t results_bytes(const struct engine *engine) {
     return (size_t)max_samples(engine) * sizeof *engine->results;
 }
 
-static enum status open_device_sampler(struct engine *engine, int sequences, struct err *err) {
+/* A slot for each logit row: those of drafts have their own. */
+static enum status open_device_sampler(struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
-    size_t slots = (size_t)sequences * sampling_slot_bytes(engine->model.config.V);
+    int rows = engine->model.act.max_logit_rows;
+    size_t slots = (size_t)rows * sampling_slot_bytes(engine->model.config.V);
     void *pending, *results = NULL;
     enum status status =
         buffer_take(b, &pending, pending_bytes(engine), "ids", FEWER_SEQUENCES, err);
     engine->pending = pending;
     if (status) return status;
     engine->device_sampler =
-        b->sampler->sampler_new(b, engine->model.config.V, sequences, max_samples(engine));
+        b->sampler->sampler_new(b, engine->model.config.V, rows, max_samples(engine));
     if (!engine->device_sampler)
         return refuse_room(b, "counts of tokens", slots, FEWER_SEQUENCES, err);
     engine->changes = change_lists_new(engine->model.config.V, max_samples(engine));
@@ -49,7 +51,7 @@ enum status sampler_open(struct opening *o, struct err *err) {
                                    FEWER_SEQUENCES, err);
     engine->results = results;
     if (status) return status;
-    if (on_device) return open_device_sampler(engine, sequences, err);
+    if (on_device) return open_device_sampler(engine, err);
     int threads = b->n_threads < sequences ? b->n_threads : sequences;
     engine->host_sampler = host_sampler_new(engine->model.config.V, threads);
     return STATUS_OK;

@@ -12,9 +12,9 @@ struct op_times;
 
 /* Sampling on the device. */
 struct sampler_ops {
-    /* Memory for the tokens of `sequences` sequences that have penalties, and for `max_samples`
-     * samples at once, of rows of V logits; NULL when there is no room. */
-    struct device_sampler *(*sampler_new)(struct backend *b, int V, int sequences, int max_samples);
+    /* Memory for the tokens before `rows` rows of V logits that have penalties, and for
+     * `max_samples` samples at once; NULL when there is no room. */
+    struct device_sampler *(*sampler_new)(struct backend *b, int V, int rows, int max_samples);
     void (*sampler_free)(struct backend *b, struct device_sampler *sampler);
     /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
      * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together.
@@ -104,8 +104,8 @@ struct backend_config {
     /* The windows that attention is called with, each once; 0 stands for none. None listed: 0. */
     int n_windows;
     int windows[MAX_WINDOWS];
-    /* Steps of at most so many rows, one for each sequence, run as CUDA graphs; 0: none. At most
-     * the other limits, and the rows that activations and logits have room for. */
+    /* Steps of at most so many rows that all want logits run as CUDA graphs; 0: none. At most
+     * max_rows, and the rows that activations and logits have room for. */
     int graph_rows;
     int graphs;               /* that are kept; 0: as many as suit */
     struct rank_group *group; /* NULL: the backend computes alone */

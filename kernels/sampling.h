@@ -163,8 +163,11 @@ struct sample {
     /* [(V + 31) / 32] a bit for each id that may come here; NULL: all. With none left that the
      * sampling allows too, the id of the result is -1. */
     const uint32_t *mask;
-    uint64_t sequence; /* a number that no other one has; it may choose from one row at a time */
-    bool shared;       /* other samples may read the row: the token is not counted */
+    /* A number that no other one has. It chooses from one row at a time; or, with drafts, from one
+     * after the other: these samples stand together, and each knows one token more, a draft. */
+    uint64_t sequence;
+    /* other samples may read the row, or the token may be taken back: it is not counted */
+    bool shared;
     /* the last token of the history is not known: it was counted on the device */
     bool late;
     /* 0: a token is chosen. Otherwise the row is a beam's, nobody else reads it, and the result is

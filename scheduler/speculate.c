@@ -109,14 +109,13 @@ static void choose_depths(struct scheduler *s) {
 
 /* ---- proposing ------------------------------------------------------------------------------ */
 
-/* A sequence whose next row is its last known token's. A device counts tokens for penalties, and
- * mirostat's mu goes from one token to the next: one sample of a sequence after the other. */
-static bool may_draft(const struct scheduler *s, const struct sequence *sequence) {
+/* A sequence whose next row is its last known token's. Mirostat's mu goes from one token to the
+ * next: one sample of a sequence after the other. */
+static bool may_draft(const struct sequence *sequence) {
     const struct request *request = sequence->request;
     return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&
            request->n_unforked == 0 && sequence_samples(sequence) &&
-           request->sampling.mirostat_tau <= 0 &&
-           (s->port.on_host || !sampling_takes_slot(&request->sampling));
+           request->sampling.mirostat_tau <= 0;
 }
 
 static struct draft_context context_of(const struct sequence *sequence) {
@@ -202,8 +201,11 @@ static void ask_model(struct scheduler *s) {
     if (!s->config.fixed_drafts) choose_depths(s);
     for (int i = 0; i < d->n_jobs; i++) {
         const struct draft_job *job = &d->job[i];
-        for (int k = 0; k < job->most; k++)
-            d->job[i].sample[k] = inflight_sample_of(d->sequence[i], job->context.n + k);
+        for (int k = 0; k < job->most; k++) {
+            struct sample *sample = &d->job[i].sample[k];
+            *sample = inflight_sample_of(d->sequence[i], job->context.n + k);
+            sample->shared = true; /* it may be refused */
+        }
     }
     s->drafter.propose_all(s->drafter.self, d->job, d->n_jobs);
     for (int i = 0; i < d->n_jobs; i++) set_drafts(d->sequence[i], d->job[i].draft);
@@ -217,7 +219,7 @@ void speculate_propose(struct scheduler *s) {
     list_each(node, &s->running) {
         struct sequence *sequence = sequence_of(node);
         sequence->n_proposed = 0;
-        if (wanted && may_draft(s, sequence)) propose(s, sequence);
+        if (wanted && may_draft(sequence)) propose(s, sequence);
     }
     if (s->draft_engine.n_jobs > 0 && all_decode(s)) ask_model(s);
 }

@@ -72,9 +72,10 @@ struct pool_cost {
 };
 
 /* Plans the pool when all else has been taken: `now` is what the device has left. Blocks are as
- * many as fit into the share, but no more than four times what max_num_seqs sequences of full
- * length take; or those of config->kv_memory. Fails with STATUS_USAGE when they do not fit, or a
- * sequence of full length does not. */
+ * many as fit into the share beside plan->draft, each with draft_block bytes more, but no more than
+ * four times what max_num_seqs sequences of full length take; or those of config->kv_memory. Of an
+ * engine that drafts they are as many as plan->given_blocks, as far as they fit into plan->given.
+ * Fails with STATUS_USAGE when they do not fit, or a sequence of full length does not. */
 enum status memory_device_pool(struct engine_memory *plan, const struct engine_config *config,
                                const struct device_memory *now, const struct pool_cost *cost,
                                struct err *err);

@@ -26,10 +26,12 @@ static int64_t chain_of(const struct engine_memory *plan) {
 /* All that the process may take. */
 static int64_t budget(const struct engine_memory *plan) {
     int64_t share = (int64_t)((double)plan->device.total * plan->share);
-    return min_int64(share, (int64_t)plan->device.free) - plan->kept;
+    return min_int64(share, (int64_t)plan->device.free) - plan->kept - plan->draft;
 }
 
+/* No more of an engine that drafts than the other has. */
 static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
+    if (plan->given > 0) return plan->given_blocks;
     int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
     return min_int64(most, INT32_MAX / plan->block_size);
 }
@@ -43,6 +45,8 @@ void memory_device_begin(struct engine_memory *plan, const struct engine_config 
     plan->kept = min_int64(total / KEPT_SHARE, MOST_KEPT);
     assert(plan->share > 0 && plan->share <= 1 && plan->kept >= 0);
 }
+
+/* ---- the pool on the device ----------------------------------------------------------------- */
 
 /* The most blocks, up to `most`, that fit; 0 when none does. */
 static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most) {
@@ -94,7 +98,7 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
     struct planned_pool pool = {plan, config, work / 256};
     const struct pool_cost cost = {planned_bytes, &pool};
-    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * min_int64(R, config->max_num_seqs);
+    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * R;
     int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
     int64_t blocks = config->kv_memory > 0 ? asked_blocks(plan, config)
                                            : fitting(&cost, left, most_blocks(plan, config));
@@ -104,9 +108,28 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     assert(plan->n_blocks > 0 && plan->kv_cache > 0 && plan->steps >= 0);
 }
 
+/* What a pool takes, with that of an engine that drafts beside it. */
+struct drafted_pool {
+    const struct pool_cost *cost;
+    int64_t draft_block;
+};
+
+static int64_t drafted_bytes(void *arg, int n_blocks) {
+    const struct drafted_pool *pool = arg;
+    int64_t bytes = pool->cost->bytes(pool->cost->arg, n_blocks);
+    bool is_much = __builtin_add_overflow(bytes, n_blocks * pool->draft_block, &bytes);
+    return is_much ? INT64_MAX : bytes;
+}
+
+static const char *and_draft(char *out, size_t size, const struct engine_memory *plan) {
+    *out = 0;
+    if (plan->draft > 0) snprintf(out, size, ", and of the draft model %.1f", mib(plan->draft));
+    return out;
+}
+
 static enum status refuse_sequence(const struct engine_memory *plan, int64_t need, int64_t left,
                                    int64_t blocks, struct err *err) {
-    char remedy[64];
+    char remedy[64], draft[64];
     int64_t length = blocks * plan->block_size;
     if (length > 0)
         snprintf(remedy, sizeof remedy, "--max-model-len %" PRId64 " or less", length);
@@ -115,40 +138,47 @@ static enum status refuse_sequence(const struct engine_memory *plan, int64_t nee
     return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
                    "the KV cache of one sequence of %d tokens takes %.1f MiB of the GPU, and of "
                    "its %.1f MiB --gpu-memory-utilization %.2f leaves %.1f beside weights (%.1f), "
-                   "activations (%.1f) and sampling (%.1f); raise it, or give %s",
+                   "activations (%.1f) and sampling (%.1f)%s; raise it, or give %s",
                    plan->max_model_len, mib(need), mib((int64_t)plan->device.total), plan->share,
                    mib(left > 0 ? left : 0), mib(plan->weights), mib(plan->scratch),
-                   mib(plan->sampling), remedy);
+                   mib(plan->sampling), and_draft(draft, sizeof draft, plan), remedy);
 }
 
 static enum status refuse_given(const struct engine_config *config, int64_t need, int64_t left,
                                 int64_t blocks, const struct engine_memory *plan, struct err *err) {
+    char draft[64];
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
                    "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with what attention "
                    "works in, and %.1f are free beside weights (%.1f), activations (%.1f) and "
-                   "sampling (%.1f); %.1f MiB would do",
-                   mib(config->kv_memory), mib(need), mib(left), mib(plan->weights),
-                   mib(plan->scratch), mib(plan->sampling),
+                   "sampling (%.1f)%s; %.1f MiB would do",
+                   mib(config->kv_memory), mib(need), mib(left > 0 ? left : 0), mib(plan->weights),
+                   mib(plan->scratch), mib(plan->sampling), and_draft(draft, sizeof draft, plan),
                    mib(memory_pool_bytes(plan, config, blocks)));
+}
+
+/* What the engine may take in all: one that drafts has what was kept for it. */
+static int64_t allowed(const struct engine_memory *plan) {
+    return plan->given > 0 ? min_int64(plan->given, (int64_t)plan->device.free) : budget(plan);
 }
 
 enum status memory_device_pool(struct engine_memory *plan, const struct engine_config *config,
                                const struct device_memory *now, const struct pool_cost *cost,
                                struct err *err) {
+    struct drafted_pool pool = {cost, plan->draft_block};
+    const struct pool_cost all = {drafted_bytes, &pool};
     int64_t chain = chain_of(plan);
     int64_t used = (int64_t)plan->device.free - (int64_t)now->free;
-    int64_t left = budget(plan) - used, blocks, most = most_blocks(plan, config);
+    int64_t left = allowed(plan) - used, blocks, most = most_blocks(plan, config);
     if (config->kv_memory > 0) {
         int64_t asked = asked_blocks(plan, config);
-        left = (int64_t)now->free;
-        blocks = fitting(cost, left, asked);
+        left = (int64_t)now->free - plan->draft;
+        blocks = fitting(&all, left, asked);
         if (blocks < asked)
-            return refuse_given(config, cost->bytes(cost->arg, (int)asked), left, blocks, plan,
-                                err);
+            return refuse_given(config, drafted_bytes(&pool, (int)asked), left, blocks, plan, err);
     } else {
-        blocks = fitting(cost, left, most > chain ? most : chain);
+        blocks = fitting(&all, left, most > chain ? most : chain);
         if (blocks < chain)
-            return refuse_sequence(plan, cost->bytes(cost->arg, (int)chain), left, blocks, err);
+            return refuse_sequence(plan, drafted_bytes(&pool, (int)chain), left, blocks, err);
     }
     set_blocks(plan, config, blocks);
     plan->steps = cost->bytes(cost->arg, (int)blocks) - plan->kv_cache;

@@ -23,9 +23,9 @@
 
 /* ---- sampling ------------------------------------------------------------------------------- */
 
-static struct device_sampler *op_sampler_new(struct backend *b, int V, int sequences, int most) {
+static struct device_sampler *op_sampler_new(struct backend *b, int V, int rows, int most) {
     (void)b;
-    return device_sampler_new(V, sequences, most);
+    return device_sampler_new(V, rows, most);
 }
 
 static void op_sampler_free(struct backend *b, struct device_sampler *sampler) {
@@ -115,8 +115,7 @@ static enum status check_config(const struct backend_config *config, struct err 
     if (config->max_seqs <= 0 || config->max_context <= 0 || config->heads <= 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "a CUDA backend needs sequences, a context and query heads");
-    assert(config->graph_rows >= 0 && config->graph_rows <= config->max_rows &&
-           config->graph_rows <= config->max_seqs);
+    assert(config->graph_rows >= 0 && config->graph_rows <= config->max_rows);
     assert(config->n_windows >= 0 && config->n_windows <= MAX_WINDOWS);
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");

@@ -38,7 +38,7 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     }
     step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
     struct step padded = *step;
-    padded.M = padded.S = padded.R = rows;
+    padded.M = padded.R = rows;
     struct forward_pass pass = {forward, arg, &padded};
     struct graph_key key = {rows, {}, step->sampled, cache};
     for (int w = 0; w < MAX_WINDOWS; w++) key.items[w] = cuda->attention.plan[w].n_items;

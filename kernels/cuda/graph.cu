@@ -2,8 +2,9 @@
  *
  * A decode step of a large model is some hundreds of launches, and at one row each kernel takes but
  * microseconds: the host would launch about as slowly as the device computes. So a step in which
- * every sequence has one row is queued as one graph: a copy of the step's arrays, then the graph,
- * then sampling, whose launches follow the settings of the samples.
+ * every row wants logits (a sequence's last token, and its drafts behind it) is queued as one
+ * graph: a copy of the step's arrays, then the graph, then sampling, whose launches follow the
+ * settings of the samples.
  *
  * A graph is recorded once and has its launches' arguments and grids in it. So what changes from
  * step to step lies in device memory, where the arrays' places depend on the bucket alone
@@ -58,7 +59,7 @@ void graphs_close(struct graphs *graphs) {
 
 int graphs_rows(const struct graphs *graphs, const struct step *step) {
     const int M = step->M;
-    if (M > graphs->max_rows || step->S != M || step->R != M || step->n_copies > 0) return 0;
+    if (M > graphs->max_rows || step->R != M || step->n_copies > 0) return 0;
     int rows = (M + FINE_BUCKET - 1) / FINE_BUCKET * FINE_BUCKET;
     while (rows <= FINE_BUCKET && rows / 2 >= M) rows /= 2;
     return rows < graphs->max_rows ? rows : graphs->max_rows;

@@ -9,7 +9,7 @@
  * Arrays whose length follows from the number of rows come first, then the plans, then the block
  * tables, of which only as many entries are copied as the longest sequence has:
  *
- *     token | position | row_start | logit_row | slot | line | copies | items ... | tables
+ *     token | position | logit_row | slot | line | copies | items ... | tables
  *
  * Slots, lines, copies and tables are there twice if layers with windows have blocks of their own;
  * a layer's launches are given those of its kind.
@@ -68,7 +68,7 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, table */
-    return 3 * M + (S + 1) + (size_t)work->kinds * blocks + items;
+    return 3 * M + (size_t)work->kinds * blocks + items;
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -220,17 +220,16 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
 /* Lays out a step, padded to `rows` unless that is 0. */
 static void lay_out(struct device_step *at, struct step_layout *to, const struct step *step,
                     int rows, struct attention_workspace *work, int B) {
-    const size_t M = (size_t)step->M, S = (size_t)step->S, R = (size_t)step->R;
+    const size_t M = (size_t)step->M, R = (size_t)step->R;
     const size_t more = rows ? (size_t)rows - M : 0;
     const int stride = longest_line(step, &work->limits, B);
-    assert(!rows || (step->M == step->S && step->M == step->R && step->n_copies == 0));
+    assert(!rows || (step->M == step->R && step->n_copies == 0));
     assert((int64_t)work->kinds * step->S * stride <= INT32_MAX);
     assert(work->kinds == 1 || step->window_table);
-    *at = {(int)(M + more), (int)(S + more), (int)(R + more), step->n_copies};
+    *at = {(int)(M + more), (int)(R + more), step->n_copies};
     at->sampled = step->sampled;
     at->token = put(to, step->token, M, M + more, 0);
     at->position = put(to, step->position, M, M + more, -1);
-    at->row_start = put_counting(to, step->row_start, S + 1, S + more + 1, step->M + 1);
     at->logit_row = put_counting(to, step->logit_row, R, R + more, step->M);
     put_slots(at, to, step, stride, M + more, work->kinds);
     put_items(to, step, rows, stride, work);

@@ -110,29 +110,38 @@ static enum status open_with_progress(struct engine **engine, struct engine_conf
     return status;
 }
 
+/* Sequences of a draft model's pass: where more run, nobody drafts (MAX_COST_ROWS). Its rows: a
+ * long prompt is computed in so many a step beside the model's own. */
+enum { DRAFT_SEQUENCES = 127, DRAFT_ROWS = 128 };
+
+static struct engine_config draft_config_from(const struct options *options) {
+    return (struct engine_config){
+        .model = options->speculation.model,
+        .threads = options->threads,
+        .dtype = options->dtype,
+        .kv_dtype = options->kv_cache_dtype,
+        .max_num_seqs = min_int(options->max_num_seqs, DRAFT_SEQUENCES),
+        .max_num_batched_tokens = DRAFT_ROWS,
+        .in_flight = 1,
+        .enforce_eager = options->enforce_eager,
+        .block_size = options->block_size,
+    };
+}
+
 int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
     struct engine_config config = engine_config_from(options);
+    struct engine_config drafter = draft_config_from(options);
     if (model_path_check(options)) return 1;
+    if (options->speculation.method == SPECULATION_DRAFT_MODEL) config.drafter = &drafter;
     return open_with_progress(engine, &config, options, &err) ? print_error(&err) : 0;
 }
 
 /* ---- a draft model -------------------------------------------------------------------------- */
 
-/* Sequences of a pass: where more run, nobody drafts (MAX_COST_ROWS). Its rows: a long prompt is
- * computed in so many a step beside the model's own. */
-enum { DRAFT_SEQUENCES = 127, DRAFT_ROWS = 128 };
-
-static int refuse_device(void) {
-    print_failure("--speculative-config: the method \"draft_model\" is the CPU's; on a GPU use "
-                  "\"ngram\" or \"suffix\"");
-    return 1;
-}
-
 int check_drafts(const struct options *options) {
     struct options draft = *options;
     if (options->speculation.method != SPECULATION_DRAFT_MODEL) return 0;
-    if (options->device == DEVICE_CUDA) return refuse_device();
     draft.model = options->speculation.model;
     return model_path_check(&draft);
 }
@@ -142,19 +151,9 @@ int open_draft_engine(struct engine **draft, const struct engine *engine,
     struct err err;
     *draft = NULL;
     if (options->speculation.method != SPECULATION_DRAFT_MODEL) return 0;
-    if (!engine_on_host(engine)) return refuse_device();
-    struct engine_config config = {
-        .model = options->speculation.model,
-        .threads = options->threads,
-        .dtype = options->dtype,
-        .kv_dtype = options->kv_cache_dtype,
-        .max_num_seqs = min_int(options->max_num_seqs, DRAFT_SEQUENCES),
-        .max_num_batched_tokens = DRAFT_ROWS,
-        .device = DEVICE_CPU,
-        .in_flight = 1,
-        .block_size = options->block_size,
-        .drafts_for = engine,
-    };
+    struct engine_config config = draft_config_from(options);
+    config.device = engine_on_host(engine) ? DEVICE_CPU : DEVICE_CUDA;
+    config.drafts_for = engine;
     if (open_with_progress(draft, &config, options, &err) == STATUS_OK) return 0;
     print_failure("--speculative-config: the draft model cannot be used: %s", err.message);
     return 1;

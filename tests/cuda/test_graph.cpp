@@ -16,25 +16,32 @@ extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
 enum { MAX_ROWS = 24, MAX_SEQS = 16, CONTEXT = 6000, H = 4, G = 2, D = 16, B = 16 };
 
 struct decode_step {
-    std::vector<int32_t> token, position, slot, row_start, table, logit_row;
+    std::vector<int32_t> token, position, slot, row_start, table, logit_row, sequence;
     struct step step = {};
 };
 
-/* One row for each sequence, at positions up to `last`. */
-static void draw(decode_step *d, int n, int last, int stride, uint64_t *state) {
+/* n rows at positions up to `last`: one for each sequence, and those of up to `drafts` drafts. */
+static void draw(decode_step *d, int n, int last, int stride, uint64_t *state, int drafts = 0) {
     *d = {};
-    for (int i = 0; i < n; i++) {
-        const int position = i == 0 ? last : random_below(state, last + 1);
+    int S = 0;
+    for (int i = 0, left = 0, position = 0; i < n; i++, left--, position++) {
+        if (left == 0) {
+            left = 1 + (drafts > 0 ? random_below(state, drafts + 1) : 0);
+            position = i == 0 ? last - left + 1 : random_below(state, last - left + 2);
+            for (int b = 0; b < stride; b++) d->table.push_back(1 + random_below(state, 5000));
+            d->row_start.push_back(i);
+            S++;
+        }
         d->token.push_back(random_below(state, 1000));
         d->position.push_back(position);
-        for (int b = 0; b < stride; b++) d->table.push_back(1 + random_below(state, 5000));
-        d->slot.push_back(d->table[(size_t)(i * stride + position / B)] * B + position % B);
-        d->row_start.push_back(i);
+        d->slot.push_back(d->table[(size_t)((S - 1) * stride + position / B)] * B + position % B);
         d->logit_row.push_back(i);
+        d->sequence.push_back(S - 1);
     }
     d->row_start.push_back(n);
     struct step *s = &d->step;
-    s->M = s->S = s->R = n;
+    s->M = s->R = n;
+    s->S = S;
     s->token = d->token.data();
     s->position = d->position.data();
     s->slot = d->slot.data();
@@ -76,9 +83,8 @@ static std::vector<int32_t> numbers(const int32_t *at, int n) {
 /* ---- what is in a graph's arguments --------------------------------------------------------- */
 
 static bool same_places(const struct device_step &a, const struct device_step &b) {
-    return a.M == b.M && a.S == b.S && a.R == b.R && a.token == b.token &&
-           a.position == b.position && a.slot[KV_WHOLE] == b.slot[KV_WHOLE] &&
-           a.line[KV_WHOLE] == b.line[KV_WHOLE] && a.row_start == b.row_start &&
+    return a.M == b.M && a.R == b.R && a.token == b.token && a.position == b.position &&
+           a.slot[KV_WHOLE] == b.slot[KV_WHOLE] && a.line[KV_WHOLE] == b.line[KV_WHOLE] &&
            a.table == b.table && a.logit_row == b.logit_row;
 }
 
@@ -92,7 +98,7 @@ START_TEST(arguments_depend_on_bucket_and_class_alone) {
         const struct device_step at = w.memory.at;
         const struct attention_item *items = w.work.items[0];
         for (const int n : {5, 6, 7, 8, 8}) {
-            draw(&other, n, last, 1 + last / B + n, &state);
+            draw(&other, n, last, 1 + last / B + n, &state, n % 2 ? 4 : 0);
             w.upload(other, 8);
             if (last <= 1000) ck_assert_int_eq(w.work.plan[0].n_items, 8);
             ck_assert_ptr_eq(w.work.items[0], items);
@@ -143,19 +149,18 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
     const int n = d.step.M;
     const auto token = numbers(at.token, rows), position = numbers(at.position, rows);
     const auto slot = numbers(at.slot[KV_WHOLE], rows), line = numbers(at.line[KV_WHOLE], rows);
-    const auto start = numbers(at.row_start, rows + 1), logit_row = numbers(at.logit_row, rows);
+    const auto logit_row = numbers(at.logit_row, rows);
     for (int i = 0; i < rows; i++) {
         const size_t m = (size_t)i;
         ck_assert_int_eq(token[m], i < n ? d.token[m] : 0);
         ck_assert_int_eq(position[m], i < n ? d.position[m] : -1);
         ck_assert_int_eq(slot[m], i < n ? d.slot[m] : -1);
         ck_assert_int_eq(logit_row[m], i);
-        ck_assert_int_eq(start[m + 1], i + 1);
         if (i >= n) ck_assert_int_eq(line[m], 0);
         if (i >= n) continue;
         const int blocks = d.position[m] / B + 1;
         const auto own = numbers(at.table + line[m], blocks);
-        ck_assert(memcmp(own.data(), d.step.table + m * (size_t)d.step.table_stride,
+        ck_assert(memcmp(own.data(), d.step.table + (size_t)(d.sequence[m] * d.step.table_stride),
                          (size_t)blocks * sizeof(int32_t)) == 0);
     }
 }
@@ -179,10 +184,12 @@ START_TEST(a_step_is_there_and_padding_writes_nothing) {
     const int sizes[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 8}, {8, 8}, {9, 16}, {16, 16}, {11, 0}};
     for (const auto &size : sizes) {
         decode_step d;
-        draw(&d, size[0], random_below(&state, CONTEXT), CONTEXT / B, &state);
-        w.upload(d, size[1]);
-        check_rows(w, d, size[1] ? size[1] : size[0]);
-        check_items(w, size[1] ? size[1] : size[0]);
+        for (const int drafts : {0, 3}) {
+            draw(&d, size[0], 10 + random_below(&state, CONTEXT - 10), CONTEXT / B, &state, drafts);
+            w.upload(d, size[1]);
+            check_rows(w, d, size[1] ? size[1] : size[0]);
+            check_items(w, size[1] ? size[1] : size[0]);
+        }
     }
 }
 END_TEST
@@ -225,8 +232,8 @@ START_TEST(buckets) {
         step.R = c.M - 1;
         ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
         step.R = c.M;
-        step.S = c.M - 1;
-        ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
+        step.S = 1; /* and drafts */
+        ck_assert_int_eq(graphs_rows(&graphs, &step), c.rows);
         graphs_close(&graphs);
     }
 }

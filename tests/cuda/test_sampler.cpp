@@ -1,7 +1,8 @@
 /* The op that samples against the CPU's sampler, over many steps: sequences come, sit steps out and
- * go, several choose from one row, some rows are only scored. Slots for counts are as few as may
- * be. Results must be the CPU's to the last bit, and the last token of a history that the device
- * must know itself is not there to be read. */
+ * go, several choose from one row, some rows are only scored, and some sequences have drafts, of
+ * which any number holds. Slots for counts are as few as may be. Results must be the CPU's to the
+ * last bit, and the last token of a history that the device must know itself is not there to be
+ * read. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <string.h>
@@ -13,7 +14,7 @@ extern "C" {
 #include "support/forbidden.h"
 }
 
-enum { SEQUENCES = 9, SLOTS = 4, STEPS = 12, UNKNOWN = -7 };
+enum { SEQUENCES = 9, SLOTS = 4, STEPS = 24, UNKNOWN = -7 };
 
 struct sequence {
     uint64_t number;
@@ -25,6 +26,7 @@ struct sequence {
     int n_prompt;
     float mu;
     bool in_step_before;
+    bool thrown_away; /* the last token that was drawn */
 };
 
 static float one_of(uint64_t *state, const floats &values) {
@@ -96,6 +98,7 @@ static sequence new_sequence(uint64_t *state, int V) {
 struct wanted {
     struct sample sample;
     sequence *of;
+    bool drafted; /* the last token before it is a draft */
     std::vector<int32_t> history, known;
     struct sampled right;
 };
@@ -110,7 +113,7 @@ struct world {
     floats logits;
     std::vector<wanted> all;
     int rows, counted;
-    uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed;
+    uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed, n_held, n_refused;
 };
 
 static void bind(sequence *q) {
@@ -190,14 +193,35 @@ static bool has_slot(sequence *q) {
     return sampling_takes_slot(&q->sampling);
 }
 
+/* Rows of a sequence with drafts behind its tokens, as far as there are slots for them. */
+static void add_drafts(world *w, sequence *q) {
+    const bool takes = has_slot(q);
+    const size_t n_known = q->tokens.size();
+    int n = 1 + random_below(&w->state, MAX_DRAFTS);
+    if (q->sampling.mirostat_tau > 0) n = 0;
+    if (takes && n > SLOTS - w->counted) n = SLOTS - w->counted;
+    q->mask.clear();
+    q->in_step_before = false;
+    for (int i = 0; i < n; i++) {
+        add_choice(w, q, 0, false);
+        w->all.back().drafted = i > 0;
+        w->counted += takes;
+        w->rows++;
+        q->tokens.push_back(random_below(&w->state, 6)); /* the likely ones */
+    }
+    q->tokens.resize(n_known);
+}
+
 static void choose_rows(world *w) {
     w->all.clear();
     w->rows = w->counted = 0;
     for (sequence &q : w->sequences) {
         if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V);
         const bool has_room = w->counted < SLOTS || !has_slot(&q);
-        if (has_room && random_below(&w->state, 5) == 0)
+        if (has_room && !q.thrown_away && random_below(&w->state, 5) == 0)
             add_beam(w, &q, 1 + random_below(&w->state, MAX_BEST));
+        else if (has_room && random_below(&w->state, 4) == 0)
+            add_drafts(w, &q);
         else if (has_room && random_below(&w->state, 3))
             add_row(w, &q);
         else
@@ -280,21 +304,34 @@ static void check_step(const world *w, const buffer &logits, const buffer &ids,
     }
 }
 
+/* Does the draft before a sample hold? Those of its sequence that stand before it may have ended
+ * what is taken. */
+static bool holds(world *w, const wanted *t) {
+    const bool held = (int)t->of->tokens.size() == t->sample.position &&
+                      t->of->tokens.back() == t->history.back();
+    w->n_held += held;
+    w->n_refused += !held;
+    return held;
+}
+
 /* Of choices that share a row the first goes on. A token may be thrown away. */
 static void commit(world *w) {
     for (size_t i = 0; i < w->all.size(); i++) {
         wanted &t = w->all[i];
         if (!t.of || (i > 0 && w->all[i - 1].sample.row == t.sample.row)) continue;
+        if (t.drafted && !holds(w, &t)) continue;
+        const bool drafts = t.drafted || (i + 1 < w->all.size() && w->all[i + 1].drafted);
         t.of->in_step_before = false;
         if (t.right.id < 0) { /* it ends */
             w->n_stuck++;
             *t.of = new_sequence(&w->state, w->V);
             continue;
         }
-        if (random_below(&w->state, 8) == 0) continue;
+        t.of->thrown_away = random_below(&w->state, 8) == 0;
+        if (t.of->thrown_away) continue;
         t.of->tokens.push_back(t.right.id);
         t.of->mu = t.right.mirostat_mu;
-        t.of->in_step_before = !t.sample.shared;
+        t.of->in_step_before = !t.sample.shared && !drafts;
     }
 }
 
@@ -316,8 +353,8 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     w.V = _i % 2 ? 300 : 61;
     w.state = 7 + (uint64_t)_i;
     w.cpu = sampler_new(w.V, NULL);
-    w.changes = change_lists_new(w.V, 1 + MAX_SHARED_SAMPLES);
-    w.device = device_sampler_new(w.V, SLOTS, SEQUENCES * 5);
+    w.changes = change_lists_new(w.V, SEQUENCES * (1 + MAX_DRAFTS));
+    w.device = device_sampler_new(w.V, SLOTS, SEQUENCES * (1 + MAX_DRAFTS));
     for (int i = 0; i < SEQUENCES; i++) w.sequences.push_back(new_sequence(&w.state, w.V));
     for (int step = 0; step < STEPS; step++) run_step(&w, step);
     ck_assert_uint_gt(w.n_unknown, 0);
@@ -325,6 +362,7 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
     ck_assert_uint_gt(w.n_stuck, 0);
     ck_assert_uint_gt(w.n_beams, 0);
     ck_assert_uint_gt(w.n_listed, 0);
+    ck_assert(w.n_held > 0 && w.n_refused > 0);
     device_sampler_free(w.device, test_stream());
     change_lists_free(w.changes);
     sampler_free(w.cpu);

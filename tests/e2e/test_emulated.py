@@ -1,7 +1,9 @@
 """The whole server on the emulated GPU, with a tiny model: answers equal the CPU's in float32, and have the same bytes whatever
 else runs."""
 import concurrent.futures
+import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -100,6 +102,18 @@ def test_two_ranks_of_the_cpu_say_what_one_says(cpu, tiny_model):
     two.wait_until_idle()
     two.stop()
     assert two.process.returncode == 0
+
+
+def test_a_draft_model_changes_no_byte(gpu, emulated, tiny_model):
+    """The model drafts for itself on the same device, also for a request with penalties."""
+    drafting = json.dumps({"method": "draft_model", "model": str(tiny_model), "num_speculative_tokens": 3})
+    guessing = emulated(*FLOAT32, *FEW_ROWS, "--speculative-config", drafting, "--always-speculate")
+    assert re.search(r"draft model .*: .* KV cache \d+ MiB of \d+ tokens", guessing.log_tail())
+    asked = [{"model": NAME, "prompt": prompt, "max_tokens": 16, "ignore_eos": True, "temperature": 0.7 * (i % 2), "seed": i,
+              "frequency_penalty": i % 3 * 0.5, "return_token_ids": True} for i, prompt in enumerate(PROMPTS)]
+    assert answers(guessing, asked, 1) == answers(gpu, asked, 1)
+    held = re.search(r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", guessing.http.get("/metrics").text, re.M)[1]
+    assert float(held) > 4 * len(asked)
 
 
 # ---- streams ----------------------------------------------------------------------------------------

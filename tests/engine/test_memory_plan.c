@@ -226,6 +226,43 @@ START_TEST(the_share_less_what_was_taken_is_the_pool_s) {
 }
 END_TEST
 
+/* Room for a model that drafts is kept: what it takes at once, and its part of each block. It gets
+ * as many blocks as the other has, or what fits. */
+START_TEST(a_draft_model_has_its_share) {
+    struct engine_config config = on_gpu();
+    struct device_memory before = {16 * (size_t)GIB, 15 * (size_t)GIB};
+    struct device_memory now = {16 * (size_t)GIB, 14 * (size_t)GIB};
+    struct pool_cost cost = {cost_of, NULL};
+    int64_t block = 16 * 2 * NUMBERS, left = 8 * GIB - 512 * MIB - GIB - MIB / 2;
+    struct engine_memory memory = {.block_size = 16,
+                                   .max_model_len = 8192,
+                                   .kv_bytes_per_token = 2 * NUMBERS,
+                                   .draft = 512 * MIB,
+                                   .draft_block = block / 2};
+    struct engine_memory drafting = memory;
+    struct err err = {0};
+    config.gpu_memory_utilization = 0.5;
+    memory_device_begin(&memory, &config, &before);
+    ck_assert_int_eq(memory_device_pool(&memory, &config, &now, &cost, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, (left - 512 * MIB) / (block + block / 2));
+    ck_assert_int_eq(memory.kv_cache, memory.n_blocks * block);
+    drafting.draft = drafting.draft_block = 0;
+    drafting.given_blocks = 3 * CHAIN;
+    drafting.given = GIB + MIB / 2 + 4 * CHAIN * block;
+    memory_device_begin(&drafting, &config, &before);
+    ck_assert_int_eq(memory_device_pool(&drafting, &config, &now, &cost, &err), STATUS_OK);
+    ck_assert_int_eq(drafting.n_blocks, 3 * CHAIN);
+    drafting.given = GIB + MIB / 2 + 2 * CHAIN * block;
+    ck_assert_int_eq(memory_device_pool(&drafting, &config, &now, &cost, &err), STATUS_OK);
+    ck_assert_int_eq(drafting.n_blocks, 2 * CHAIN);
+    drafting.given = GIB + MIB;
+    ck_assert_int_eq(memory_device_pool(&drafting, &config, &now, &cost, &err), STATUS_USAGE);
+    config.kv_memory = 14 * GIB - 256 * MIB;
+    ck_assert_int_eq(memory_device_pool(&memory, &config, &now, &cost, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "and of the draft model 512.0"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do) {
     struct engine_config config = on_gpu();
     struct engine_memory memory;
@@ -445,6 +482,7 @@ int main(void) {
         types_of_keys_and_values,
         types_of_the_other_device_are_refused,
         the_share_less_what_was_taken_is_the_pool_s,
+        a_draft_model_has_its_share,
         a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do,
         a_gpu_s_pool_is_estimated_before,
         swap_space_is_the_gpu_s_and_where_it_is_worth_it,

@@ -124,10 +124,28 @@ static void on_events(void *arg, const struct event *events, int n) {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* The same model once more, with all keys and values in blocks of one kind. */
+static struct engine_config draft_config(const struct run *run) {
+    const struct setting *s = &run->setting;
+    const struct model_choice *m = &run->set->model;
+    return (struct engine_config){.model = m->file,
+                                  .threads = s->threads,
+                                  .kv_dtype = m->kv_dtype,
+                                  .device = m->device,
+                                  .dtype = m->dtype,
+                                  .quantization = m->quantization,
+                                  .max_num_seqs = s->max_seqs,
+                                  .max_num_batched_tokens = s->max_seqs + s->max_rows % 40,
+                                  .block_size = s->block_size,
+                                  .enforce_eager = s->eager,
+                                  .cpu_path = s->path};
+}
+
 /* The set gets exactly the blocks that were asked for. */
 static struct engine *open_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
+    const struct engine_config drafter = draft_config(run);
     const int pool = s->n_blocks * s->block_size; /* no sequence is longer */
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
@@ -149,6 +167,7 @@ static struct engine *open_engine(const struct run *run) {
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
+    if (s->draft_model) config.drafter = &drafter;
     config.swap_space = (int64_t)kv_token_bytes(&kv) * s->block_size * s->swap_slots;
     config.window_blocks = s->window_blocks;
     if (s->window_blocks > 0) kv.L = run->set->n_windows;
@@ -167,7 +186,6 @@ static struct engine *open_engine(const struct run *run) {
     return engine;
 }
 
-/* The same model once more, with all keys and values in blocks of one kind. */
 static struct engine *open_draft_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
@@ -175,16 +193,8 @@ static struct engine *open_draft_engine(const struct run *run) {
     kv.block_size = s->block_size;
     int length = min_int(engine_memory(run->engine)->max_model_len, m->max_model_len);
     int64_t blocks = (length + s->block_size - 1) / s->block_size;
-    struct engine_config config = {.model = m->file,
-                                   .threads = s->threads,
-                                   .kv_dtype = m->kv_dtype,
-                                   .dtype = m->dtype,
-                                   .quantization = m->quantization,
-                                   .max_num_seqs = s->max_seqs,
-                                   .max_num_batched_tokens = s->max_seqs + s->max_rows % 40,
-                                   .block_size = s->block_size,
-                                   .drafts_for = run->engine,
-                                   .cpu_path = s->path};
+    struct engine_config config = draft_config(run);
+    config.drafts_for = run->engine;
     if (s->draft_short) config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * blocks;
     struct engine *engine;
     struct err err = {0};

@@ -55,10 +55,9 @@ struct kv_cache {
 /* A step on the device: the arrays of struct step (kernels/step.h) and what is derived from them,
  * in one allocation that one copy fills. */
 struct device_step {
-    int M, S, R, n_copies;
+    int M, R, n_copies;
     const int32_t *token, *position; /* [M] */
     const int32_t *sampled;          /* the ids of pending tokens: the sampler's memory */
-    const int32_t *row_start;        /* [S + 1] */
     const int32_t *logit_row;        /* [R] */
     const int32_t *table;            /* [kinds][S] lines, all as long as the longest */
     /* By kind; NULL for window blocks if the cache has none. */

@@ -452,7 +452,7 @@ __global__ void __launch_bounds__(COUNT_THREADS)
     const int i = blockIdx.x * COUNT_THREADS + threadIdx.x, n = past.n_prompt + past.n_output;
     if (past.allowed && i < V && !(past.allowed[i / 32] >> i % 32 & 1))
         atomicOr(&counts[i], SAMPLE_FORBIDDEN);
-    if (i < past.n_bad_words) words->word[i] = past.bad_words[i];
+    if (past.bad_words && i < past.n_bad_words) words->word[i] = past.bad_words[i];
     if (i >= n) return;
     if (i < past.n_prompt) {
         atomicOr(&counts[past.history[i]], SAMPLE_IN_PROMPT);
@@ -460,7 +460,7 @@ __global__ void __launch_bounds__(COUNT_THREADS)
     }
     atomicAdd(&counts[past.history[i]], 1u);
     if (past.n_bad_words > 0 && i >= n - SAMPLE_TAIL)
-        words->tail[(i - past.n_prompt) % SAMPLE_TAIL] = past.history[i];
+        words->tail[(past.n_held + i - past.n_prompt) % SAMPLE_TAIL] = past.history[i];
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
@@ -478,14 +478,19 @@ void sample_rows(const struct sample_batch *batch, cudaStream_t stream) {
     launch(kernel, dim3(batch->R), dim3(large ? LARGE_THREADS : SMALL_THREADS), 0, stream, *batch);
 }
 
-void sample_count(uint32_t *counts, struct sample_words *words, int V,
-                  const struct sample_past *past, cudaStream_t stream) {
-    assert(past->n_prompt >= 0 && past->n_output >= 0);
+void sample_count_more(uint32_t *counts, struct sample_words *words, int V,
+                       const struct sample_past *past, cudaStream_t stream) {
+    assert(past->n_prompt >= 0 && past->n_output >= 0 && past->n_held >= 0);
     assert(past->n_prompt <= INT32_MAX - past->n_output && past->n_bad_words <= MAX_BAD_WORDS);
     int n = past->n_prompt + past->n_output;
     if (past->allowed && V > n) n = V;
-    if (past->n_bad_words > n) n = past->n_bad_words;
+    if (past->bad_words && past->n_bad_words > n) n = past->n_bad_words;
     const int blocks = n / COUNT_THREADS + (n % COUNT_THREADS > 0);
-    cuda_check(cudaMemsetAsync(counts, 0, (size_t)V * sizeof *counts, stream), "clearing counts");
     launch(count_kernel, dim3(blocks), dim3(COUNT_THREADS), 0, stream, counts, words, V, *past);
+}
+
+void sample_count(uint32_t *counts, struct sample_words *words, int V,
+                  const struct sample_past *past, cudaStream_t stream) {
+    cuda_check(cudaMemsetAsync(counts, 0, (size_t)V * sizeof *counts, stream), "clearing counts");
+    sample_count_more(counts, words, V, past, stream);
 }

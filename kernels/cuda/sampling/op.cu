@@ -6,12 +6,22 @@
  *
  * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
  * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
- * sequence and its number of tokens. The sample of the next token finds its slot ready; otherwise
- * (the first sample, one after the slot went to another sequence, a discarded one that is repeated)
- * the slot is rebuilt from the history. So lists over the vocabulary are copied once, not for each
- * token. The search for a slot starts at a place given by the sequence's number, and takes
- * the one that was used longest ago, which this launch does not use: so the last token of a
- * sequence of the launch before, which the host may not know, is never needed.
+ * sequence and its number of tokens. The sample of the next token finds its slot ready, or gets the
+ * tokens that have come without it; otherwise (the first sample, one after the slot went to another
+ * sequence, a discarded one that is repeated) the slot is rebuilt from the history. So lists over
+ * the vocabulary are copied once, not for each token. The search for a slot starts at a place given
+ * by the sequence's number, and takes the one that was used longest ago, which this launch does not
+ * use: so the last token of a sequence of the launch before, which the host may not know, is never
+ * needed.
+ *
+ * The samples of a sequence with drafts each know one draft more. The first has the sequence's
+ * slot, and each other one has a slot of its own for this launch, made of the one before it:
+ *
+ *     slot of the sequence    ... t9         stays so: nobody knows yet which token comes
+ *     of this launch          ... t9 a       a copy, and the first draft
+ *     of this launch          ... t9 a b     a copy of that, and the second
+ *
+ * What was drawn is counted in none of them: the next sample adds the tokens that held.
  *
  * Biases, bans and what is listed of the history change a row of logits while it is sampled. If
  * several samples share such a row, as the first tokens of a request's choices do, each runs in a
@@ -25,9 +35,16 @@
 struct slot {
     uint64_t sequence;
     int n_prompt, n_output; /* how many of them */
-    bool known;             /* the slot is in use */
+    bool known;             /* they are there after the launch, too */
     uint64_t launch;        /* that used it last */
 };
+
+/* What a sample's slot is made of. */
+struct slot_source {
+    int copy_of; /* another slot, or -1: its own tokens */
+    int n_held;  /* tokens of the output that are there; NOTHING: not even the prompt */
+};
+enum { NOTHING = -1 };
 
 /* Memory for one launch's settings. */
 struct passage {
@@ -44,19 +61,19 @@ struct device_sampler {
     struct slot *slots;         /* [n_slots] */
     int *slot;                  /* [most] of the samples of this launch, or -1 */
     int *wave;                  /* [most] */
-    uint8_t *anew;              /* [most] the slot is made from the history */
+    struct slot_source *source; /* [most] of those slots */
     uint64_t n_launches;
     struct passage passages[MAX_IN_FLIGHT];
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-struct device_sampler *device_sampler_new(int V, int sequences, int most) {
-    assert(V > 0 && V <= SAMPLE_MAX_V && sequences > 0 && most > 0);
+struct device_sampler *device_sampler_new(int V, int rows, int most) {
+    assert(V > 0 && V <= SAMPLE_MAX_V && rows > 0 && most > 0);
     void *counts, *words;
-    const size_t count_bytes = (size_t)sequences * (size_t)V * sizeof(uint32_t);
-    const size_t word_bytes = (size_t)sequences * sizeof(struct sample_words);
-    assert(count_bytes + word_bytes == (size_t)sequences * sampling_slot_bytes(V));
+    const size_t count_bytes = (size_t)rows * (size_t)V * sizeof(uint32_t);
+    const size_t word_bytes = (size_t)rows * sizeof(struct sample_words);
+    assert(count_bytes + word_bytes == (size_t)rows * sampling_slot_bytes(V));
     if (!cuda_alloc_ok(cudaMalloc(&counts, count_bytes))) return nullptr;
     if (!cuda_alloc_ok(cudaMalloc(&words, word_bytes))) {
         cuda_check(cudaFree(counts), "freeing token counts");
@@ -64,14 +81,14 @@ struct device_sampler *device_sampler_new(int V, int sequences, int most) {
     }
     struct device_sampler *s = (struct device_sampler *)mem_calloc(1, sizeof *s);
     s->V = V;
-    s->n_slots = sequences;
+    s->n_slots = rows;
     s->most = most;
     s->counts = (uint32_t *)counts;
     s->words = (struct sample_words *)words;
-    s->slots = (struct slot *)mem_calloc((size_t)sequences, sizeof *s->slots);
+    s->slots = (struct slot *)mem_calloc((size_t)rows, sizeof *s->slots);
     s->slot = (int *)mem_calloc((size_t)most, sizeof *s->slot);
     s->wave = (int *)mem_calloc((size_t)most, sizeof *s->wave);
-    s->anew = (uint8_t *)mem_calloc((size_t)most, sizeof *s->anew);
+    s->source = (struct slot_source *)mem_calloc((size_t)most, sizeof *s->source);
     for (struct passage &p : s->passages)
         cuda_check(cudaEventCreateWithFlags(&p.copied, cudaEventDisableTiming), "an event");
     return s;
@@ -96,7 +113,7 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     free(s->slots);
     free(s->slot);
     free(s->wave);
-    free(s->anew);
+    free(s->source);
     free(s);
 }
 
@@ -130,11 +147,16 @@ static int find_slot(const struct device_sampler *s, uint64_t sequence) {
     return -1;
 }
 
+/* The launch that used a slot last, or the first one, if nothing in it is of use any more. */
+static uint64_t age_of(const struct device_sampler *s, const struct slot *slot) {
+    return slot->known || slot->launch == s->n_launches ? slot->launch : 0;
+}
+
 /* The slot that was used longest ago, from the sequence's home on. */
 static int lend_slot(const struct device_sampler *s, uint64_t sequence) {
     int slot = home(s, sequence), oldest = slot;
     for (int i = 0; i < s->n_slots; i++, slot = slot + 1 < s->n_slots ? slot + 1 : 0)
-        if (s->slots[slot].launch < s->slots[oldest].launch) oldest = slot;
+        if (age_of(s, &s->slots[slot]) < age_of(s, &s->slots[oldest])) oldest = slot;
     assert(s->slots[oldest].launch < s->n_launches);
     return oldest;
 }
@@ -143,16 +165,39 @@ static bool wants_slot(const struct sample *sample) {
     return sample->sampling && !sample->part && sampling_takes_slot(sample->sampling);
 }
 
+/* Does sample i of n stand behind another one of its sequence, which knows a draft less? */
+static bool follows_draft(const struct sample *samples, int i, int n) {
+    if (i == 0 || i >= n || !wants_slot(&samples[i]) || !wants_slot(&samples[i - 1])) return false;
+    const bool same = samples[i].sequence == samples[i - 1].sequence && !samples[i].shared;
+    assert(!same || samples[i].n_output == samples[i - 1].n_output + 1);
+    return same;
+}
+
+/* Is the token that sample i of n chooses added to its slot? */
+static bool is_counted(const struct sample *samples, int i, int n) {
+    return !samples[i].shared && !follows_draft(samples, i, n) && !follows_draft(samples, i + 1, n);
+}
+
 /* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
  * for all. */
 static void find_slots(struct device_sampler *s, const struct sample *samples, int n) {
     for (int i = 0; i < n; i++) {
         s->slot[i] = -1;
-        s->anew[i] = false;
-        if (!wants_slot(&samples[i]) || samples[i].shared) continue;
+        s->source[i] = {-1, samples[i].n_output}; /* it is ready */
+        if (!wants_slot(&samples[i]) || samples[i].shared || follows_draft(samples, i, n)) continue;
         s->slot[i] = find_slot(s, samples[i].sequence);
         if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;
     }
+}
+
+/* What is in a slot of the tokens before sample i, which may have just been lent it. */
+static struct slot_source source_of(const struct device_sampler *s, const struct sample *samples,
+                                    int i, int n, bool lent) {
+    const struct sample *sample = &samples[i];
+    const struct slot *slot = &s->slots[s->slot[i]];
+    if (follows_draft(samples, i, n)) return {s->slot[i - 1], samples[i - 1].n_output};
+    const bool before = slot->n_prompt == sample->n_prompt && slot->n_output <= sample->n_output;
+    return {-1, before && !lent ? slot->n_output : NOTHING};
 }
 
 static void lend_slots(struct device_sampler *s, const struct sample *samples, int n) {
@@ -166,12 +211,12 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         }
         const bool lent = s->slot[i] < 0;
         if (lent) s->slot[i] = lend_slot(s, sample->sequence);
-        struct slot *slot = &s->slots[s->slot[i]];
-        const bool next = slot->n_prompt == sample->n_prompt && slot->n_output == sample->n_output;
-        s->anew[i] = lent || !next;
-        assert(!sample->late || !s->anew[i]); /* no history could make the slot */
-        *slot = {sample->sequence, sample->n_prompt, sample->n_output + 1, !sample->shared,
-                 s->n_launches};
+        const bool follows = follows_draft(samples, i, n), counted = is_counted(samples, i, n);
+        s->source[i] = source_of(s, samples, i, n, lent);
+        /* no history could make the slot */
+        assert(!sample->late || (!follows && s->source[i].n_held == sample->n_output));
+        s->slots[s->slot[i]] = {sample->sequence, sample->n_prompt, sample->n_output + counted,
+                                !sample->shared && !follows, s->n_launches};
     }
 }
 
@@ -205,8 +250,8 @@ struct layout {
     size_t n_changes, n_past;
 };
 
-/* What a slot is made from, as numbers of 32 bits one after the other: the history, the bits of the
- * allowed ids, the bad words. */
+/* What a slot is made from, as numbers of 32 bits one after the other: the history, or what of it
+ * is not there; the bits of the allowed ids, the bad words. */
 struct past_size {
     size_t history, allowed, words;
 };
@@ -216,8 +261,10 @@ static size_t bits_of(const struct device_sampler *s) {
     return ((size_t)s->V + 31) / 32;
 }
 
-static struct past_size past_of(const struct device_sampler *s, const struct sample *sample) {
+static struct past_size past_of(const struct device_sampler *s, const struct sample *sample,
+                                int n_held) {
     const struct sampling *how = sample->sampling;
+    if (n_held != NOTHING) return {(size_t)(sample->n_output - n_held), 0, 0};
     return {(size_t)sample->n_prompt + (size_t)sample->n_output, how->allowed ? bits_of(s) : 0,
             (size_t)how->n_bad_words * (sizeof *how->bad_words / sizeof(int32_t))};
 }
@@ -232,8 +279,8 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
         banned += how ? (size_t)how->n_banned : 0;
         masks += how && samples[i].mask;
         listed += changes ? (size_t)changes[i].n : 0;
-        if (!s->anew[i]) continue;
-        const struct past_size size = past_of(s, &samples[i]);
+        if (s->slot[i] < 0) continue;
+        const struct past_size size = past_of(s, &samples[i], s->source[i].n_held);
         past += size.history + size.allowed + size.words;
     }
     struct layout at = {};
@@ -288,7 +335,7 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     return row;
 }
 
-static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
+static void put_row(const struct device_sampler *s, const struct sample *samples, int i, int n,
                     const struct logit_changes *changes, struct layout *at,
                     const struct passage *p) {
     const struct sample *sample = &samples[i];
@@ -298,16 +345,17 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
         row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, p);
     ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
                                                            sample->sampling ? -1 : sample->scored,
-                                                           !sample->shared};
+                                                           is_counted(samples, i, n)};
 }
 
 /* Appends what a sample's slot is made from to the passage. */
-static void put_past(const struct device_sampler *s, const struct sample *sample, struct layout *at,
-                     const struct passage *p) {
+static void put_past(const struct device_sampler *s, const struct sample *sample, int n_held,
+                     struct layout *at, const struct passage *p) {
     const struct sampling *how = sample->sampling;
-    const struct past_size size = past_of(s, sample);
+    const struct past_size size = past_of(s, sample, n_held);
     int32_t *to = (int32_t *)(p->host + at->past) + at->n_past;
-    if (size.history > 0) memcpy(to, sample->history, size.history * sizeof *to);
+    const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
+    if (size.history > 0) memcpy(to, end - size.history, size.history * sizeof *to);
     to += size.history;
     if (size.allowed > 0) memcpy(to, how->allowed, size.allowed * sizeof *to);
     to += size.allowed;
@@ -315,21 +363,46 @@ static void put_past(const struct device_sampler *s, const struct sample *sample
     at->n_past += size.history + size.allowed + size.words;
 }
 
-/* Makes the slots of which the passage has the past. */
-static void count_anew(const struct device_sampler *s, const struct sample *samples, int n,
+static uint32_t *counts_of(const struct device_sampler *s, int slot) {
+    return s->counts + (size_t)slot * (size_t)s->V;
+}
+
+static void copy_slot(const struct device_sampler *s, int from, int to, bool with_words,
+                      cudaStream_t stream) {
+    cuda_check(cudaMemcpyAsync(counts_of(s, to), counts_of(s, from),
+                               (size_t)s->V * sizeof *s->counts, cudaMemcpyDeviceToDevice, stream),
+               "copying counts");
+    if (with_words)
+        cuda_check(cudaMemcpyAsync(s->words + to, s->words + from, sizeof *s->words,
+                                   cudaMemcpyDeviceToDevice, stream),
+                   "copying bad words");
+}
+
+/* Makes the slots, or adds to them, of which the passage has the past: in the order of the samples,
+ * as one is made of another. */
+static void make_slots(const struct device_sampler *s, const struct sample *samples, int n,
                        const int32_t *past, cudaStream_t stream) {
     for (int i = 0; i < n; i++) {
-        if (!s->anew[i]) continue;
-        const struct past_size size = past_of(s, &samples[i]);
-        struct sample_past from = {samples[i].n_prompt, samples[i].n_output, past};
+        const struct slot_source *source = &s->source[i];
+        const int slot = s->slot[i], n_bad_words = slot < 0 ? 0 : samples[i].sampling->n_bad_words;
+        if (slot < 0) continue;
+        const struct past_size size = past_of(s, &samples[i], source->n_held);
+        struct sample_past from = {0, (int)size.history, past, NULL, n_bad_words, NULL, 0};
         past += size.history;
+        if (source->copy_of >= 0) copy_slot(s, source->copy_of, slot, n_bad_words > 0, stream);
+        if (source->n_held != NOTHING) {
+            from.n_held = source->n_held;
+            if (from.n_output > 0)
+                sample_count_more(counts_of(s, slot), s->words + slot, s->V, &from, stream);
+            continue;
+        }
+        from.n_prompt = samples[i].n_prompt;
+        from.n_output = samples[i].n_output;
         if (size.allowed > 0) from.allowed = (const uint32_t *)past;
         past += size.allowed;
-        from.n_bad_words = samples[i].sampling->n_bad_words;
         from.bad_words = (const struct bad_word *)past;
         past += size.words;
-        sample_count(s->counts + (size_t)s->slot[i] * (size_t)s->V, s->words + s->slot[i], s->V,
-                     &from, stream);
+        sample_count(counts_of(s, slot), s->words + slot, s->V, &from, stream);
     }
 }
 
@@ -373,15 +446,15 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {
         for (int i = 0; i < n; i++)
-            if (s->wave[i] == wave) put_row(s, samples, i, changes, &at, p);
+            if (s->wave[i] == wave) put_row(s, samples, i, n, changes, &at, p);
         end[wave] = at.n_rows;
     }
     for (int i = 0; i < n; i++)
-        if (s->anew[i]) put_past(s, &samples[i], &at, p);
+        if (s->slot[i] >= 0) put_past(s, &samples[i], s->source[i].n_held, &at, p);
     cuda_check(cudaMemcpyAsync(p->device, p->host, at.end, cudaMemcpyHostToDevice, stream),
                "copying samples");
     cuda_check(cudaEventRecord(p->copied, stream), "recording an event");
-    count_anew(s, samples, n, (const int32_t *)(p->device + at.past), stream);
+    make_slots(s, samples, n, (const int32_t *)(p->device + at.past), stream);
     struct sample_batch all = {};
     all.logits = logits;
     all.ids = ids;

@@ -91,16 +91,22 @@ struct sample_past {
     const uint32_t *allowed; /* [(V + 31) / 32] or NULL: all ids */
     int32_t n_bad_words;
     const struct bad_word *bad_words; /* [n_bad_words] */
+    int32_t n_held;                   /* tokens of the output before the first one of the history */
 };
 
 /* Sets a slot's counts[V], and its words if there are any. */
 void sample_count(uint32_t *counts, struct sample_words *words, int V,
                   const struct sample_past *past, cudaStream_t stream);
 
+/* Adds tokens to those that a slot has. Its bad words and allowed ids stay as they are if they are
+ * NULL; n_bad_words has to tell whether there are any. */
+void sample_count_more(uint32_t *counts, struct sample_words *words, int V,
+                       const struct sample_past *past, cudaStream_t stream);
+
 /* ---- the op --------------------------------------------------------------------------------- */
 
 /* As sampler_new, sampler_free and sample of the op table. */
-struct device_sampler *device_sampler_new(int V, int sequences, int most);
+struct device_sampler *device_sampler_new(int V, int rows, int most);
 void device_sampler_free(struct device_sampler *sampler, cudaStream_t stream);
 void device_sampler_run(struct device_sampler *sampler, float *logits, const struct sample *samples,
                         int n, const struct logit_changes *changes, int32_t *ids,

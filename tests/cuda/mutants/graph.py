@@ -5,8 +5,8 @@ PROGRAMS = ["graph", "engine_graphs"]
 
 MUTANTS = [
     # which graph a step runs as, and when it is made
-    ("graph.cu", "step->S != M || step->R != M || step->n_copies > 0", "step->S != M || step->R != M"),
-    ("graph.cu", "step->S != M || step->R != M || step->n_copies > 0", "step->S != M || step->n_copies > 0"),
+    ("graph.cu", "step->R != M || step->n_copies > 0", "step->R != M"),
+    ("graph.cu", "step->R != M || step->n_copies > 0", "step->n_copies > 0"),
     ("graph.cu", "if (M > graphs->max_rows ||", "if ("),
     ("graph.cu", "rows / 2 >= M) rows /= 2;", "rows / 2 > M) rows /= 2;"),
     ("graph.cu", "return rows < graphs->max_rows ? rows : graphs->max_rows;", "return rows;"),
@@ -22,7 +22,7 @@ MUTANTS = [
     ("graph.cu", "    graph->exec = nullptr;\n    return false;", "    return false;"),
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
     ("backend_compute.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
-    ("backend_compute.cu", "padded.M = padded.S = padded.R = rows;", "padded.M = padded.S = padded.R = step->M;"),
+    ("backend_compute.cu", "padded.M = padded.R = rows;", "padded.M = padded.R = step->M;"),
     ("backend_compute.cu", "    cuda->laid_out = false;\n", ""),
     ("backend_compute.cu", "    if (cuda->laid_out) return;\n", ""),
     ("backend_compute.cu", "key.items[w] = cuda->attention.plan[w].n_items;", "key.items[w] = 0;"),

@@ -2,14 +2,25 @@
 UNITS = ["sampling/op", "sampling/kernel"]
 
 MUTANTS = [
-    ("sampling/op.cu", "slot->n_prompt == sample->n_prompt && slot->n_output == sample->n_output", "slot->n_prompt == sample->n_prompt"),
-    ("sampling/op.cu", "sample->n_output + 1, !sample->shared,", "sample->n_output + 1, true,"),
-    ("sampling/op.cu", "sample->n_output + 1, !sample->shared,", "sample->n_output, !sample->shared,"),
+    ("sampling/op.cu", "slot->n_prompt == sample->n_prompt && slot->n_output <= sample->n_output;", "slot->n_prompt == sample->n_prompt;"),
+    ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!follows, s->n_launches"),
+    ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!sample->shared, s->n_launches"),
+    ("sampling/op.cu", "sample->n_output + counted,", "sample->n_output,"),
+    ("sampling/op.cu", "sample->n_output + counted,", "sample->n_output + 1,"),
+    # drafts
+    ("sampling/op.cu", "if (follows_draft(samples, i, n)) return {s->slot[i - 1], samples[i - 1].n_output};", "if (follows_draft(samples, i, n)) return {s->slot[i - 1], samples[i].n_output};"),
+    ("sampling/op.cu", "&& !follows_draft(samples, i + 1, n);", ";"),
+    ("sampling/op.cu", "!samples[i].shared && !follows_draft(samples, i, n) &&", "!samples[i].shared &&"),
+    ("sampling/op.cu", "samples[i].shared || follows_draft(samples, i, n)) continue;", "samples[i].shared) continue;"),
+    ("sampling/op.cu", "n_bad_words > 0, stream);", "false, stream);"),
+    ("sampling/op.cu", "            from.n_held = source->n_held;\n", ""),
+    ("sampling/op.cu", "memcpy(to, end - size.history,", "memcpy(to, sample->history,"),
+    ("sampling/kernel.cu", "(past.n_held + i - past.n_prompt)", "(i - past.n_prompt)"),
     ("sampling/op.cu", "        if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;\n", ""),
-    ("sampling/op.cu", "s->slots[slot].launch < s->slots[oldest].launch", "s->slots[slot].launch > s->slots[oldest].launch"),
+    ("sampling/op.cu", "age_of(s, &s->slots[slot]) < age_of(s, &s->slots[oldest])", "age_of(s, &s->slots[slot]) > age_of(s, &s->slots[oldest])"),
     ("sampling/op.cu", "NO_WAVE : changed ? i - first : 0;", "NO_WAVE : 0;"),
     ("sampling/op.cu", "first ? sample->row : -1", "first || sample->row >= 0 ? sample->row : -1"),
-    ("sampling/op.cu", "!sample->shared};", "true};"),
+    ("sampling/op.cu", "is_counted(samples, i, n)};", "true};"),
     ("sampling/op.cu", "    at->n_bias += how->n_bias;\n", ""),
     ("sampling/op.cu", "(size_t)at->n_masks++ * bytes", "(size_t)at->n_masks * bytes"),
     ("sampling/op.cu", "at.changes = at.masks + masks * bits_of(s)", "at.changes = at.masks + masks * (bits_of(s) - 1)"),
@@ -27,5 +38,5 @@ MUTANTS = [
     ("sampling/kernel.cu", "if (change.count != 0 && penalty != 1.0f)", "if (penalty != 1.0f)"),
     ("sampling/kernel.cu", "        if (change.count > 0)\n            l -=", "        l -="),
     ("sampling/kernel.cu", "if (!beam) restore_history", "if (beam) restore_history"),
-    ("sampling/op.cu", "s->anew[i] = lent || !next;", "s->anew[i] = lent || (n < 0 && !next);"),
+    ("sampling/op.cu", "before && !lent ? slot->n_output", "before ? slot->n_output"),
 ]
