@@ -51,7 +51,7 @@ struct err {
     enum status status; /* STATUS_OK while nothing is wrong */
     char param[64];     /* the field, key, tensor or option at fault, or "" */
     char code[48];      /* machine-readable cause, e.g. "context_length_exceeded", or "" */
-    char message[512];  /* one sentence for a person */
+    char message[1024]; /* one sentence for a person */
 };
 
 /* Fills `err` (which may be NULL) and returns `status`, so that callers write `return

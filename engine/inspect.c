@@ -131,9 +131,10 @@ static void print_model(FILE *out, const struct model_config *info) {
     const struct expert_config *e = &info->experts;
     if (e->is_used)
         fprintf(out,
-                "  %d experts, of which a token goes through %d%s%s; a step of one token reads "
-                "%.1f MiB of the layers\n",
-                e->E, e->n_used, e->F_shared ? " and a shared one" : "",
+                "  %d experts in %d layers, of which a token goes through %d%s%s; a step of one "
+                "token reads %.1f MiB of the layers\n",
+                e->E, info->L - config_dense_layers(info), e->n_used,
+                e->F_shared ? " and a shared one" : "",
                 e->normalises ? ", of normalised weights" : "", mib(info->layer_bytes));
     if (info->rope.is_used)
         fprintf(out, "  rotary positions, base %g over %d dimensions; ", (double)info->rope.base,

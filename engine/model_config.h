@@ -56,12 +56,12 @@ enum window_rope {
 
 /* Experts in the place of an MLP. */
 struct expert_config {
-    bool is_used;       /* false: the model has none, and E is 0 */
-    int E, n_used;      /* experts of a layer, and how many of them a token goes through */
-    int F, F_shared;    /* widths of an expert, of the shared one; 0: there is none */
-    int n_dense_layers; /* first layers that have an MLP and no experts */
-    bool normalises;    /* the weights of a token's experts add up to 1 */
-    bool by_sigmoid;    /* this and what follows: see struct experts of kernels/ops.h */
+    bool is_used;      /* false: the model has none, and E is 0 */
+    int E, n_used;     /* experts of a layer, and how many of them a token goes through */
+    int F, F_shared;   /* widths of an expert, of the shared one; 0: there is none */
+    bool may_be_dense; /* some layers may have an MLP in their place: layer[].is_dense */
+    bool normalises;   /* the weights of a token's experts add up to 1 */
+    bool by_sigmoid;   /* this and what follows: see struct experts of kernels/ops.h */
     int n_groups, n_used_groups;
     float weight_scale;
 };
@@ -71,6 +71,7 @@ struct layer_config {
     int window;       /* the last positions that a row sees, its own included; 0: all */
     bool slides;      /* of the kind that has windows, though the context may be shorter */
     bool has_no_rope; /* though others have: queries and keys are not rotated */
+    bool is_dense;    /* an MLP, though others have experts */
 };
 
 struct model_config {
@@ -113,5 +114,12 @@ struct model_config {
     int n_unread_layers; /* behind the L, which guess tokens beyond the next one; not read */
     struct layer_config layer[MAX_LAYERS];
 };
+
+/* How many layers of a model with experts have an MLP in their place. */
+static inline int config_dense_layers(const struct model_config *config) {
+    int n = 0;
+    for (int i = 0; i < config->L; i++) n += config->layer[i].is_dense;
+    return n;
+}
 
 #endif

@@ -38,6 +38,7 @@ UNCONVERTED = {
     "olmoe": "its files mean weights that are not normalised",
     "qwen2moe": "its files mean weights that are not normalised",
     "qwen3moe": "its files mean weights that are normalised",
+    **dict.fromkeys(["qwen2moe_mixed", "qwen3moe_mixed"], "its files cannot say which layers have no experts"),
     "smollm3": "its files mean that each fourth layer has no positions",
 }
 # Of make_families.py, whose models are what GGUF files can say.

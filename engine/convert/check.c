@@ -60,7 +60,6 @@ static enum status compare_experts(const struct expert_config *was, const struct
         {"experts of a token", was->n_used, is->n_used},
         {"width of an expert", was->F, is->F},
         {"width of the shared expert", was->F_shared, is->F_shared},
-        {"layers without experts", was->n_dense_layers, is->n_dense_layers},
         {"weights that add up to 1", was->normalises, is->normalises},
         {"choice by sigmoids", was->by_sigmoid, is->by_sigmoid},
         {"groups of experts", fmax(was->n_groups, 1), fmax(is->n_groups, 1)},
@@ -121,8 +120,9 @@ static enum status compare_layers(const struct model_config *was, const struct m
             {"window of a layer", a->window, b->window},
             {"layer without positions", a->has_no_rope, b->has_no_rope},
             {"layer with a rotation of its own", own && a->slides, own && b->slides},
+            {"layer without experts", a->is_dense, b->is_dense},
         };
-        status = compare(numbers, 3, err);
+        status = compare(numbers, 4, err);
     }
     return status;
 }

@@ -11,6 +11,23 @@ static enum status blame_writing(const struct conversion *c, enum status status,
                    c->job->in, why.message);
 }
 
+/* What no GGUF file says, and reading the output again would call by another name. */
+static enum status refuse_unsaid(const struct conversion *c, struct err *err) {
+    const struct model_config *m = &c->config;
+    if (m->rope.stretch.kind == ROPE_DYNAMIC)
+        return err_set(err, STATUS_USAGE, "rope_scaling",
+                       "%s: key rope_scaling: no GGUF file has positions that are stretched as "
+                       "\"dynamic\" ones",
+                       c->job->in);
+    for (int i = 1; i < m->L; i++)
+        if (m->layer[i].is_dense && !m->layer[i - 1].is_dense)
+            return err_set(err, STATUS_USAGE, "mlp_only_layers",
+                           "%s: layer %d has no experts (mlp_only_layers, decoder_sparse_step), "
+                           "but layer %d has; a GGUF file can say this of the first layers alone",
+                           c->job->in, i, i - 1);
+    return STATUS_OK;
+}
+
 enum status convert_folder(struct conversion *c, struct err *err) {
     enum status status = model_file_open(&c->source, c->job->in, MODEL_WHOLE, err);
     if (!status) status = model_config_read(&c->config, &c->source, err);
@@ -22,12 +39,8 @@ enum status convert_folder(struct conversion *c, struct err *err) {
                        "loaded: penstock serve %s --quantization %s",
                        c->job->in, c->config.architecture, c->job->in,
                        value_name(quantization_names, c->job->type));
-    if (c->config.rope.stretch.kind == ROPE_DYNAMIC)
-        return err_set(err, STATUS_USAGE, "rope_scaling",
-                       "%s: key rope_scaling: no GGUF file has positions that are stretched as "
-                       "\"dynamic\" ones",
-                       c->job->in);
-    status = folder_tensors(c, form.pairs, err);
+    status = refuse_unsaid(c, err);
+    if (!status) status = folder_tensors(c, form.pairs, err);
     if (status) return status;
     folder_keys(c, &form);
     status = folder_vocabulary(c, err);

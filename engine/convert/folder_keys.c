@@ -139,9 +139,10 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     put_int(k, "expert_feed_forward_length", e->F);
     gguf_put_bool(k->keys, key_of(k, "expert_weights_norm"), e->normalises);
     if (e->F_shared > 0) put_int(k, "expert_shared_feed_forward_length", e->F_shared);
+    if (e->may_be_dense && (e->by_sigmoid || config_dense_layers(m) > 0))
+        put_int(k, "leading_dense_block_count", config_dense_layers(m));
     if (!e->by_sigmoid) return;
     put_int(k, "expert_gating_func", SIGMOID);
-    put_int(k, "leading_dense_block_count", e->n_dense_layers);
     put_int(k, "expert_group_count", e->n_groups);
     put_int(k, "expert_group_used_count", e->n_used_groups);
     put_float(k, "expert_weights_scale", (double)e->weight_scale);

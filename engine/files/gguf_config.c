@@ -301,26 +301,32 @@ static enum status refuse_expert_features(const struct model_config *config, str
         check_expert_number(r, "expert_gating_func", by_sigmoid ? SIGMOID : SOFTMAX);
     if (!status) status = read_number_or(r, "attention.clamp_kqv", 0, 0, 0, &value);
     if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
-    if (!status && !by_sigmoid) status = check_expert_number(r, "expert_group_count", 1);
-    return status || by_sigmoid ? status : check_expert_number(r, "leading_dense_block_count", 0);
+    return status || by_sigmoid ? status : check_expert_number(r, "expert_group_count", 1);
 }
 
-/* Layers that are not read, dense ones, and groups: of families by sigmoids alone. */
-static enum status read_kinds_of_layers(struct model_config *config, struct reader *r) {
+/* Layers that are not read, and groups: of families by sigmoids alone. */
+static enum status read_groups(struct model_config *config, struct reader *r) {
     struct expert_config *e = &config->experts;
     int shared = 0;
     enum status status =
         read_int_or(r, "nextn_predict_layers", 0, config->L - 1, 0, &config->n_unread_layers);
     config->L -= config->n_unread_layers;
-    if (!status)
-        status =
-            read_int_or(r, "leading_dense_block_count", 0, config->L - 1, 0, &e->n_dense_layers);
     if (!status) status = read_int_or(r, "expert_group_count", 0, e->E, 0, &e->n_groups);
     if (!status)
         status = read_int_or(r, "expert_group_used_count", 0, e->n_groups, e->n_groups,
                              &e->n_used_groups);
     if (!status) status = read_int_or(r, "expert_shared_count", 1, 64, 1, &shared);
     if (!status && e->F_shared == 0) e->F_shared = shared * e->F;
+    return status;
+}
+
+/* The first layers may have an MLP in the place of experts. */
+static enum status read_dense_layers(struct model_config *config, struct reader *r) {
+    const char *name = "leading_dense_block_count";
+    int n = 0;
+    if (!config->experts.may_be_dense) return check_expert_number(r, name, 0);
+    enum status status = read_int_or(r, name, 0, config->L - 1, 0, &n);
+    for (int i = 0; i < n; i++) config->layer[i].is_dense = true;
     return status;
 }
 
@@ -341,7 +347,8 @@ static enum status read_experts(struct model_config *config, struct reader *r) {
         status = read_int_or(r, "expert_shared_feed_forward_length", 0, MAX_WIDTH, 0, &e->F_shared);
     if (!status) status = read_number_or(r, "expert_weights_scale", 0, 1e6, 1, &scale);
     e->weight_scale = scale > 0 ? (float)scale : 1;
-    if (!status && e->by_sigmoid) status = read_kinds_of_layers(config, r);
+    if (!status && e->by_sigmoid) status = read_groups(config, r);
+    if (!status) status = read_dense_layers(config, r);
     if (status) return status;
     return gguf_bool_or(r->gguf, key_of(r, "expert_weights_norm"), e->normalises, &e->normalises,
                         r->err);

@@ -136,28 +136,45 @@ static enum status read_branches(struct model_config *c, const struct json *root
     return status;
 }
 
-/* All layers must have experts. */
-static enum status refuse_dense_layers(const struct json *root, struct err *err) {
-    const struct json *dense = key_value(root, "mlp_only_layers");
-    int step;
-    enum status status = key_int_or(root, "decoder_sparse_step", 1, 1, 1, &step, err);
-    if (status || !dense || (json_is(dense, JSON_ARRAY) && dense->n_children == 0)) return status;
+/* Notes the layers of mlp_only_layers. */
+static enum status read_listed_dense(struct model_config *c, const struct json *dense,
+                                     struct err *err) {
+    bool fits = !dense || json_is(dense, JSON_ARRAY);
+    json_each(layer, dense) {
+        fits = fits && json_is(layer, JSON_NUMBER) && layer->is_integer && layer->integer >= 0 &&
+               layer->integer < c->L;
+        if (fits) c->layer[layer->integer].is_dense = true;
+    }
+    if (fits && (c->experts.may_be_dense || !json_first(dense))) return STATUS_OK;
+    if (fits)
+        return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
+                       "key mlp_only_layers: only an empty array is supported in a model of the "
+                       "architecture \"%s\"",
+                       c->architecture);
     return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
-                   "key mlp_only_layers: layers without experts are not supported beside layers "
-                   "that have them; an empty array was expected");
+                   "key mlp_only_layers: expected an array of layers, each in 0..%d", c->L - 1);
 }
 
-/* Layers that are not read, dense ones, groups and the shared experts: of families by sigmoids. */
-static enum status read_kinds_of_layers(struct model_config *c, const struct json *root,
-                                        struct err *err) {
+/* Layers with an MLP in the place of experts: each layer but the step-th ones, and those that are
+ * listed. */
+static enum status read_dense_layers(struct model_config *c, const struct json *root,
+                                     struct err *err) {
+    int step, first = 0, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
+    enum status status = key_int_or(root, "decoder_sparse_step", 1, longest, 1, &step, err);
+    if (!status && c->experts.by_sigmoid)
+        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1, c->L > 1, &first, err);
+    if (status) return status;
+    for (int i = 0; i < c->L; i++) c->layer[i].is_dense = i < first || (i + 1) % step != 0;
+    return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
+}
+
+/* Layers that are not read, groups and the shared experts: of families by sigmoids. */
+static enum status read_groups(struct model_config *c, const struct json *root, struct err *err) {
     struct expert_config *e = &c->experts;
     double scale = 1;
     int shared = 1;
     enum status status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS,
                                     0, &c->n_unread_layers, err);
-    if (!status)
-        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1, c->L > 1,
-                            &e->n_dense_layers, err);
     if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
     if (!status)
         status =
@@ -177,7 +194,7 @@ static enum status read_experts(struct model_config *c, const struct json *root,
                        "key clip_qkv: queries, keys and values that are clipped are not supported; "
                        "null was expected");
     double limit, alpha;
-    enum status status = refuse_dense_layers(root, err);
+    enum status status = read_dense_layers(c, root, err);
     if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
     if (!status) status = key_number_or(root, "swiglu_alpha", 1.702, 1.702, 1.702, &alpha, err);
     if (!status)
@@ -190,7 +207,7 @@ static enum status read_experts(struct model_config *c, const struct json *root,
     if (!status)
         status =
             key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
-    if (!status && e->by_sigmoid) status = read_kinds_of_layers(c, root, err);
+    if (!status && e->by_sigmoid) status = read_groups(c, root, err);
     if (status) return status;
     return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
 }

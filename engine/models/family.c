@@ -88,6 +88,7 @@ static void begin(struct model_config *config, const struct model_family *family
     if (!in_gguf) config->attention_scale = family->folder.attention_scale;
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     config->experts.is_used = family_has_experts(family);
+    config->experts.may_be_dense = family->roles & ROLE_BIT(ROLE_GATE);
     config->experts.by_sigmoid = family->by_sigmoid;
     config->experts.weight_scale = 1;
     config->experts.normalises =
@@ -103,8 +104,9 @@ static void begin(struct model_config *config, const struct model_family *family
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* The role of the tensor `name` among those that are known; N_ROLES: none. */
-static enum role role_of(uint64_t known, const char *name, int L) {
+/* The role of the tensor `name` among those that are known, in a layer that may have it; N_ROLES:
+ * none. */
+static enum role role_of(const struct model_config *config, uint64_t known, const char *name) {
     int layer = -1, prefix = 0;
     char whole[ROLE_NAME_BYTES];
     bool of_layer = sscanf(name, "blk.%9d.%n", &layer, &prefix) == 1 && prefix > 0;
@@ -113,8 +115,9 @@ static enum role role_of(uint64_t known, const char *name, int L) {
         if (role_is_of_layer(role) != of_layer) continue;
         if (strcmp(role_info(role)->gguf, name + prefix) != 0) continue;
         role_name(whole, role, layer);
-        bool is_layer = !of_layer || (layer >= 0 && layer < L);
-        return is_layer && strcmp(whole, name) == 0 ? role : N_ROLES;
+        bool is_layer = !of_layer || (layer >= 0 && layer < config->L);
+        bool fits = is_layer && config_may_have_in(config, role, layer);
+        return fits && strcmp(whole, name) == 0 ? role : N_ROLES;
     }
     return N_ROLES;
 }
@@ -126,7 +129,7 @@ static enum status read_roles(struct model_config *config, const struct weights 
     uint64_t known = (family->roles | family->optional) & ~family_absent_roles(config);
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
-        enum role role = role_of(known, name, config->L);
+        enum role role = role_of(config, known, name);
         int layer;
         bool is_numbered = sscanf(name, "blk.%9d.", &layer) == 1 && layer >= config->L;
         if (is_numbered && layer < config->L + config->n_unread_layers) continue;
@@ -343,12 +346,17 @@ static enum status check_groups(const struct expert_config *e, struct err *err) 
 /* Experts whose rows are whole panels and tiles, alone and beside one another. */
 static enum status check_experts(struct model_config *config, struct err *err) {
     struct expert_config *experts = &config->experts;
-    bool has_shared = config->roles & ROLE_BIT(ROLE_SHARED_UP);
+    bool has_shared = config_has(config, ROLE_SHARED_UP);
+    int n_dense = config_dense_layers(config);
     if (!experts->is_used) return STATUS_OK;
+    if (n_dense == config->L)
+        return err_set(err, STATUS_BAD_FILE, "experts",
+                       "none of %d layers has experts (mlp_only_layers, decoder_sparse_step), "
+                       "which is not supported in a model of the architecture \"%s\"",
+                       config->L, config->architecture);
     if (!has_shared) experts->F_shared = 0;
-    if (has_shared && experts->F_shared == 0)
-        experts->F_shared = experts->n_dense_layers ? experts->F : config->F;
-    if (experts->n_dense_layers == 0) config->F = experts->F;
+    if (has_shared && experts->F_shared == 0) experts->F_shared = n_dense ? experts->F : config->F;
+    if (n_dense == 0) config->F = experts->F;
     assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
     if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
         experts->F_shared % EXPERT_QUANTUM == 0 &&

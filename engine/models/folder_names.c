@@ -111,7 +111,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     }
     for (enum role role = 0; role < N_ROLES; role++) {
         if (!(m->known & ROLE_BIT(role))) continue;
-        if (role_is_of_layer(role) != of_layer) continue;
+        if (!config_may_have_in(m->config, role, *layer)) continue;
         const char *wanted = folder_name(m->family, role);
         if (wanted && is_wanted(wanted, rest, role_pieces(m->config, role), piece)) return role;
     }

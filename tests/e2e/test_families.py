@@ -3,8 +3,12 @@ random model of it in float32 (tests/vectors/make_families.py, make_folders.py),
 beside other requests. A run of all of them says what the table of docs/models.md must say; PENSTOCK_WRITE_TABLE=1 writes it
 there. PENSTOCK_VECTORS names another folder of such models: `make oracle` makes some afresh."""
 import concurrent.futures
+import json
 import os
 import pathlib
+import re
+import struct
+import subprocess
 
 import pytest
 
@@ -86,6 +90,64 @@ def test_tokens_are_those_of_transformers(kind, model):
         equal[kind, model] = sum(len(tokens) for _, tokens in expected)
     finally:
         server.stop()
+
+
+def inspect(*words):
+    return subprocess.run([BINARY, "inspect", *map(str, words)], capture_output=True, text=True)
+
+
+def families_of_docs():
+    """Rows of the first table of docs/models.md: the family, its folders' architectures, what it is called in GGUF files."""
+    rows = []
+    for line in TABLE.read_text().split("## Stretched positions")[0].splitlines():
+        cells = line.split("|")
+        if len(cells) != 7 or "`" not in cells[1]:
+            continue
+        family = cells[1].split("`")[1]
+        said = cells[3].strip()
+        assert cells[4].strip() == "yes" and (said in ("yes", "none exist") or re.fullmatch("as `[a-z0-9]+`", said)), line
+        rows.append((family, cells[2].split("`")[1::2], family if said == "yes" else said.split("`")[1] if "`" in said else None))
+    assert rows
+    return rows
+
+
+def served(*model):
+    """The names that the sentence lists which refuses a model of the architecture "none"."""
+    done = inspect(*model)
+    assert done.returncode != 0 and '"none" is not supported; these are: ' in done.stderr, done.stderr
+    return set(done.stderr.strip().split("these are: ")[1].split(", "))
+
+
+def test_the_families_are_those_of_the_docs(tmp_path):
+    config, file = tmp_path / "config.json", tmp_path / "none.gguf"
+    config.write_text(json.dumps({"architectures": ["none"]}))
+    texts = [struct.pack("<Q", len(text)) + text for text in (b"general.architecture", b"none")]
+    file.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + texts[0] + struct.pack("<I", 8) + texts[1])
+    rows = families_of_docs()
+    assert {name for _, names, _ in rows for name in names} == served(config, "--load-format", "dummy")
+    assert {name for _, _, name in rows if name} == served(file)
+    readme = (ROOT / "README.md").read_text().split("## Models and formats")[1].split("## API")[0]
+    for family, _, _ in rows:
+        name = {"llama with expert_count": "Mixtral", "gpt-oss": "gpt-oss"}.get(family, f"`{family}`")
+        assert name in readme, family
+
+
+@pytest.mark.skipif("PENSTOCK_VECTORS" in os.environ, reason="the table is of the models in the tree")
+def test_each_family_of_the_docs_is_run():
+    """A tiny model of it, as a folder and as a GGUF file; `inspect` calls each as the docs do."""
+    rows = families_of_docs()
+    found = {"folders": set(), "families": set()}
+    for model in FILES + FOLDERS:
+        folder = VECTORS / model
+        shown = re.search(r"^  architecture ([a-z0-9_-]+), mostly", inspect(folder).stdout, re.MULTILINE).group(1)
+        kind = model.split("/")[0]
+        found[kind].add(shown)
+        if kind == "folders":
+            named = json.loads((folder / "config.json").read_text())["architectures"][0]
+            assert shown in [(gguf or family) if " " in family else family for family, names, gguf in rows if named in names], model
+    assert found["folders"] >= {family for family, _, _ in rows if " " not in family}
+    # SmolLM2, of this shape, is the default model of the other tests
+    assert found["families"] | {"llama"} == {name for _, _, name in rows if name}
 
 
 def table():

@@ -110,6 +110,8 @@ REFUSED = {
     "opt_350m": "no GGUF file has the architecture \"opt\"",
     "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
     "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth
+    "qwen2moe_mixed": "layer 2 has no experts (mlp_only_layers, decoder_sparse_step), but layer 1 has; a GGUF file can say this of the "
+    "first layers alone",
     **dict.fromkeys(["awq", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "int8", "float8-rows", "float8-blocks",
                      "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-int8"], "is quantised already; quantize makes a GGUF file of floats"),
 }

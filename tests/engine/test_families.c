@@ -84,13 +84,15 @@ static const char *const models[] = {
     "folders/qwen2moe",
     "families/qwen3moe.gguf",
     "folders/qwen3moe",
+    "folders/qwen2moe_mixed",
+    "folders/qwen3moe_mixed",
     "families/glm4moe.gguf",
     "folders/glm4moe",
     "families/gpt_oss.gguf",
     "folders/gpt_oss",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_EXPERTS = 13, N_PACKED = 12 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 21, N_EXPERTS = 15, N_PACKED = 12 };
 
 static const struct {
     enum compute_dtype dtype;

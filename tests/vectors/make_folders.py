@@ -215,6 +215,20 @@ def qwen3moe():
         **make_families.experts(6, 3)))
 
 
+def qwen2moe_mixed():
+    """Only each second layer has experts, and the last has none either."""
+    return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=32, shared_expert_intermediate_size=64, norm_topk_prob=False, decoder_sparse_step=2,
+        mlp_only_layers=[3], **{**SMALL, "num_hidden_layers": 4}, **make_families.experts(4, 2)))
+
+
+def qwen3moe_mixed():
+    """The first layer has an MLP, which a GGUF file can say."""
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=True, mlp_only_layers=[0], **SMALL,
+        **make_families.experts(6, 3)))
+
+
 # ---- what is special about a folder -------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -363,6 +377,8 @@ FOLDERS = {
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),
     "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
+    "qwen2moe_mixed": (qwen2moe_mixed, torch.bfloat16, "1GB", None),
+    "qwen3moe_mixed": (qwen3moe_mixed, torch.bfloat16, "1GB", None),
     "glm4moe": (glm4moe, torch.float32, "1GB", finish_glm4moe),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),

@@ -1,7 +1,8 @@
 /* Families whose MLP is a mixture of experts (struct experts of kernels/ops.h): Mixtral (Jiang et
  * al. 2024), which is Mistral with experts and whose GGUF files say that they are llama's; the MoE
- * kinds of Qwen2 and Qwen3, of which Qwen2's have a shared expert that a gate weighs; OLMoE
- * (Muennighoff et al. 2024), with a norm of all heads; and Granite's, with its scales. */
+ * kinds of Qwen2 and Qwen3, of which Qwen2's have a shared expert that a gate weighs, and which may
+ * have an MLP in some layers; OLMoE (Muennighoff et al. 2024), with a norm of all heads; and
+ * Granite's, with its scales. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -78,8 +79,8 @@ const struct model_family model_mixtral = {
 const struct model_family model_qwen2moe = {
     .gguf = "qwen2moe",
     .hf = qwen2_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLES_SHARED | ROLE_BIT(ROLE_Q_BIAS) |
-             ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS),
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLES_EXPERTS | ROLES_SHARED |
+             ROLES_QKV_BIASES,
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
@@ -90,8 +91,7 @@ const struct model_family model_qwen2moe = {
 const struct model_family model_qwen3moe = {
     .gguf = "qwen3moe",
     .hf = qwen3_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_Q_NORM) |
-             ROLE_BIT(ROLE_K_NORM),
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLES_EXPERTS | ROLES_QK_NORM,
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,

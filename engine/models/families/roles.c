@@ -177,10 +177,14 @@ int role_extent(const struct model_config *config, enum extent extent) {
     return 0;
 }
 
-bool config_has_in(const struct model_config *config, enum role role, int layer) {
+bool config_may_have_in(const struct model_config *config, enum role role, int layer) {
     bool is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
          is_of_experts = role >= ROLE_ROUTER;
-    if (!config_has(config, role) || role_is_of_layer(role) != (layer >= 0)) return false;
-    if (!config->experts.is_used) return true;
-    return layer < config->experts.n_dense_layers ? !is_of_experts : !is_of_mlp;
+    if (role_is_of_layer(role) != (layer >= 0)) return false;
+    if (layer < 0 || !config->experts.is_used) return true;
+    return config->layer[layer].is_dense ? !is_of_experts : !is_of_mlp;
+}
+
+bool config_has_in(const struct model_config *config, enum role role, int layer) {
+    return config_has(config, role) && config_may_have_in(config, role, layer);
 }

@@ -148,8 +148,10 @@ int role_pieces(const struct model_config *config, enum role role);
 /* A length in a model, or in a rank's part of it. */
 int role_extent(const struct model_config *config, enum extent extent);
 
-/* Has a layer of the model that tensor? A model's first layers may have an MLP where the others
- * have experts. Below 0: is it there, and of no layer? */
+/* May the layer have that tensor, an MLP's or experts'? Below 0: is it of no layer? */
+bool config_may_have_in(const struct model_config *config, enum role role, int layer);
+
+/* Has a layer of the model that tensor? Below 0: is it there, and of no layer? */
 bool config_has_in(const struct model_config *config, enum role role, int layer);
 
 static inline bool config_has(const struct model_config *config, enum role role) {
