@@ -66,6 +66,11 @@ static void *turned_rows(const struct source *source, size_t bytes) {
     return rows;
 }
 
+/* The blocks of rows of which a shard has its part each: those of experts. */
+static int blocks_of(const struct loader *l, enum role role) {
+    return role_info(role)->of_experts ? l->model->config.experts.E : 1;
+}
+
 /* Some rows of a tensor, or a shard's part of them; of random ones too, so that all ranks together
  * have those of one. */
 static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
@@ -81,8 +86,8 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     struct piece piece;
     assert(source->first >= 0 && source->first + source->N <= weight->dim[1] && !(made && turned));
     rows = turned ? turned : rows + (size_t)source->first * row_bytes;
-    piece_cut(&piece, l->model->shard, role_info(role)->split, weight->type, source->N, source->K,
-              rows);
+    piece_cut(&piece, l->model->shard, role_info(role)->split, blocks_of(l, role), weight->type,
+              source->N, source->K, rows);
     enum status status = make_matrix(l, role, weight, piece.N, piece.K, piece.rows, out);
     piece_free(&piece);
     mem_large_free(made, weight->bytes);
@@ -140,21 +145,21 @@ static enum status load_vector(const struct loader *l, enum role role, const str
                                float **out) {
     const struct weight *weight = source->weight;
     struct model *model = l->model;
-    int all = (int)weight->n_elements, n = source->N, first = source->first;
+    int all = (int)weight->n_elements;
     float *values = mem_alloc((size_t)all * sizeof *values);
-    assert(first >= 0 && first + n <= all && all == weight->dim[0]); /* "[n x 1]" is a vector too */
+    /* "[n x 1]" is a vector too */
+    assert(source->first >= 0 && source->first + source->N <= all && all == weight->dim[0]);
     if (!l->settings->dummy) dequantise(weight->type, weight->data, values, (size_t)all);
     for (int i = 0; l->settings->dummy && i < all; i++)
         values[i] = role_info(role)->is_bias ? 0 : 1;
     for (int i = 0; weight->adds_one && i < all; i++) values[i] += 1;
-    if (role_info(role)->split == SPLIT_OUTPUTS) {
-        assert(n % model->shard.ranks == 0);
-        n /= model->shard.ranks;
-        first += model->shard.rank * n;
-    }
-    enum status status = upload(model, values + first, n, out, l->err);
+    struct piece piece;
+    piece_cut(&piece, model->shard, role_info(role)->split, blocks_of(l, role), DTYPE_F32,
+              source->N, 1, values + source->first);
+    enum status status = upload(model, piece.rows, piece.N, out, l->err);
+    if (!status) model->weight_bytes += piece.N * (int64_t)sizeof **out;
+    piece_free(&piece);
     free(values);
-    if (!status) model->weight_bytes += n * (int64_t)sizeof **out;
     return status;
 }
 

@@ -4,29 +4,64 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What has to be divided, and the blocks that may not be cut. */
+/* A width that ranks share, in blocks that may not be cut. */
+struct width {
+    const char *what;
+    int n, block;
+};
+
+/* What has to be divided. */
+enum { N_WIDTHS = 4 };
 struct widths {
-    int H, G, F, mixed; /* mixed: H * D */
-    int o_block, down_block;
+    int H, G;
+    struct width of[N_WIDTHS];
 };
 
 /* The largest block of a role's tensors, over all layers: blocks are powers of two. A tensor that
  * is missing is reported when it is loaded. */
-static int largest_block(const struct weights *weights, enum role role, int L) {
+static int largest_block(const struct weights *weights, enum role role,
+                         const struct model_config *config) {
     int largest = 1;
-    for (int i = 0; i < L; i++) {
+    for (int i = 0; i < config->L; i++) {
         char name[ROLE_NAME_BYTES];
         role_name(name, role, i);
         const struct weight *weight = weights_lookup(weights, name);
+        if (!weight && role_info(role)->of_experts) {
+            role_piece_name(name, role, i, 0);
+            weight = weights_lookup(weights, name);
+        }
         int block = weight ? dtype_block_elements((int)weight->type) : 1;
         if (block > largest) largest = block;
     }
     return largest;
 }
 
+static struct widths widths_of(const struct model_config *config, const struct weights *weights) {
+    const struct expert_config *e = &config->experts;
+    bool has_mlp = !e->is_used || config_dense_layers(config) > 0;
+    struct widths w = {config->H, config->G};
+    struct {
+        const char *what;
+        int n;
+        enum role role;
+        int quantum;
+    } all[N_WIDTHS] = {{"attention's output", config->H * config->D, ROLE_O, 1},
+                       {"an MLP", has_mlp ? config->F : 0, ROLE_DOWN, 1},
+                       {"experts", e->F, ROLE_EXPERTS_DOWN, EXPERT_QUANTUM},
+                       {"a shared expert", e->F_shared, ROLE_SHARED_DOWN, EXPERT_QUANTUM}};
+    for (int i = 0; i < N_WIDTHS; i++) {
+        int block = all[i].n ? largest_block(weights, all[i].role, config) : 1;
+        if (block < all[i].quantum) block = all[i].quantum;
+        w.of[i] = (struct width){all[i].what, all[i].n, block};
+    }
+    return w;
+}
+
 static bool can_share(const struct widths *w, int ranks) {
-    return w->H % ranks == 0 && w->G % ranks == 0 && w->F % ranks == 0 &&
-           w->mixed / ranks % w->o_block == 0 && w->F / ranks % w->down_block == 0;
+    bool divides = w->H % ranks == 0 && w->G % ranks == 0;
+    for (int i = 0; i < N_WIDTHS; i++)
+        divides = divides && w->of[i].n % ranks == 0 && w->of[i].n / ranks % w->of[i].block == 0;
+    return divides;
 }
 
 static enum status refuse(const struct widths *w, int ranks, struct err *err) {
@@ -36,13 +71,17 @@ static enum status refuse(const struct widths *w, int ranks, struct err *err) {
         buf_printf(&possible, "%s%d", last ? ", " : "", n);
         last = n;
     }
-    enum status status = err_set(
-        err, STATUS_USAGE, "tensor-parallel-size",
-        "--tensor-parallel-size %d does not divide this model: %d query heads, %d key-value "
-        "heads, attention's output of %d in blocks of %d, an MLP of %d in blocks of %d; "
-        "possible: %s",
-        ranks, w->H, w->G, w->mixed, w->o_block, w->F, w->down_block, possible.data);
+    struct buf widths = {0};
+    for (const struct width *each = w->of; each < w->of + N_WIDTHS; each++)
+        if (each->n)
+            buf_printf(&widths, ", %s of %d in blocks of %d", each->what, each->n, each->block);
+    enum status status =
+        err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                "--tensor-parallel-size %d does not divide this model: %d query heads, %d "
+                "key-value heads%s; possible: %s",
+                ranks, w->H, w->G, widths.data, possible.data);
     buf_free(&possible);
+    buf_free(&widths);
     return status;
 }
 
@@ -57,37 +96,46 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
                        "heads at once, which several ranks cannot do; give 1",
                        ranks, config->architecture);
-    if (ranks > 1 && config->experts.is_used)
-        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: a model with experts cannot be shared by ranks; "
-                       "leave the option out",
-                       ranks);
-    struct widths w = {
-        .H = config->H, .G = config->G, .F = config->F, .mixed = config->H * config->D};
-    w.o_block = largest_block(weights, ROLE_O, config->L);
-    w.down_block = largest_block(weights, ROLE_DOWN, config->L);
+    struct widths w = widths_of(config, weights);
     return ranks == 1 || can_share(&w, ranks) ? STATUS_OK : refuse(&w, ranks, err);
 }
 
 struct model_config shard_config(const struct model_config *config, int ranks) {
     struct model_config part = *config;
-    assert(part.H % ranks == 0 && part.G % ranks == 0 && part.F % ranks == 0);
+    bool has_mlp = !part.experts.is_used || config_dense_layers(config) > 0;
+    assert(part.H % ranks == 0 && part.G % ranks == 0 && part.experts.F % ranks == 0);
+    assert(!has_mlp || part.F % ranks == 0);
     part.H /= ranks;
     part.G /= ranks;
     part.F /= ranks;
+    part.experts.F /= ranks;
+    part.experts.F_shared /= ranks;
     return part;
 }
 
-void piece_cut(struct piece *piece, struct shard shard, enum split split, enum dtype type, int N,
-               int K, const void *rows) {
+/* The shard's rows of each block become one matrix. */
+static void cut_blocks(struct piece *piece, struct shard shard, int blocks, size_t row_bytes,
+                       const void *rows) {
+    assert(piece->N % (blocks * shard.ranks) == 0);
+    size_t block = (size_t)(piece->N / blocks) * row_bytes, part = block / (size_t)shard.ranks;
+    piece->N /= shard.ranks;
+    piece->rows = (const char *)rows + (size_t)shard.rank * part;
+    if (blocks == 1) return;
+    piece->bytes = (size_t)blocks * part;
+    piece->copy = mem_large(piece->bytes);
+    for (size_t i = 0; i < (size_t)blocks; i++)
+        memcpy((char *)piece->copy + i * part, (const char *)piece->rows + i * block, part);
+    piece->rows = piece->copy;
+}
+
+void piece_cut(struct piece *piece, struct shard shard, enum split split, int blocks,
+               enum dtype type, int N, int K, const void *rows) {
     assert(shard.rank >= 0 && shard.rank < shard.ranks && N > 0 && K > 0);
     size_t row_bytes = dtype_bytes(type, (size_t)K), rank = (size_t)shard.rank;
     *piece = (struct piece){.N = N, .K = K, .rows = rows};
     if (shard.ranks == 1 || (split != SPLIT_OUTPUTS && split != SPLIT_INPUTS)) return;
     if (split == SPLIT_OUTPUTS) {
-        assert(N % shard.ranks == 0);
-        piece->N = N / shard.ranks;
-        piece->rows = (const char *)rows + rank * (size_t)piece->N * row_bytes;
+        cut_blocks(piece, shard, blocks, row_bytes, rows);
         return;
     }
     assert(K % (shard.ranks * dtype_block_elements((int)type)) == 0);

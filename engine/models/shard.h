@@ -15,7 +15,7 @@ struct shard {
 enum status shard_check(const struct model_config *config, const struct weights *weights, int ranks,
                         struct err *err);
 
-/* The model as one rank has it: with its share of H, G and F. */
+/* The model as one rank has it: with its share of H, G, F and the experts' widths. */
 struct model_config shard_config(const struct model_config *config, int ranks);
 
 /* A shard's part of a matrix. */
@@ -26,9 +26,10 @@ struct piece {
     size_t bytes; /* of it */
 };
 
-/* Cuts the shard's part out of a matrix of N rows of K, which is divisible. piece_free frees it. */
-void piece_cut(struct piece *piece, struct shard shard, enum split split, enum dtype type, int N,
-               int K, const void *rows);
+/* Cuts the shard's part out of a matrix of N rows of K, which is divisible: of each of `blocks`
+ * equal blocks of rows where these are experts, else 1. piece_free frees it. */
+void piece_cut(struct piece *piece, struct shard shard, enum split split, int blocks,
+               enum dtype type, int N, int K, const void *rows);
 void piece_free(struct piece *piece);
 
 #endif

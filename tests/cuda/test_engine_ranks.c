@@ -11,15 +11,18 @@
 #include "support/tiny_model.h"
 #include "tests/cuda/nccl_stand_in.h"
 
-enum { LENGTH = 640, ASKED = 4, RANKS = 2 };
+enum { LENGTH = 640, SHORT_LENGTH = 96, ASKED = 4, RANKS = 2 };
 
 static const struct variety {
     enum dtype dtype;
     enum compute_dtype act;
     enum kv_dtype kv;
+    const char *file; /* NULL: a tiny model is made */
 } varieties[] = {
-    {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32},
-    {DTYPE_Q8_0, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16},
+    {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, NULL},
+    {DTYPE_Q8_0, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16, NULL},
+    /* experts beside MLPs, and a shared one */
+    {DTYPE_BF16, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, "tests/vectors/folders/qwen2moe_mixed"},
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
@@ -42,13 +45,13 @@ static struct request_set *learn(const struct variety *v, const char *file, enum
     struct request_set *set = mem_calloc(1, sizeof *set);
     *set = (struct request_set){.model = {.file = file,
                                           .kv_dtype = v->kv,
-                                          .max_model_len = LENGTH,
+                                          .max_model_len = v->file ? SHORT_LENGTH : LENGTH,
                                           .device = device,
                                           .dtype = v->act,
                                           .ranks = ranks},
                                 .reference_path = "plain",
-                                .long_prompt = 140,
-                                .longest = 40};
+                                .long_prompt = v->file ? 40 : 140,
+                                .longest = v->file ? 24 : 40};
     request_set_init(set, 1, ASKED, NULL, 0);
     request_set_learn(set);
     return set;
@@ -100,7 +103,8 @@ static int few_blocks(const struct request_set *set, int block_size) {
 
 START_TEST(two_ranks_give_what_one_gives) {
     const struct variety *v = &varieties[_i];
-    char *file = model_file(v);
+    char *made = v->file ? NULL : model_file(v);
+    const char *file = made ? made : v->file;
     nccl_stand_in(NCCL_WORKS);
     struct request_set *two = learn(v, file, DEVICE_CUDA, RANKS);
     ck_assert_int_gt(nccl_stand_in_meetings(), 100);
@@ -117,7 +121,8 @@ START_TEST(two_ranks_give_what_one_gives) {
     ck_assert_uint_gt(run_mixed(two, &settings[1]), 0);
     ck_assert_int_eq(nccl_stand_in_open(), 0);
     drop(two);
-    unlink(file), free(file);
+    if (made) unlink(made);
+    free(made);
 }
 END_TEST
 

@@ -59,6 +59,26 @@ START_TEST(blocks_are_not_cut) {
 }
 END_TEST
 
+/* Experts of 32 are two whole tiles, which three ranks cannot share; the MLP is none's. */
+START_TEST(experts_are_not_cut_below_a_tile) {
+    struct weights weights = sharable(DTYPE_F32);
+    struct model_config c = six_heads;
+    struct err err = {0};
+    c.F = 7;
+    c.experts =
+        (struct expert_config){.is_used = true, .E = 4, .n_used = 2, .F = 32, .F_shared = 64};
+    ck_assert_int_eq(shard_check(&c, &weights, 2, NULL), STATUS_OK);
+    ck_assert_int_eq(shard_check(&c, &weights, 3, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "experts of 32 in blocks of 16, a shared expert of 64 in "
+                                      "blocks of 16; possible: 1, 2"),
+                  "%s", err.message);
+    c.L = 2, c.layer[0].is_dense = true;
+    ck_assert_int_eq(shard_check(&c, &weights, 2, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "an MLP of 7 in blocks of 1"), "%s", err.message);
+    weights_free(&weights);
+}
+END_TEST
+
 START_TEST(a_rank_has_its_share_of_the_letters) {
     struct model_config part = shard_config(&six_heads, 3);
     ck_assert(part.H == 2 && part.G == 2 && part.F == 32);
@@ -84,9 +104,27 @@ START_TEST(pieces_of_outputs_are_rows_in_place) {
     uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
     for (int rank = 0; rank < RANKS; rank++) {
         struct piece piece;
-        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, DTYPE_Q8_0, N, K, rows);
+        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, 1, DTYPE_Q8_0, N, K, rows);
         ck_assert(piece.N == 2 && piece.K == K && !piece.copy);
         ck_assert_ptr_eq(piece.rows, rows + bytes / RANKS * (size_t)rank);
+        piece_free(&piece);
+    }
+    free(rows);
+}
+END_TEST
+
+/* Two experts of three rows each: a rank has a row of each. */
+START_TEST(pieces_of_experts_are_rows_of_each) {
+    size_t bytes, row = dtype_bytes(DTYPE_Q8_0, K);
+    uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct piece piece;
+        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, 2, DTYPE_Q8_0, N, K, rows);
+        ck_assert(piece.N == 2 && piece.K == K && piece.bytes == 2 * row);
+        for (size_t e = 0; e < 2; e++)
+            ck_assert_int_eq(memcmp((const uint8_t *)piece.rows + e * row,
+                                    rows + (3 * e + (size_t)rank) * row, row),
+                             0);
         piece_free(&piece);
     }
     free(rows);
@@ -100,7 +138,7 @@ START_TEST(pieces_of_inputs_together_are_the_matrix) {
         uint8_t *rows = matrix_of(types[t], &bytes), *joined = mem_alloc(bytes);
         for (int rank = 0; rank < RANKS; rank++) {
             struct piece piece;
-            piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_INPUTS, types[t], N, K, rows);
+            piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_INPUTS, 1, types[t], N, K, rows);
             ck_assert(piece.N == N && piece.K == K / RANKS && piece.bytes == bytes / RANKS);
             for (size_t n = 0; n < N; n++)
                 memcpy(joined + n * row + (size_t)rank * part,
@@ -119,10 +157,10 @@ START_TEST(what_is_not_shared_stays_whole) {
     uint8_t *rows = matrix_of(DTYPE_F32, &bytes);
     struct piece piece;
     for (size_t i = 0; i < 2; i++) {
-        piece_cut(&piece, (struct shard){1, RANKS}, splits[i], DTYPE_F32, N, K, rows);
+        piece_cut(&piece, (struct shard){1, RANKS}, splits[i], 1, DTYPE_F32, N, K, rows);
         ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
     }
-    piece_cut(&piece, (struct shard){0, 1}, SPLIT_INPUTS, DTYPE_F32, N, K, rows);
+    piece_cut(&piece, (struct shard){0, 1}, SPLIT_INPUTS, 1, DTYPE_F32, N, K, rows);
     ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
     free(rows);
 }
@@ -243,8 +281,10 @@ int main(void) {
     const TTest *const tests[] = {
         heads_and_widths_have_to_divide,
         blocks_are_not_cut,
+        experts_are_not_cut_below_a_tile,
         a_rank_has_its_share_of_the_letters,
         pieces_of_outputs_are_rows_in_place,
+        pieces_of_experts_are_rows_of_each,
         pieces_of_inputs_together_are_the_matrix,
         what_is_not_shared_stays_whole,
         roles_have_names_and_lengths,

@@ -4,6 +4,7 @@ MODELS = "engine/models/"
 SUITES = {
     OPS: ["kernels_experts"],
     MODELS: ["engine_families"],
+    MODELS + "shard.c": ["engine_shard", "engine_families"],
     "engine/files/": ["engine_families"],
     "kernels/cpu/plain/": ["kernels_op_options"],
     OPS + "attention.c": ["kernels_attention"],
@@ -43,6 +44,12 @@ MUTANTS = [
     ("engine/files/hf_config.c", "e->F_shared = shared * e->F;", "e->F_shared = e->F;"),
     ("engine/files/hf_config.c", "e->weight_scale = (float)scale;", "e->weight_scale = 1;"),
     ("engine/files/gguf_config.c", "e->weight_scale = scale > 0 ? (float)scale : 1;", "e->weight_scale = 1;"),
+    # shared by ranks
+    (MODELS + "shard.c", "memcpy((char *)piece->copy + i * part, (const char *)piece->rows + i * block, part);", "memcpy((char *)piece->copy + i * part, (const char *)piece->rows + i * part, part);"),
+    (MODELS + "shard.c", "if (block < all[i].quantum) block = all[i].quantum;", ""),
+    (MODELS + "shard.c", "has_mlp ? config->F : 0, ROLE_DOWN", "0, ROLE_DOWN"),
+    (MODELS + "load.c", "return role_info(role)->of_experts ? l->model->config.experts.E : 1;", "(void)l, (void)role;\n    return 1;"),
+    (MODELS + "families/roles.c", '"mlp.experts.down_proj_bias", BIAS(K, FIRST)', '"mlp.experts.down_proj_bias", BIAS(K, NONE)'),
     # which rows
     (OPS + "route.c", "m->row_of[at] = i / n_used;", "m->row_of[at] = i % n_used;"),
     (OPS + "route.c", "m->weight_of[at] = m->weight[i];", "m->weight_of[at] = m->weight[at];"),

@@ -6,7 +6,7 @@
  * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
  *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width
  *   o, down             columns of inputs: those that belong to these heads, to this width
- *   experts             not yet: such a model has one rank (shard.c)
+ *   experts             the same of each: a part of its width; routers are on every rank
  *   biases of o, down   on rank 0 alone, as they may be added only once
  *   norms               on every rank
  *   embeddings, head    on rank 0 alone
