@@ -111,6 +111,11 @@ void keep_blocks(enum dtype type, const void *data, void *out, size_t n);
  * infinity or a NaN becomes one of NaN. */
 void quantise_blocks(enum dtype type, const float *x, void *out, size_t n);
 
+/* The first of n blocks of GGUF data whose scale or minimum is NaN or infinite; n where none is.
+ * Such a block is damage, and would make NaN of whatever it is multiplied with. Of NVFP4 the format
+ * reads every scale as a number, and float types have no blocks. */
+size_t dtype_broken_block(enum dtype type, const void *data, size_t n);
+
 /* IEEE half precision to float32 and back (round to nearest even), exact on every machine. */
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);

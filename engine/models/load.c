@@ -182,6 +182,7 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     enum status status =
         info->K ? weights_matrix(l->weights, name, source.N, source.K, &source.weight, l->err)
                 : weights_vector(l->weights, name, source.N, &source.weight, l->err);
+    if (!status) status = load_check_scales(l, source.weight);
     if (status) return status;
     if (info->n_parts == 0) return load_rows(l, out, role, &source);
     for (int i = 0; i < info->n_parts && !status; i++) {

@@ -28,4 +28,9 @@ enum status load_rows(const struct loader *l, struct tensors *out, enum role rol
 /* Loads what a role of_experts has in a layer: matrices, or biases. */
 enum status load_experts(const struct loader *l, struct tensors *out, enum role role, int layer);
 
+/* Refuses a tensor with a block whose scale is NaN or infinite, with the model's path, the tensor
+ * and the block. Looks at every block, on all threads; only rank 0 does, which loads something of
+ * each matrix. */
+enum status load_check_scales(const struct loader *l, const struct weight *weight);
+
 #endif

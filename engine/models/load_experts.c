@@ -147,6 +147,7 @@ static enum status load_expert_matrices(const struct loader *l, struct tensors *
                                                  WEIGHT_ANY_TYPE, &weight, l->err)
                                   : gather_experts(l, role, layer, &all);
     if (is_whole && !status) all = *weight;
+    if (is_whole && !status) status = load_check_scales(l, weight);
     void *made = all.packed ? packed_rows(l->model->backend, &all) : NULL;
     if (made) all.data = made, all.packed = NULL;
     for (int i = 0; i < info->n_parts && !status; i++) status = load_part(l, out, role, i, &all);

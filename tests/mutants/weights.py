@@ -3,6 +3,8 @@ W, F = "kernels/cpu/weights/", "engine/files/"
 SUITES = {
     W: ["kernels_dtype", "kernels_matmul"],
     F: ["engine_families", "engine_folder_broken"],
+    W + "broken.c": ["engine_scales_broken"],
+    "engine/models/load_check.c": ["engine_scales_broken"],
     W + "quantise.c": ["kernels_quantise"],
     W + "quantise_k.c": ["kernels_quantise"],
 }
@@ -53,6 +55,12 @@ MUTANTS = [
     (W + "lookup.c", "look_up(b->code + 8 * j, GRID_IQ2_S, number", "look_up(b->code + 8 * j, GRID_IQ2_S, number & 511"),
     (W + "lookup.c", "if (byte == 0x7f) return 0;", ""),
     (W + "lookup.c", "scales >> 3 & 7", "scales & 7"),
+    # scales that are no numbers
+    (W + "broken.c", "return (p[1] & 0x7c) != 0x7c;", "return (p[1] & 0x7f) != 0x7c;"),
+    (W + "broken.c", "(p[55] & 0xf0) | p[53] >> 4", "(p[53] & 0xf0) | p[55] >> 4"),
+    (W + "broken.c", "entries[i].min_at < 0 ? 1 : 2", "1"),
+    (W + "broken.c", "(size_t)place.at] != 255", "(size_t)place.at] != 0"),
+    ("engine/models/load_check.c", "from + broken < first &&", "first == job->n_blocks &&"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),
