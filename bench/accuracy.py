@@ -237,4 +237,5 @@ def main():
             print(f"{name}: {model} does not exist; bench/models.py makes it")
 
 
-main()
+if __name__ == "__main__":
+    main()

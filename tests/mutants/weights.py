@@ -60,7 +60,7 @@ MUTANTS = [
     (W + "broken.c", "(p[55] & 0xf0) | p[53] >> 4", "(p[53] & 0xf0) | p[55] >> 4"),
     (W + "broken.c", "entries[i].min_at < 0 ? 1 : 2", "1"),
     (W + "broken.c", "(size_t)place.at] != 255", "(size_t)place.at] != 0"),
-    ("engine/models/load_check.c", "from + broken < first &&", "first == job->n_blocks &&"),
+    ("engine/models/load_check.c", "&first, from + broken)) {", "&first, broken)) {"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),
