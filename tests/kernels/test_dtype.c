@@ -132,6 +132,9 @@ START_TEST(every_half_is_read_and_written_back) {
     for (int half = 0; half < 65536; half++) {
         float value = half_to_float((uint16_t)half);
         int exponent = half >> 10 & 31, fraction = half & 1023;
+        float of_row[8]; /* as several at once are read */
+        dequantise(DTYPE_F16, (uint16_t[8]){[5] = (uint16_t)half}, of_row, 8);
+        ck_assert_mem_eq(&of_row[5], &value, sizeof value);
         if (exponent == 31 && fraction) {
             ck_assert(isnan(value));
             ck_assert_int_eq(float_to_half(value), half | 0x200); /* made quiet */

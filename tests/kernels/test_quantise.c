@@ -89,8 +89,8 @@ END_TEST
 
 /* As the reference rounds bytes: from the middle away from 0. */
 START_TEST(halves_are_rounded_away_from_zero) {
-    float x[32] = {127, 0.5f, -0.5f, 2.5f, -2.5f, 4.5f};
-    static const int8_t right[] = {127, 1, -1, 3, -3, 5, 0};
+    float x[32] = {127, 0.5f, -0.5f, 2.5f, -2.5f, 4.5f, 0.49999997f, -0.49999997f};
+    static const int8_t right[] = {127, 1, -1, 3, -3, 5, 0, 0, 0};
     uint8_t block[34];
     quantise_blocks(DTYPE_Q8_0, x, block, 32);
     ck_assert_mem_eq(block + 2, right, sizeof right);

@@ -12,11 +12,17 @@ static void put_half(uint8_t *p, float value) {
     memcpy(p, &half, sizeof half);
 }
 
+static float largest_magnitude(const float *x) {
+    float max = 0;
+    for (int i = 0; i < BLOCK; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    return max;
+}
+
 /* The number of the largest magnitude, the first of several. */
 static float largest(const float *x) {
-    float max = 0;
+    float max = largest_magnitude(x);
     for (int i = 0; i < BLOCK; i++)
-        if (fabsf(x[i]) > fabsf(max)) max = x[i];
+        if (fabsf(x[i]) == max) return x[i];
     return max;
 }
 
@@ -30,8 +36,9 @@ static float inverse_of(float d) {
  * point too. */
 static void codes_of(uint8_t *code, const float *x, float min, float inverse, float half, int top) {
     for (int i = 0; i < BLOCK; i++) {
-        int rounded = (int)((x[i] - min) * inverse + half);
-        code[i] = (uint8_t)(rounded < 0 ? 0 : rounded > top ? top : rounded);
+        float rounded = (x[i] - min) * inverse + half;
+        rounded = rounded > 0 ? rounded : 0;
+        code[i] = (uint8_t)(int)(rounded < (float)top ? rounded : (float)top);
     }
 }
 
@@ -70,16 +77,22 @@ static void quantise_range(uint8_t *p, const float *x, int bits) {
 }
 
 static void quantise_bytes(uint8_t *p, const float *x) {
-    float d = fabsf(largest(x)) / 127, inverse = inverse_of(d);
+    float d = largest_magnitude(x) / 127, inverse = inverse_of(d);
     put_half(p, d);
-    for (int i = 0; i < BLOCK; i++) p[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+    for (int i = 0; i < BLOCK; i++) {
+        /* roundf by what every processor has: a half goes away from zero */
+        float value = x[i] * inverse;
+        int whole = (int)value;
+        float rest = value - (float)whole;
+        p[2 + i] = (uint8_t)(int8_t)(whole + (rest >= 0.5f) - (rest <= -0.5f));
+    }
 }
 
 /* An infinity or a NaN among n numbers. */
 static bool is_broken(const float *x, int n) {
-    for (int i = 0; i < n; i++)
-        if (!(fabsf(x[i]) <= FLT_MAX)) return true;
-    return false;
+    int broken = 0;
+    for (int i = 0; i < n; i++) broken |= !(fabsf(x[i]) <= FLT_MAX);
+    return broken;
 }
 
 /* What products with a block of broken numbers must be: NaN, and not something plausible. */

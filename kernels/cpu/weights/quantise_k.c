@@ -9,6 +9,33 @@
 
 enum { SUPER = 256, SMALL_4 = 32, SMALL_6 = 16, TRIALS = 10 };
 
+/* Sums over a small block are four, of which each has every fourth number, added last to first:
+ * the compiler keeps them in one register of any processor. */
+typedef float four __attribute__((vector_size(16)));
+
+static four load(const float *x) {
+    four out;
+    memcpy(&out, x, sizeof out);
+    return out;
+}
+
+static float total(four x) {
+    return (x[0] + x[2]) + (x[1] + x[3]);
+}
+
+/* out[i] = the whole number nearest to (x[i] - from) * inverse, the even one of two, between low
+ * and high. */
+static inline void codes_of(float *out, const float *x, int n, float from, float inverse, float low,
+                            float high) {
+    const float whole = 0x1.8p23f; /* sums with it have no bits for fractions */
+    for (int i = 0; i < n; i++) {
+        float code = (x[i] - from) * inverse;
+        code = code > low ? code : low;
+        code = code < high ? code : high;
+        out[i] = (code + whole) - whole;
+    }
+}
+
 static int clamped(float value, int low, int high) {
     int n = (int)(value + (value < 0 ? -0.5f : 0.5f));
     return n < low ? low : n > high ? high : n;
@@ -26,14 +53,13 @@ struct range {
 };
 
 /* The squared error of a range with these codes. */
-static float error_of(struct range range, const float *x, const float *weight,
-                      const uint8_t *code) {
-    float error = 0;
-    for (int i = 0; i < SMALL_4; i++) {
-        float off = range.scale * (float)code[i] - range.min - x[i];
-        error += weight[i] * off * off;
+static float error_of(struct range range, const float *x, const float *weight, const float *code) {
+    four error = {0};
+    for (int i = 0; i < SMALL_4; i += 4) {
+        four off = range.scale * load(code + i) - range.min - load(x + i);
+        error += load(weight + i) * off * off;
     }
-    return error;
+    return total(error);
 }
 
 /* The best range for these codes: least squares, with a minimum that may not be below 0. */
@@ -49,39 +75,49 @@ static struct range solve(const struct sums *s) {
     return (struct range){scale > 0 ? scale : 0, 0};
 }
 
-/* One trial: codes by `inverse`, then the best range for them. */
-static float try_range(struct range *out, const float *x, const float *weight, float low,
-                       float inverse) {
-    uint8_t code[SMALL_4];
-    struct sums s = {0};
-    for (int i = 0; i < SMALL_4; i++) {
-        code[i] = (uint8_t)clamped((x[i] - low) * inverse, 0, 15);
-        float of_code = weight[i] * (float)code[i];
-        s.w += weight[i];
-        s.x += weight[i] * x[i];
-        s.code += of_code;
-        s.code2 += of_code * (float)code[i];
-        s.x_code += of_code * x[i];
+/* One trial: codes by `inverse`, then the best range for them. `s` has the sums without codes. */
+static float try_range(struct range *out, struct sums s, const float *x, const float *weight,
+                       float low, float inverse) {
+    float code[SMALL_4];
+    four sum = {0}, sum2 = {0}, x_sum = {0};
+    codes_of(code, x, SMALL_4, low, inverse, 0, 15);
+    for (int i = 0; i < SMALL_4; i += 4) {
+        four of_code = load(weight + i) * load(code + i);
+        sum += of_code;
+        sum2 += of_code * load(code + i);
+        x_sum += of_code * load(x + i);
     }
+    s.code = total(sum), s.code2 = total(sum2), s.x_code = total(x_sum);
     *out = solve(&s);
     return error_of(*out, x, weight, code);
 }
 
+/* A larger number counts for more. */
+static struct sums weigh(float *weight, const float *x) {
+    four square = {0}, sum = {0}, x_sum = {0};
+    for (int i = 0; i < SMALL_4; i += 4) square += load(x + i) * load(x + i);
+    float mean = sqrtf(total(square) / SMALL_4);
+    for (int i = 0; i < SMALL_4; i++) weight[i] = mean + fabsf(x[i]);
+    for (int i = 0; i < SMALL_4; i += 4) {
+        sum += load(weight + i);
+        x_sum += load(weight + i) * load(x + i);
+    }
+    return (struct sums){.w = total(sum), .x = total(x_sum)};
+}
+
 static struct range find_range(const float *x) {
-    float low = 0, high = x[0], square = 0, weight[SMALL_4];
+    float low = 0, high = x[0], weight[SMALL_4], best_error = INFINITY;
     for (int i = 0; i < SMALL_4; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
-        square += x[i] * x[i];
     }
-    float mean = sqrtf(square / SMALL_4), best_error = INFINITY;
     struct range best = {0, -low};
     if (!(high > low)) return best;
-    for (int i = 0; i < SMALL_4; i++) weight[i] = mean + fabsf(x[i]);
+    struct sums sums = weigh(weight, x);
     for (int trial = -TRIALS; trial <= TRIALS; trial++) {
         struct range range;
         float inverse = (15 + 0.1f * (float)trial) / (high - low);
-        float error = try_range(&range, x, weight, low, inverse);
+        float error = try_range(&range, sums, x, weight, low, inverse);
         if (error < best_error) best = range, best_error = error;
     }
     return best;
@@ -119,28 +155,31 @@ void quantise_q4_k(uint8_t *p, const float *x) {
         int scale = d > 0 ? clamped(range[i].scale / d, 0, 63) : 0;
         int min = dmin > 0 ? clamped(range[i].min / dmin, 0, 63) : 0;
         float step = d * (float)scale, inverse = step > 0 ? 1 / step : 0;
+        float code[SMALL_4];
         put_scales(p + 4, i, scale, min);
-        for (int j = 0; j < SMALL_4; j++) {
-            int code = clamped((x[i * SMALL_4 + j] + dmin * (float)min) * inverse, 0, 15);
-            p[16 + i / 2 * 32 + j] |= (uint8_t)(code << i % 2 * 4);
-        }
+        codes_of(code, x + (size_t)i * SMALL_4, SMALL_4, -dmin * (float)min, inverse, 0, 15);
+        for (int j = 0; j < SMALL_4; j++)
+            p[16 + i / 2 * 32 + j] |= (uint8_t)((int)code[j] << i % 2 * 4);
     }
 }
 
 /* ---- Q6_K: x is about scale * code, of -32..31 ---------------------------------------------- */
 
 static float find_scale(const float *x) {
-    float max = 0, best = 0, best_gain = 0;
+    float max = 0, best = 0, best_gain = 0, weighted[SMALL_6], code[SMALL_6];
     for (int i = 0; i < SMALL_6; i++)
         if (fabsf(x[i]) > fabsf(max)) max = x[i];
     if (max == 0) return 0;
+    for (int i = 0; i < SMALL_6; i++) weighted[i] = x[i] * x[i];
     for (int trial = -TRIALS; trial <= TRIALS; trial++) {
-        float inverse = -(32 + 0.1f * (float)trial) / max, product = 0, square = 0;
-        for (int i = 0; i < SMALL_6; i++) {
-            float code = (float)clamped(x[i] * inverse, -32, 31), weight = x[i] * x[i];
-            product += weight * x[i] * code;
-            square += weight * code * code;
+        four products = {0}, squares = {0};
+        codes_of(code, x, SMALL_6, 0, -(32 + 0.1f * (float)trial) / max, -32, 31);
+        for (int i = 0; i < SMALL_6; i += 4) {
+            four of_code = load(weighted + i) * load(code + i);
+            products += of_code * load(x + i);
+            squares += of_code * load(code + i);
         }
+        float product = total(products), square = total(squares);
         /* the error is what x has of squares, less product^2 / square */
         if (square > 0 && product * product > best_gain * square)
             best = product / square, best_gain = product * product / square;
@@ -169,8 +208,9 @@ void quantise_q6_k(uint8_t *p, const float *x) {
     for (int i = 0; i < N; i++) {
         int rounded = d != 0 ? clamped(scale[i] / d, -128, 127) : 0;
         float step = d * (float)rounded, inverse = step != 0 ? 1 / step : 0;
+        float code[SMALL_6];
         p[192 + i] = (uint8_t)rounded;
-        for (int j = 0; j < SMALL_6; j++)
-            put_code(p, i, j, clamped(x[i * SMALL_6 + j] * inverse, -32, 31) + 32);
+        codes_of(code, x + (size_t)i * SMALL_6, SMALL_6, 0, inverse, -32, 31);
+        for (int j = 0; j < SMALL_6; j++) put_code(p, i, j, (int)code[j] + 32);
     }
 }
