@@ -17,8 +17,8 @@
 
 static enum status read_config(struct opening *o, struct err *err) {
     enum status status = model_config_read(&o->engine->model.config, &o->file, err);
-    o->engine->sampling_defaults = model_file_sampling(&o->file);
-    return status;
+    if (status) return status;
+    return model_file_sampling(&o->engine->sampling_defaults, &o->file, err);
 }
 
 static enum status choose_device(struct opening *o, struct err *err) {

@@ -149,11 +149,29 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     put_int(k, "expert_shared_count", e->F_shared / e->F);
 }
 
+/* Of generation_config.json, where it says something. */
+static void put_sampling(struct gguf_keys *keys, const struct sampling_defaults *defaults) {
+    const struct {
+        const char *key;
+        double value;
+    } floats[] = {
+        {"general.sampling.temp", defaults->temperature},
+        {"general.sampling.top_p", defaults->top_p},
+        {"general.sampling.min_p", defaults->min_p},
+        {"general.sampling.penalty_repeat", defaults->repetition_penalty},
+    };
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        if (floats[i].value >= 0) gguf_put_float(keys, floats[i].key, (float)floats[i].value);
+    if (defaults->top_k >= 0)
+        gguf_put_int(keys, "general.sampling.top_k", (uint32_t)defaults->top_k);
+}
+
 void folder_keys(struct conversion *c, const struct gguf_form *form) {
     const struct model_config *m = &c->config;
     struct keyer k = {.keys = &c->keys, .architecture = form->architecture};
     gguf_put_string(&c->keys, "general.architecture", k.architecture, strlen(k.architecture));
     gguf_put_string(&c->keys, "general.name", m->name, strlen(m->name));
+    put_sampling(&c->keys, &c->source.hf->defaults);
     put_shape(&k, m);
     put_rope(&k, m);
     put_windows(&k, m, form->full_every);

@@ -102,9 +102,12 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
                       : hf_config_read(config, file->hf, err);
 }
 
-struct sampling_defaults model_file_sampling(const struct model_file *file) {
-    static const struct sampling_defaults none = NO_SAMPLING_DEFAULTS;
-    return file->hf ? file->hf->defaults : none;
+enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
+                                struct err *err) {
+    if (file->gguf) return gguf_sampling_read(out, file->gguf, err);
+    assert(file->hf);
+    *out = file->hf->defaults;
+    return STATUS_OK;
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */

@@ -53,9 +53,11 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err);
 
-/* What a folder's generation_config.json says of sampling, once model_config_read has read it; of
- * other files nothing. */
-struct sampling_defaults model_file_sampling(const struct model_file *file);
+/* What a folder's generation_config.json or a GGUF file's keys say of sampling, once
+ * model_config_read has read the file. Fails with STATUS_BAD_FILE where a key has a number that no
+ * request may have. */
+enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
+                                struct err *err);
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
@@ -87,6 +89,10 @@ enum status chat_templates_read(struct folder_templates *out, const struct model
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
                              struct err *err);
+
+/* The keys "general.sampling." of a GGUF file, in the ranges that a request may have. */
+enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
+                               struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
                                 struct err *err);
 

@@ -48,11 +48,10 @@ static void report_sampling(const struct sampling_defaults *defaults) {
     if (defaults && defaults->repetition_penalty >= 0)
         buf_printf(&text, " repetition_penalty %g", defaults->repetition_penalty);
     if (text.length)
-        log_line(
-            LOG_INFO,
-            "defaults of sampling, from generation_config.json (--generation-config none leaves "
-            "them out):%s",
-            text.data);
+        log_line(LOG_INFO,
+                 "defaults of sampling, from the model's files (--generation-config none leaves "
+                 "them out):%s",
+                 text.data);
     buf_free(&text);
 }
 

@@ -158,7 +158,8 @@ def test_a_folder_says_in_keys_what_its_files_do(tmp_path):
     assert penstock("quantize", FOLDER, out, "--type", "q8_0").returncode == 0
     shown = penstock("inspect", out).stdout
     for line in ('general.architecture = "llama"', "general.file_type = 7", 'tokenizer.ggml.model = "gpt2"',
-                 "tokenizer.ggml.eos_token_id = 256", "rope.dimension_count = ", "tokenizer.chat_template = "):
+                 "tokenizer.ggml.eos_token_id = 256", "rope.dimension_count = ", "tokenizer.chat_template = ",
+                 "general.sampling.temp = 0.600000", "general.sampling.top_p = 0.8999", "general.sampling.top_k = 50"):
         assert line in shown, shown
 
 

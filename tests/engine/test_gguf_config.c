@@ -239,6 +239,61 @@ START_TEST(odd_floats_are_refused) {
 }
 END_TEST
 
+/* What a file says of sampling; the writer ends. */
+static enum status read_sampling(struct gguf_writer *writer, struct sampling_defaults *out,
+                                 struct err *err) {
+    struct buf file = {0};
+    struct gguf *gguf = open_written(writer, &file);
+    enum status status =
+        model_file_sampling(out, &(struct model_file){.path = "x.gguf", .gguf = gguf}, err);
+    gguf_close(gguf);
+    buf_free(&file);
+    return status;
+}
+
+START_TEST(defaults_of_sampling_are_read) {
+    struct gguf_writer none = {0}, all = {0};
+    struct sampling_defaults got;
+    struct err err = {0};
+    ck_assert_int_eq(read_sampling(&none, &got, &err), STATUS_OK);
+    ck_assert(got.temperature < 0 && got.top_p < 0 && got.min_p < 0 && got.top_k < 0);
+    ck_assert(got.repetition_penalty < 0);
+    gguf_writer_f32(&all, "general.sampling.temp", 0.5f);
+    gguf_writer_f32(&all, "general.sampling.top_p", 0.25f);
+    gguf_writer_f32(&all, "general.sampling.min_p", 0.125f);
+    gguf_writer_f32(&all, "general.sampling.penalty_repeat", 1.5f);
+    gguf_writer_u32(&all, "general.sampling.top_k", 20);
+    ck_assert_int_eq(read_sampling(&all, &got, &err), STATUS_OK);
+    ck_assert(got.temperature == 0.5 && got.top_p == 0.25 && got.min_p == 0.125);
+    ck_assert(got.repetition_penalty == 1.5 && got.top_k == 20);
+}
+END_TEST
+
+START_TEST(wrong_defaults_of_sampling_are_refused) {
+    static const struct {
+        const char *key;
+        float value;
+        const char *words;
+    } wrong[] = {
+        {"general.sampling.temp", 2.5f, "expected a number from 0 to 2, found 2.5"},
+        {"general.sampling.temp", __builtin_nanf(""), "from 0 to 2, found nan"},
+        {"general.sampling.top_p", 0, "from 1e-06 to 1, found 0"},
+        {"general.sampling.min_p", -0.5f, "from 0 to 1, found -0.5"},
+        {"general.sampling.penalty_repeat", 0, "from 1e-06 to 1e+06, found 0"},
+        {"general.sampling.top_k", 1, "expected an integer, found float32"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct gguf_writer writer = {0};
+        struct sampling_defaults got;
+        struct err err = {0};
+        gguf_writer_f32(&writer, wrong[i].key, wrong[i].value);
+        ck_assert_int_eq(read_sampling(&writer, &got, &err), STATUS_BAD_FILE);
+        ck_assert_str_eq(err.param, wrong[i].key);
+        ck_assert_msg(strstr(err.message, wrong[i].words), "%s", err.message);
+    }
+}
+END_TEST
+
 START_TEST(what_would_give_wrong_answers_is_refused) {
     expect_text_refused("general.architecture", "mamba",
                         "\"mamba\" is not supported; these are: llama");
@@ -525,6 +580,8 @@ int main(void) {
         numbers_out_of_range_are_refused,
         letters_that_do_not_fit_are_refused,
         odd_floats_are_refused,
+        defaults_of_sampling_are_read,
+        wrong_defaults_of_sampling_are_refused,
         what_would_give_wrong_answers_is_refused,
         experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
