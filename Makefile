@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: oracle help deps build model run test bench bench-grammar bench-models peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run test bench bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,6 +16,7 @@ help:
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
+	@echo "make bench-quantised   files of quantize beside those of llama.cpp's quantiser (ARGS adds flags)"
 	@echo "make bench-grammar  masks of schemas, beside llguidance and xgrammar if they are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp, vLLM, OpenVINO and CTranslate2 to compare with, into build/peers/"
 	@echo "make accuracy       perplexity, KL and greedy tokens of each file type beside the peers' (ARGS adds flags)"
@@ -54,7 +55,11 @@ bench: build model bench-models
 
 # llama.cpp's quantiser makes the other file types; without that peer they are left out.
 bench-models: model
-	@[ ! -x $(LLAMA) ] || $(LLAMA) bench/models.py --model $(MODEL)
+	@[ ! -x $(LLAMA) ] || { $(LLAMA) bench/models.py --model $(MODEL) && $(LLAMA) bench/random_files.py --model $(MODEL); }
+
+# Files of `penstock quantize` beside those of llama.cpp's own quantiser, which must be installed.
+bench-quantised: build model
+	@$(LLAMA) bench/quantised.py --model $(MODEL) $(ARGS)
 
 # Beside llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
 bench-grammar: model

@@ -36,7 +36,7 @@ class Bench:
     def model(self, file_type):
         if file_type == "Q4_1":
             return self.args.model
-        return f"{MODEL_FOLDER}/{file_type}.gguf"
+        return f"{MODEL_FOLDER}/{file_type}" + ("" if file_type in works.FOLDERS else ".gguf")
 
     def flags(self):
         # As much cache as the largest work needs: the peers' contexts are also sized for the work.
@@ -46,7 +46,10 @@ class Bench:
         self.stop()
         args, path = self.args, self.model(file_type)
         self.sides["penstock"] = served.penstock(args.binary, path, args.threads, *self.flags())
-        if self.wants("llama.cpp") and llama.is_installed():
+        if file_type in works.FOLDERS:
+            self.sides[works.SAME_CODES] = served.penstock(args.binary, self.model("Q4_1-halves"), args.threads, *self.flags())
+            self.sides[works.SAME_CODES].name = works.SAME_CODES
+        elif self.wants("llama.cpp") and llama.is_installed():
             self.sides["llama.cpp"] = llama.Llama(args.threads, not args.no_tune)
             self.system = self.sides["llama.cpp"].load(path)
         if file_type == "Q4_1":
@@ -184,7 +187,7 @@ def run_all(bench, report):
     args = bench.args
     for file_type in file_types_of(args):
         if not os.path.exists(bench.model(file_type)):
-            print(f"{file_type}: there is no {bench.model(file_type)}; bench/models.py makes it")
+            print(f"{file_type}: there is no {bench.model(file_type)}; bench/models.py or bench/random_files.py makes it")
             continue
         bench.start(file_type)
         rows = [row for row in works.ROWS if row.file_type == file_type and is_wanted(args, row.id)]

@@ -106,10 +106,16 @@ ALL = (*CONTINUOUS, "ctranslate2")  # which answers one batch after the other, s
 LLAMA, FASTEST = "llama.cpp", "fastest"
 
 
-def three(id, file_type, amx, vnni):
+FOLDERS = ("gptq", "awq")  # measured beside Penstock itself with a Q4_1 file of the same shapes
+SAME_CODES = "Q4_1 file"
+SMALL = ((1.2, None), (1.5, None), (1.5, None))
+SAME = ((.95, None), (.95, None), (.95, None))
+
+
+def three(id, file_type, amx, vnni, against=LLAMA):
     """C1 to C3 with another file type: goals for the stream, the prompt and 16 at once."""
     works = ((STREAM, TOKENS), (PROMPT, TTFT), (TOGETHER, TOKENS))
-    return [Row(f"{id}.{i + 1}", file_type, work, metric, (Goal(LLAMA, amx[i], vnni[i]),))
+    return [Row(f"{id}.{i + 1}", file_type, work, metric, (Goal(against, amx[i], vnni[i]),), (against,))
             for i, (work, metric) in enumerate(works)]
 
 
@@ -125,4 +131,7 @@ ROWS = [
     *(row for i, file_type in enumerate(("Q4_K_M", "BF16", "F16"))
       for row in three(f"C12{'abc'[i]}", file_type, ((1.2, None), (2, None), (2, None)),
                        ((1.2, None), (1.5, None), (1.5, None)))),
+    *(row for i, file_type in enumerate(("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"))
+      for row in three(f"C13{'abcde'[i]}", file_type, SMALL, SMALL)),
+    *(row for i, folder in enumerate(FOLDERS) for row in three(f"C14{'ab'[i]}", folder, SAME, SAME, SAME_CODES)),
 ]
