@@ -128,13 +128,23 @@ struct item {
     struct frame *frame;
 };
 
-enum { N_SLICES = 2 };
+/* Characters that grammars seldom tell apart (slices.c). */
+enum character_set {
+    SET_SLICE, /* the text of JSON's strings */
+    SET_SLICE_WITHOUT_TAGS,
+    N_SLICES,
+    SET_LOWER = N_SLICES, /* a to z */
+    SET_UPPER,
+    SET_DIGIT,
+    SET_BEYOND, /* all characters beyond ASCII */
+    N_SETS,
+};
 
 struct state {
     struct state *same_hash;
-    struct state *through[N_SLICES]; /* behind any one character of a slice; dead: none comes; NULL:
-                                        several, or not looked for yet */
-    bool knows_through[N_SLICES];
+    struct state *through[N_SETS]; /* behind any one character of a set; dead: none comes; NULL:
+                                      several, or not looked for yet */
+    bool knows_through[N_SETS];
     struct frame *frames; /* that began here, and were gone on with */
     struct item *items;
     int n_items;
@@ -157,6 +167,7 @@ struct automaton {
     bool is_exhausted;   /* a limit made a state dead */
     struct state **path; /* [max_path]: of a walk */
     int max_path;
+    struct shape_level *levels; /* [max_path]: of a walk over shapes */
     /* the state that is being made */
     struct making {
         struct item *items;
@@ -213,14 +224,35 @@ struct trie_node {
     uint8_t byte;
 };
 
+/* Tokens by their shapes: a letter, a digit and a character beyond ASCII stand for every one of
+ * their set, all other bytes for themselves. There are far fewer shapes than tokens, and most
+ * states lead to one place behind all of a set. A node's children lie side by side. */
+struct shape_node {
+    uint32_t children;              /* the first one's index */
+    uint32_t ids, own_end, all_end; /* the tokens that end here, then those of its subtree */
+    uint16_t n_children;
+    uint8_t byte; /* or one of the set */
+    uint8_t set;  /* N_SETS: only the byte */
+};
+
+struct shape_trie {
+    struct shape_node *nodes; /* [0]: the root */
+    int32_t *ids;
+};
+
+/* Where a walk over shapes is: among siblings, whose parent led to the state. */
+struct shape_level {
+    uint32_t at, end;
+    struct state *state;
+    bool is_exact; /* the path has no set */
+};
+
 /* Tokens of at most MAX_CHARACTERS whole characters that are all in one set: where a state takes
  * every such character, it takes these tokens without a walk, which goes over the rest only. */
 enum { MAX_CHARACTERS = 24 };
 struct slice {
-    bool has[128];                         /* ASCII; characters beyond are in every slice */
     uint32_t *at_most[MAX_CHARACTERS + 1]; /* masks: its tokens of so many characters or fewer */
-    struct trie_node *rest;                /* a trie of the other tokens */
-    uint32_t n_rest;
+    struct shape_trie rest;                /* the other tokens */
 };
 
 /* How a slice is taken in a state. */
@@ -238,10 +270,48 @@ struct vocabulary {
     int32_t *same_next; /* [V]: another token of the same bytes, -1: none */
     struct trie_node *nodes;
     uint32_t n_nodes;
+    uint32_t first[256];        /* the node of a first byte, n_nodes: no token begins with it */
+    struct shape_trie shapes;   /* of all tokens */
+    struct shape_trie by_first; /* the same, but the first bytes stand for themselves */
 };
 
+/* A token as it is sorted: most are told apart by their first eight bytes. */
+struct sorted_token {
+    uint64_t prefix; /* big-endian */
+    const char *bytes;
+    int32_t id;
+    uint32_t length;
+};
+
+/* Makes a trie of the shapes of sorted tokens (shapes.c). */
+struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
+                                 int n, bool first_is_exact);
+void shape_trie_free(struct shape_trie *trie);
+
+/* Finds the state behind every character of a set; dead: none comes; NULL: it depends. */
+struct state *automaton_find_through(struct automaton *a, enum character_set set,
+                                     struct state *state);
+
+static inline struct state *automaton_through(struct automaton *a, enum character_set set,
+                                              struct state *state) {
+    if (state->knows_through[set]) return state->through[set];
+    return automaton_find_through(a, set, state);
+}
+
+/* Is a character of ASCII in a set? */
+bool set_has(enum character_set set, int c);
+
+/* The bytes that characters of a set begin with, by what is behind them: most lead to one state,
+ * which it returns, and those of `differs` elsewhere, or nobody knows. */
+struct state *automaton_most_common(struct automaton *a, enum character_set set,
+                                    struct state *state, bool differs[256]);
+
+/* Finds which tokens may come in a state; mask has V bits, all zero. (mask.c) */
+void mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
+               uint32_t *mask);
+
 /* Is a slice of use in the state? It may say no where it is (slices.c). */
-bool slice_use(struct automaton *a, const struct vocabulary *v, int slice, struct state *state,
+bool slice_use(struct automaton *a, enum character_set slice, struct state *state,
                struct slice_use *use);
 
 #endif

@@ -43,7 +43,7 @@ static void forget(struct automaton *a, struct state *state) {
     for (int i = 0; i < a->network->n_classes; i++) {
         if (state->next[i] && !state->next[i]->is_marked) state->next[i] = NULL;
     }
-    for (int i = 0; i < N_SLICES; i++) {
+    for (int i = 0; i < N_SETS; i++) {
         if (!state->through[i] || state->through[i]->is_marked) continue;
         state->through[i] = NULL;
         state->knows_through[i] = false;

@@ -1,9 +1,8 @@
 /* DESIGN. A sequence's place in a grammar: the states behind each of its tokens.
  *
- * A mask is a walk of the vocabulary's trie, byte by byte through the automaton; a subtree whose
- * first byte leads nowhere is skipped. It is kept at the state, for every sequence that comes
- * there. States are made and freed while the grammar's lock is held, none that a matcher stands at
- * is freed, and may_end never changes, so matcher_may_end needs no lock.
+ * A mask (mask.c) is kept at the state, for every sequence that comes there. States are made and
+ * freed while the grammar's lock is held, none that a matcher stands at is freed, and may_end never
+ * changes, so matcher_may_end needs no lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -58,64 +57,15 @@ bool matcher_may_end(const struct matcher *matcher) {
 
 /* ---- masks ---------------------------------------------------------------------------------- */
 
-/* Allows the tokens of nodes[from] to nodes[to - 1], which are whole subtrees of a trie. */
-static void walk(struct automaton *a, const struct vocabulary *v, const struct trie_node *nodes,
-                 uint32_t from, uint32_t to, struct state *start, uint32_t *mask) {
-    struct state **path = a->path; /* [depth]: the state before the byte of that depth */
-    const uint8_t *class_of = a->network->class_of;
-    path[0] = start;
-    for (uint32_t i = from; i < to;) {
-        const struct trie_node *node = &nodes[i];
-        struct state *state = path[node->depth], *next = state->next[class_of[node->byte]];
-        if (!next) next = automaton_find(a, state, class_of[node->byte]);
-        if (next == a->dead) {
-            i = node->skip;
-            continue;
-        }
-        path[node->depth + 1] = next;
-        for (int32_t id = node->token; id >= 0; id = v->same_next[id])
-            mask[id / 32] |= (uint32_t)1 << (id % 32);
-        i++;
-    }
-}
-
-/* Walks the tokens whose first byte tells them apart from the others of the slice. */
-static void walk_differing(struct automaton *a, const struct vocabulary *v,
-                           const struct slice_use *use, struct state *state) {
-    for (uint32_t i = 0; i < v->n_nodes; i = v->nodes[i].skip) {
-        const struct trie_node *first = &v->nodes[i];
-        if (!use->differs[first->byte]) continue;
-        for (const struct trie_node *node = first; node < v->nodes + first->skip; node++) {
-            for (int32_t id = node->token; id >= 0; id = v->same_next[id])
-                state->mask[id / 32] &= ~((uint32_t)1 << (id % 32));
-        }
-        walk(a, v, v->nodes, i, first->skip, state, state->mask);
-    }
-}
-
 static size_t mask_words(const struct vocabulary *v) {
     return ((size_t)v->V + 31) / 32;
 }
 
 static void find_mask(struct automaton *a, const struct vocabulary *v, struct state *state) {
-    size_t bytes = mask_words(v) * sizeof *state->mask;
     free(state->mask);
-    if (!state->mask) a->bytes += bytes;
+    if (!state->mask) a->bytes += mask_words(v) * sizeof *state->mask;
     state->mask = mem_calloc(mask_words(v) + 1, sizeof *state->mask);
-    if (v->max_depth >= a->max_path) {
-        a->max_path = v->max_depth + 1;
-        a->path = mem_realloc(a->path, (size_t)a->max_path * sizeof *a->path);
-    }
-    struct slice_use use;
-    int slice = 0;
-    while (slice < N_SLICES && !slice_use(a, v, slice, state, &use)) slice++;
-    if (slice == N_SLICES) {
-        walk(a, v, v->nodes, 0, v->n_nodes, state, state->mask);
-    } else {
-        memcpy(state->mask, v->slices[slice].at_most[use.characters], bytes);
-        walk_differing(a, v, &use, state);
-        walk(a, v, v->slices[slice].rest, 0, v->slices[slice].n_rest, state, state->mask);
-    }
+    mask_find(a, v, state, state->mask);
     state->mask_of = v->id;
 }
 

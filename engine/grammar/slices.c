@@ -37,35 +37,62 @@ static struct state *behind_lead(struct automaton *a, struct state *state, const
     return next == a->dead ? next : behind(a, next, lead->low, lead->high, lead->more);
 }
 
-/* The one state behind every character of the slice; dead: none comes; NULL: it depends. */
-static struct state *behind_any(struct automaton *a, const struct slice *slice,
-                                struct state *state) {
+/* A set's characters of ASCII, and whether it has all beyond. */
+static const struct characters {
+    uint8_t low, high;
+    bool beyond;
+} sets[N_SETS] = {
+    [SET_SLICE] = {' ', 127, true},  [SET_SLICE_WITHOUT_TAGS] = {' ', 127, true},
+    [SET_LOWER] = {'a', 'z', false}, [SET_UPPER] = {'A', 'Z', false},
+    [SET_DIGIT] = {'0', '9', false}, [SET_BEYOND] = {1, 0, true},
+};
+
+bool set_has(enum character_set set, int c) {
+    if (c < sets[set].low || c > sets[set].high) return false;
+    return c != '"' && c != '\\' && (c != '<' || set != SET_SLICE_WITHOUT_TAGS);
+}
+
+/* The one state behind every character beyond ASCII; else as `behind`. */
+static struct state *behind_beyond(struct automaton *a, struct state *state) {
     const uint8_t *class_of = a->network->class_of;
     struct state *found = NULL;
-    for (int c = 0; c < 128; c++) {
-        if (!slice->has[c]) continue;
-        struct state *next = automaton_step(a, state, (uint8_t)c);
-        if (found && found != next) return NULL;
-        found = next;
-    }
     for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
         for (int first = leads[i].first; first <= leads[i].last; first++) {
             if (first > leads[i].first && class_of[first] == class_of[first - 1]) continue;
-            if (behind_lead(a, state, &leads[i], first) != found) return NULL;
+            struct state *next = behind_lead(a, state, &leads[i], first);
+            if (!next || (found && found != next)) return NULL;
+            found = next;
         }
     }
     return found;
 }
 
+static struct state *behind_any(struct automaton *a, enum character_set set, struct state *state) {
+    struct state *found = NULL;
+    for (int c = sets[set].low; c <= sets[set].high; c++) {
+        if (!set_has(set, c)) continue;
+        struct state *next = automaton_step(a, state, (uint8_t)c);
+        if (found && found != next) return NULL;
+        found = next;
+    }
+    if (!sets[set].beyond) return found;
+    struct state *beyond = behind_beyond(a, state);
+    return found && found != beyond ? NULL : beyond;
+}
+
+struct state *automaton_find_through(struct automaton *a, enum character_set set,
+                                     struct state *state) {
+    struct state *found = behind_any(a, set, state);
+    state->through[set] = found;
+    state->knows_through[set] = true;
+    return found;
+}
+
 /* How many characters of the slice may follow, whichever they are, up to MAX_CHARACTERS; -1: that
  * depends on them. */
-static int characters_behind(struct automaton *a, const struct vocabulary *v, int slice,
-                             struct state *state) {
+static int characters_behind(struct automaton *a, enum character_set slice, struct state *state) {
     for (int n = 0; n < MAX_CHARACTERS; n++) {
-        if (!state->knows_through[slice])
-            state->through[slice] = behind_any(a, &v->slices[slice], state);
-        state->knows_through[slice] = true;
-        struct state *next = state->through[slice];
+        struct state *next = automaton_through(a, slice, state);
         if (!next) return -1;
         if (next == a->dead) return n;
         if (next == state) break;
@@ -74,37 +101,40 @@ static int characters_behind(struct automaton *a, const struct vocabulary *v, in
     return MAX_CHARACTERS;
 }
 
-/* The state to which most ASCII characters of the slice lead. */
-static struct state *most_common(struct automaton *a, const struct slice *slice,
-                                 struct state *state) {
-    struct state *found = NULL;
-    int votes = 0; /* Boyer and Moore's vote */
-    for (int c = 0; c < 128; c++) {
-        if (!slice->has[c]) continue;
-        struct state *next = automaton_step(a, state, (uint8_t)c);
-        if (votes == 0) found = next;
-        votes += next == found ? 1 : -1;
+/* Boyer and Moore's vote. */
+static void vote(struct state **found, int *votes, struct state *next) {
+    if (*votes == 0) *found = next;
+    *votes += next == *found ? 1 : -1;
+}
+
+struct state *automaton_most_common(struct automaton *a, enum character_set set,
+                                    struct state *state, bool differs[256]) {
+    struct state *behind[256] = {0}, *found = a->dead;
+    int votes = 0;
+    for (int c = sets[set].low; c <= sets[set].high; c++) {
+        if (set_has(set, c)) vote(&found, &votes, behind[c] = automaton_step(a, state, (uint8_t)c));
+    }
+    for (size_t i = 0; sets[set].beyond && i < sizeof leads / sizeof *leads; i++) {
+        for (int first = leads[i].first; first <= leads[i].last; first++) {
+            behind[first] = behind_lead(a, state, &leads[i], first);
+            if (behind[first] && set == SET_BEYOND) vote(&found, &votes, behind[first]);
+        }
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        bool is_lead = sets[set].beyond && byte >= 0xC2 && byte <= 0xF4;
+        differs[byte] = (is_lead || set_has(set, byte)) && behind[byte] != found;
     }
     return found;
 }
 
-bool slice_use(struct automaton *a, const struct vocabulary *v, int slice, struct state *state,
+bool slice_use(struct automaton *a, enum character_set slice, struct state *state,
                struct slice_use *use) {
-    const struct slice *s = &v->slices[slice];
     memset(use->differs, 0, sizeof use->differs);
-    use->characters = characters_behind(a, v, slice, state);
+    use->characters = characters_behind(a, slice, state);
     if (use->characters >= 0) return true;
-    struct state *common = most_common(a, s, state);
-    int behind = common == a->dead ? -1 : characters_behind(a, v, slice, common);
+    struct state *common = automaton_most_common(a, slice, state, use->differs);
+    int behind = common == a->dead ? -1 : characters_behind(a, slice, common);
     if (behind < 0) return false;
     use->characters = min_int(behind + 1, MAX_CHARACTERS);
-    for (int c = 0; c < 128; c++) {
-        use->differs[c] = s->has[c] && automaton_step(a, state, (uint8_t)c) != common;
-    }
-    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
-        for (int first = leads[i].first; first <= leads[i].last; first++) {
-            use->differs[first] = behind_lead(a, state, &leads[i], first) != common;
-        }
-    }
     return true;
 }

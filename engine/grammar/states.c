@@ -200,19 +200,36 @@ static struct state *end_making(struct automaton *a) {
     return find_or_add(a, making->items, kept, making->may_end);
 }
 
+/* Takes the edge if it has the byte, and narrows low..high to what it does not tell apart. */
+static void take_edge(struct automaton *a, struct state *state, const struct item *item,
+                      const struct edge *edge, int byte, int *low, int *high) {
+    if (byte < edge->low) {
+        *high = min_int(*high, edge->low - 1);
+    } else if (byte > edge->high) {
+        *low = max_int(*low, edge->high + 1);
+    } else {
+        *low = max_int(*low, edge->low);
+        *high = min_int(*high, edge->high);
+        add_item(a, edge->to, frame_of(a, item->frame, state));
+    }
+}
+
 struct state *automaton_find(struct automaton *a, struct state *state, int class) {
     const struct network *network = a->network;
-    uint8_t byte = network->first_of[class];
+    int byte = network->first_of[class], low = 0, high = 255;
     begin_making(a);
     for (int i = 0; i < state->n_items; i++) {
-        const struct node *node = &network->nodes[state->items[i].node];
+        const struct item *item = &state->items[i];
+        const struct node *node = &network->nodes[item->node];
         for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
             const struct edge *edge = &network->edges[e];
-            if (edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high)
-                add_item(a, edge->to, frame_of(a, state->items[i].frame, state));
+            if (edge->kind == EDGE_BYTES) take_edge(a, state, item, edge, byte, &low, &high);
         }
     }
-    return state->next[class] = a->making.n ? end_making(a) : a->dead;
+    struct state *found = a->making.n ? end_making(a) : a->dead;
+    assert(network->class_of[low] <= class && class <= network->class_of[high]);
+    for (int c = network->class_of[low]; c <= network->class_of[high]; c++) state->next[c] = found;
+    return found;
 }
 
 /* ---- the automaton -------------------------------------------------------------------------- */
@@ -250,6 +267,7 @@ void automaton_free(struct automaton *a) {
     }
     free(a->buckets);
     free(a->path);
+    free(a->levels);
     free(a->here);
     free(a->making.items);
     free(a->making.same_node);

@@ -6,14 +6,6 @@
 
 #include "engine/grammar/automaton.h"
 
-/* A token as it is sorted: most are told apart by their first eight bytes. */
-struct sorted_token {
-    uint64_t prefix; /* big-endian */
-    const char *bytes;
-    int32_t id;
-    uint32_t length;
-};
-
 static int by_bytes(const void *a, const void *b) {
     const struct sorted_token *x = a, *y = b;
     if (x->prefix != y->prefix) return x->prefix < y->prefix ? -1 : 1;
@@ -22,6 +14,17 @@ static int by_bytes(const void *a, const void *b) {
     if (order) return order;
     if (x->length != y->length) return x->length < y->length ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Copies the tokens' bytes into the order of a walk, whose memory it returns. */
+static char *copy_in_order(const struct vocabulary *v, struct sorted_token *sorted, int n) {
+    char *ordered = mem_alloc(v->at[v->V] + 1), *end = ordered;
+    for (int i = 0; i < n; i++) {
+        memcpy(end, sorted[i].bytes, sorted[i].length);
+        sorted[i].bytes = end;
+        end += sorted[i].length;
+    }
+    return ordered;
 }
 
 static struct sorted_token *sort_tokens(const struct vocabulary *v, int *n) {
@@ -89,11 +92,11 @@ static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sor
 /* ---- slices --------------------------------------------------------------------------------- */
 
 /* How many characters a token of the slice has; 0: it is not in it. */
-static int characters_in(const struct slice *slice, const struct sorted_token *token) {
+static int characters_in(enum character_set slice, const struct sorted_token *token) {
     int n = 0;
     for (size_t at = 0; at < token->length; n++) {
         size_t size = utf8_character(token->bytes + at, token->length - at);
-        if (size == 0 || (size == 1 && !slice->has[(uint8_t)token->bytes[at]])) return 0;
+        if (size == 0 || (size == 1 && !set_has(slice, token->bytes[at]))) return 0;
         if (n == MAX_CHARACTERS) return 0;
         at += size;
     }
@@ -101,8 +104,9 @@ static int characters_in(const struct slice *slice, const struct sorted_token *t
 }
 
 /* Divides the tokens: those of the slice into its masks, the others into a trie. */
-static void make_slice(struct vocabulary *v, struct slice *slice, const struct sorted_token *sorted,
-                       int n) {
+static void make_slice(struct vocabulary *v, enum character_set set,
+                       const struct sorted_token *sorted, int n) {
+    struct slice *slice = &v->slices[set];
     struct sorted_token *rest = mem_alloc(((size_t)n + 1) * sizeof *rest);
     int n_rest = 0;
     size_t words = ((size_t)v->V + 31) / 32 + 1;
@@ -110,7 +114,7 @@ static void make_slice(struct vocabulary *v, struct slice *slice, const struct s
         slice->at_most[i] = mem_calloc(words, sizeof *slice->at_most[i]);
     }
     for (int i = 0; i < n; i++) {
-        int characters = characters_in(slice, &sorted[i]), id = sorted[i].id;
+        int characters = characters_in(set, &sorted[i]), id = sorted[i].id;
         if (characters)
             slice->at_most[characters][id / 32] |= (uint32_t)1 << (id % 32);
         else
@@ -120,26 +124,29 @@ static void make_slice(struct vocabulary *v, struct slice *slice, const struct s
         size_t characters = i / words, word = i % words;
         slice->at_most[characters][word] |= slice->at_most[characters - 1][word];
     }
-    struct trie trie = trie_new(v, rest, n_rest);
-    slice->rest = trie.nodes;
-    slice->n_rest = trie.n;
+    slice->rest = shape_trie_new(v, rest, n_rest, false);
     free(rest);
+}
+
+static void find_first(struct vocabulary *v) {
+    for (int byte = 0; byte < 256; byte++) v->first[byte] = v->n_nodes;
+    for (uint32_t i = 0; i < v->n_nodes; i = v->nodes[i].skip) v->first[v->nodes[i].byte] = i;
 }
 
 static void build_tries(struct vocabulary *v) {
     int n;
     struct sorted_token *sorted = sort_tokens(v, &n);
+    char *ordered = copy_in_order(v, sorted, n);
     v->same_next = mem_alloc(((size_t)v->V + 1) * sizeof *v->same_next);
     for (int id = 0; id < v->V; id++) v->same_next[id] = -1;
     struct trie trie = trie_new(v, sorted, n);
     v->nodes = trie.nodes;
     v->n_nodes = trie.n;
-    for (int i = 0; i < N_SLICES; i++) {
-        struct slice *slice = &v->slices[i];
-        for (int c = ' '; c < 128; c++)
-            slice->has[c] = c != '"' && c != '\\' && (c != '<' || i == 0);
-        make_slice(v, slice, sorted, n);
-    }
+    find_first(v);
+    v->shapes = shape_trie_new(v, sorted, n, false);
+    v->by_first = shape_trie_new(v, sorted, n, true);
+    for (int i = 0; i < N_SLICES; i++) make_slice(v, (enum character_set)i, sorted, n);
+    free(ordered);
     free(sorted);
 }
 
@@ -171,9 +178,11 @@ void vocabulary_free(struct vocabulary *v) {
     free(v->at);
     free(v->same_next);
     free(v->nodes);
+    shape_trie_free(&v->shapes);
+    shape_trie_free(&v->by_first);
     for (int i = 0; i < N_SLICES; i++) {
         for (int n = 0; n <= MAX_CHARACTERS; n++) free(v->slices[i].at_most[n]);
-        free(v->slices[i].rest);
+        shape_trie_free(&v->slices[i].rest);
     }
     free(v);
 }

@@ -19,8 +19,9 @@ static struct vocabulary *vocabulary;
 /* ASCII, all that characters go on with, random mixes of what grammars have, a few doubles, and one
  * without bytes. */
 static void setup(void) {
-    static const char *const parts[] = {"a", "b", "ab", "aab",    "\u00e9",   "\xc3", "\xa9", "c",
-                                        ",", "(", ")",  "\u20ac", "\xe2\x82", "x",    "bb",   "aa"};
+    static const char *const parts[] = {"a",  "b",  "ab", "aab", "\u00e9", "\xc3",     "\xa9",
+                                        "c",  ",",  "(",  ")",   "\u20ac", "\xe2\x82", "x",
+                                        "bb", "aa", "A",  "7",   "\"",     "d"};
     const char *bytes[V];
     uint64_t seed = 7;
     for (int id = 0; id < V; id++) {
@@ -28,7 +29,7 @@ static void setup(void) {
         if (id < 160) tokens[id][lengths[id]++] = (char)(id < 96 ? ' ' + id : 0x80 + id - 96);
         int n = id < 160 || id == 200 ? 0 : 1 + naive_draw(&seed, 4);
         for (int i = 0; i < n; i++) {
-            const char *part = parts[naive_draw(&seed, 16)];
+            const char *part = parts[naive_draw(&seed, 20)];
             memcpy(tokens[id] + lengths[id], part, strlen(part));
             lengths[id] += (int)strlen(part);
         }
@@ -164,6 +165,13 @@ static const struct {
     {GRAMMAR_REGEX, "([^a\"]{0,5}|aa[^\"]{0,7})x"},
     {GRAMMAR_REGEX, "(?:[^\"\u00a9\u00e9]|\u00e9[^a])*"},
     {GRAMMAR_REGEX, "[\\x00-\\x{ffff}]{3,40}"},
+    /* letters that lead to several states: at once, behind a byte, behind other letters */
+    {GRAMMAR_REGEX, "[b-z].*|a[ab]*|\\(a[^b]*|\\([b-d]+"},
+    {GRAMMAR_REGEX, "([a-z][ab]|[A-Z][0-7]|[\u00e9\u20ac][^a]|[^a-zA-Z])*"},
+    {GRAMMAR_REGEX, "[0-9]([a-c][0-9]|,[a-z]|\u00e9)*"},
+    {GRAMMAR_REGEX, "(\"\u00e9?[^a\u20ac]*,|x[ab])*"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\"},"
+                          "\"b\":{\"type\":\"integer\"},\"\u00e9\":{\"type\":\"null\"}}}"},
 };
 
 /* Where no naive recogniser is at hand, the mask is held against a match byte by byte. */

@@ -1,0 +1,184 @@
+/* Makes tries of the shapes of tokens. A character beyond ASCII is one element, however long it is;
+ * bytes that are no whole character stand for themselves. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+
+/* A trie that is being made: nodes are found by their parent and element. */
+struct draft_shape {
+    uint32_t parent, sibling, child; /* index, 0: none */
+    uint32_t own, all;               /* tokens that end here; of the subtree */
+    uint32_t at;                     /* in the trie that is made of it */
+    uint16_t n_children;
+    uint8_t byte, set;
+};
+
+struct draft_shapes {
+    struct draft_shape *nodes;
+    uint32_t n, max;
+    uint32_t *table; /* [n_table]: nodes by the hash of parent, byte and set; 0: none */
+    uint32_t n_table;
+};
+
+static uint32_t *find_slot(const struct draft_shapes *draft, uint32_t parent, uint8_t byte,
+                           uint8_t set) {
+    uint64_t key = (uint64_t)parent << 12 | (uint64_t)set << 8 | byte;
+    uint32_t at = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & (draft->n_table - 1);
+    for (;; at = (at + 1) & (draft->n_table - 1)) {
+        const struct draft_shape *node = &draft->nodes[draft->table[at]];
+        if (!draft->table[at]) return &draft->table[at];
+        if (node->parent == parent && node->byte == byte && node->set == set)
+            return &draft->table[at];
+    }
+}
+
+static void grow(struct draft_shapes *draft) {
+    draft->max = 2 * draft->max;
+    draft->n_table = 2 * draft->max;
+    draft->nodes = mem_realloc(draft->nodes, draft->max * sizeof *draft->nodes);
+    free(draft->table);
+    draft->table = mem_calloc(draft->n_table, sizeof *draft->table);
+    for (uint32_t i = 1; i < draft->n; i++) {
+        const struct draft_shape *node = &draft->nodes[i];
+        *find_slot(draft, node->parent, node->byte, node->set) = i;
+    }
+}
+
+static uint32_t child_of(struct draft_shapes *draft, uint32_t parent, uint8_t byte, uint8_t set) {
+    if (draft->n == draft->max) grow(draft);
+    uint32_t *slot = find_slot(draft, parent, byte, set);
+    if (*slot) return *slot;
+    struct draft_shape *up = &draft->nodes[parent];
+    draft->nodes[draft->n] =
+        (struct draft_shape){.parent = parent, .sibling = up->child, .byte = byte, .set = set};
+    up->n_children++;
+    return *slot = up->child = draft->n++;
+}
+
+/* ---- the shape of a token ------------------------------------------------------------------- */
+
+struct element {
+    uint8_t byte, set;
+};
+
+static enum character_set set_of(uint8_t byte) {
+    if (byte >= 'a' && byte <= 'z') return SET_LOWER;
+    if (byte >= 'A' && byte <= 'Z') return SET_UPPER;
+    return byte >= '0' && byte <= '9' ? SET_DIGIT : N_SETS;
+}
+
+/* The element that begins the bytes, and how many of them it takes. */
+static struct element element_at(const char *bytes, size_t n, size_t *size) {
+    uint8_t byte = (uint8_t)*bytes;
+    enum character_set set = set_of(byte);
+    *size = byte < 0x80 ? 1 : utf8_character(bytes, n);
+    if (*size > 1) return (struct element){0, SET_BEYOND};
+    *size = 1;
+    return (struct element){set == N_SETS ? byte : 0, (uint8_t)set};
+}
+
+/* A token's way through the trie, of which the next one's shares a beginning. */
+struct shape_path {
+    struct element *elements; /* [n] */
+    uint32_t *nodes;          /* [n]: behind each */
+    uint32_t n;
+};
+
+static uint32_t find_shape(struct draft_shapes *draft, struct shape_path *path, const char *bytes,
+                           size_t n, bool first_is_exact) {
+    uint32_t node = 0, depth = 0;
+    bool is_shared = true;
+    for (size_t at = 0, size; at < n; at += size, depth++) {
+        struct element element = {(uint8_t)bytes[at], N_SETS}, *known = &path->elements[depth];
+        size = 1;
+        if (at > 0 || !first_is_exact) element = element_at(bytes + at, n - at, &size);
+        is_shared = is_shared && depth < path->n && known->byte == element.byte &&
+                    known->set == element.set;
+        node = is_shared ? path->nodes[depth] : child_of(draft, node, element.byte, element.set);
+        *known = element;
+        path->nodes[depth] = node;
+    }
+    path->n = depth;
+    return node;
+}
+
+/* Finds the nodes where tokens end, shape_of[n]. */
+static void find_shapes(struct draft_shapes *draft, int max_depth,
+                        const struct sorted_token *tokens, int n, bool first_is_exact,
+                        uint32_t *shape_of) {
+    size_t max = (size_t)max_depth + 1;
+    struct shape_path path = {.elements = mem_alloc(max * sizeof *path.elements),
+                              .nodes = mem_alloc(max * sizeof *path.nodes)};
+    for (int i = 0; i < n; i++) {
+        shape_of[i] = find_shape(draft, &path, tokens[i].bytes, tokens[i].length, first_is_exact);
+        draft->nodes[shape_of[i]].own++;
+    }
+    free(path.elements);
+    free(path.nodes);
+}
+
+/* ---- laying out ----------------------------------------------------------------------------- */
+
+/* Gives a node's tokens and children their places: children of one node lie side by side, the
+ * oldest first, and all is in the order in which place_all and walks come to it. */
+static void place(struct draft_shapes *draft, struct shape_trie *trie, uint32_t from,
+                  uint32_t *n_placed) {
+    const struct draft_shape *node = &draft->nodes[from];
+    struct shape_node *placed = &trie->nodes[node->at];
+    placed->own_end = placed->ids + node->own;
+    placed->all_end = placed->ids + node->all;
+    placed->children = *n_placed;
+    placed->n_children = node->n_children;
+    *n_placed += node->n_children;
+    uint32_t at = *n_placed, ids = placed->all_end;
+    for (uint32_t i = node->child; i; i = draft->nodes[i].sibling) {
+        struct draft_shape *child = &draft->nodes[i];
+        child->at = --at;
+        ids -= child->all;
+        trie->nodes[at] = (struct shape_node){.ids = ids, .byte = child->byte, .set = child->set};
+    }
+    assert(at == placed->children && ids == placed->own_end);
+}
+
+static void place_all(struct draft_shapes *draft, struct shape_trie *trie) {
+    uint32_t *stack = mem_alloc(draft->n * sizeof *stack), n = 0, n_placed = 1;
+    for (uint32_t i = draft->n; i-- > 0;) {
+        draft->nodes[i].all += draft->nodes[i].own;
+        if (i > 0) draft->nodes[draft->nodes[i].parent].all += draft->nodes[i].all;
+    }
+    trie->nodes[0] = (struct shape_node){.set = N_SETS};
+    for (stack[n++] = 0; n > 0;) {
+        uint32_t from = stack[--n];
+        place(draft, trie, from, &n_placed);
+        for (uint32_t i = draft->nodes[from].child; i; i = draft->nodes[i].sibling) stack[n++] = i;
+    }
+    assert(n_placed == draft->n);
+    free(stack);
+}
+
+struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
+                                 int n, bool first_is_exact) {
+    struct draft_shapes draft = {.n = 1, .max = 1024};
+    draft.nodes = mem_calloc(1, sizeof *draft.nodes);
+    grow(&draft);
+    uint32_t *shape_of = mem_alloc(((size_t)n + 1) * sizeof *shape_of);
+    find_shapes(&draft, v->max_depth, tokens, n, first_is_exact, shape_of);
+    struct shape_trie trie = {.nodes = mem_alloc(draft.n * sizeof *trie.nodes),
+                              .ids = mem_alloc(((size_t)n + 1) * sizeof *trie.ids)};
+    place_all(&draft, &trie);
+    for (int i = 0; i < n; i++) {
+        struct shape_node *node = &trie.nodes[draft.nodes[shape_of[i]].at];
+        trie.ids[node->own_end - draft.nodes[shape_of[i]].own--] = tokens[i].id;
+    }
+    free(shape_of);
+    free(draft.nodes);
+    free(draft.table);
+    return trie;
+}
+
+void shape_trie_free(struct shape_trie *trie) {
+    free(trie->nodes);
+    free(trie->ids);
+}
