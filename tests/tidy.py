@@ -24,7 +24,7 @@ DOORS = {
     "kernels/cpu/weights": [],
     "kernels/cpu/plain": [],
     "kernels/cuda": ["step.cuh"],
-    "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh"],
+    "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "ptx90.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh"],
     "kernels/cuda/rows": ["rows.cuh", "math.cuh"],
     "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh", "experts.cuh"],
     "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "rope.cuh", "workspace.cuh"],

@@ -9,6 +9,8 @@
  *
  * Threads that have ended count as arrived at barriers and collectives, as on the devices of today.
  * All threads that wait at a barrier must wait at the same line, and lanes in the same collective.
+ * Others wait for a word: an mbarrier, the rest of a warpgroup. When nobody is ready, a bulk copy
+ * lands (barriers.cpp), if there is one.
  */
 #include <deque>
 #include <map>
@@ -24,7 +26,7 @@ uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {
 
-enum class life { READY, AT_BARRIER, IN_WARP, ENDED };
+enum class life { READY, AT_BARRIER, IN_WARP, WAITING, ENDED };
 
 struct async_copy {
     void *to;
@@ -43,6 +45,7 @@ struct thread {
     exchange fn;
     void *argument;
     bool orders_memory;
+    const void *awaited;                        /* what it waits for, WAITING */
     bool has_waited;                            /* for the grids before this one */
     std::deque<std::vector<async_copy>> groups; /* committed */
     std::vector<async_copy> open_group;
@@ -109,7 +112,7 @@ static void halt() {
     std::map<std::string, std::pair<int, int>> places; /* how many wait there, and the first */
     for (unsigned i = 0; i < n_threads; i++) {
         const thread &t = threads[i];
-        if (t.state != life::AT_BARRIER && t.state != life::IN_WARP) continue;
+        if (t.state == life::READY || t.state == life::ENDED) continue;
         auto &place = places[std::string(t.at.file) + ":" + std::to_string(t.at.line)];
         if (place.first++ == 0) place.second = t.number;
     }
@@ -124,6 +127,7 @@ static void halt() {
 /* The running thread has said in its state why it stops; another one runs. */
 static void run_another() {
     thread *me = running, *next = halted ? nullptr : pick();
+    while (!next && !halted && n_ended < n_threads && land_one()) next = pick();
     if (next == me) return;
     if (!next && n_ended < n_threads && !halted) halt();
     running = next;
@@ -144,6 +148,29 @@ void maybe_switch() {
     }
     make_ready(running);
     run_another();
+}
+
+int running_thread() {
+    return running->number;
+}
+
+void wait_for(const void *what, site at) {
+    running->state = life::WAITING;
+    running->awaited = what;
+    running->at = at;
+    run_another();
+}
+
+bool is_waited_for(const void *what) {
+    for (unsigned i = 0; i < n_threads; i++)
+        if (threads[i].state == life::WAITING && threads[i].awaited == what) return true;
+    return false;
+}
+
+void wake(const void *what) {
+    for (unsigned i = 0; i < n_threads; i++)
+        if (threads[i].state == life::WAITING && threads[i].awaited == what)
+            make_ready(&threads[i]);
 }
 
 /* ---- barriers ------------------------------------------------------------------------------- */
@@ -286,6 +313,7 @@ bool is_early() {
 static void end_thread(thread *me) {
     if (!me->open_group.empty() || !me->groups.empty())
         report("cp.async", "a thread ends with copies that it never waited for");
+    wgmma_end(me->number);
     if (is_early()) /* the grid may end before earlier grids, which waiting for it would not show */
         report("early grid",
                "a thread ends that has not waited for the grids before it: grid_wait");
@@ -318,6 +346,8 @@ static void prepare_threads(const dim3 &size) {
     ready.clear();
     next_ready = 0;
     memset(warps, 0, sizeof warps);
+    async_begin();
+    wgmma_begin(n_threads);
     for (unsigned i = 0; i < n_threads; i++) {
         thread *t = &threads[i];
         t->number = (int)i;
@@ -345,6 +375,7 @@ bool block_run(const dim3 &size, const uint3 &index, const body &body, bool begi
     checker_thread(running->number);
     fiber_switch(&host, &running->fiber, false);
     running = nullptr;
+    if (!halted) async_end();
     return !halted;
 }
 

@@ -18,6 +18,7 @@
  * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
  * All else that is neither shared nor allocated device memory is out of bounds.
  */
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
@@ -43,6 +44,7 @@ struct shadow {
     /* the last read of another stream that nothing orders before what came then */
     access elsewhere;
     bool atomic;      /* the write was */
+    bool async;       /* ... by the async proxy */
     bool initialised; /* by anybody, and its bytes have arrived */
 };
 
@@ -93,6 +95,7 @@ struct attempt {
     size_t n;
     bool write, atomic;
     uint32_t pc;
+    bool async = false; /* by bulk copies and wgmma */
 };
 
 static bool is_new(const char *kind, uint32_t pc, uint32_t other) {
@@ -145,10 +148,11 @@ static void keep_read(shadow &s, const access &mine) {
 }
 
 /* A write is in the place of all that was before it. */
-static void keep_write(shadow &s, const access &mine, bool atomic) {
+static void keep_write(shadow &s, const access &mine, bool atomic, bool async) {
     s = {};
     s.write = mine;
     s.atomic = atomic;
+    s.async = async;
     s.initialised = true;
 }
 
@@ -167,11 +171,18 @@ static void check_early(const shadow &s, const attempt &a) {
         complain("early read", a);
 }
 
+/* Bulk copies and wgmma read what the block has written without them. */
+static void check_proxy(const shadow &s, const attempt &a) {
+    if (!s.async && order_is_block(s.write.when) && !order_is_fenced(s.write.when))
+        complain("proxy", a);
+}
+
 static void check_byte(shadow &s, const attempt &a, bool shared) {
     access mine{order_now(), a.pc};
     if (!shared && is_early()) check_early(s, a);
     bool initialised = s.initialised && (!shared || order_is_block(s.write.when));
     if (!a.write && !initialised) complain("uninitialised", a);
+    if (a.async && !a.write && initialised) check_proxy(s, a);
     if (!(a.atomic && s.atomic)) {
         relation how = relation_to(s.write.when, shared);
         if (how != relation::ORDERED) complain_race(how, a, s.write, true);
@@ -181,7 +192,7 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
         relation how = relation_to(read.when, shared);
         if (how != relation::ORDERED) complain_race(how, a, read, false);
     }
-    keep_write(s, mine, a.atomic);
+    keep_write(s, mine, a.atomic, a.async);
 }
 
 /* ---- one access ----------------------------------------------------------------------------- */
@@ -233,21 +244,52 @@ static void check(const attempt &a) {
     for (size_t i = 0; s && i < a.n; i++) check_byte(s[i], a, shared);
 }
 
-void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc) {
-    if (!checking) return;
-    checking = false; /* what the check itself does is no kernel's doing */
-    check({p, n, write, atomic, (uint32_t)((uintptr_t)pc - address(__executable_start))});
-    if (atomic && is_device_memory(p)) order_atomic((uintptr_t)p);
+static uint32_t offset_of(const void *pc) {
+    return (uint32_t)((uintptr_t)pc - address(__executable_start));
+}
+
+/* What the check itself does is no kernel's doing. */
+static void check_alone(const attempt &a) {
+    checking = false;
+    check(a);
     checking = true;
 }
 
-void checker_pending(const void *p, size_t n) {
+void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc) {
+    if (!checking) return;
+    check_alone({p, n, write, atomic, offset_of(pc)});
+    if (atomic && is_device_memory(p)) order_atomic((uintptr_t)p);
+}
+
+static void set_initialised(const void *p, size_t n, bool initialised) {
     const char *window = dynamic_window().start;
     shadow *s = dynamic_window().has(p) ? dynamic_shadow + (static_cast<const char *>(p) - window)
                 : static_place(p, n) == place::SHARED
                     ? image_shadow + ((uintptr_t)p - address(__executable_start))
                     : nullptr;
-    for (size_t i = 0; s && i < n; i++) s[i].initialised = false;
+    for (size_t i = 0; s && i < n; i++) s[i].initialised = initialised;
+}
+
+void checker_pending(const void *p, size_t n) {
+    set_initialised(p, n, false);
+}
+
+/* ---- the async proxy ------------------------------------------------------------------------ */
+
+void checker_async_read(const void *p, size_t n) {
+    check_alone({p, n, false, false, offset_of(__builtin_return_address(0)), true});
+}
+
+uint32_t checker_async_write(const void *p, size_t n) {
+    check_alone({p, n, true, false, offset_of(__builtin_return_address(0)), true});
+    checker_pending(p, n);
+    return order_tick();
+}
+
+void checker_landed(const void *p, size_t n, int thread, uint32_t when, knowledge &to) {
+    set_initialised(p, n, true);
+    to.resize(std::max(to.size(), (size_t)thread + 1));
+    to[(size_t)thread] = std::max(to[(size_t)thread], when);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -267,7 +309,7 @@ static void check_copied_byte(shadow &s, const attempt &a, const access &mine) {
     if (!a.write) return keep_read(s, mine);
     for (const access &read : {s.read[0], s.read[1], s.elsewhere})
         if (!streams_ordered(read.when.epoch)) complain_race(relation::STREAM_RACE, a, read, false);
-    keep_write(s, mine, false);
+    keep_write(s, mine, false, false);
 }
 
 static void check_copied(const attempt &a, const event &now) {

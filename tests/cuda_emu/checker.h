@@ -22,6 +22,10 @@ enum class relation { ORDERED, RACE, BLOCK_RACE, STREAM_RACE };
 event order_now();
 /* Has the event happened before the running thread's now, as far as the rules promise? */
 relation order_of(const event &e);
+/* Ends a stretch of the running thread; returns the clock of the next one. */
+uint32_t order_tick();
+/* Has its thread's write been fenced for the async proxy before the running thread's now? */
+bool order_is_fenced(const event &e);
 /* The event was in this block, in another one of this grid. */
 bool order_is_block(const event &e);
 bool order_is_grid(const event &e);

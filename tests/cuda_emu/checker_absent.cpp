@@ -19,6 +19,15 @@ void checker_barrier() {}
 void checker_syncwarp(int, unsigned) {}
 void checker_fence() {}
 void checker_pending(const void *, size_t) {}
+void join_knowledge(knowledge &, const knowledge &) {}
+void checker_release(knowledge &) {}
+void checker_acquire(const knowledge &) {}
+void checker_async_read(const void *, size_t) {}
+uint32_t checker_async_write(const void *, size_t) {
+    return 0;
+}
+void checker_landed(const void *, size_t, int, uint32_t, knowledge &) {}
+void checker_proxy_fence() {}
 void checker_access(const void *, size_t, bool, bool, const void *) {}
 
 } // namespace emu

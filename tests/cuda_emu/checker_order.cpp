@@ -3,7 +3,8 @@
  * In a block: all before a barrier happened before all after it. In a warp: what a lane did before
  * a __syncwarp happened before what the others of the mask do after it; each thread keeps for every
  * lane of its warp the clock that it has heard of (a vector clock of one warp). Shuffles and votes
- * order nothing.
+ * order nothing. An mbarrier passes on what those that arrive know of all threads of the block to
+ * those that wait.
  *
  * Between blocks there is one bridge, an atomic with fences on both sides:
  *
@@ -29,6 +30,7 @@ namespace emu {
 struct view {
     event at;
     uint32_t heard[WARP];
+    knowledge far; /* of the whole block, by mbarriers; empty: nothing */
 };
 
 struct release;
@@ -62,6 +64,7 @@ static std::vector<view> views;      /* of the block's threads */
 static std::vector<view> last_fence; /* of each thread */
 static std::vector<uint32_t> old_fences, new_fences;
 static bool any_fence;
+static std::vector<std::vector<view>> proxy_fences; /* of each thread */
 static std::vector<uint32_t> block_firsts; /* first epochs of this grid's blocks, ascending */
 static std::unordered_map<uintptr_t, releases> released;
 static std::vector<known> picked_up, acquired; /* by atomics; by fences after them */
@@ -70,6 +73,7 @@ static std::vector<known> picked_up, acquired; /* by atomics; by fences after th
 
 static bool happened_before(const event &e, const view &v) {
     if (e.epoch < v.at.epoch || e.thread == v.at.thread) return true;
+    if (e.thread < v.far.size() && v.far[e.thread] > e.clock) return true;
     return e.thread / WARP == v.at.thread / WARP && v.heard[e.thread % WARP] > e.clock;
 }
 
@@ -93,14 +97,57 @@ static void tick(int thread) {
 
 void checker_syncwarp(int warp, unsigned lanes) {
     uint32_t heard[WARP] = {};
+    knowledge far;
     for (int l = 0; l < WARP; l++) {
         if (!(lanes >> l & 1)) continue;
         tick(warp * WARP + l);
         const view &v = views[(size_t)(warp * WARP + l)];
         for (int k = 0; k < WARP; k++) heard[k] = std::max(heard[k], v.heard[k]);
+        join_knowledge(far, v.far);
     }
-    for (int l = 0; l < WARP; l++)
-        if (lanes >> l & 1) std::copy_n(heard, WARP, views[(size_t)(warp * WARP + l)].heard);
+    for (int l = 0; l < WARP; l++) {
+        if (!(lanes >> l & 1)) continue;
+        std::copy_n(heard, WARP, views[(size_t)(warp * WARP + l)].heard);
+        views[(size_t)(warp * WARP + l)].far = far;
+    }
+}
+
+void join_knowledge(knowledge &to, const knowledge &from) {
+    to.resize(std::max(to.size(), from.size()));
+    for (size_t i = 0; i < from.size(); i++) to[i] = std::max(to[i], from[i]);
+}
+
+void checker_release(knowledge &to) {
+    const view &v = views[(size_t)running];
+    const size_t first = (size_t)running / WARP * WARP;
+    tick(running);
+    to.resize(std::max(to.size(), first + WARP));
+    for (size_t k = 0; k < WARP; k++) to[first + k] = std::max(to[first + k], v.heard[k]);
+    join_knowledge(to, v.far);
+}
+
+void checker_acquire(const knowledge &from) {
+    join_knowledge(views[(size_t)running].far, from);
+}
+
+uint32_t order_tick() {
+    tick(running);
+    return order_now().clock;
+}
+
+void checker_proxy_fence() {
+    proxy_fences[(size_t)running].push_back(views[(size_t)running]);
+    tick(running);
+}
+
+/* The fence may be the writer's, after the write, or the reader's, after it knew of the write. */
+bool order_is_fenced(const event &e) {
+    const view &now = views[(size_t)running];
+    for (const view &fence : proxy_fences[e.thread])
+        if (fence.at.clock >= e.clock && happened_before(fence.at, now)) return true;
+    for (const view &fence : proxy_fences[(size_t)running])
+        if (e.thread != now.at.thread && happened_before(e, fence)) return true;
+    return false;
 }
 
 void checker_barrier() {
@@ -218,6 +265,7 @@ void order_block(unsigned threads) {
     last_fence.assign(threads, view{});
     old_fences.assign(threads, 0);
     new_fences.assign(threads, 0);
+    proxy_fences.assign(threads, {});
     picked_up.clear();
     acquired.clear();
 }

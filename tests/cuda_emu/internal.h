@@ -4,6 +4,7 @@
  *   fiber.cpp      switching stacks                shared.cpp   shared memory
  *   block.cpp      the threads of a block          stream.cpp   streams, events, graphs
  *   warp.cpp       what lanes do together          launch.cpp   checking and running a grid
+ *   barriers.cpp   mbarriers, bulk copies          wgmma.cpp    products of warpgroups
  *   runtime.cpp    the rest of the CUDA runtime    report.cpp   errors
  *   failure.cpp    calls that fail because a test wants it
  *   checker*.cpp   races, bounds, initialisation; checker_absent.cpp stands in for it
@@ -89,7 +90,20 @@ bool block_run(const dim3 &threads, const uint3 &index, const body &body, bool b
 /* The running thread has not waited yet. */
 bool is_early();
 bool in_kernel();
+int running_thread(); /* its number in the block */
+/* The running thread waits until another one wakes all that wait for `what`. */
+void wait_for(const void *what, site at);
+bool is_waited_for(const void *what);
+void wake(const void *what);
 const char *block_stacks(); /* MAX_THREADS times STACK_BYTES */
+
+/* ---- what is asynchronous in a block: barriers.cpp, wgmma.cpp ------------------------------- */
+
+void async_begin(); /* with a block */
+void async_end();   /* ... whose threads have all ended */
+bool land_one();    /* a bulk copy lands, if one is under way */
+void wgmma_begin(unsigned threads);
+void wgmma_end(int thread);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -183,6 +197,21 @@ void checker_barrier();
 void checker_syncwarp(int warp, unsigned lanes);
 void checker_fence();
 void checker_pending(const void *p, size_t n); /* cp.async: written, not there yet */
+
+/* What is known to have happened in a block: of each thread, all before this clock. Threads learn
+ * of each other by way of mbarriers. */
+using knowledge = std::vector<uint32_t>;
+void join_knowledge(knowledge &to, const knowledge &from);
+void checker_release(knowledge &to);         /* the running thread gives what it knows */
+void checker_acquire(const knowledge &from); /* ... learns */
+/* The async proxy (bulk copies, wgmma) reads for the running thread: what was written without it
+ * must have been fenced. */
+void checker_async_read(const void *p, size_t n);
+/* It will write; returns the clock that tells of this write. */
+uint32_t checker_async_write(const void *p, size_t n);
+/* It has written, which `to` will tell: by the thread, with its clock. */
+void checker_landed(const void *p, size_t n, int thread, uint32_t when, knowledge &to);
+void checker_proxy_fence();
 void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc);
 
 } // namespace emu

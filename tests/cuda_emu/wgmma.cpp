@@ -1,0 +1,259 @@
+/* DESIGN: products of a warpgroup, which are asynchronous.
+ *
+ * A thread's wgmma only goes on a list. When the thread waits and a group must be over, the four
+ * warps meet and the last one to come multiplies, so operands are read as late as they may be: the
+ * registers of `a` and shared memory must not have changed since. An accumulator is NaN from its
+ * first product until its group is waited for. Arrays that are given as `a` and `d` must
+ * live until then; on a device they are registers.
+ *
+ * Every group begins with a fence: it makes the registers of `a`, and what was done to `d`, known
+ * to the products. Shared memory is read by way of the other proxy (checker_async_read).
+ */
+#include <deque>
+#include <math.h>
+#include <string.h>
+#include <vector>
+
+#include "include/emu_ptx90.h"
+#include "internal.h"
+
+namespace emu {
+
+constexpr int GROUP_THREADS = 128, ROWS = 64, DEPTH = 16, MAX_COLUMNS = 256;
+
+struct product {
+    float *d;
+    const uint32_t *a;
+    uint64_t b;
+    int columns;
+    element_of element;
+};
+/* What an accumulator will be. */
+struct accumulator {
+    float *d;
+    std::vector<float> sums;
+};
+struct worker {
+    std::vector<product> open;
+    std::deque<std::vector<product>> groups;
+    std::vector<accumulator> sums;
+    bool fenced;
+    int registers;
+};
+struct warpgroup {
+    int arrived;
+    site at;
+};
+
+static std::vector<worker> workers(MAX_THREADS);
+static warpgroup warpgroups[MAX_THREADS / GROUP_THREADS];
+static int free_registers;
+
+void wgmma_begin(unsigned threads) {
+    const int each = std::min(255, (64 << 10) / (int)threads) / 8 * 8;
+    workers.assign(MAX_THREADS, worker{{}, {}, {}, false, each});
+    free_registers = (64 << 10) - each * (int)threads;
+    memset(warpgroups, 0, sizeof warpgroups);
+}
+
+void wgmma_end(int thread) {
+    const worker &w = workers[(size_t)thread];
+    if (!w.open.empty() || !w.groups.empty())
+        report("wgmma", "a thread ends with products that it never waited for");
+}
+
+/* Waits until all threads of the warpgroup are here; true for the last one. */
+static bool is_last_of_warpgroup(const site &at) {
+    warpgroup &g = warpgroups[running_thread() / GROUP_THREADS];
+    if (g.arrived && (g.at.line != at.line || strcmp(g.at.file, at.file) != 0))
+        report("wgmma", "threads of a warpgroup wait at %s:%d and at %s:%d", g.at.file, g.at.line,
+               at.file, at.line);
+    g.at = at;
+    if (++g.arrived == GROUP_THREADS) {
+        g.arrived = 0;
+        return true;
+    }
+    wait_for(&g, at);
+    return false;
+}
+static void release_warpgroup() {
+    wake(&warpgroups[running_thread() / GROUP_THREADS]);
+}
+
+/* ---- issue ---------------------------------------------------------------------------------- */
+
+void wgmma_fence() {
+    workers[(size_t)running_thread()].fenced = true;
+}
+
+static accumulator *sums_of(worker &w, const float *d) {
+    for (accumulator &a : w.sums)
+        if (a.d == d) return &a;
+    return nullptr;
+}
+
+void wgmma(float *d, const uint32_t *a, uint64_t b, int columns, element_of element, site at) {
+    worker &w = workers[(size_t)running_thread()];
+    if (columns % 8 || columns > MAX_COLUMNS)
+        report("wgmma", "%s:%d: %d columns", at.file, at.line, columns);
+    if (!w.fenced) report("wgmma", "%s:%d: a group without wgmma_fence", at.file, at.line);
+    if (!sums_of(w, d)) {
+        w.sums.push_back({d, {d, d + columns / 2}});
+        for (int i = 0; i < columns / 2; i++) d[i] = NAN;
+    }
+    w.open.push_back({d, a, b, columns, element});
+}
+
+void wgmma_commit() {
+    worker &w = workers[(size_t)running_thread()];
+    w.groups.push_back(std::move(w.open));
+    w.open.clear();
+    w.fenced = false;
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+uint32_t shared_address(const void *p) {
+    const range window = dynamic_window();
+    if (!window.has(p)) report("wgmma", "%s has no shared address", describe(p).c_str());
+    return (uint32_t)(static_cast<const char *>(p) - window.start);
+}
+
+/* Where 8 neighbours of k of a column are: PTX manual, "Shared Memory Matrix Layout". A swizzle
+ * flips bits of the address by the 128 bytes that it is in. */
+static uint32_t chunk_address(uint64_t b, int column, int half) {
+    const uint32_t start = (uint32_t)(b & 0x3fff) << 4, leading = (uint32_t)(b >> 16 & 0x3fff) << 4,
+                   stride = (uint32_t)(b >> 32 & 0x3fff) << 4;
+    const unsigned mode = (unsigned)(b >> 62);
+    const uint32_t group = start + (uint32_t)(column / 8) * stride;
+    if (mode == 0) return group + (uint32_t)half * leading + (uint32_t)(column % 8) * 16;
+    const uint32_t width = 256u >> mode; /* bytes of a row: 128, 64 or 32 */
+    const uint32_t line = group + (uint32_t)(column % 8) * width + (uint32_t)half * 16;
+    return line ^ ((line >> 7 & (width / 16 - 1)) << 4);
+}
+
+static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
+    const range window = dynamic_window(), mine = dynamic_range();
+    if (p.b & ~0xc0003fff3fff3fffull)
+        report("wgmma", "descriptor %016llx has bits that are not emulated",
+               (unsigned long long)p.b);
+    for (int column = 0; column < p.columns; column++)
+        for (int half = 0; half < 2; half++) {
+            const char *chunk = window.start + chunk_address(p.b, column, half);
+            uint16_t bits[8];
+            if (!mine.has_all(chunk, sizeof bits))
+                return report("wgmma", "descriptor %016llx leads out of shared memory",
+                              (unsigned long long)p.b);
+            checker_async_read(chunk, sizeof bits);
+            memcpy(bits, chunk, sizeof bits);
+            for (int i = 0; i < 8; i++) b[half * 8 + i][column] = p.element(bits[i]);
+        }
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+/* Row g or g + 8 of a warp, neighbours 2t, 2t + 1 of k, and of k + 8: as the operand of an mma. */
+static void read_rows(float (*a)[DEPTH], const std::vector<const product *> &all) {
+    for (int thread = 0; thread < GROUP_THREADS; thread++) {
+        const int warp = thread / WARP, group = thread % WARP / 4, pair = thread % 4 * 2;
+        for (int i = 0; i < 8; i++)
+            a[warp * 16 + group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] =
+                all[(size_t)thread]->element(
+                    (uint16_t)(all[(size_t)thread]->a[i / 2] >> 16 * (i % 2)));
+    }
+}
+
+/* Adds in the order of multiply_matrices (warp.cpp). */
+static void multiply_row(float *sums, const float *a, float (*b)[MAX_COLUMNS], int columns) {
+    memset(sums, 0, (size_t)columns * sizeof *sums);
+    for (int k = 0; k < DEPTH; k++)
+        for (int column = 0; column < columns; column++) sums[column] += a[k] * b[k][column];
+}
+
+static void run_product(int first, const std::vector<const product *> &all) {
+    static float a[ROWS][DEPTH], b[DEPTH][MAX_COLUMNS], sums[ROWS][MAX_COLUMNS];
+    const product &p = *all[0];
+    for (const product *other : all)
+        if (other->b != p.b || other->columns != p.columns || other->element != p.element)
+            return report("wgmma", "threads of a warpgroup multiply by different matrices");
+    read_columns(b, p);
+    read_rows(a, all);
+    for (int row = 0; row < ROWS; row++) multiply_row(sums[row], a[row], b, p.columns);
+    for (int thread = 0; thread < GROUP_THREADS; thread++) {
+        worker &w = workers[(size_t)(first + thread)];
+        std::vector<float> &d = sums_of(w, all[(size_t)thread]->d)->sums;
+        const int row = thread / WARP * 16 + thread % WARP / 4, pair = thread % 4 * 2;
+        for (int i = 0; i < p.columns / 2; i++)
+            d[(size_t)i] += sums[row + i / 2 % 2 * 8][i / 4 * 8 + pair + i % 2];
+    }
+}
+
+/* Gives back the accumulators that no product needs any more. */
+static void give_back_sums(worker &w) {
+    auto is_needed = [&](const float *d) {
+        for (const auto &group : w.groups)
+            for (const product &p : group)
+                if (p.d == d) return true;
+        for (const product &p : w.open)
+            if (p.d == d) return true;
+        return false;
+    };
+    std::erase_if(w.sums, [&](const accumulator &s) {
+        if (is_needed(s.d)) return false;
+        for (size_t i = 0; i < s.sums.size(); i++) {
+            if (!isnan(s.d[i])) report("wgmma", "a register was written during a product");
+            s.d[i] = s.sums[i];
+        }
+        return true;
+    });
+}
+
+static void run_oldest_group(int first) {
+    const size_t n = workers[(size_t)first].groups.front().size();
+    for (size_t i = 0; i < n; i++) {
+        std::vector<const product *> all;
+        for (int thread = first; thread < first + GROUP_THREADS; thread++) {
+            const worker &w = workers[(size_t)thread];
+            if (w.groups.empty() || w.groups.front().size() != n)
+                return report("wgmma", "threads of a warpgroup have different groups");
+            all.push_back(&w.groups.front()[i]);
+        }
+        run_product(first, all);
+    }
+    for (int thread = first; thread < first + GROUP_THREADS; thread++) {
+        workers[(size_t)thread].groups.pop_front();
+        give_back_sums(workers[(size_t)thread]);
+    }
+}
+
+void wgmma_wait(int pending, site at) {
+    const int me = running_thread(), first = me / GROUP_THREADS * GROUP_THREADS;
+    std::deque<std::vector<product>> &groups = workers[(size_t)me].groups;
+    if ((int)groups.size() <= pending || !is_last_of_warpgroup(at)) return;
+    for (size_t before; (int)groups.size() > pending;) {
+        before = groups.size();
+        run_oldest_group(first);
+        if (groups.size() == before) break; /* it was wrong */
+    }
+    release_warpgroup();
+}
+
+/* ---- registers ------------------------------------------------------------------------------ */
+
+/* A block has what its launch gave it: 64 Ki registers, shared by its threads. A warpgroup that
+ * takes more waits until others have given. */
+void set_registers(int count, bool more, site at) {
+    worker &w = workers[(size_t)running_thread()];
+    const int change = (count - w.registers) * GROUP_THREADS;
+    if (count % 8 || count < 24 || count > 256 || (change > 0) != more)
+        report("setmaxnreg", "%s:%d: from %d registers to %d", at.file, at.line, w.registers,
+               count);
+    w.registers = count;
+    if (!is_last_of_warpgroup(at)) return;
+    while (change > free_registers) wait_for(&free_registers, at);
+    free_registers -= change;
+    wake(&free_registers);
+    release_warpgroup();
+}
+
+} // namespace emu
