@@ -152,6 +152,8 @@ const struct option option_table[] = {
      "keep weights there as a CPU wants them: later starts map them, in milliseconds"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
      "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
+    {"wgmma", NULL, OPTION_BOOL, AT(wgmma), "false", 0, 0, NULL, ENGINE, "Model",
+     "H100, H200: multiply steps above 64 rows by wgmma; not measured on a GPU yet"},
 
     {"device", NULL, OPTION_ENUM, AT(device), "auto", 0, 0, device_names, ENGINE, "Machine",
      "auto: a GPU if one can be used, otherwise the CPU"},

@@ -65,6 +65,7 @@ static struct backend_config plan_backend(const struct engine *engine,
         .max_context = engine->memory.max_model_len,
         .heads = m.H,
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
+        .wgmma = config->wgmma,
         .graph_rows = graph_rows(config),
         .graphs = config->max_graphs,
     };

@@ -112,6 +112,8 @@ struct backend_config {
     int rank;                 /* in the group; on CUDA the number of its device too */
     /* CUDA: products of float weights may be a library's, which sums in an order of its own */
     bool allow_batch_variant_gemm;
+    /* CUDA: products of many rows are wgmma's, which sm_90 alone has; other devices refuse */
+    bool wgmma;
 };
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019): each rank has

@@ -122,6 +122,21 @@ static enum status check_config(const struct backend_config *config, struct err 
     return STATUS_OK;
 }
 
+/* Whether the device has all that the configuration asks for. */
+static enum status check_device(const struct backend_config *config, const cudaDeviceProp *prop,
+                                struct err *err) {
+    if (config->allow_batch_variant_gemm && !cublas_open())
+        return err_set(err, STATUS_USAGE, "deterministic",
+                       "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); "
+                       "install it, or leave the option out");
+    if (config->wgmma && (prop->major != 9 || prop->minor != 0))
+        return err_set(err, STATUS_USAGE, "wgmma",
+                       "--wgmma: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
+                       "these instructions; leave the option out",
+                       prop->name, prop->major, prop->minor);
+    return STATUS_OK;
+}
+
 /* The stream and its events. */
 static enum status open_stream(struct cuda *cuda, struct err *err) {
     enum status status = cuda_handle_ok(
@@ -147,10 +162,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
     if (!status) status = device_select(&prop, config->rank, err);
-    if (!status && config->allow_batch_variant_gemm && !cublas_open())
-        status = err_set(err, STATUS_USAGE, "deterministic",
-                         "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); "
-                         "install it, or leave the option out");
+    if (!status) status = check_device(config, &prop, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_failure_open();
@@ -183,7 +195,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     status = open_stream(cuda, err);
     if (!status)
         status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
-                                     cuda->stream, err);
+                                     config->wgmma, cuda->stream, err);
     if (!status)
         status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
                                        config->max_rows, err);

@@ -59,6 +59,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .dtype = options->dtype,
         .quantization = options->quantization,
         .allow_batch_variant_gemm = !options->deterministic,
+        .wgmma = options->wgmma,
         .dummy = options->load_format == LOAD_DUMMY,
         .kv_dtype = options->kv_cache_dtype,
         .max_model_len = options->max_model_len,

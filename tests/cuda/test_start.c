@@ -226,6 +226,21 @@ START_TEST(the_log_says_which_code_runs) {
 }
 END_TEST
 
+START_TEST(wgmma_wants_its_device) {
+    struct engine_config config = usual();
+    struct engine *engine;
+    struct err err = {0};
+    config.wgmma = true;
+    engine_close(open_one(&config));
+    setenv("CUDA_EMU_ARCH", "80", 1);
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    unsetenv("CUDA_EMU_ARCH");
+    ck_assert_str_eq(err.param, "wgmma");
+    ck_assert_msg(strstr(err.message, "has compute capability 8.0, and only 9.0 (H100, H200) has"),
+                  "%s", err.message);
+}
+END_TEST
+
 START_TEST(inspect_shows_the_gpu_s_memory) {
     struct engine_config config = usual();
     struct err err = {0};
@@ -252,6 +267,7 @@ int main(void) {
     tcase_add_test(core, the_pool_is_no_more_than_sequences_can_use);
     tcase_add_test(core, auto_is_a_gpu_where_there_is_one);
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
+    tcase_add_test(core, wgmma_wants_its_device);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -73,6 +73,7 @@ struct model_choice {
     enum device device;
     enum compute_dtype dtype;
     enum quantization quantization;
+    bool wgmma;
     int ranks; /* that share the model; 0: 1 */
     bool host_samples;
 };

@@ -134,6 +134,7 @@ static struct engine_config draft_config(const struct run *run) {
                                   .device = m->device,
                                   .dtype = m->dtype,
                                   .quantization = m->quantization,
+                                  .wgmma = m->wgmma,
                                   .max_num_seqs = s->max_seqs,
                                   .max_num_batched_tokens = s->max_seqs + s->max_rows % 40,
                                   .block_size = s->block_size,
@@ -154,6 +155,7 @@ static struct engine *open_engine(const struct run *run) {
                                    .device = m->device,
                                    .dtype = m->dtype,
                                    .quantization = m->quantization,
+                                   .wgmma = m->wgmma,
                                    .max_model_len =
                                        pool < m->max_model_len ? pool : m->max_model_len,
                                    .max_num_seqs = s->max_seqs,

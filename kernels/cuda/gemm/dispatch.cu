@@ -49,6 +49,8 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
         for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
+    else if (gemm_wide_serves(jobs->w, M, scratch))
+        gemm_wide(jobs, n, x, M, stream, scratch);
     else
         gemm_tiled(jobs, n, x, M, stream, scratch);
 }

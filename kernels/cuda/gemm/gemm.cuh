@@ -91,9 +91,16 @@ struct gemm_scratch {
     int32_t *counters; /* [GEMM_SCRATCH_COUNTERS], zero between launches */
     float *parts;
     size_t bytes; /* of the parts; with fewer than a launch needs, its blocks share nothing */
+    void *wide;   /* for rows that wgmma multiplies, or NULL: nothing is multiplied by wgmma */
+    size_t wide_bytes;
 };
 /* Blocks that fill an H200: two on each of its 132 multiprocessors. */
 enum { GEMM_FULL_BLOCKS = 264, GEMM_SCRATCH_COUNTERS = GEMM_FULL_BLOCKS / 2 };
+
+/* Weights of GEMM_16 can be multiplied by wgmma from so many rows on. */
+enum { GEMM_WIDE_ROWS = 65 };
+/* The bytes that wgmma needs to multiply M rows of at most K inputs: sm_90a alone has it. */
+size_t gemm_wide_bytes(enum dtype act, int M, int K);
 
 /* The most bytes of parts that products of M rows and K inputs or outputs want. */
 size_t gemm_scratch_bytes(enum dtype act, int M, int K);

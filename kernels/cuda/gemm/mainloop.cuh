@@ -103,6 +103,10 @@ void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct
                  cudaStream_t stream);
 void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                 const struct gemm_scratch *scratch);
+/* For n matrices that gemm_wide_serves: sm_90a's kernel (kernels/cuda/wgmma/). */
+void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+               const struct gemm_scratch *scratch);
+bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 
 #endif

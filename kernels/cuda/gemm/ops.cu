@@ -12,7 +12,7 @@ enum {
 };
 
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
-                                int max_k, cudaStream_t stream, struct err *err) {
+                                int max_k, bool wgmma, cudaStream_t stream, struct err *err) {
     static const struct alloc_hint hint = {"the workspace of matrix products",
                                            "max-num-batched-tokens",
                                            "lower --max-num-batched-tokens"};
@@ -29,6 +29,10 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
     status = device_calloc(&counters, COUNTER_BYTES + work->scratch.bytes, &hint, err);
     work->scratch.counters = (int32_t *)counters;
     work->scratch.parts = (float *)((char *)counters + COUNTER_BYTES);
+    if (!status && wgmma) {
+        work->scratch.wide_bytes = gemm_wide_bytes(act, max_rows, max_k);
+        status = device_alloc(&work->scratch.wide, work->scratch.wide_bytes, &hint, err);
+    }
     if (status) return status;
     work->normed = work->memory;
     work->gate = (char *)work->memory + bytes;
@@ -39,6 +43,7 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
 void gemm_workspace_close(struct gemm_workspace *work) {
     cuda_check(cudaFree(work->memory), "freeing memory for products");
     cuda_check(cudaFree(work->scratch.counters), "freeing memory for parts of products");
+    cuda_check(cudaFree(work->scratch.wide), "freeing memory for products of many rows");
 }
 
 /* The rows that some products multiply. Fuses the norm if every product supports it; otherwise

@@ -1,0 +1,89 @@
+/* The launches of the kernel for many rows on sm_90a. */
+#include "kernels/cuda/wgmma/wide.cuh"
+
+enum { MULTIPROCESSORS = GEMM_FULL_BLOCKS / 2 }; /* of an H200: one block each */
+
+using Narrow = Wide<128>;
+using Broad = Wide<192>;
+
+/* More than whole blocks of either kind. */
+static int padded_rows(int M) {
+    return M + Broad::ROWS - 1;
+}
+
+size_t gemm_wide_bytes(enum dtype act, int M, int K) {
+    const size_t slabs = ((size_t)K + GEMM_SLAB - 1) / GEMM_SLAB;
+    if (act == DTYPE_F32 || M < GEMM_WIDE_ROWS) return 0;
+    return (size_t)padded_rows(M) * slabs * LINE_BYTES;
+}
+
+bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch) {
+    if (!scratch || !scratch->wide || M < GEMM_WIDE_ROWS) return false;
+    return w->format == GEMM_16 && w->K % 8 == 0 &&
+           gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
+}
+
+/* Arranges x[M][K], K a multiple of 8. */
+static void arrange(const struct arranged *to, const void *x, int M, int K, cudaStream_t stream) {
+    const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;
+    const int blocks =
+        (int)(((size_t)to->rows * (size_t)halves + ARRANGE_THREADS - 1) / ARRANGE_THREADS);
+    assert(K % 8 == 0);
+    launch(arrange_kernel, dim3((unsigned)blocks), dim3(ARRANGE_THREADS), 0, stream, *to,
+           static_cast<const uint32_t *>(x), M, K, halves);
+}
+
+/* Rows that the multiprocessors go through one after another. */
+template <class S> static int turns(int M, int blocks) {
+    const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
+    return (pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * S::ROWS;
+}
+
+/* Shares out the ranges if there are no more than half as many pieces as multiprocessors, and
+ * room. */
+template <class S, class T>
+static void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
+    const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
+    work->in = *scratch;
+    work->shares = 1;
+    for (int i = 0; i < n; i++)
+        if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
+    if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
+    while (work->shares * 2 <= work->ranges && work->pieces * work->shares * 2 <= MULTIPROCESSORS)
+        work->shares *= 2;
+}
+
+template <class T, class S>
+static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                 const struct gemm_scratch *scratch) {
+    WideWork<T> work = {products_of<T>(jobs, n, x, M, S::NB)};
+    work.across = (M + S::ROWS - 1) / S::ROWS;
+    work.pieces = work.across * work.all.first[GEMM_MAX_JOBS];
+    work.x = {static_cast<uint8_t *>(scratch->wide), work.across * S::ROWS};
+    share_ranges<S>(&work, n, scratch);
+    arrange(&work.x, x, M, jobs->w->K, stream);
+    const int shares = work.pieces * work.shares;
+    const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;
+    auto kernel = wide_kernel<T, S>;
+    allow_smem(kernel, S::BYTES);
+    launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);
+}
+
+/* The broad block moves fewer bytes for a product, which pays for an eighth more of them. */
+template <class T>
+static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                    const struct gemm_scratch *scratch) {
+    const int blocks = products_of<T>(jobs, n, x, M, Broad::NB).first[GEMM_MAX_JOBS];
+    if (turns<Broad>(M, blocks) * 8 <= turns<Narrow>(M, blocks) * 9)
+        wide<T, Broad>(jobs, n, x, M, stream, scratch);
+    else
+        wide<T, Narrow>(jobs, n, x, M, stream, scratch);
+}
+
+void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+               const struct gemm_scratch *scratch) {
+    if (jobs->w->act == DTYPE_F16)
+        wide_of<__half>(jobs, n, x, M, stream, scratch);
+    else
+        wide_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
+}

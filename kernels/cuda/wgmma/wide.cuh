@@ -1,0 +1,321 @@
+/* Products for many rows on sm_90a, whose tensor cores multiply 64 outputs at once (wgmma).
+ *
+ * A block of three warpgroups stays on its multiprocessor and goes from one piece of work to the
+ * next: 128 outputs (8 tiles) by ROWS rows. One thread, the producer, fills a ring of STAGES
+ * buffers by bulk copies: of a slab, one run of x and one of each tile. Two warpgroups, the
+ * consumers, take 4 tiles each: a warp loads its tile's slab into registers, where it is an operand
+ * as it lies, and multiplies it by x in shared memory. While one consumer waits for its products,
+ * the other's run.
+ *
+ *     full[s]    the producer's arrival, and the bytes of a stage: the consumers wait
+ *     empty[s]   one arrival of each of their warps, whose products are over: the producer waits
+ *     sums[g]    the warps of a consumer meet here, since the producer takes no part in barriers of
+ *                the block
+ *
+ * The order of sums is that of the other kernels: slabs of a range, then the ranges. Where there
+ * are few pieces, several blocks share out the ranges of each; every consumer leaves its ranges'
+ * sums in memory, and the last one of a piece adds them all, in the same order. */
+#ifndef PENSTOCK_CUDA_WGMMA_WIDE_CUH
+#define PENSTOCK_CUDA_WGMMA_WIDE_CUH
+
+#include "kernels/cuda/gemm/mainloop.cuh"
+#include "kernels/cuda/runtime/ptx90.cuh"
+#include "kernels/cuda/wgmma/arrange.cuh"
+
+constexpr int WARPGROUP = 128, CONSUMERS = 2;
+
+template <int ROWS_> struct Wide {
+    static constexpr int ROWS = ROWS_, STAGES = 4, NB = 8, THREADS = (CONSUMERS + 1) * WARPGROUP;
+    static constexpr int SUMS = ROWS / 2; /* a thread's, of 64 outputs by ROWS rows */
+    static constexpr int TILE_BYTES = Format16::CODE_BYTES;
+    static constexpr int X_BYTES = ROWS * LINE_BYTES, STAGE = X_BYTES + NB * TILE_BYTES;
+    /* the consumers' sums pass through shared memory in parts of so many rows */
+    static constexpr int PART_ROWS = 64, PART_WIDE = 64 + 4, PART = PART_ROWS * PART_WIDE;
+    static constexpr int PARTS_AT = STAGES * STAGE;
+    static constexpr int BARRIERS_AT = PARTS_AT + CONSUMERS * PART * (int)sizeof(float);
+    static constexpr int BARRIERS = 2 * STAGES + CONSUMERS;
+    /* what the ring's beginning at a multiple of 1,024 may cost, too */
+    static constexpr int BYTES = BARRIERS_AT + BARRIERS * 8 + SWIZZLE_BYTES;
+    static_assert(ROWS % PART_ROWS == 0 && STAGE % SWIZZLE_BYTES == 0, "whole parts and swizzles");
+};
+
+/* What a launch works on. */
+template <class T> struct WideWork {
+    Products<T> all;
+    struct arranged x;
+    int across; /* blocks of rows */
+    int pieces;
+    int shares; /* blocks that share out the ranges of a piece; 1: none do */
+    int ranges; /* the most of a product */
+    struct gemm_scratch in;
+};
+
+/* ---- a block's shared memory ---------------------------------------------------------------- */
+
+template <class S> struct WideMemory {
+    uint8_t *ring;
+    float *parts;
+    uint64_t *full, *empty, *sums;
+    __device__ __forceinline__ WideMemory() {
+        uint8_t *all = dyn_smem<uint8_t>();
+        ring = all + (SWIZZLE_BYTES - shared_address(all) % SWIZZLE_BYTES) % SWIZZLE_BYTES;
+        parts = reinterpret_cast<float *>(ring + S::PARTS_AT);
+        full = reinterpret_cast<uint64_t *>(ring + S::BARRIERS_AT);
+        empty = full + S::STAGES;
+        sums = empty + S::STAGES;
+    }
+    __device__ __forceinline__ void make_barriers() const {
+        for (int i = 0; i < S::STAGES; i++) {
+            mbarrier_init(full + i, 1);
+            mbarrier_init(empty + i, CONSUMERS * WARPGROUP / WARP);
+        }
+        for (int i = 0; i < CONSUMERS; i++) mbarrier_init(sums + i, WARPGROUP / WARP);
+        fence_proxy_async();
+    }
+};
+
+/* A place in the ring, and the parity of the phases there. */
+template <class S> struct Turn {
+    int stage = 0;
+    unsigned parity = 0;
+    __device__ __forceinline__ void next() {
+        if (++stage < S::STAGES) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+/* A piece of work, or a share of it: of which product, from which tile and row on, which ranges. */
+struct Piece {
+    int index, number, tile, row;
+    int range, end_range;
+};
+template <class S, class T>
+__device__ __forceinline__ Piece piece_of(const WideWork<T> &work, int i) {
+    const int index = i / work.shares, share = i % work.shares, block = index / work.across;
+    const int number = number_of(work.all, block), ranges = work.all.of[number].w.ranges;
+    const int each = S::NB >> work.all.of[number].pair;
+    return {index,
+            number,
+            (block - work.all.first[number]) * each,
+            index % work.across * S::ROWS,
+            range_start(ranges, work.shares, share),
+            range_start(ranges, work.shares, share + 1)};
+}
+
+/* ---- the producer --------------------------------------------------------------------------- */
+
+/* Copies a slab of the 8 tiles; those of a pair's matrices alternate. In the place of tiles that
+ * are missing the last one comes again. */
+template <class S, class T>
+__device__ __forceinline__ void copy_tiles(uint8_t *to, const Product<T> &p, int first, int slab,
+                                           uint64_t *full) {
+#pragma unroll
+    for (int i = 0; i < S::NB; i++) {
+        const int wanted = first + (i >> p.pair), last = p.w.tiles - 1;
+        const int tile = wanted < last ? wanted : last;
+        const uint8_t *codes = (i & p.pair) ? p.up.codes : p.w.codes;
+        bulk_copy(to + i * S::TILE_BYTES, codes + ((size_t)tile * p.w.slabs + slab) * S::TILE_BYTES,
+                  S::TILE_BYTES, full);
+    }
+}
+
+template <class S, class T>
+__device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemory<S> &memory) {
+    Turn<S> turn;
+    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+        const Piece piece = piece_of<S>(work, i);
+        const Product<T> &p = work.all.of[piece.number];
+        const int end = range_start(p.w.slabs, p.w.ranges, piece.end_range);
+        int slab = range_start(p.w.slabs, p.w.ranges, piece.range);
+        for (; slab < end; slab++, turn.next()) {
+            uint8_t *stage = memory.ring + turn.stage * S::STAGE;
+            uint64_t *full = memory.full + turn.stage;
+            mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
+            mbarrier_arrive_expect(full, S::STAGE);
+            bulk_copy(stage, work.x.lines + work.x.offset(slab, piece.row), S::X_BYTES, full);
+            copy_tiles<S>(stage + S::X_BYTES, p, piece.tile, slab, full);
+        }
+    }
+}
+
+/* ---- a consumer ----------------------------------------------------------------------------- */
+
+struct Consumer {
+    int group, warp, lane; /* warp: in the warpgroup */
+    unsigned parity;       /* of the next meeting of its warps */
+};
+
+/* What its threads wrote to shared memory before is seen by all of them afterwards. */
+__device__ __forceinline__ void meet(uint64_t *barrier, Consumer &me) {
+    __syncwarp();
+    if (me.lane == 0) mbarrier_arrive(barrier);
+    mbarrier_wait(barrier, me.parity);
+    me.parity ^= 1;
+}
+
+/* acc += a slab of the consumer's tiles times the rows, both in a stage. */
+template <class S, class T>
+__device__ __forceinline__ void use_wide_stage(float (&acc)[S::SUMS], const uint8_t *stage,
+                                               const Consumer &me) {
+    const uint64_t x = shared_matrix(stage);
+    uint32_t a[STEPS][4];
+    const uint8_t *tile =
+        stage + S::X_BYTES + (me.group * (S::NB / CONSUMERS) + me.warp) * S::TILE_BYTES;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+        load_words<false, 4>(a[step], tile + (step * WARP + me.lane) * 16);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+        wgmma_m64k16<T>(acc, a[step], x + (uint64_t)step * (STEP_BYTES / 16));
+    wgmma_commit();
+    wgmma_wait<0>(acc);
+}
+
+/* ---- shares --------------------------------------------------------------------------------- */
+
+/* A thread's place in what a consumer leaves of a range: four sums, beside those of the others. */
+template <class S, class T>
+__device__ __forceinline__ float *left_of(const WideWork<T> &work, const Piece &piece, int range,
+                                          const Consumer &me) {
+    const int part = (piece.index * work.ranges + range) * CONSUMERS + me.group;
+    return work.in.parts + (size_t)part * S::SUMS * WARPGROUP + threadIdx.x % WARPGROUP * 4;
+}
+template <int SUMS>
+__device__ __forceinline__ void add_sums(float (&total)[SUMS], const float (&acc)[SUMS]) {
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) total[i] = total[i] + acc[i];
+}
+template <int SUMS>
+__device__ __forceinline__ void leave_sums(float *left, const float (&acc)[SUMS]) {
+#pragma unroll
+    for (int i = 0; i < SUMS; i += 4)
+        store_vec<4>(left + i * WARPGROUP,
+                     Vec<float, 4>{{acc[i], acc[i + 1], acc[i + 2], acc[i + 3]}});
+}
+template <int SUMS>
+__device__ __forceinline__ void add_left_sums(float (&total)[SUMS], const float *left) {
+#pragma unroll
+    for (int i = 0; i < SUMS; i += 4) {
+        const float4 v = __ldcg(reinterpret_cast<const float4 *>(left + i * WARPGROUP));
+        total[i] = total[i] + v.x;
+        total[i + 1] = total[i + 1] + v.y;
+        total[i + 2] = total[i + 2] + v.z;
+        total[i + 3] = total[i + 3] + v.w;
+    }
+}
+
+/* Whether this consumer is the last of its piece; then it sees what the others left, and has reset
+ * their counter. `arrived` is shared memory that nobody reads. */
+template <class T>
+__device__ __forceinline__ bool is_last_share(const WideWork<T> &work, const Piece &piece,
+                                              volatile int *arrived, uint64_t *meeting,
+                                              Consumer &me) {
+    __threadfence();
+    meet(meeting, me);
+    if (threadIdx.x % WARPGROUP == 0) {
+        int32_t *counter = work.in.counters + piece.index * CONSUMERS + me.group;
+        *arrived = atomicAdd(counter, 1) + 1;
+        if (*arrived == work.shares) *counter = 0;
+    }
+    meet(meeting, me);
+    if (*arrived < work.shares) return false;
+    __threadfence();
+    return true;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* The totals pass through shared memory, so that rows of y are written in order. */
+template <class S, class T>
+__device__ __forceinline__ void finish_wide(const Product<T> &p, const Piece &piece,
+                                            const float (&total)[S::SUMS], float *part,
+                                            uint64_t *meeting, Consumer &me) {
+    const int wide = S::NB / CONSUMERS * GEMM_TILE >> p.pair;
+    const int first = piece.tile * GEMM_TILE + me.group * wide;
+#pragma unroll
+    for (int rows = 0; rows < S::ROWS; rows += S::PART_ROWS) {
+        meet(meeting, me); /* all have read the part before */
+#pragma unroll
+        for (int i = 0; i < S::PART_ROWS / 2; i++) {
+            const int m = i / 4 * GEMM_GROUP + me.lane % 4 * 2 + i % 2;
+            const int n = me.warp * GEMM_TILE + me.lane / 4 + i / 2 % 2 * 8;
+            part[m * S::PART_WIDE + n] = total[rows / 2 + i];
+        }
+        meet(meeting, me);
+        for (int i = (int)threadIdx.x % WARPGROUP; i < S::PART_ROWS * wide; i += WARPGROUP) {
+            const int m = i / wide, n = i % wide;
+            const float *sums =
+                part + m * S::PART_WIDE + (n / GEMM_TILE << p.pair) * GEMM_TILE + n % GEMM_TILE;
+            store_output(p, piece.row + rows + m, first + n,
+                         [&](int up) { return sums[up * GEMM_TILE]; });
+        }
+    }
+}
+
+/* acc = a range of the piece. */
+template <class S, class T>
+__device__ __forceinline__ void multiply_range(float (&acc)[S::SUMS], const Product<T> &p,
+                                               int range, const WideMemory<S> &memory,
+                                               Turn<S> &turn, const Consumer &me) {
+    const int end = range_start(p.w.slabs, p.w.ranges, range + 1);
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i++) acc[i] = 0.0f;
+    for (int slab = range_start(p.w.slabs, p.w.ranges, range); slab < end; slab++, turn.next()) {
+        const uint8_t *stage = memory.ring + turn.stage * S::STAGE;
+        mbarrier_wait(memory.full + turn.stage, turn.parity);
+        use_wide_stage<S, T>(acc, stage, me);
+        __syncwarp(); /* all lanes have loaded */
+        if (me.lane == 0) mbarrier_arrive(memory.empty + turn.stage);
+    }
+}
+
+template <class S, class T>
+__device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemory<S> &memory) {
+    Consumer me = {(int)threadIdx.x / WARPGROUP, (int)threadIdx.x % WARPGROUP / WARP,
+                   (int)threadIdx.x % WARP, 0};
+    float *part = memory.parts + me.group * S::PART;
+    uint64_t *meeting = memory.sums + me.group;
+    Turn<S> turn;
+    float acc[S::SUMS];
+    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+        const Piece piece = piece_of<S>(work, i);
+        const Product<T> &p = work.all.of[piece.number];
+        float total[S::SUMS] = {};
+        for (int range = piece.range; range < piece.end_range; range++) {
+            multiply_range<S>(acc, p, range, memory, turn, me);
+            if (work.shares > 1)
+                leave_sums(left_of<S>(work, piece, range, me), acc);
+            else
+                add_sums(total, acc);
+        }
+        if (work.shares > 1) {
+            if (!is_last_share(work, piece, reinterpret_cast<int *>(part), meeting, me)) continue;
+            for (int range = 0; range < p.w.ranges; range++)
+                add_left_sums(total, left_of<S>(work, piece, range, me));
+        }
+        finish_wide<S>(p, piece, total, part, meeting, me);
+    }
+}
+
+/* Registers of a producer's thread and a consumer's; a block has 64 Ki. */
+constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
+
+template <class T, class S>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    wide_kernel(const __grid_constant__ WideWork<T> work) {
+    grid_begin();
+    const WideMemory<S> memory;
+    if (threadIdx.x == 0) memory.make_barriers();
+    __syncthreads();
+    if (threadIdx.x >= CONSUMERS * WARPGROUP) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP) produce<S>(work, memory);
+    } else {
+        registers_take<CONSUMER_REGISTERS>();
+        consume<S>(work, memory);
+    }
+}
+
+#endif

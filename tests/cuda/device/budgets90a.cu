@@ -1,0 +1,7 @@
+/* As budgets.cu, of the kernels that are compiled for sm_90a. */
+#include "kernels/cuda/wgmma/wide.cuh"
+
+__device__ const void *const budgeted[] = {
+    reinterpret_cast<const void *>(&wide_kernel<__nv_bfloat16, Wide<128>>),
+    reinterpret_cast<const void *>(&wide_kernel<__nv_bfloat16, Wide<192>>),
+};
