@@ -44,8 +44,9 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
                         const struct engine_config *config, const struct machine_memory *machine,
                         struct err *err);
 
-/* The window blocks that go with so many blocks, so that sequences of the usual length use up both
- * together, and at least those of one sequence of full length; 0 if the plan has none. */
+/* The window blocks that go with so many blocks: those of one sequence of full length, and with
+ * more blocks soon so many that sequences of the usual length use up both together; 0 if the plan
+ * has none. */
 int memory_window_blocks(const struct engine_memory *plan, const struct engine_config *config,
                          int64_t n_blocks);
 

@@ -175,6 +175,7 @@ int memory_window_blocks(const struct engine_memory *plan, const struct engine_c
     if (plan->window == 0) return 0;
     const struct shares s = shares_of(plan, config);
     int64_t windows = s.least - s.seen + (n_blocks * s.usual_seen + s.usual - 1) / s.usual;
+    windows = min_int64(windows, s.least + n_blocks - s.chain);
     windows = max_int64(windows, s.least);
     if (config->window_blocks > 0) windows = config->window_blocks;
     return (int)min_int64(windows, n_blocks);

@@ -1,6 +1,7 @@
 /* The division of the KV pool where layers have windows: what a long sequence takes, that one
  * always fits, and when all layers keep all positions. */
 #include <check.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/memory/memory.h"
@@ -139,6 +140,97 @@ START_TEST(where_nothing_is_saved_all_layers_keep_all) {
 }
 END_TEST
 
+/* ---- on a GPU ------------------------------------------------------------------------------- */
+
+struct planned_cost {
+    const struct engine_memory *memory;
+    const struct engine_config *config;
+};
+
+/* What steps work in grows with the blocks, too. */
+static int64_t cost_of(void *arg, int n_blocks) {
+    const struct planned_cost *cost = arg;
+    return memory_pool_bytes(cost->memory, cost->config, n_blocks) + (int64_t)n_blocks * 1000;
+}
+
+static struct engine_memory planned_on_gpu(const struct engine_config *config) {
+    const struct machine_memory machine = {
+        .total = 64 * GIB, .available = 64 * GIB, .device = {16 * GIB, 16 * GIB}};
+    struct engine_memory memory = {0};
+    struct err err = {0};
+    ck_assert_msg(memory_plan(&memory, &model, config, &machine, &err) == STATUS_OK, "%s",
+                  err.message);
+    return memory;
+}
+
+static struct engine_memory pool_on_gpu(const struct engine_config *config) {
+    struct engine_memory memory = planned_on_gpu(config);
+    struct planned_cost arg = {&memory, config};
+    const struct pool_cost cost = {cost_of, &arg};
+    const struct device_memory now = {16 * GIB, 10 * GIB}; /* a pool of 8 GiB */
+    struct err err = {0};
+    ck_assert_msg(memory_device_pool(&memory, config, &now, &cost, &err) == STATUS_OK, "%s",
+                  err.message);
+    ck_assert_int_eq(memory.kv_cache, memory_pool_bytes(&memory, config, memory.n_blocks));
+    ck_assert_int_eq(memory.n_window_blocks,
+                     memory_window_blocks(&memory, config, memory.n_blocks));
+    return memory;
+}
+
+/* Window blocks are as many as go with the blocks: never fewer than one sequence needs, nor more
+ * than there are blocks; in the proportion of sequences eight windows long. */
+START_TEST(a_gpu_s_pool_is_divided) {
+    static const struct {
+        const struct shape *shape;
+        double more; /* times the sequences of 32k tokens */
+    } cases[] = {{&gemma3_1b, 3}, {&gpt_oss_20b, 1.7}, {&mistral_7b, 3.5}};
+    struct engine_config config = usual();
+    set_model(cases[_i].shape);
+    config.device = DEVICE_CUDA;
+    config.max_model_len = 32768;
+    struct engine_memory memory = pool_on_gpu(&config), estimate = planned_on_gpu(&config);
+    int seen = window_blocks_seen(memory.window, 16), least = seen + 512 / 16;
+    ck_assert(estimate.n_window_blocks > 0 && estimate.window == cases[_i].shape->window);
+    ck_assert_int_eq(memory_window_blocks(&memory, &config, 2048), least);
+    ck_assert_int_le(memory_window_blocks(&memory, &config, 2050), least + 2);
+    ck_assert_int_eq(memory_window_blocks(&memory, &config, 10), 10);
+    double usual_blocks = 8.0 * memory.window / 16;
+    double windows = least - seen + memory.n_blocks * seen / usual_blocks;
+    ck_assert_double_le(fabs(memory.n_window_blocks - windows), 1);
+    double with = engine_memory_sequences(&memory);
+    config.window_blocks = 0;
+    memory = pool_on_gpu(&config);
+    ck_assert(memory.n_window_blocks == 0 && memory.window == 0);
+    ck_assert_double_gt(with, cases[_i].more * engine_memory_sequences(&memory));
+}
+END_TEST
+
+/* The bytes that are asked for are kept to, and no block more would fit. */
+START_TEST(a_gpu_s_bytes_are_kept_to) {
+    static const struct shape *const shapes[] = {&gemma3_1b, &gpt_oss_20b};
+    struct engine_config config = usual();
+    set_model(shapes[_i]);
+    config.device = DEVICE_CUDA;
+    config.max_model_len = 8192;
+    struct engine_memory memory = planned_on_gpu(&config);
+    int64_t need = memory_pool_bytes(&memory, &config, 512);
+    for (int64_t more = 0; more < 9 * need; more += need / 3 + 1) {
+        config.kv_memory = need + more;
+        memory = planned_on_gpu(&config);
+        ck_assert_int_le(memory.kv_cache, config.kv_memory);
+        ck_assert_int_ge(memory.n_blocks, 512);
+        ck_assert_int_gt(memory_pool_bytes(&memory, &config, memory.n_blocks + 1),
+                         config.kv_memory);
+    }
+    const struct machine_memory machine = {
+        .total = 64 * GIB, .available = 64 * GIB, .device = {16 * GIB, 16 * GIB}};
+    struct err err = {0};
+    config.kv_memory = need - 1;
+    ck_assert_int_eq(memory_plan(&memory, &model, &config, &machine, &err), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "too small for one sequence"));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine/memory_windows");
     TCase *core = tcase_create("core");
@@ -146,6 +238,8 @@ int main(void) {
     tcase_add_loop_test(core, more_sequences_fit, 0, 2);
     tcase_add_loop_test(core, the_bytes_are_kept_to, 0, 3);
     tcase_add_test(core, where_nothing_is_saved_all_layers_keep_all);
+    tcase_add_loop_test(core, a_gpu_s_pool_is_divided, 0, 3);
+    tcase_add_loop_test(core, a_gpu_s_bytes_are_kept_to, 0, 2);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

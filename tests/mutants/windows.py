@@ -81,4 +81,8 @@ MUTANTS = [
     ("engine/memory/plan.c", "windows = min_int64(max_int64(windows, s->least), most);", "windows = max_int64(windows, s->least);"),
     ("engine/memory/plan.c", "blocks = (bytes - windows * s->window_bytes) / s->block_bytes;", "blocks = bytes / s->block_bytes;"),
     ("engine/memory/plan.c", "config->window_blocks > 0 || s.least < s.chain", "config->window_blocks > 0 || s.least <= s.chain"),
+    ("engine/memory/plan.c", "    windows = min_int64(windows, s.least + n_blocks - s.chain);\n", ""),
+    ("engine/memory/plan.c", "(n_blocks * s.usual_seen + s.usual - 1) / s.usual;", "n_blocks;"),
+    ("engine/memory/plan_gpu.c", "    plan->n_window_blocks = memory_window_blocks(plan, config, blocks);\n", ""),
+    ("engine/memory/plan_gpu.c", "return fitting(&cost, config->kv_memory, most);", "return fitting(&cost, config->kv_memory, most) - 1;"),
 ]
