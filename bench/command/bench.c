@@ -38,13 +38,17 @@ static int check_fits(const struct bench *bench) {
     const struct engine_memory *memory = engine_memory(bench->engine);
     const int longest = bench->prompts.max, batch = bench->batches.max;
     const int decoded = BENCH_CONTEXT + bench->options->bench_generate;
-    int64_t each = memory->n_blocks / batch * (int64_t)memory->block_size;
+    const int size = memory->block_size, blocks = (decoded + size - 1) / size;
+    int64_t each = memory->n_blocks / batch * (int64_t)size;
+    /* of a sequence that decodes, and of the step that fills the next block */
+    int seen = memory->n_window_blocks > 0 ? window_blocks_seen(memory->window, size) + 1 : 0;
+    bool windows_fit = memory->n_window_blocks / batch >= min_int(blocks, seen);
     if (longest > memory->max_model_len) {
         fprintf(stderr, "penstock: a prompt of %d tokens is longer than the context of %d\n",
                 longest, memory->max_model_len);
         return 2;
     }
-    if (decoded > each || decoded > memory->max_model_len) {
+    if (decoded > each || decoded > memory->max_model_len || !windows_fit) {
         fprintf(stderr,
                 "penstock: %d sequences of %d tokens do not fit; give more --kv-cache-memory\n",
                 batch, decoded);

@@ -50,6 +50,9 @@ struct driver {
     int32_t *token, *position, *slot, *row_start, *table, *logit_row;
     struct sample *samples; /* [max_seqs] */
     int blocks_each, block_size;
+    /* of layers with windows, if they have blocks of their own: a sequence uses its share in turn */
+    int32_t *window_slot, *window_table;
+    int n_window_blocks, sharing, n_blocks; /* `sharing`: the sequences that the table is for */
 };
 
 /* For steps of up to max_rows rows, of max_seqs sequences that share the cache evenly. */

@@ -25,9 +25,26 @@ void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_
                             .table = d->table,
                             .logit_row = d->logit_row,
                             .table_stride = d->blocks_each};
+    d->n_window_blocks = memory->n_window_blocks;
+    d->n_blocks = d->blocks_each * max_seqs;
+    if (d->n_window_blocks == 0) return;
+    d->step.window_slot = d->window_slot = mem_calloc(rows, sizeof(int32_t));
+    d->step.window_table = d->window_table = mem_calloc((size_t)d->n_blocks, sizeof(int32_t));
+}
+
+/* Window blocks are divided among S sequences, and block i of one has the i-th of its share, over
+ * and over: enough for what a row sees, and the rows of a step. */
+static void share_window_blocks(struct driver *d, int S) {
+    int share = d->n_window_blocks / S, n = S == 1 ? d->n_blocks : d->blocks_each;
+    if (d->sharing == S) return;
+    d->sharing = S;
+    for (int s = 0; s < S; s++)
+        for (int i = 0; i < n; i++) d->window_table[s * d->blocks_each + i] = s * share + i % share;
 }
 
 void driver_free(struct driver *d) {
+    free(d->window_slot);
+    free(d->window_table);
     free(d->token);
     free(d->position);
     free(d->slot);
@@ -39,6 +56,7 @@ void driver_free(struct driver *d) {
 
 static void fill_step(struct driver *d, int S, int rows, int position, bool pending) {
     int M = 0;
+    if (d->n_window_blocks > 0) share_window_blocks(d, S);
     for (int s = 0; s < S; s++) {
         d->row_start[s] = M;
         for (int i = 0; i < rows; i++, M++) {
@@ -46,8 +64,10 @@ static void fill_step(struct driver *d, int S, int rows, int position, bool pend
             d->token[M] =
                 pending ? pending_token(s) : (at * 131 + s * 7919) % engine_model(d->engine)->V;
             d->position[M] = at;
-            d->slot[M] = d->table[s * d->blocks_each + at / d->block_size] * d->block_size +
-                         at % d->block_size;
+            int block = s * d->blocks_each + at / d->block_size, offset = at % d->block_size;
+            d->slot[M] = d->table[block] * d->block_size + offset;
+            if (d->n_window_blocks > 0)
+                d->window_slot[M] = d->window_table[block] * d->block_size + offset;
         }
         d->logit_row[s] = M - 1;
         d->samples[s] = (struct sample){.row = s,

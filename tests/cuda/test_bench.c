@@ -154,11 +154,26 @@ START_TEST(a_profiler_sees_steps_and_ops) {
 }
 END_TEST
 
+/* Layers with windows have blocks of their own there, which sequences use in turn. */
+START_TEST(models_with_windows_are_measured) {
+    struct tiny_model tiny;
+    int code;
+    tiny_model_defaults(&tiny);
+    tiny.L = 3, tiny.E = 3, tiny.window = 23;
+    char *file = tiny_model_temporary(&tiny), *text = printed(file, &code);
+    ck_assert_int_eq(code, 0);
+    ck_assert_ptr_nonnull(strstr(text, "| tg 3 |"));
+    free(text);
+    unlink(file), free(file);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_bench");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_test(core, every_class_has_its_line);
+    tcase_add_test(core, models_with_windows_are_measured);
     tcase_add_test(core, times_are_of_every_op);
     tcase_add_test(core, a_profiler_sees_steps_and_ops);
     suite_add_tcase(suite, core);
