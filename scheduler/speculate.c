@@ -5,10 +5,11 @@
 #include "scheduler/internal.h"
 
 /* What a draft's chance is believed to be by its match, before the sequence has shown its own; how
- * much a draft that held or failed changes that, and how fast it comes back while none is tried. */
+ * much a draft that held or failed changes that, and how fast it comes back while none is tried.
+ * Both as much: what is believed is then on average what holds. */
 static const float first_chance[MAX_DRAFT_MATCH + 1] = {0,     0.25f, 0.4f,  0.5f, 0.6f,
                                                         0.65f, 0.7f,  0.75f, 0.8f};
-static const float gain = 1.0f / 6, loss = 1.0f / 3, forgetting = 1.0f / 400;
+static const float learning = 1.0f / 8, forgetting = 1.0f / 400;
 
 /* A draft less likely than this is not worth a look. */
 static const float min_chance = 0.02f;
@@ -29,11 +30,11 @@ void speculate_learn(struct sequence *sequence, int taken) {
     assert(taken >= 0 && taken <= sequence->n_drafts);
     for (int i = 0; i < taken; i++) {
         float *chance = chance_of(sequence, i);
-        *chance += (1 - *chance) * gain;
+        *chance += (1 - *chance) * learning;
     }
     if (taken == sequence->n_drafts) return;
     float *chance = chance_of(sequence, taken);
-    *chance -= *chance * loss;
+    *chance -= *chance * learning;
 }
 
 void speculate_forget(struct sequence *sequence) {

@@ -57,8 +57,8 @@ MUTANTS = [
     (S + "speculate.c", "min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows)", "view->max_logit_rows - plan->logit_rows"),
     (S + "speculate.c", "    plan->available -= blocks;\n", ""),
     (S + "speculate.c", "        if (rate <= best && !view->fixed_drafts) continue;\n", ""),
-    (S + "speculate.c", "    *chance -= *chance * loss;\n", ""),
-    (S + "speculate.c", "        *chance += (1 - *chance) * gain;\n", ""),
+    (S + "speculate.c", "    *chance -= *chance * learning;\n", ""),
+    (S + "speculate.c", "        *chance += (1 - *chance) * learning;\n", ""),
     # lookup
     (S + "draft/lookup.c", "        if (place < min_match) continue;\n", "",
      "it reads what lies before the tokens, for chains that no search follows"),
