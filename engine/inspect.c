@@ -136,6 +136,9 @@ static void print_model(FILE *out, const struct model_config *info) {
                 e->E, info->L - config_dense_layers(info), e->n_used,
                 e->F_shared ? " and a shared one" : "",
                 e->normalises ? ", of normalised weights" : "", mib(info->layer_bytes));
+    for (int i = 0; i < info->n_unread_layers; i++)
+        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
+                info->L + i);
     if (info->rope.is_used)
         fprintf(out, "  rotary positions, base %g over %d dimensions; ", (double)info->rope.base,
                 info->rope.D_rope);

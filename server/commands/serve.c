@@ -73,6 +73,11 @@ static void report(const struct app *app) {
     log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
              m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
              memory->max_model_len, app->model_name);
+    if (m->n_unread_layers > 0)
+        log_line(LOG_INFO, "%d layer%s tokens beyond the next one (nextn); %s not used",
+                 m->n_unread_layers,
+                 m->n_unread_layers == 1 ? " of the file guesses" : "s of the file guess",
+                 m->n_unread_layers == 1 ? "it is" : "they are");
     log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
     log_line(LOG_INFO, "loaded weights: %.0f MiB repacked in %.0f ms (%d thread%s)",
              mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),

@@ -46,6 +46,13 @@ def test_random_weights_in_the_shapes_of_a_folder(tmp_path):
     assert penstock("run", "--load-format", "dummy", "--model", tmp_path, "--max-tokens", "4", "the")
 
 
+def test_layers_that_are_not_used_are_told():
+    server = Server(*SMALL, model=ROOT / "tests/vectors/folders/glm4moe").wait_until_ready()
+    assert "1 layer of the file guesses tokens beyond the next one (nextn); it is not used" in server.log_tail()
+    assert len(server.complete(prompt=[1, 2, 3], max_tokens=4, ignore_eos=True, return_token_ids=True)["choices"][0]["token_ids"]) == 4
+    server.stop()
+
+
 @pytest.mark.parametrize("path", [".", "../llama/", "../llama"])
 def test_a_folder_gives_the_name(path, tmp_path):
     lines = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": [1], "max_tokens": 1}})

@@ -117,6 +117,17 @@ START_TEST(a_config_json_is_told_with_its_weights) {
 }
 END_TEST
 
+/* Layers that could draft are there, and nobody asks them. */
+START_TEST(layers_that_are_not_used_are_told) {
+    char *text;
+    struct err err = {0};
+    ck_assert_int_eq(inspect("tests/vectors/folders/glm4moe", 0, &text, &err), STATUS_OK);
+    ck_assert_ptr_nonnull(strstr(text, "\n  3 layers, "));
+    expect_line(text, "\n  layer 3 guesses tokens beyond the next one (nextn), and is not used\n");
+    free(text);
+}
+END_TEST
+
 START_TEST(what_can_be_told_of_a_refused_file_is_told) {
     struct gguf_writer writer = {0};
     struct err err = {0};
@@ -176,6 +187,7 @@ int main(void) {
         a_model_is_told_in_full,
         a_model_without_rotary_positions_shows_none,
         a_config_json_is_told_with_its_weights,
+        layers_that_are_not_used_are_told,
         what_can_be_told_of_a_refused_file_is_told,
         strings_cannot_steer_a_terminal,
         settings_that_cannot_work_are_told,
