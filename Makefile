@@ -1,5 +1,5 @@
 # The two commands that matter: `make run` serves the default model, `make test` runs every test.
-.PHONY: oracle help deps build model run test bench bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -60,6 +60,13 @@ bench-models: model
 # Files of `penstock quantize` beside those of llama.cpp's own quantiser, which must be installed.
 bench-quantised: build model
 	@$(LLAMA) bench/quantised.py --model $(MODEL) $(ARGS)
+
+# Models of other shapes, folders and vocabularies; makes 12 GB of models the first time (PEERS="llama.cpp grammar" first).
+bench-families: build
+	@docker/build.sh release $(JOBS) tokens
+	@$(LLAMA) bench/shapes.py
+	@[ -e build/bench-shapes/vocabulary/tokenizer.json ] || build/peers/grammar/bin/python bench/shapes.py vocabulary
+	@python3 bench/families.py $(ARGS)
 
 # Beside llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
 bench-grammar: model

@@ -374,6 +374,32 @@ START_TEST(tensors_that_would_be_left_out_are_refused) {
 }
 END_TEST
 
+/* Layer 0 has an MLP and layer 1 experts: a tensor of the other kind is no tensor of it. */
+START_TEST(layers_have_an_mlp_or_experts) {
+    static const char *const names[] = {"blk.1.ffn_gate.weight", "blk.0.ffn_gate_inp.weight"};
+    const float data[64] = {0};
+    for (int i = 0; i < 2; i++) {
+        struct gguf_writer writer = {0};
+        gguf_writer_string(&writer, "general.architecture", "qwen3moe");
+        for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) {
+            char key[64];
+            snprintf(key, sizeof key, "qwen3moe%s", shape[k].key + strlen("llama"));
+            gguf_writer_u32(&writer, key, shape[k].value);
+        }
+        gguf_writer_f32(&writer, "qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f);
+        gguf_writer_u32(&writer, "qwen3moe.expert_count", 8);
+        gguf_writer_u32(&writer, "qwen3moe.expert_used_count", 2);
+        gguf_writer_u32(&writer, "qwen3moe.leading_dense_block_count", 1);
+        write_tokenizer(&writer, "");
+        gguf_writer_tensor(&writer, "blk.0.ffn_gate.weight", DTYPE_F32, 1, (int64_t[]){64}, data,
+                           sizeof data);
+        gguf_writer_tensor(&writer, names[i], DTYPE_F32, 1, (int64_t[]){64}, data, sizeof data);
+        expect_refused(&writer, names[i],
+                       "is not supported in a model of the architecture \"qwen3moe\"");
+    }
+}
+END_TEST
+
 START_TEST(names_are_fit_to_show) {
     struct gguf_writer writer = {0};
     struct model_config info;
@@ -585,6 +611,7 @@ int main(void) {
         what_would_give_wrong_answers_is_refused,
         experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
+        layers_have_an_mlp_or_experts,
         names_are_fit_to_show,
         the_real_vocabulary_is_read,
         sentencepiece_has_scores_and_its_own_defaults,

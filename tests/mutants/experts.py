@@ -4,6 +4,8 @@ MODELS = "engine/models/"
 SUITES = {
     OPS: ["kernels_experts"],
     MODELS: ["engine_families"],
+    MODELS + "family.c": ["engine_gguf_config", "engine_families"],
+    MODELS + "folder_names.c": ["engine_families", "engine_folder_broken"],
     MODELS + "shard.c": ["engine_shard", "engine_families"],
     "engine/files/": ["engine_families"],
     "kernels/cpu/plain/": ["kernels_op_options"],
@@ -27,7 +29,8 @@ MUTANTS = [
      "it counts only where every chosen score is nearly 0"),
     (OPS + "route.c", "experts->n_used_groups < experts->n_groups", "experts->n_used_groups + 1 < experts->n_groups"),
     (OPS + "route.c", "choice[g * size + two[0]] + choice[g * size + two[1]]", "choice[g * size + two[0]]"),
-    (OPS + "route.c", "choose(best, n, experts->n_used_groups, chosen);", "choose(best, n, n, chosen);"),
+    (OPS + "route.c", "choose(best, n, experts->n_used_groups, chosen);", "choose(best, n, n, chosen);",
+     "of more groups the best are the same first ones"),
     (OPS + "route.c", "if (!stays[e / size])", "if (!stays[e % n])"),
     (OPS + "route.c", "weight[i] * experts_weight_scale(experts)", "weight[i]"),
     (MODELS + "forward.c", ".correction = t->vec[ROLE_ROUTER_CORRECTION],", ".correction = NULL,"),
