@@ -3,6 +3,7 @@
 #     bench/gpu.sh               correctness and kernels
 #     bench/gpu.sh correctness   op tests on the device against the CPU, then under compute-sanitizer
 #     bench/gpu.sh kernels       times of every kernel against cuBLAS and against limits measured in the same run
+#     bench/gpu.sh first         what is unknown before the first GPU: do wgmma and mma.sync give the same bits, what do they take
 #     bench/gpu.sh serve         a whole server without HTTP: the same tokens as the CPU, speeds beside their goals, peers
 #     bench/gpu.sh build         builds the programs only; no GPU is needed
 # It needs the CUDA toolkit, CMake, a C++ compiler and Python. bench/gpu/run.py lists the variables that it reads, among them

@@ -133,7 +133,7 @@ static const struct part {
     std::vector<point> (*list)(bool tiny);
 } parts[] = {
     {"limits", list_limits}, {"products", list_products}, {"attention", list_attention},
-    {"rows", list_rows},     {"sampling", list_sampling},
+    {"rows", list_rows},     {"sampling", list_sampling}, {"wgmma", list_wgmma},
 };
 
 static bool has_device() {
@@ -172,6 +172,6 @@ int main(int argc, char **argv) {
         return !written ? 1 : left_out ? 3 : 0;
     }
     fprintf(stderr,
-            "usage: gpu_times limits|products|attention|rows|sampling OUT SECONDS [tiny]\n");
+            "usage: gpu_times limits|products|attention|rows|sampling|wgmma OUT SECONDS [tiny]\n");
     return 2;
 }

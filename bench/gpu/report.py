@@ -135,6 +135,18 @@ def attention(points, limits):
     return out
 
 
+def two_ways(points, limits):
+    """Both ways to multiply many rows, and whether their bits are equal."""
+    lines = []
+    for place in in_order((p["matrix"], p["rows"]) for p in points):
+        mma, wgmma = (next((p for p in points if (p["matrix"], p["rows"]) == place and p["kernel"] == kernel), None)
+                      for kernel in ("mma.sync", "wgmma"))
+        differ = f"{mma['differ'] / mma['numbers']:.2%}" if mma["differ"] else "none"
+        lines.append([*place, cell(mma, limits), cell(wgmma, limits, mma), differ])
+    return ["Numbers of a product that have other bits by wgmma than by mma.sync: if there are none, a row's bits do not depend "
+            "on which of them multiplied it.\n\n" + table(["matrix", "rows", "mma.sync", "wgmma", "other bits"], lines)]
+
+
 def by_model(down):
     def pages(points, limits):
         return [f"**{model}**\n\n" + grid([p for p in points if p["model"] == model], "rows", down, limits)
@@ -148,6 +160,7 @@ PARTS = [
     ("attention", "Attention", attention),
     ("rows", "Between the products", by_model("kernel")),
     ("sampling", "Sampling", by_model("kind")),
+    ("wgmma", "wgmma beside mma.sync", two_ways),
 ]
 
 
@@ -223,6 +236,8 @@ def made_up():
                point("rows", 5, 1e6, 0, kernel="add", model="m", rows=1),
                point("sampling", 5, 1e6, 0, kernel="sampling", kind="greedy", model="m", rows=1)]
     points[-1]["max_us"] = 50
+    points += [point("wgmma", us, 1e6, 4e10, kernel=kernel, matrix="o", rows=512, numbers=1000, differ=5)
+               for us, kernel in ((100, "mma.sync"), (80, "wgmma"))]
     return {"date": "2000-01-01", "commit": "abc", "seconds": 100.0, "machine": {"GPU": "made up", "driver": "1.2"},
             "clocks": [{"sm_mhz": 1980.0, "memory_mhz": None, "watts": 300.0}, {"sm_mhz": 1700.0}],
             "steps": [{"name": "suites", "result": "failed", "seconds": 3.0}, {"name": "products", "result": "done", "seconds": 9}],
@@ -239,6 +254,7 @@ EXPECTED = [
     "| bf16 | 20.0 us, 2,000 GB/s, 50%, 1.50x | 100 us, 400 TFLOP/s, 50% |",  # cuBLAS's at 512 rows is missing
     "| cuBLAS bf16 | 30.0 us, 1,333 GB/s, 33%, 1.00x | left out |", "| m | 40.0 / 60.0 us, 0.67 |  |",
     "before 3 points: cublas m qkv bf16, cublas m o bf16, cublas m head bf16.", "| 1 | 10.0 us, 400 GB/s, 10% |",
+    "| o | 512 | 100 us, 400 TFLOP/s, 50% | 80.0 us, 500 TFLOP/s, 62%, 1.25x | 0.50% |",
     "| chunk, 8 rows | 8 | 10.0 us, 400 GB/s, 10% |", "| greedy | 5.00 us~, 200 GB/s, 5% |",
 ]
 

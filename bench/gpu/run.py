@@ -296,6 +296,18 @@ def kernels(report, programs, seconds):
     report["clocks"] = watch.stop()
 
 
+def first(report, programs, seconds):
+    """What no emulation knows of wgmma: its descriptors and registers, its bits, its speed."""
+    started, suite = time.monotonic(), os.path.join(programs, "gpu_ptx90")
+    if os.access(suite, os.X_OK):  # built for devices of capability 9.0 only
+        report["suites"] = [check_suite(suite, started + 0.3 * seconds)]
+        report["steps"].append(step_of("suites", started, report["suites"], ("passed",)))
+    watch = ClockWatch()
+    for part, share in (("limits", 0.3), ("wgmma", 0.6)):
+        time_part(report, programs, part, share * seconds)
+    report["clocks"] = watch.stop()
+
+
 # ---- all ------------------------------------------------------------------------------------------------------
 
 def write(report, out):
@@ -322,9 +334,9 @@ def measure(what, programs, out, started, total):
         programs, step = build(total * (1.0 if what == "build" else BUILD_SHARE))
         report["steps"].append(step)
     report["commit"] = commit_of(programs)
-    every = (("correctness", correctness), ("kernels", kernels),
+    every = (("correctness", correctness), ("kernels", kernels), ("first", first),
              ("serve", lambda *rest: serving.serve(*rest, sys.modules[__name__])))
-    parts = [p for p in every if p[0] == what or (what == "all" and p[0] != "serve")]
+    parts = [p for p in every if p[0] == what or (what == "all" and p[0] in ("correctness", "kernels"))]
     for i, (_, part) in enumerate(parts):
         left = total - (time.monotonic() - started) - RESERVE_S
         part(report, programs, left * CORRECTNESS_SHARE if len(parts) - i == 2 else left)
@@ -340,7 +352,7 @@ def main():
     what = (sys.argv[1:] or ["all"])[0]
     if what == "--self-test":
         return self_test()
-    if what not in ("all", "correctness", "kernels", "serve", "build"):
+    if what not in ("all", "correctness", "kernels", "first", "serve", "build"):
         print(__doc__)
         return 2
     out = os.path.abspath(os.environ.get("GPU_OUT") or os.path.join(ROOT, "build/gpu-report"))

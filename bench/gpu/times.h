@@ -76,6 +76,7 @@ std::vector<point> list_products(bool tiny);
 std::vector<point> list_attention(bool tiny);
 std::vector<point> list_rows(bool tiny);
 std::vector<point> list_sampling(bool tiny);
+std::vector<point> list_wgmma(bool tiny);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 

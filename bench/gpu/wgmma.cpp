@@ -1,0 +1,111 @@
+/* Products of many rows by mma.sync and by wgmma: what they take, and how many of their numbers
+ * have other bits. Only devices of capability 9.0 have wgmma; on others there are no such
+ * points. */
+#include "bench/gpu/times.h"
+
+#include "kernels/cuda/gemm/gemm.cuh"
+
+#include <algorithm>
+
+struct wgmma_shape {
+    const char *matrix;
+    int N, K;
+};
+
+/* A matrix of bfloat16, rows, and what both ways of multiplying them need. */
+struct two_ways {
+    gemm_weights w;
+    int M;
+    size_t stride; /* of the matrix's copies */
+    int copies;
+    static int copies_of(const wgmma_shape &s) {
+        return cold_copies((size_t)s.N * (size_t)s.K * 2, 16);
+    }
+    std::unique_ptr<timed_memory> weights, x, y, counters, parts, wide;
+    two_ways(const wgmma_shape &s, int rows);
+    void multiply(bool by_wgmma, int copy) const;
+    std::vector<uint16_t> product(bool by_wgmma) const;
+};
+
+static gemm_source bf16_rows(const void *rows) {
+    gemm_source source = {};
+    source.type = DTYPE_BF16;
+    source.rows = rows;
+    return source;
+}
+
+two_ways::two_ways(const wgmma_shape &s, int rows) : M(rows) {
+    const size_t inputs = (size_t)M * (size_t)s.K * 2, outputs = (size_t)M * (size_t)s.N * 2;
+    const timed_memory matrix((size_t)s.N * (size_t)s.K * 2, BF16_SMALL);
+    const gemm_source source = bf16_rows(matrix.data);
+    stride = (gemm_plan(&w, DTYPE_BF16, &source, s.N, s.K) + 255) / 256 * 256;
+    copies = copies_of(s);
+    weights = std::make_unique<timed_memory>(stride * (size_t)copies);
+    x = std::make_unique<timed_memory>(inputs, BF16_SMALL);
+    y = std::make_unique<timed_memory>(outputs);
+    counters = std::make_unique<timed_memory>(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS));
+    parts = std::make_unique<timed_memory>(gemm_scratch_bytes(DTYPE_BF16, M, std::max(s.N, s.K)));
+    wide = std::make_unique<timed_memory>(gemm_wide_bytes(DTYPE_BF16, M, s.K));
+    gemm_place(&w, weights->data);
+    gemm_pack(&w, &source, 0, s.N, the_stream());
+    cuda_check(cudaStreamSynchronize(the_stream()), "packing");
+    weights->repeat(stride);
+}
+
+void two_ways::multiply(bool by_wgmma, int copy) const {
+    gemm_weights mine = w;
+    const gemm_scratch scratch = {counters->as<int32_t>(), parts->as<float>(), parts->bytes,
+                                  by_wgmma ? wide->data : nullptr, wide->bytes};
+    gemm_place(&mine, weights->data + (size_t)(copy % copies) * stride);
+    gemm(&mine, y->data, x->data, M, nullptr, the_stream(), &scratch);
+}
+
+std::vector<uint16_t> two_ways::product(bool by_wgmma) const {
+    std::vector<uint16_t> bits(y->bytes / 2);
+    multiply(by_wgmma, 0);
+    cuda_check(
+        cudaMemcpyAsync(bits.data(), y->data, y->bytes, cudaMemcpyDeviceToHost, the_stream()),
+        "reading a product");
+    cuda_check(cudaStreamSynchronize(the_stream()), "multiplying");
+    return bits;
+}
+
+static int differing(const two_ways &ways) {
+    const std::vector<uint16_t> by_mma = ways.product(false), by_wgmma = ways.product(true);
+    int n = 0;
+    for (size_t i = 0; i < by_mma.size(); i++) n += by_mma[i] != by_wgmma[i];
+    return n;
+}
+
+static bool has_wgmma() {
+    cudaDeviceProp p = {};
+    cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");
+    return p.major == 9 && p.minor == 0;
+}
+
+/* Llama-3.1-8B's matrices, gate and up as one. */
+std::vector<point> list_wgmma(bool tiny) {
+    const std::vector<wgmma_shape> shapes = tiny
+                                                ? std::vector<wgmma_shape>{{"tiny", 136, 128}}
+                                                : std::vector<wgmma_shape>{{"qkv", 6144, 4096},
+                                                                           {"o", 4096, 4096},
+                                                                           {"gate+up", 28672, 4096},
+                                                                           {"down", 4096, 14336}};
+    std::vector<point> points;
+    if (!has_wgmma()) return points;
+    for (const wgmma_shape &s : shapes)
+        for (int M : tiny ? std::vector<int>{70} : std::vector<int>{128, 256, 512, 2048}) {
+            auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M); });
+            const int differ = differing(two_ways(s, M)), copies = two_ways::copies_of(s);
+            const double N = s.N, K = s.K, rows = M;
+            for (bool by_wgmma : {false, true})
+                points.push_back(
+                    {fields("kernel", by_wgmma ? "wgmma" : "mma.sync", "matrix", s.matrix, "N", s.N,
+                            "K", s.K, "rows", M, "numbers", N * rows, "differ", differ),
+                     2 * (N * K + rows * K + rows * N), 2 * rows * N * K, copies, [=]() -> call {
+                         auto mine = ways->get();
+                         return [=](int i) { mine->multiply(by_wgmma, i); };
+                     }});
+        }
+    return points;
+}
