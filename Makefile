@@ -83,7 +83,7 @@ accuracy: build model bench-models
 
 performance:
 	@docker/venv.sh build/chart bench/requirements.txt
-	@python3 bench/report.py $(FIGURES) $(if $(ACCURACY),--accuracy $(ACCURACY))
+	@python3 bench/report.py $(FIGURES) $(if $(ACCURACY),--accuracy $(ACCURACY)) $(if $(QUANTISED),--quantised $(QUANTISED))
 	@build/chart/bin/python bench/chart.py $(FIGURES) --ratios docs/performance.svg
 	@[ -z "$(ACCURACY)" ] || build/chart/bin/python bench/chart.py $(FIGURES) --accuracy $(ACCURACY) --dots docs/divergence.svg
 

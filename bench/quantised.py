@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 
@@ -39,17 +38,23 @@ def make_sources(model):
         hf_folder.from_gguf(gguf_file.GGUF(SOURCES["GGUF"]), SOURCES["folder"])
 
 
-def timed(command, **more):
-    """Runs a command to its end: its output, and the seconds, processor time and largest memory that it took."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more)
-    output = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"quantised.py: {' '.join(command)} ended with code {process.returncode}")
-    return output, {"seconds": time.perf_counter() - began, "cpu_s": used.ru_utime + used.ru_stime,
-                    "memory_bytes": used.ru_maxrss * 1024}
+# A child's largest memory counts from that of the process that it was forked of: a small one.
+LAUNCH = """
+import json, resource, subprocess, sys, time
+began = time.perf_counter()
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"code": code, "seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime, "memory_bytes": used.ru_maxrss * 1024}))
+"""
+
+
+def timed(command):
+    """Runs a command to its end: the seconds, processor time and largest memory that it took."""
+    found = json.loads(subprocess.run([sys.executable, "-SE", "-c", LAUNCH, *command], check=True, capture_output=True,
+                                      text=True).stdout)
+    if found.pop("code"):
+        raise SystemExit(f"quantised.py: {' '.join(command)} failed")
+    return found
 
 
 def ours(args, source, kind):
@@ -57,13 +62,14 @@ def ours(args, source, kind):
     out = f"{FOLDER}/{kind}-{source}.gguf"
     if os.path.exists(out):
         os.remove(out)
-    return out, timed([args.binary, "quantize", SOURCES[source], out, "--type", kind, "--threads", str(args.threads)])[1]
+    return out, timed([args.binary, "quantize", SOURCES[source], out, "--type", kind, "--threads", str(args.threads)])
 
 
 def theirs(args, kind):
     out = f"{FOLDER}/{kind}-llama.cpp.gguf"
-    output, _ = timed([sys.executable, "bench/llama_quantise.py", SOURCES["GGUF"], out, kind, str(args.threads)])
-    return out, json.loads(output)
+    done = subprocess.run([sys.executable, "bench/llama_quantise.py", SOURCES["GGUF"], out, kind, str(args.threads)], check=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return out, json.loads(done.stdout)
 
 
 def data(file, name):
@@ -169,13 +175,13 @@ def loading(args, _windows):
     """From exec to the first token; each run finds the file out of the cache, as after a download."""
     path = os.path.join(SOURCES["folder"], "model.safetensors")
     run = [args.binary, "run", "--model", SOURCES["folder"], "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
-    acts = {"reading": ["cat", path], "as it is": [*run, "water"]}
+    acts = {"reading": ["dd", f"if={path}", "of=/dev/null", "bs=1M"], "as it is": [*run, "water"]}
     acts |= {kind: [*run, "--quantization", kind, "water"] for kind in args.types}
     found = {name: [] for name in acts}
     for _ in range(args.repeats):
         for name, command in acts.items():
             forget(path)
-            found[name].append(timed(command)[1] if name != "reading" else timed(["dd", f"if={path}", "of=/dev/null", "bs=1M"])[1])
+            found[name].append(timed(command))
     rows = [{"what": name, **least(runs)} for name, runs in found.items()]
     for row in rows:
         print(f"loading  {row['what']:8} {row['seconds']:.2f} s ({row['cpu_s']:.2f} of processors, "

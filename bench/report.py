@@ -1,6 +1,7 @@
 """Writes the figures of a run, or of several runs that make up a table, between the markers of docs/performance.md.
 
     python3 bench/report.py [docs/measurements/NAME.json ...] [--accuracy docs/measurements/NAME-accuracy.json]
+                            [--quantised docs/measurements/NAME-quantised.json]
 """
 import argparse
 import json
@@ -97,6 +98,44 @@ def greedy_table(accuracy):
     return table(["file", "who", "greedy tokens before a first difference", "answers equal to the end"], rows)
 
 
+def quality_table(report):
+    """Of bench/quantised.py: what each type loses, and whether llama.cpp computes the same from our files."""
+    apart = {(row["type"], row["from"]): row for row in report["loads"]["rows"]}
+    source, *types = report["quality"]["rows"]
+    rows = [["halves, the source", "", f"{source['perplexity']:.4f}", "", "", "", "", ""]]
+    for row in types:
+        ours, theirs, same = row["penstock"], row["llama.cpp"], row["equal_tensors"]
+        loads = [apart[row["type"], of] for of in ("GGUF", "folder")]
+        rows.append([row["type"].upper(), f"{loads[0]['bytes'] / 1e6:.1f}", f"{ours['perplexity']:.4f}",
+                     f"{theirs['perplexity']:.4f} ({row['perplexity_ratio'] - 1:+.2%})", f"{ours['mean_kl']:.6f}",
+                     f"{theirs['mean_kl']:.6f}", f"{same['same']} of {same['of']}",
+                     ", ".join(f"{load['mean_kl']:.4f}" if load["loads"] else "NO" for load in loads)])
+    return table(["type", "MB", "perplexity", "llama.cpp's file (ours against it)", "mean KL", "llama.cpp's file", "tensors with its bytes",
+                  "llama.cpp runs ours: KL of file, of folder"], rows)
+
+
+def making_table(report):
+    rows = [[row["type"].upper(), f"{row['penstock']['seconds']:.2f}", f"{row['llama.cpp']['seconds']:.2f}",
+             f"{row['penstock']['cpu_s']:.2f}", f"{row['llama.cpp']['cpu_s']:.2f}",
+             f"{row['llama.cpp']['cpu_s'] / row['penstock']['cpu_s']:.2f}", f"{row['penstock']['memory_bytes'] / 2**20:.0f}",
+             f"{row['llama.cpp']['memory_bytes'] / 2**20:.0f}"] for row in report["making"]["rows"]]
+    return table(["type", "seconds", "llama.cpp", "processor time, s", "llama.cpp", "times as good", "memory, MiB", "llama.cpp"], rows)
+
+
+def loading_table(report):
+    reading = report["loading"]["rows"][0]["seconds"]
+    rows = [[row["what"], f"{row['seconds']:.2f}", f"{row['seconds'] / reading:.1f}", f"{row['cpu_s']:.2f}"]
+            for row in report["loading"]["rows"]]
+    return table(["what", "seconds", "times reading", "processor time, s"], rows)
+
+
+def quantised_text(report):
+    machine = report["machine"]
+    where = f"{machine['cpu']}, {machine['cores']} cores, {report['threads']} threads; load " + ", ".join(
+        f"{report[part]['load']:.1f} ({part})" for part in ("quality", "making", "loading"))
+    return "\n\n".join([quality_table(report), f"Made and loaded on {where}.", making_table(report), loading_table(report)])
+
+
 def put(page, name, text):
     pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
     if not re.search(pattern, page, re.S):
@@ -108,6 +147,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="*")
     parser.add_argument("--accuracy")
+    parser.add_argument("--quantised")
     args = parser.parse_args()
     with open(PAGE, encoding="utf-8") as f:
         page = f.read()
@@ -120,6 +160,9 @@ def main():
         with open(args.accuracy) as f:
             accuracy = json.load(f)
         page = put(page, "accuracy", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
+    if args.quantised:
+        with open(args.quantised) as f:
+            page = put(page, "quantised", quantised_text(json.load(f)))
     with open(PAGE, "w", encoding="utf-8") as f:
         f.write(page)
 

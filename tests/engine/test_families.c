@@ -72,6 +72,8 @@ static const char *const models[] = {
     "folders/nvfp4",
     "folders/nvfp4-modelopt",
     "folders/bnb-nf4",
+    "folders/bnb-fp4",
+    "folders/float8-modelopt",
     "folders/bnb-int8",
     /* on one rank alone: norms of all heads, then experts that are too narrow */
     "families/olmo2.gguf",
@@ -92,7 +94,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 12 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 14 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -115,6 +115,26 @@ def bitsandbytes(random, N, K, size, block=32, nested_block=24):
             "weight.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
 
 
+# Signs apart: the values of bitsandbytes' fp4, of which the largest is 1.
+FP4 = [0, 0.0052083333, 0.6666667, 1, 0.3333333, 0.5, 0.1666667, 0.25]
+
+
+def bitsandbytes_fp4(random, N, K, size, block=32):
+    """Scales are floats."""
+    state = {"quant_type": "fp4", "blocksize": block, "dtype": "bfloat16", "shape": [N, K]}
+    return {"weight": random.integers(0, 256, (N * K // 2, 1)).astype(np.uint8),
+            "weight.absmax": scales(random, (N * K // block,), size * 8),
+            "weight.quant_map": np.array(FP4 + [-value for value in FP4], np.float32),
+            "weight.quant_state.bitsandbytes__fp4": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
+
+
+def float8_whole(random, N, K, size):
+    """One scale for the matrix, a number without dimensions."""
+    made = float8(random, N, K, 0, size)
+    return {"weight": made["weight"], "weight_scale": made["weight_scale"][0].reshape(()),
+            "input_scale": np.float32(1).reshape(())}
+
+
 def llm_int8(random, N, K, size):
     return {"weight": random.integers(-127, 128, (N, K)).astype(np.int8), "SCB": scales(random, N, size * 8),
             "weight_format": np.zeros((), np.uint8)}
@@ -184,6 +204,12 @@ def read_bitsandbytes(t):
     return (t["weight.quant_map"].astype(np.float64)[codes] * np.repeat(absmax, state["blocksize"])).reshape(state["shape"])
 
 
+def read_bitsandbytes_fp4(t):
+    state = json.loads(t["weight.quant_state.bitsandbytes__fp4"].tobytes())
+    absmax = np.repeat(t["weight.absmax"].astype(np.float64), state["blocksize"])
+    return (t["weight.quant_map"].astype(np.float64)[nibbles(t["weight"].reshape(-1), True)] * absmax).reshape(state["shape"])
+
+
 def read_llm_int8(t):
     return t["weight"] * (t["SCB"].astype(np.float64) / 127)[:, None]
 
@@ -221,6 +247,9 @@ FOLDERS = {
                        lambda *a: nvfp4(*a, modelopt=True), lambda t: read_nvfp4(t, True)),
     "bnb-nf4": ("qwen3", {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
                           "bnb_4bit_use_double_quant": True}, bitsandbytes, read_bitsandbytes),
+    "float8-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "FP8"}, float8_whole, lambda t: read_float8(t, 0)),
+    "bnb-fp4": ("llama", {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "fp4",
+                          "bnb_4bit_use_double_quant": False}, bitsandbytes_fp4, read_bitsandbytes_fp4),
     "bnb-int8": ("llama", {"quant_method": "bitsandbytes", "load_in_8bit": True}, llm_int8, read_llm_int8),
 }
 
