@@ -87,6 +87,7 @@ static void commit_forced(struct scheduler *s, struct sequence *sequence) {
     while (sequence->state != SEQUENCE_ENDED) {
         struct sampled forced = {.id = constraint_forced(s, sequence)};
         if (forced.id < 0) return;
+        if (sequence->n_pending > 0) inflight_withdraw(inflight_newest(s), sequence);
         s->stats.forced_tokens++;
         commit_token(s, sequence, &forced);
     }

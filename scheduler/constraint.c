@@ -4,7 +4,8 @@
  * when it first samples, and its own until it ends. A preempted sequence keeps its tokens, so it
  * keeps its matcher too. What may come next is known as soon as the last token is:
  *
- *     plan, submit            a sequence whose last token is pending sits the step out, alone
+ *     plan, submit            a pending token's row is computed as any other's
+ *     commit the step before  constraint_take: the matcher takes the token that was pending
  *     constraint_make_masks   on the compute threads; on a device while the pass runs
  *     sample
  *     commit                  constraint_take: the matcher takes the token that was drawn
@@ -15,7 +16,8 @@
  * The tokens that end a choice are allowed exactly where its grammar may end. The grammar comes
  * before min_tokens and ignore_eos: where nothing can come after a token, the choice ends with it.
  * Where only one token may come it is taken right behind the one before it, without sampling, and
- * so on: the next step computes the rows of all of them, as those of a prompt. Not where something
+ * so on: the next step computes the rows of all of them, as those of a prompt; if the step in
+ * flight was to sample the first of them, it does not. Not where something
  * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
  *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
@@ -125,11 +127,25 @@ static void make_masks(void *arg, int i) {
     go_back(sequence, drafts);
 }
 
+/* The generation of a sequence that has ended may be gone. */
+static bool keeps_to_grammar(const struct inflight *inflight, int i) {
+    const struct sequence *owner = inflight->owner[i];
+    return inflight->samples[i].sampling && owner->state != SEQUENCE_ENDED &&
+           owner->request->generation->grammar;
+}
+
+bool constraint_waits(const struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_samples; i++) {
+        if (inflight->samples[i].late && keeps_to_grammar(inflight, i)) return true;
+    }
+    return false;
+}
+
 void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
     int n = 0;
     for (int i = 0; i < inflight->n_samples; i++) {
         const struct sequence *owner = inflight->owner[i];
-        bool chooses = inflight->samples[i].sampling && owner->request->generation->grammar;
+        bool chooses = keeps_to_grammar(inflight, i);
         bool first = n == 0 || inflight->owner[inflight->constrained[n - 1]] != owner;
         if (chooses && first) inflight->constrained[n++] = i;
     }

@@ -1,6 +1,7 @@
 #include "scheduler/inflight.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static size_t mask_bytes(const struct inflight *inflight) {
     return (size_t)inflight->max_samples * (size_t)inflight->mask_words * sizeof(uint32_t);
@@ -103,11 +104,11 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 /* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
  * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
  * which row gives its last token is known when they are verified; or if it is a beam; or if the
- * host has to know the token to say what comes after it: for a grammar, changes, mirostat. */
+ * host has to know the token to say what comes after it: for changes, mirostat. */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
-    if (request->beams || request->generation->grammar) return -1;
+    if (request->beams) return -1;
     if (sampling_needs_last(&request->sampling)) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
     return inflight->samples[inflight->n_samples - 1].row;
@@ -128,6 +129,19 @@ void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     if (!samples) return;
     sequence->n_pending++;
     sequence->pending_row = pending_row(inflight, sequence);
+}
+
+void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
+    int i = 0, row = 0;
+    assert(!inflight->is_sampled && sequence->n_pending == 1 && sequence->pending_row >= 0);
+    while (inflight->owner[i] != sequence) i++;
+    size_t behind = (size_t)(--inflight->n_samples - i);
+    memmove(&inflight->owner[i], &inflight->owner[i + 1], behind * sizeof *inflight->owner);
+    memmove(&inflight->samples[i], &inflight->samples[i + 1], behind * sizeof *inflight->samples);
+    while (inflight->rows[row].sequence != sequence) row++;
+    inflight->rows[row].samples = false;
+    sequence->n_pending = 0;
+    sequence->pending_row = -1;
 }
 
 void inflight_end(struct inflight *inflight) {

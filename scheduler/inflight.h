@@ -48,6 +48,7 @@ struct inflight {
     uint64_t began_ns;          /* when it was planned */
     uint64_t drafting_ns;       /* of the time since then, what a draft model took */
     struct step_shape shape;    /* of its rows */
+    bool is_sampled;            /* or it waits for masks */
 };
 
 /* Words of a mask: a bit for each of V ids. */
@@ -71,6 +72,10 @@ struct sample inflight_sample_of(const struct sequence *sequence, int position);
 
 /* Adds the sequence's rows, after their samples: from here on they count as computed. */
 void inflight_begin(struct inflight *inflight, struct sequence *sequence);
+
+/* Takes back the sample of a sequence, whose next token became known, from a step that was not
+ * sampled yet. Its row stays. */
+void inflight_withdraw(struct inflight *inflight, struct sequence *sequence);
 
 /* Exchanges the next tokens of two choices, of which one samples for both. */
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,

@@ -83,6 +83,9 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
  * whether anything is left to do. */
 bool scheduler_step(struct scheduler *scheduler);
 
+/* The step that was submitted last, NULL: none is in flight. */
+struct inflight *inflight_newest(struct scheduler *scheduler);
+
 /* Ends the part of a step that has been going on: its time counts as `part`'s. The next begins. */
 void step_part_ends(struct scheduler *scheduler, enum step_part part);
 
@@ -143,6 +146,9 @@ void end_everything(struct scheduler *scheduler, enum finish finish);
 void constraint_begin(struct sequence *sequence);
 /* Frees what it has; it may not sample afterwards. */
 void constraint_end(struct sequence *sequence);
+
+/* Does a sample need a mask that only the step before it can tell? */
+bool constraint_waits(const struct inflight *inflight);
 
 /* Gives each sample of a step whose sequence has a grammar its mask. Between the step's submit and
  * its sampling. */

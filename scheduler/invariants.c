@@ -65,7 +65,6 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     const struct constraint *c = &sequence->constraint;
     bool has_grammar = sequence->request->generation->grammar != NULL;
     assert(!c->matcher || (has_grammar && c->n_tokens == sequence->n_tokens));
-    assert(!has_grammar || sequence->pending_row < 0);
     assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(s->batch.sequence[sequence->batch_row] == sequence &&
            sequence->batch_row < s->batch.n_sequences);
@@ -324,6 +323,8 @@ void scheduler_check(const struct scheduler *s) {
                           .index = mem_calloc(n, sizeof(int)),
                           .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool)),
                           .windows = mem_calloc((size_t)s->swap.port.n_host_windows, sizeof(bool))};
+    for (int i = 0; i < s->n_in_flight; i++)
+        assert(s->inflight[(s->first_in_flight + i) % s->port.in_flight].is_sampled);
     check_order(&s->running);
     check_order(&s->waiting);
     assert(s->running.n <= s->max_seqs && s->running.n == s->batch.n_sequences);

@@ -12,9 +12,16 @@
  *
  * Nothing that a plan needs depends on the ids that are being sampled: positions, slots and tables
  * are known without them, and a row whose token is not known says whose result it is
- * (inflight.h draws who owns what). What a sequence could not know when it was planned ahead, that
- * it would end, is found at the commit, and the superfluous row is dropped there. With one step in
- * flight, plan, submit and commit follow one another, and nothing is speculated.
+ * (inflight.h draws who owns what). Only a grammar has to see the ids to say what may come next:
+ * where rows of pending tokens keep to one, the step computes, and is sampled when the step before
+ * it was committed:
+ *
+ *     thread    plan n+1, submit | wait n, commit | masks n+1, sample | plan n+2, submit ..
+ *     engine    [ n      ][ n+1                                                ][ n+2
+ *
+ * What a sequence could not know when it was planned ahead, that it would end, is found at the
+ * commit, and the superfluous row is dropped there. With one step in flight, plan, submit and
+ * commit follow one another, and nothing is speculated.
  *
  * When the device has failed, which a commit finds out, all requests end, steps that are in flight
  * are waited for and thrown away, and the thread sleeps until it is told to stop.
@@ -127,6 +134,18 @@ static struct inflight *inflight_at(struct scheduler *s, int i) {
     return &s->inflight[(s->first_in_flight + i) % s->port.in_flight];
 }
 
+struct inflight *inflight_newest(struct scheduler *s) {
+    return s->n_in_flight > 0 ? inflight_at(s, s->n_in_flight - 1) : NULL;
+}
+
+static void sample(struct scheduler *s, struct inflight *inflight) {
+    assert(!inflight->is_sampled);
+    constraint_make_masks(s, inflight);
+    s->port.sample(s->port.self, inflight->samples, inflight->n_samples);
+    inflight->is_sampled = true;
+    step_part_ends(s, PART_SAMPLE);
+}
+
 /* Returns whether a step was submitted. */
 static bool submit_next(struct scheduler *s, uint64_t now) {
     if (!make_plan(s, now)) return false;
@@ -136,12 +155,11 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     inflight->began_ns = now;
     inflight->drafting_ns = s->draft_engine.ns;
     inflight->shape = s->plan.shape;
+    inflight->is_sampled = false;
     step_part_ends(s, PART_PLAN);
     s->port.submit(s->port.self, step);
     step_part_ends(s, PART_FORWARD);
-    constraint_make_masks(s, inflight);
-    s->port.sample(s->port.self, inflight->samples, inflight->n_samples);
-    step_part_ends(s, PART_SAMPLE);
+    if (!constraint_waits(inflight)) sample(s, inflight);
     return true;
 }
 
@@ -165,6 +183,14 @@ static void commit_oldest(struct scheduler *s) {
         step_cost_note(&s->cost, shape.decode_rows, took);
 }
 
+/* What the newest step samples may have waited for the ids of the one before. */
+static void sample_newest(struct scheduler *s) {
+    struct inflight *newest = inflight_newest(s);
+    if (!newest || newest->is_sampled) return;
+    while (s->n_in_flight > 1) commit_oldest(s);
+    sample(s, newest);
+}
+
 bool scheduler_step(struct scheduler *s) {
     atomic_store(&s->inbox.stepping, true);
     s->part_began_ns = now_ns();
@@ -172,6 +198,7 @@ bool scheduler_step(struct scheduler *s) {
     cancel_wanted(s);
     bool submitted = submit_next(s, s->part_began_ns);
     if (s->n_in_flight == s->port.in_flight || (!submitted && s->n_in_flight > 0)) commit_oldest(s);
+    sample_newest(s);
     inbox_publish(s);
     events_deliver(s);
     step_part_ends(s, PART_COMMIT);

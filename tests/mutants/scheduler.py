@@ -116,6 +116,9 @@ MUTANTS = [
     (S + "constraint.c", "if (end - sequence->request->n_prompt < n) return false;", "if (end < n) return false;"),
     (S + "constraint.c", "before ? c->n_tokens + n - begins_at : n", "n"),
     (S + "constraint.c", "    if (before) c->begins_at = -1;\n", ""),
+    (S + "constraint.c", "if (inflight->samples[i].late && keeps_to_grammar(inflight, i)) return true;", ""),
+    (S + "commit.c", "        if (sequence->n_pending > 0) inflight_withdraw(inflight_newest(s), sequence);\n", ""),
+    (S + "inflight.c", "    inflight->rows[row].samples = false;\n", ""),
     (S + "constraint.c", "    go_back(sequence, allowed);\n", "    sequence->constraint.n_tokens -= allowed;\n"),
     (S + "constraint.c", "    go_back(sequence, drafts);\n", "    sequence->constraint.n_tokens -= drafts;\n"),
     (S + "constraint.c", "mask[id / 32] = may_end ? mask[id / 32] | bit : mask[id / 32] & ~bit;", "mask[id / 32] |= bit;"),
@@ -129,7 +132,7 @@ MUTANTS = [
     (S + "constraint.c", "sampling->n_bad_words > 0 || sampling->no_repeat_ngram > 0 ||", "sampling->n_bad_words > 0 ||"),
     (S + "constraint.c", "return sampling->n_logprobs >= 0 || sampling->allowed ||", "return sampling->allowed ||"),
     (S + "commit.c", "        commit_forced(s, sequence);\n", ""),
-    (S + "inflight.c", "if (request->beams || request->generation->grammar) return -1;", "if (request->beams) return -1;"),
+    (S + "inflight.c", "    if (request->beams) return -1;\n", ""),
     (S + "commit.c", "enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;", "enum finish finish = FINISH_ERROR;"),
     # the inbox
     (S + "inbox.c", "if (n_requests > s->config.max_queued_requests - requests) return false;", ""),

@@ -34,7 +34,7 @@ static void on_events(void *arg, const struct event *events, int n) {
 }
 
 /* Of tokens the letters a to d, and pairs, none of which begins with "cd" or "d". */
-static void open_world(const char *regex, bool samples_forced) {
+static void open_world_ahead(const char *regex, bool samples_forced, int in_flight) {
     struct scheduler_config config = {.max_num_seqs = 8,
                                       .max_num_batched_tokens = 16,
                                       .max_model_len = MODEL_LEN,
@@ -52,9 +52,13 @@ static void open_world(const char *regex, bool samples_forced) {
     ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &w.grammar, &err),
                      STATUS_OK);
     w.engine = fake_engine_new(&config);
-    w.engine->in_flight = 1;
+    w.engine->in_flight = in_flight;
     struct engine_port port = fake_engine_port(w.engine);
     w.scheduler = scheduler_new_on(&config, &port);
+}
+
+static void open_world(const char *regex, bool samples_forced) {
+    open_world_ahead(regex, samples_forced, 1);
 }
 
 static void close_world(void) {
@@ -98,6 +102,32 @@ START_TEST(a_run_of_forced_tokens_is_one_step) {
     ck_assert_uint_eq(run(), _i == 0 ? 2 : 11);
     ck_assert_uint_eq(w.forced, _i == 0 ? 9 : 0);
     ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 11);
+    ck_assert_int_eq(w.finish, FINISH_COMPLETE);
+    close_world();
+}
+END_TEST
+
+/* With two steps in flight a row is computed before its token is known, and the last for nothing.
+ */
+START_TEST(a_step_is_planned_before_the_token_is_known) {
+    open_world_ahead("[ab]{20}", false, 2);
+    ask(5, 40);
+    uint64_t steps = run();
+    ck_assert_uint_eq(steps, w.scheduler->stats.generated_tokens + 1);
+    ck_assert_uint_eq(w.engine->n_pending, steps - 1);
+    ck_assert_int_eq(w.finish, FINISH_COMPLETE);
+    close_world();
+}
+END_TEST
+
+/* The row of the first token is in flight as the others become known: nothing is sampled of it. */
+START_TEST(forced_tokens_take_back_a_sample_in_flight) {
+    open_world_ahead("cd{9}[ab]", _i == 1, 2);
+    ask(5, 40);
+    ck_assert_uint_eq(run(), _i == 0 ? 4 : 12);
+    ck_assert_uint_eq(w.forced, _i == 0 ? 9 : 0);
+    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 11);
+    ck_assert_uint_eq(w.scheduler->stats.dropped_samples, 1);
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }
@@ -154,6 +184,8 @@ int main(void) {
     Suite *suite = suite_create("scheduler/forced");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, a_run_of_forced_tokens_is_one_step, 0, 3);
+    tcase_add_test(core, a_step_is_planned_before_the_token_is_known);
+    tcase_add_loop_test(core, forced_tokens_take_back_a_sample_in_flight, 0, 2);
     tcase_add_loop_test(core, forced_tokens_may_be_the_last, 0, 2);
     tcase_add_test(core, a_long_run_is_computed_in_parts);
     tcase_add_test(core, choices_are_forced_apart);

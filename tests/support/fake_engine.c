@@ -164,9 +164,12 @@ static void run_window(struct fake_engine *engine, const struct step *step, int 
         assert(*window_slot_at(engine, window_table, i) == *slot_at(engine, table, i));
 }
 
+enum { NO_TOKEN = -2 }; /* a sample to which nothing was left */
+
 static int32_t token_at(const struct fake_engine *engine, const struct step *step, int m) {
     int32_t token = step->token[m];
     if (token < 0) token = engine->id[pending_token(token)];
+    if (token == NO_TOKEN) token = 0; /* a device computes something, which nobody reads */
     assert(token >= 0 && token < FAKE_V);
     return token;
 }
@@ -246,7 +249,8 @@ static void fake_sample(void *self, const struct sample *samples, int n) {
     for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
     for (int i = n - 1; i >= 0; i--) {
         pass->results[i] = sample_one(pass, &samples[i]);
-        if (samples[i].sampling) engine->id[samples[i].row] = pass->results[i].id;
+        int32_t id = pass->results[i].id;
+        if (samples[i].sampling) engine->id[samples[i].row] = id < 0 ? NO_TOKEN : id;
     }
     pass->n_samples = n;
     pass->sampled = true;

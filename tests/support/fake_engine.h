@@ -55,7 +55,7 @@ struct fake_engine {
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
     uint64_t n_pending; /* rows */
-    int32_t *id;        /* [max_logit_rows] what was sampled last, or -1 */
+    int32_t *id;        /* [max_logit_rows] what was sampled last, NO_TOKEN, or -1: no sample */
     int fails_at;       /* number of the wait, from 1, that finds the device failed; or 0 */
     int n_waits;
     /* of swap space; 0, or the test's to set. Window blocks have theirs, where there are such */
