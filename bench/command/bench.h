@@ -52,7 +52,8 @@ struct driver {
     int blocks_each, block_size;
     /* of layers with windows, if they have blocks of their own: a sequence uses its share in turn */
     int32_t *window_slot, *window_table;
-    int n_window_blocks, sharing, n_blocks; /* `sharing`: the sequences that the table is for */
+    int n_window_blocks, n_blocks;
+    int sharing; /* the sequences that the table is for */
 };
 
 /* For steps of up to max_rows rows, of max_seqs sequences that share the cache evenly. */
