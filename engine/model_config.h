@@ -21,6 +21,7 @@ enum rope_scaling {
     ROPE_YARN,    /* the low ones / factor, by another rule (Peng et al. 2023) */
     ROPE_DYNAMIC, /* the base grows with the length beyond the model's own ("NTK") */
     ROPE_LONG,    /* frequency i / its own factor, of two lists (LongRoPE: Ding et al. 2024) */
+    ROPE_PART,    /* of all pairs of a head the first `part` turn, the others stay (Gemma 4) */
 };
 
 enum { MAX_ROPE_FACTORS = 256 };
@@ -28,6 +29,7 @@ enum { MAX_ROPE_FACTORS = 256 };
 struct rope_stretch {
     enum rope_scaling kind;
     double factor;
+    double part;                              /* ROPE_PART */
     int original_context;                     /* tokens; all kinds but ROPE_LINEAR */
     double low_freq_factor, high_freq_factor; /* ROPE_LLAMA3 */
     double beta_fast, beta_slow;              /* ROPE_YARN: turns between which it interpolates */
@@ -68,10 +70,14 @@ struct expert_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int window;       /* the last positions that a row sees, its own included; 0: all */
-    bool slides;      /* of the kind that has windows, though the context may be shorter */
-    bool has_no_rope; /* though others have: queries and keys are not rotated */
-    bool is_dense;    /* an MLP, though others have experts */
+    int window;            /* the last positions that a row sees, its own included; 0: all */
+    bool slides;           /* of the kind that has windows, though the context may be shorter */
+    bool has_no_rope;      /* though others have: queries and keys are not rotated */
+    bool is_dense;         /* an MLP, though others have experts */
+    struct kv_heads heads; /* 0: those of its kind; see config_heads */
+    int F;                 /* 0: that of its kind; see config_width */
+    int kv_layer;          /* of one that reads another's keys and values: whose */
+    bool values_are_keys;  /* it has no matrix of values */
 };
 
 struct model_config {
@@ -79,8 +85,17 @@ struct model_config {
     char architecture[32]; /* as GGUF spells it: "llama" */
     char quantisation[32]; /* the most frequent weight type, e.g. "q4_1" */
     /* letters of kernels.h; K is the width of the residual stream. Where all layers have experts, F
-     * is the width of one of them, else that of the others' MLP. */
+     * is the width of one of them, else that of the others' MLP. Layers may have another F, G and
+     * D: see config_width and config_heads. */
     int V, K, F, L, H, G, D;
+    struct kv_heads window_heads; /* of layers that slide; 0: as of the others */
+    int n_readers;   /* last layers: each reads what the last one of its kind before them wrote */
+    int F_readers;   /* of the MLPs in these; 0: F */
+    int P;           /* width of what each layer adds to the stream of its own; 0: nothing */
+    bool keys_serve; /* layers that do not slide take their keys for values, too */
+    bool norms_values;
+    int head_size; /* of layers that do not slide, where a config.json has only that of the others;
+                      0: it has that of all */
     int K_embedding;      /* the width of the embedding and the head: K but for some */
     int context_length;   /* tokens that the model was trained for */
     int longest_context;  /* tokens that stretched positions may be asked to reach */
@@ -120,6 +135,64 @@ static inline int config_dense_layers(const struct model_config *config) {
     int n = 0;
     for (int i = 0; i < config->L; i++) n += config->layer[i].is_dense;
     return n;
+}
+
+/* The key-value heads of a layer. */
+static inline struct kv_heads config_heads(const struct model_config *config, int layer) {
+    const struct layer_config *l = &config->layer[layer];
+    const struct kv_heads *kind = &config->window_heads;
+    struct kv_heads heads = l->heads;
+    if (heads.G == 0) heads.G = l->slides && kind->G ? kind->G : config->G;
+    if (heads.D == 0) heads.D = l->slides && kind->D ? kind->D : config->D;
+    return heads;
+}
+
+/* Does a layer read the keys and values of another, and have none? */
+static inline bool config_reads(const struct model_config *config, int layer) {
+    return layer >= config->L - config->n_readers;
+}
+
+/* The layer whose keys and values a layer reads. */
+static inline int config_kv_layer(const struct model_config *config, int layer) {
+    return config_reads(config, layer) ? config->layer[layer].kv_layer : layer;
+}
+
+/* The width of a layer's MLP. */
+static inline int config_width(const struct model_config *config, int layer) {
+    int own = config->layer[layer].F, readers = config->F_readers;
+    if (own) return own;
+    return readers && config_reads(config, layer) ? readers : config->F;
+}
+
+/* The largest of any layer: queries and keys of a row, and the MLP. */
+struct config_widths {
+    int q, kv, F;
+};
+static inline struct config_widths config_widest(const struct model_config *config) {
+    struct config_widths most = {0, 0, config->F};
+    for (int i = 0; i < config->L; i++) {
+        struct kv_heads heads = config_heads(config, i);
+        int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);
+        most.q = q > most.q ? q : most.q;
+        most.kv = kv > most.kv ? kv : most.kv;
+        most.F = F > most.F ? F : most.F;
+    }
+    return most;
+}
+
+/* The heads of the keys and values that layers have, [L] at most; returns how many layers that
+ * are: all but the last that read others'. */
+static inline int config_kv_heads(const struct model_config *config, struct kv_heads *heads) {
+    int n = config->L - config->n_readers;
+    for (int i = 0; i < n; i++) heads[i] = config_heads(config, i);
+    return n;
+}
+
+/* The size of a head in layers that slide, or in the others; 0: there is no such layer. */
+static inline int config_head_size(const struct model_config *config, bool slides) {
+    for (int i = 0; i < config->L; i++)
+        if (config->layer[i].slides == slides) return config_heads(config, i).D;
+    return 0;
 }
 
 #endif

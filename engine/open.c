@@ -57,10 +57,12 @@ static enum status open_cache(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     const struct engine_config *config = &o->config;
     const struct model_config *m = &engine->model.part;
+    struct kv_heads heads[MAX_LAYERS];
     struct kv_config wanted = {
-        .L = m->L, .G = m->G, .D = m->D, .block_size = engine->memory.block_size};
+        .G = m->G, .D = m->D, .block_size = engine->memory.block_size, .heads = heads};
+    wanted.L = config_kv_heads(m, heads);
     bool has_window[MAX_LAYERS];
-    for (int i = 0; i < m->L; i++) has_window[i] = m->layer[i].window > 0;
+    for (int i = 0; i < wanted.L; i++) has_window[i] = m->layer[i].window > 0;
     wanted.has_window = has_window;
     enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);

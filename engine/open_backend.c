@@ -48,8 +48,9 @@ static int graph_rows(const struct engine_config *config) {
 static struct backend_config plan_backend(const struct engine *engine,
                                           const struct engine_config *config) {
     struct model_config m = shard_config(&engine->model.config, config->ranks);
-    int widest = m.K > m.F ? m.K : m.F;
-    if (m.H * m.D > widest) widest = m.H * m.D;
+    const struct config_widths layers = config_widest(&m);
+    int widest = m.K > layers.F ? m.K : layers.F;
+    if (layers.q > widest) widest = layers.q;
     if (m.K_embedding > widest) widest = m.K_embedding;
     int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
     if (expert > widest) widest = expert;

@@ -61,6 +61,12 @@ struct range_ops {
 
 enum { MAX_WINDOWS = 4 }; /* different windows of one model */
 
+/* What layers look through. */
+struct window {
+    int length; /* the last positions that a row sees, its own included; 0: all of them */
+    int G;      /* key-value heads of such layers; 0: those of the cache */
+};
+
 /* The largest experts that a backend is to compute, as it has them; E 0: none. */
 struct expert_shape {
     int E, n_used;
@@ -101,9 +107,9 @@ struct backend_config {
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */
     int heads;       /* H of all calls of attention */
-    /* The windows that attention is called with, each once; 0 stands for none. None listed: 0. */
+    /* The windows that attention is called with, each once. None listed: one of length 0. */
     int n_windows;
-    int windows[MAX_WINDOWS];
+    struct window windows[MAX_WINDOWS];
     /* Steps of at most so many rows that all want logits run as CUDA graphs; 0: none. At most
      * max_rows, and the rows that activations and logits have room for. */
     int graph_rows;

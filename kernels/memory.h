@@ -74,6 +74,13 @@ struct memory_ops {
 
 /* ---- the KV cache --------------------------------------------------------------------------- */
 
+/* The key-value heads of a layer: how many, and their size. */
+struct kv_heads {
+    int G, D;
+};
+
+enum { MAX_KV_KINDS = 4 }; /* kinds of layers that one cache may have, by heads and windows */
+
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
@@ -83,7 +90,24 @@ struct kv_config {
      * tables of these too. 0: they have none, and n_blocks is every layer's. */
     int n_window_blocks;
     const bool *has_window; /* [L] which layers those are; read by kv_new */
+    /* [L] the heads of each layer where layers differ, read by kv_new; NULL: G and D are those of
+     * all. */
+    const struct kv_heads *heads;
 };
+
+static inline struct kv_heads kv_heads_of(const struct kv_config *config, int layer) {
+    return config->heads ? config->heads[layer] : (struct kv_heads){config->G, config->D};
+}
+
+/* The largest head of any layer. */
+static inline int kv_largest_head(const struct kv_config *config) {
+    int largest = 0;
+    for (int i = 0; i < config->L; i++) {
+        int D = kv_heads_of(config, i).D;
+        largest = D > largest ? D : largest;
+    }
+    return largest;
+}
 
 /* I16 and Q8_0 keep integer codes of 16 or 8 bits and a scale for each 64 numbers of a head, so
  * that attention multiplies integers: at the size of float16, and of half of it, and faster.

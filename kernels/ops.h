@@ -30,7 +30,12 @@ struct norm {
     const float *gain; /* [K] */
     const float *bias; /* [K], of NORM_LAYER; NULL: none */
     float epsilon;
+    float sum_scale; /* of norm_add: what the sum is multiplied by; 0: it stays as it is */
 };
+
+static inline float norm_sum_scale(const struct norm *norm) {
+    return norm->sum_scale == 0 ? 1 : norm->sum_scale;
+}
 
 /* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
@@ -62,6 +67,10 @@ struct mlp {
     struct linear gate; /* [F][K]; gate.w NULL: the MLP is not gated */
     struct linear up;   /* [F][K] */
     struct linear down; /* [K][F] */
+    /* what a gate's outputs are multiplied by, in the place of up, whose w is NULL: columns
+     * times_first.. of rows [M][times_stride]; NULL: up's outputs. Of the op mlp alone */
+    const float *times;
+    int times_first, times_stride;
 };
 
 /* A mixture of experts (Shazeer et al. 2017): E MLPs, of which each row goes through n_used. The
@@ -117,13 +126,15 @@ enum head_norms {
 };
 
 /* What queries and keys go through before attention: their norms, then the rotation; and of queries
- * then a scale by their position (Llama 4: Meta 2025). */
+ * then a scale by their position (Llama 4: Meta 2025). Values may go through a norm. */
 struct heads {
     int H;                        /* query heads */
     struct rope rope;             /* of queries and keys */
-    const float *q_gain, *k_gain; /* both or neither; NULL: no norm */
-    float epsilon;                /* of that norm */
+    const float *q_gain, *k_gain; /* both or neither, where there are keys; NULL: no norm */
+    float epsilon;                /* of the norms */
     enum head_norms norms;
+    const float *v_gain;  /* [D] of an RMSNorm of each head of the values; NULL: none */
+    bool values_are_keys; /* v is to be k as it comes, before norm and rotation (Gemma 4) */
     const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: none */
     int q_scale_every;    /* positions in a row that share a scale; 2 or more */
 };
@@ -134,7 +145,7 @@ struct attention {
     float scale; /* score = scale * q . k */
     float cap;   /* score becomes cap * tanh(score / cap); 0: it stays */
     int window;  /* a row sees the last `window` positions, its own included; 0: all of them.
-                    One of backend_config's windows */
+                    With the cache's heads one of backend_config's windows */
     const float *sinks; /* [H] a score of each head beside those of the positions, whose value is 0
                            (Xiao et al. 2024); NULL: none */
 };
@@ -182,7 +193,8 @@ struct compute_ops {
      * norm(x[M][K]). sum may be x. The backend was opened with the experts' shape. */
     void (*experts)(struct backend *b, float *sum, const float *x, const struct norm *norm,
                     const struct experts *experts, int M);
-    /* x[M][K] += norm(y[M][K]); y is zero afterwards. For norms after a branch. */
+    /* x[M][K] += norm(y[M][K]), then times the norm's sum_scale; y is zero afterwards. For norms
+     * after a branch. */
     void (*norm_add)(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
     /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +
      * that of rank 2 and so on, in this order whatever M is; part, which is ignored on rank 0, is
@@ -191,10 +203,11 @@ struct compute_ops {
     /* y[R][V] = head(norm(x[R][K])), in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    const struct lm_head *head, int R);
-    /* Norms and rotates q[M][H][D] in place and k[M][G][D], and puts k and v[M][G][D] into the
-     * step's slots of one layer. k is left changed or as it was. */
+    /* Norms and rotates q[M][H][D] in place and k[M][G][D], norms v[M][G][D], and puts k and v into
+     * the step's slots of one layer. k and v are left changed or as they were. k NULL: queries
+     * alone, of a layer that reads what another one has written. */
     void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
-                       const struct heads *heads, float *q, float *k, const float *v);
+                       const struct heads *heads, float *q, float *k, float *v);
     /* y[M][H][D] = softmax(scores) . values of each row over the positions of its sequence that it
      * sees in one layer. */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,

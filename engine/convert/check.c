@@ -31,11 +31,10 @@ static enum status compare_shapes(const struct model_config *was, const struct m
     const struct number numbers[] = {
         {"vocabulary", was->V, is->V},
         {"width", was->K, is->K},
-        {"width of the MLP", was->F, is->F},
         {"layers", was->L, is->L},
         {"heads", was->H, is->H},
-        {"key-value heads", was->G, is->G},
-        {"size of a head", was->D, is->D},
+        {"layers that read keys and values of others", was->n_readers, is->n_readers},
+        {"width of a layer's own input", was->P, is->P},
         {"context", was->context_length, is->context_length},
         {"longest context", was->longest_context, is->longest_context},
         {"kind of norm", was->norm, is->norm},
@@ -121,8 +120,12 @@ static enum status compare_layers(const struct model_config *was, const struct m
             {"layer without positions", a->has_no_rope, b->has_no_rope},
             {"layer with a rotation of its own", own && a->slides, own && b->slides},
             {"layer without experts", a->is_dense, b->is_dense},
+            {"width of an MLP", config_width(was, i), config_width(is, i)},
+            {"key-value heads", config_heads(was, i).G, config_heads(is, i).G},
+            {"size of a head", config_heads(was, i).D, config_heads(is, i).D},
+            {"layer whose keys are values", a->values_are_keys, b->values_are_keys},
         };
-        status = compare(numbers, 4, err);
+        status = compare(numbers, sizeof numbers / sizeof *numbers, err);
     }
     return status;
 }

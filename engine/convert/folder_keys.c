@@ -33,16 +33,40 @@ static void put_text(struct keyer *k, const char *name, const char *text) {
     gguf_put_string(k->keys, key_of(k, name), text, strlen(text));
 }
 
+/* A number of all layers, or one for each where they differ. */
+static void put_of_layers(struct keyer *k, const char *name, const int32_t *of_layer, int L) {
+    bool is_same = true;
+    for (int i = 1; i < L; i++) is_same &= of_layer[i] == of_layer[0];
+    if (is_same)
+        put_int(k, name, of_layer[0]);
+    else
+        gguf_put_array(k->keys, key_of(k, name), GGUF_INT32, (size_t)L, of_layer);
+}
+
+static void put_layers(struct keyer *k, const struct model_config *m) {
+    int32_t F[MAX_LAYERS], G[MAX_LAYERS];
+    int D = config_head_size(m, false), window_D = config_head_size(m, true);
+    for (int i = 0; i < m->L; i++) F[i] = config_width(m, i), G[i] = config_heads(m, i).G;
+    put_of_layers(k, "feed_forward_length", F, m->L);
+    put_of_layers(k, "attention.head_count_kv", G, m->L);
+    if (D == 0) D = window_D; /* all layers slide */
+    put_int(k, "attention.key_length", D);
+    put_int(k, "attention.value_length", D);
+    if (m->n_readers > 0) put_int(k, "attention.shared_kv_layers", m->n_readers);
+    if (m->P > 0) put_int(k, "embedding_length_per_layer_input", m->P);
+    if (window_D == 0 || window_D == D) return;
+    put_int(k, "attention.key_length_swa", window_D);
+    put_int(k, "attention.value_length_swa", window_D);
+    put_int(k, "rope.dimension_count_swa", m->window_rope.D_rope);
+}
+
 static void put_shape(struct keyer *k, const struct model_config *m) {
     put_int(k, "vocab_size", m->V);
     put_int(k, "block_count", m->L);
     put_int(k, "context_length", m->context_length);
     put_int(k, "embedding_length", m->K);
-    put_int(k, "feed_forward_length", m->F);
     put_int(k, "attention.head_count", m->H);
-    put_int(k, "attention.head_count_kv", m->G);
-    put_int(k, "attention.key_length", m->D);
-    put_int(k, "attention.value_length", m->D);
+    put_layers(k, m);
     put_float(k,
               m->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                   : "attention.layer_norm_epsilon",
@@ -88,16 +112,17 @@ static bool is_each(const struct model_config *m, int n) {
 }
 
 /* Which layers slide, where that is not the family's rule: a number, or a flag for each. */
-static void put_windows(struct keyer *k, const struct model_config *m, int usual) {
+static void put_windows(struct keyer *k, const struct model_config *m,
+                        const struct gguf_form *form) {
     static const char name[] = "attention.sliding_window_pattern";
     bool slides = false;
     int every = 2;
     for (int i = 0; i < m->L; i++) slides |= m->layer[i].slides;
     if (m->window == 0 || !slides) return;
     put_int(k, "attention.sliding_window", m->window);
-    if (is_each(m, usual)) return;
+    if (!form->lists_windows && is_each(m, form->full_every)) return;
     while (every <= m->L && !is_each(m, every)) every++;
-    if (every <= m->L) {
+    if (!form->lists_windows && every <= m->L) {
         put_int(k, name, every);
         return;
     }
@@ -174,7 +199,7 @@ void folder_keys(struct conversion *c, const struct gguf_form *form) {
     put_sampling(&c->keys, &c->source.hf->defaults);
     put_shape(&k, m);
     put_rope(&k, m);
-    put_windows(&k, m, form->full_every);
+    put_windows(&k, m, form);
     put_options(&k, m);
     put_experts(&k, m);
 }

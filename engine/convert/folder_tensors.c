@@ -40,14 +40,15 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     role_name(name, role, layer);
     struct out_tensor *t = conversion_add(l->c, name);
     int pieces = role_pieces(m, role);
-    int64_t E = pieces ? pieces : 1, N = info->of_heads ? m->D : role_extent(m, info->N);
+    int64_t E = pieces ? pieces : 1,
+            N = info->of_heads ? config_heads(m, layer).D : role_extent(m, info->N, layer);
     bool is_row = info->K && N == 1; /* GGUF files have such a matrix as a vector */
     t->weight = weight, t->expert = expert, t->from = weight->type;
     t->part = i, t->n_parts = n_parts;
-    t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K) : 1;
+    t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K, layer) : 1;
     t->dim[0] = info->K ? t->K : N, t->dim[1] = info->K ? N : E, t->dim[2] = E;
     t->n_dims = (info->K && !is_row ? 2 : 1) + (pieces > 0);
-    if (l->pairs && rotates(role)) t->D = m->D, t->D_rope = m->rope.D_rope;
+    if (l->pairs && rotates(role)) t->D = config_heads(m, layer).D, t->D_rope = m->rope.D_rope;
     t->to = type_of(l, role, t);
 }
 
@@ -122,7 +123,7 @@ static void add_rope(const struct lister *l) {
         add_factors(l, ROLE_ROPE_LONG, s->long_factor);
         add_factors(l, ROLE_ROPE_SHORT, s->short_factor);
     }
-    if (s->kind != ROPE_LLAMA3) return;
+    if (s->kind != ROPE_LLAMA3 && s->kind != ROPE_PART) return;
     float *factors = mem_alloc((size_t)rope->D_rope / 2 * sizeof *factors);
     rope_factors(factors, rope);
     add_factors(l, ROLE_ROPE_FACTORS, factors);

@@ -47,6 +47,35 @@ static enum status read_name(struct model_config *config, const struct reader *r
 
 /* ---- the letters ---------------------------------------------------------------------------- */
 
+/* A number of all layers, or an array with one for each, from 1 to max: *of_all is the number, or
+ * the largest; layer i's goes to of_layer[i]. */
+static enum status read_of_layers(struct reader *r, const char *name, int L, int max, int *of_all,
+                                  int *of_layer) {
+    int64_t number = 0;
+    const struct gguf_value *value = gguf_find(r->gguf, key_of(r, name));
+    if (!value || value->type != GGUF_ARRAY) {
+        enum status status = gguf_int(r->gguf, r->key, 1, max, &number, r->err);
+        *of_all = (int)number;
+        return status;
+    }
+    enum status status = gguf_array(r->gguf, r->key, GGUF_INT32, &value, r->err);
+    if (status) return status;
+    if (value->count != (uint64_t)L)
+        return err_set(r->err, STATUS_BAD_FILE, r->key,
+                       "key %s: expected a number for each of %d layers, found %zu", r->key, L,
+                       (size_t)value->count);
+    *of_all = 0;
+    for (int i = 0; i < L; i++) {
+        memcpy(&of_layer[i], value->data + (size_t)i * sizeof *of_layer, sizeof *of_layer);
+        if (of_layer[i] < 1 || of_layer[i] > max)
+            return err_set(r->err, STATUS_BAD_FILE, r->key,
+                           "key %s: expected numbers from 1 to %d, found %d", r->key, max,
+                           of_layer[i]);
+        if (of_layer[i] > *of_all) *of_all = of_layer[i];
+    }
+    return STATUS_OK;
+}
+
 static enum status read_shape(struct model_config *config, struct reader *r) {
     const struct {
         const char *name;
@@ -54,7 +83,6 @@ static enum status read_shape(struct model_config *config, struct reader *r) {
     } keys[] = {
         {"block_count", MAX_LAYERS, &config->L},
         {"embedding_length", MAX_WIDTH, &config->K},
-        {"feed_forward_length", MAX_WIDTH, &config->F},
         {"context_length", MAX_CONTEXT, &config->context_length},
         {"attention.head_count", MAX_HEADS, &config->H},
     };
@@ -65,7 +93,33 @@ static enum status read_shape(struct model_config *config, struct reader *r) {
         if (status) return status;
         *keys[i].out = (int)value;
     }
-    return read_int_or(r, "attention.head_count_kv", 1, MAX_HEADS, config->H, &config->G);
+    int F[MAX_LAYERS] = {0}, G[MAX_LAYERS] = {0};
+    enum status status =
+        read_of_layers(r, "feed_forward_length", config->L, MAX_WIDTH, &config->F, F);
+    config->G = config->H;
+    if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
+        status = read_of_layers(r, "attention.head_count_kv", config->L, MAX_HEADS, &config->G, G);
+    for (int i = 0; i < config->L && !status; i++)
+        config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
+    return status;
+}
+
+/* Heads of another size in layers that slide, layers that read others' keys and values, and what
+ * layers add of their own. */
+static enum status read_layers(struct model_config *config, struct reader *r) {
+    int own = config->D, values;
+    enum status status = read_int_or(r, "attention.key_length_swa", 1, MAX_WIDTH, own, &own);
+    if (!status) status = read_int_or(r, "attention.value_length_swa", 1, MAX_WIDTH, own, &values);
+    if (!status && values != own)
+        return err_set(r->err, STATUS_BAD_FILE, r->key,
+                       "keys of %d and values of %d (%s) differ in length, which is not supported",
+                       own, values, r->key);
+    if (own != config->D) config->window_heads.D = own;
+    if (!status)
+        status =
+            read_int_or(r, "attention.shared_kv_layers", 0, config->L - 1, 0, &config->n_readers);
+    return status ? status
+                  : read_int_or(r, "embedding_length_per_layer_input", 0, MAX_WIDTH, 0, &config->P);
 }
 
 /* The size of a head is K/H unless the file says otherwise, and the same for keys and values. */
@@ -196,6 +250,9 @@ static enum status read_rope(struct model_config *config, struct reader *r) {
         status = read_number_or(r, "rope.freq_base_swa", 1, 1e30, is_local ? 10000 : base, &own);
     rope->base = (float)base;
     config->window_rope.base = (float)own;
+    int D = config->window_heads.D;
+    if (!status && D)
+        status = read_int_or(r, "rope.dimension_count_swa", 2, D, D, &config->window_rope.D_rope);
     if (config->window_rotation != WINDOW_ROPE_SAME && own != base)
         config->window_rotation = WINDOW_ROPE_LOCAL;
     return status;
@@ -389,6 +446,7 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
     if (status == STATUS_OK) status = read_shape(config, &r);
     if (status == STATUS_OK) status = read_head_size(config, &r);
     if (status == STATUS_OK) status = check_heads(config, &r);
+    if (status == STATUS_OK) status = read_layers(config, &r);
     if (status == STATUS_OK) status = read_rope(config, &r);
     if (status == STATUS_OK) status = read_epsilon(config, &r);
     if (status == STATUS_OK) status = read_vocabulary(config, &r);

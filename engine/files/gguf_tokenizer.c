@@ -50,13 +50,17 @@ static enum status read_tokens(struct tokenizer_spec *spec, const struct gguf *g
     return status;
 }
 
+static bool is_bpe(const struct tokenizer_spec *spec) {
+    return spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_CHARACTER_BPE;
+}
+
 static enum status read_merges(struct tokenizer_spec *spec, const struct gguf *gguf,
                                struct err *err) {
     static const char key[] = "tokenizer.ggml.merges";
     const struct gguf_value *value = NULL;
     const char **strings;
     uint32_t *lengths;
-    if (spec->kind != TOKENIZER_BYTE_BPE) return STATUS_OK;
+    if (!is_bpe(spec)) return STATUS_OK;
     enum status status = find_array(gguf, key, GGUF_STRING, MAX_TOKENS, &value, err);
     if (status != STATUS_OK) return status;
     status = split_strings(value, key, &strings, &lengths, err);
@@ -98,7 +102,7 @@ static enum status read_types(struct tokenizer_spec *spec, const struct gguf *gg
 static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *gguf,
                                struct err *err) {
     const void *scores = NULL;
-    if (spec->kind == TOKENIZER_BYTE_BPE) return STATUS_OK;
+    if (is_bpe(spec)) return STATUS_OK;
     enum status status =
         copy_per_token(spec, gguf, "tokenizer.ggml.scores", GGUF_FLOAT32, &scores, err);
     if (status != STATUS_OK) return status;
@@ -112,6 +116,23 @@ static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *g
 
 static bool is_text(const char *text, size_t length, const char *wanted) {
     return length == strlen(wanted) && memcmp(text, wanted, length) == 0;
+}
+
+/* Gemma 4's texts are merged from characters, with U+2581 for a space, and never split; what its
+ * folders say of it by steps stands in a GGUF file in the name alone. */
+static void gemma4_steps(struct tokenizer_spec *spec) {
+    enum { N_DECODERS = 3 };
+    const struct span space = {" ", 1}, mark = {"\xe2\x96\x81", 3};
+    struct tokenizer_step *normalizer = mem_calloc(1, sizeof *normalizer);
+    struct tokenizer_step *decoder = mem_calloc(N_DECODERS, sizeof *decoder);
+    normalizer[0] =
+        (struct tokenizer_step){.kind = STEP_REPLACE, .pattern = space, .content = mark};
+    decoder[0] = (struct tokenizer_step){.kind = STEP_REPLACE, .pattern = mark, .content = space};
+    decoder[1] = (struct tokenizer_step){.kind = STEP_BYTE_FALLBACK};
+    decoder[2] = (struct tokenizer_step){.kind = STEP_FUSE};
+    spec->has_steps = true;
+    spec->normalizers = normalizer, spec->n_normalizers = 1;
+    spec->decoders = decoder, spec->n_decoders = N_DECODERS;
 }
 
 static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *gguf,
@@ -128,10 +149,15 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
     } else if (is_text(text, length, "t5")) {
         spec->kind = TOKENIZER_UNIGRAM;
         spec->in_floats = true; /* as SentencePiece adds them */
+    } else if (is_text(text, length, "gemma4")) {
+        spec->kind = TOKENIZER_CHARACTER_BPE;
+        spec->byte_fallback = spec->fuse_unknown = true;
+        gemma4_steps(spec);
     } else {
         return err_set(err, STATUS_BAD_FILE, key,
-                       "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\" and \"t5\" are", key,
-                       length < 64 ? (int)length : 64, text);
+                       "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\", \"t5\" and "
+                       "\"gemma4\" are",
+                       key, length < 64 ? (int)length : 64, text);
     }
     return STATUS_OK;
 }
@@ -184,6 +210,7 @@ static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gg
                               struct err *err) {
     bool sentencepiece = spec->kind == TOKENIZER_SENTENCEPIECE;
     bool unigram = spec->kind == TOKENIZER_UNIGRAM; /* T5's texts end with eos */
+    bool gemma4 = spec->kind == TOKENIZER_CHARACTER_BPE;
     bool llama3 =
         spec->pre && (strcmp(spec->pre, "llama-bpe") == 0 || strcmp(spec->pre, "llama3") == 0);
     enum status status = read_id(spec, gguf, "tokenizer.ggml.bos_token_id", &spec->bos, err);
@@ -192,8 +219,8 @@ static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gg
     if (status == STATUS_OK)
         status = read_id(spec, gguf, "tokenizer.ggml.unknown_token_id", &spec->unknown, err);
     if (status == STATUS_OK)
-        status = gguf_bool_or(gguf, "tokenizer.ggml.add_bos_token", sentencepiece || llama3,
-                              &spec->add_bos, err);
+        status = gguf_bool_or(gguf, "tokenizer.ggml.add_bos_token",
+                              sentencepiece || llama3 || gemma4, &spec->add_bos, err);
     if (status == STATUS_OK)
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_eos_token", unigram, &spec->add_eos, err);
     if (status == STATUS_OK)

@@ -34,6 +34,57 @@ static enum status check_heads(const struct model_config *c, bool has_head_dim, 
     return STATUS_OK;
 }
 
+/* What a head of the layers that do not slide has: there "head_dim" is of those that do. */
+static enum status read_head_sizes(struct model_config *c, const struct json *root,
+                                   struct err *err) {
+    c->window_heads = (struct kv_heads){c->G, c->D};
+    enum status status =
+        key_int_or(root, "global_head_dim", 2, MAX_WIDTH, c->head_size, &c->D, err);
+    if (!status) status = key_bool_or(root, "attention_k_eq_v", false, &c->keys_serve, err);
+    if (status || !c->keys_serve) return status;
+    return key_int_or(root, "num_global_key_value_heads", 1, MAX_HEADS, c->G, &c->G, err);
+}
+
+/* What per_layer_config says of each layer that it lists by number. */
+static enum status read_listed_heads(struct model_config *c, const struct json *root,
+                                     struct err *err) {
+    static const char key[] = "per_layer_config";
+    const struct json *list = key_value(root, key);
+    if (!list) return STATUS_OK;
+    if (!json_is(list, JSON_OBJECT))
+        return err_set(err, STATUS_BAD_FILE, key, "key %s: expected an object, found %s", key,
+                       json_type_name(list));
+    json_each(layer, list) {
+        char *end;
+        long number = strtol(layer->name, &end, 10);
+        if (*end || layer->name[0] < '0' || layer->name[0] > '9' || number >= c->L)
+            return err_set(err, STATUS_BAD_FILE, key,
+                           "key %s: expected numbers of layers below %d as its keys", key, c->L);
+        struct kv_heads *heads = &c->layer[number].heads;
+        enum status status = key_int_or(layer, "head_dim", 2, MAX_WIDTH, 0, &heads->D, err);
+        if (!status)
+            status = key_int_or(layer, "num_key_value_heads", 1, MAX_HEADS, 0, &heads->G, err);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
+/* Layers that read others' keys and values, and what layers add of their own. */
+static enum status read_layers(struct model_config *c, const struct json *root, struct err *err) {
+    bool doubles;
+    int V;
+    enum status status =
+        key_int_or(root, "num_kv_shared_layers", 0, c->L - 1, 0, &c->n_readers, err);
+    if (!status) status = key_bool_or(root, "use_double_wide_mlp", false, &doubles, err);
+    if (!status) c->F_readers = doubles ? 2 * c->F : 0;
+    if (!status)
+        status = key_int_or(root, "hidden_size_per_layer_input", 0, MAX_WIDTH, 0, &c->P, err);
+    if (!status && c->P > 0)
+        status = key_int_or(root, "vocab_size_per_layer_input", c->V, c->V, c->V, &V, err);
+    if (!status && c->head_size > 0) status = read_head_sizes(c, root, err);
+    return status ? status : read_listed_heads(c, root, err);
+}
+
 static enum status read_shape(struct model_config *c, const struct json *root, int min_V,
                               struct err *err) {
     const struct {
@@ -58,7 +109,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         status = key_int_or(root, "word_embed_proj_dim", 1, MAX_WIDTH, c->K, &c->K_embedding, err);
     if (!status) status = key_int_or(root, "head_dim", 1, MAX_WIDTH, c->K / c->H, &c->D, err);
     if (!status) status = check_heads(c, key_value(root, "head_dim") != NULL, err);
-    return status;
+    return status ? status : read_layers(c, root, err);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
@@ -114,7 +165,15 @@ static enum status refuse_features(const struct json *root, struct err *err) {
     } keys[] = {{"_remove_final_layer_norm", false},
                 {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},
-                {"use_bidirectional_attention", false}};
+                {"enable_moe_block", false}};
+    static const char both_ways[] = "use_bidirectional_attention";
+    const struct json *ways = key_value(root, both_ways);
+    char text[64];
+    bool is_false = json_is(ways, JSON_BOOL) && !ways->boolean;
+    if (ways && !is_false && !json_is_text(ways, "vision")) /* that is of pictures alone */
+        return err_set(err, STATUS_BAD_FILE, both_ways,
+                       "key %s: only null and \"vision\" are supported, found \"%s\"", both_ways,
+                       json_is(ways, JSON_BOOL) ? "true" : key_shown(ways, text));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
         enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);

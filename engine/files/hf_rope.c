@@ -117,9 +117,9 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     static const struct {
         const char *name;
         enum rope_scaling kind;
-    } names[] = {{"default", ROPE_UNSCALED}, {"linear", ROPE_LINEAR},   {"llama3", ROPE_LLAMA3},
-                 {"yarn", ROPE_YARN},        {"dynamic", ROPE_DYNAMIC}, {"longrope", ROPE_LONG},
-                 {"su", ROPE_LONG}};
+    } names[] = {{"default", ROPE_UNSCALED}, {"linear", ROPE_LINEAR},    {"llama3", ROPE_LLAMA3},
+                 {"yarn", ROPE_YARN},        {"dynamic", ROPE_DYNAMIC},  {"longrope", ROPE_LONG},
+                 {"su", ROPE_LONG},          {"proportional", ROPE_PART}};
     char text[64];
     struct rope_stretch *s = &rope->stretch;
     size_t i = 0, n = sizeof names / sizeof *names;
@@ -127,7 +127,7 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     if (i == n)
         return err_set(r->err, STATUS_BAD_FILE, "rope_scaling",
                        "key rope_scaling: the type \"%s\" is not supported; \"linear\", "
-                       "\"dynamic\", \"llama3\", \"yarn\" and \"longrope\" are",
+                       "\"dynamic\", \"llama3\", \"yarn\", \"longrope\" and \"proportional\" are",
                        key_shown(type, text));
     s->kind = names[i].kind;
     switch (s->kind) {
@@ -142,6 +142,8 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     case ROPE_DYNAMIC:
         s->original_context = r->context_length; /* whatever else the file says */
         return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
+    case ROPE_PART:
+        return key_number_or(r->scaling, "factor", 1e-3, MAX_SCALING, 1, &s->factor, r->err);
     case ROPE_LONG:
         return read_long(s, rope->D_rope / 2, r);
     }
@@ -164,24 +166,26 @@ static enum status read_query_beta(float *beta, const struct rope_config *rope,
 
 /* `of_theta` and `scaling` are the same object in the later spelling. */
 static enum status read_rotation(struct rope_config *rope, float *beta,
-                                 const struct model_config *c, const struct json *root,
+                                 const struct model_config *c, int D, const struct json *root,
                                  const struct json *of_theta, const struct json *scaling,
                                  struct err *err) {
     static const char part_key[] = "partial_rotary_factor";
     const struct json *type = key_value(scaling, "rope_type|type");
     const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
     const struct reader r = {root, scaling, c->context_length, err};
+    bool is_part = json_is_text(type, "proportional"); /* all of a head rotates, most of it by 0 */
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
     enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
     if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
     if (status) return status;
     rope->base = (float)theta;
-    rope->D_rope = (int)(c->D * part);
+    rope->D_rope = is_part ? D : (int)(D * part);
+    rope->stretch.part = part;
     if (rope->D_rope < 2 || rope->D_rope % 2 != 0)
         return err_set(
             err, STATUS_BAD_FILE, part_key,
             "key %s: %g of a head of %d are %d numbers; an even count from 2 was expected",
-            part_key, part, c->D, rope->D_rope);
+            part_key, part, D, rope->D_rope);
     if (scaling && type) status = read_stretch(rope, type, &r);
     if (!status) status = read_query_beta(beta, rope, &r);
     if (!status && rope->stretch.kind == ROPE_DYNAMIC && rope->D_rope == 2)
@@ -200,9 +204,12 @@ static enum status read_rotations(struct model_config *c, const struct json *roo
     own.is_used = true, own.layout = c->rope.layout;
     if (c->window_rotation != WINDOW_ROPE_LOCAL) own.base = c->rope.base;
     enum status status = STATUS_OK;
-    if (full) status = read_rotation(&c->rope, &c->query_beta, c, root, full, full, err);
+    int D = config_head_size(c, false), window_D = config_head_size(c, true);
+    if (D == 0) D = c->D;
+    if (window_D == 0) window_D = D;
+    if (full) status = read_rotation(&c->rope, &c->query_beta, c, D, root, full, full, err);
     if (!status && slides)
-        status = read_rotation(&own, &c->query_beta, c, root, slides, slides, err);
+        status = read_rotation(&own, &c->query_beta, c, window_D, root, slides, slides, err);
     if (status) return status;
     if (!full) c->rope = own;
     bool is_same = c->rope.D_rope == own.D_rope && c->rope.base == own.base &&
@@ -211,11 +218,6 @@ static enum status read_rotations(struct model_config *c, const struct json *roo
         c->window_rotation = WINDOW_ROPE_SAME;
         return STATUS_OK;
     }
-    if (own.D_rope != c->rope.D_rope)
-        return err_set(err, STATUS_BAD_FILE, "rope_parameters",
-                       "key rope_parameters: layers of different kinds rotate %d and %d numbers "
-                       "of a head, which is not supported",
-                       c->rope.D_rope, own.D_rope);
     if (c->window_rotation == WINDOW_ROPE_SAME) c->window_rotation = WINDOW_ROPE_UNSCALED;
     c->window_rope = own;
     return STATUS_OK;
@@ -257,6 +259,7 @@ enum status hf_rope_read(struct model_config *c, const struct json *root, struct
     if (json_is(json_first(both), JSON_OBJECT))
         status = read_rotations(c, root, both, err);
     else
-        status = read_rotation(&c->rope, &c->query_beta, c, root, both ? both : root, scaling, err);
+        status = read_rotation(&c->rope, &c->query_beta, c, c->D, root, both ? both : root, scaling,
+                               err);
     return status ? status : read_layers_without(c, root, err);
 }

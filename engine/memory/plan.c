@@ -149,25 +149,30 @@ static int64_t bytes_of_one(const struct shares *s) {
     return s->chain * s->block_bytes + s->least * s->window_bytes;
 }
 
+/* Bytes a token of the layers that have keys and values of their own: of those with windows, of
+ * the others, or, with `both`, of all. */
+static int64_t token_bytes(const struct model_config *info, const struct engine_config *config,
+                           enum dtype dtype, bool windows, bool both) {
+    struct kv_heads all[MAX_LAYERS], heads[MAX_LAYERS];
+    struct kv_config kv = {.block_size = config->block_size, .dtype = dtype, .heads = heads};
+    int n = config_kv_heads(info, all);
+    for (int i = 0; i < n; i++)
+        if (both || (info->layer[i].window > 0) == windows) heads[kv.L++] = all[i];
+    return kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
+}
+
 /* Layers with windows get window blocks where these save memory. */
 static void plan_windows(struct engine_memory *plan, const struct model_config *info,
                          const struct engine_config *config, enum dtype dtype) {
-    struct kv_config kv = {info->L, info->G, info->D, 1, config->block_size, dtype};
-    int n = 0;
-    for (int i = 0; i < info->L; i++) {
-        n += info->layer[i].window > 0;
-        plan->window = max_int(plan->window, info->layer[i].window);
-    }
+    for (int i = 0; i < info->L; i++) plan->window = max_int(plan->window, info->layer[i].window);
     struct shares s = shares_of(plan, config);
     bool saves = config->window_blocks > 0 || s.least < s.chain;
-    if (n == 0 || config->window_blocks == 0 || !saves) {
+    if (plan->window == 0 || config->window_blocks == 0 || !saves) {
         plan->window = 0;
         return;
     }
-    kv.L = n;
-    plan->window_bytes_per_token = (int64_t)kv_token_bytes(&kv);
-    kv.L = info->L - n;
-    plan->kv_bytes_per_token = kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
+    plan->window_bytes_per_token = token_bytes(info, config, dtype, true, false);
+    plan->kv_bytes_per_token = token_bytes(info, config, dtype, false, false);
 }
 
 int memory_window_blocks(const struct engine_memory *plan, const struct engine_config *config,
@@ -310,15 +315,18 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
 
 /* A step's rows in float32: on every rank the residual stream, its normed copy and a block's
  * output; shared out, q and the attention's output; k and v; gate and up; the inputs and hidden
- * numbers of a row's experts; and the logits of the rows that want them. */
+ * numbers of a row's experts; what layers have as inputs of their own; and the logits of the rows
+ * that want them. */
 static int64_t scratch_bytes(const struct model_config *info, const struct engine_config *config) {
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
-    int64_t q = (int64_t)info->H * info->D, kv = (int64_t)info->G * info->D;
+    const struct config_widths most = config_widest(info);
+    int64_t q = most.q, kv = most.kv, inputs = 2 * (int64_t)info->L * info->P;
     int64_t ranks = config->ranks > 1 ? config->ranks : 1;
     int64_t used = info->experts.is_used ? info->experts.n_used : 0;
     int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
-    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)info->F + experts;
+    int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
+    row += inputs;
     return (M * row + R * info->V) * (int64_t)sizeof(float);
 }
 
@@ -334,8 +342,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     plan.weights = config->dtype == COMPUTE_FLOAT32 ? info->n_parameters * 4 : info->file_bytes;
     if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* of a device */
     plan.scratch = scratch_bytes(info, config);
-    plan.kv_bytes_per_token = (int64_t)kv_token_bytes(
-        &(struct kv_config){info->L, info->G, info->D, 1, config->block_size, dtype});
+    plan.kv_bytes_per_token = token_bytes(info, config, dtype, false, true);
     assert(plan.kv_bytes_per_token > 0);
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
     plan_windows(&plan, info, config, dtype);

@@ -95,7 +95,8 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
                             const struct engine_config *config) {
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
     /* attention's parts: for each of 256 positions and each head, D numbers and two more */
-    int64_t work = (int64_t)info->H * (info->D + 2) * (int64_t)sizeof(float) * plan->block_size;
+    int64_t work =
+        (int64_t)(config_widest(info).q + 2 * info->H) * (int64_t)sizeof(float) * plan->block_size;
     struct planned_pool pool = {plan, config, work / 256};
     const struct pool_cost cost = {planned_bytes, &pool};
     plan->sampling = (int64_t)sampling_slot_bytes(info->V) * R;

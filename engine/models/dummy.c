@@ -10,7 +10,7 @@ static enum status add_tensor(struct weights *out, const struct model_config *co
                               enum role role, int layer, enum dtype dtype, struct err *err) {
     const struct role_info *info = role_info(role);
     struct weight weight = {.type = info->K ? dtype : DTYPE_F32, .n_dims = info->K ? 2 : 1};
-    int N = role_extent(config, info->N), K = role_extent(config, info->K);
+    int N = role_extent(config, info->N, layer), K = role_extent(config, info->K, layer);
     weight.dim[0] = info->K ? K : N;
     weight.dim[1] = N;
     if (info->of_experts) weight.dim[weight.n_dims++] = config->experts.E;

@@ -11,15 +11,16 @@
 #include "engine/files/model_file.h"
 #include "engine/models/dummy.h"
 #include "engine/models/folder_names.h"
+#include "engine/models/layers.h"
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama,      &model_mistral,  &model_mistral3,   &model_qwen2,    &model_qwen3,
-    &model_smollm3,    &model_phi3,     &model_gemma,      &model_gemma2,   &model_gemma3,
-    &model_gpt2,       &model_opt,      &model_granite,    &model_olmo2,    &model_glm4,
-    &model_ernie4_5,   &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2,
-    &model_exaone4,    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe, &model_olmoe,
-    &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
+    &model_llama,   &model_mistral,    &model_mistral3, &model_qwen2,      &model_qwen3,
+    &model_smollm3, &model_phi3,       &model_gemma,    &model_gemma2,     &model_gemma3,
+    &model_gemma4,  &model_gpt2,       &model_opt,      &model_granite,    &model_olmo2,
+    &model_glm4,    &model_ernie4_5,   &model_seed_oss, &model_starcoder2, &model_stablelm,
+    &model_cohere2, &model_exaone4,    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe,
+    &model_olmoe,   &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -82,6 +83,8 @@ static void begin(struct model_config *config, const struct model_family *family
                                     .has_parallel_branches = family->has_parallel_branches,
                                     .full_every = family->full_every,
                                     .window_rotation = family->window_rotation,
+                                    .norms_values = family->norms_values,
+                                    .head_size = family->head_size,
                                     .embedding_scale = 1,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
@@ -131,13 +134,13 @@ static enum status read_roles(struct model_config *config, const struct weights 
         const char *name = weights->tensor[i].name;
         enum role role = role_of(config, known, name);
         int layer;
-        bool is_numbered = sscanf(name, "blk.%9d.", &layer) == 1 && layer >= config->L;
-        if (is_numbered && layer < config->L + config->n_unread_layers) continue;
+        if (sscanf(name, "blk.%9d.", &layer) != 1) layer = -1;
+        if (layer >= config->L && layer < config->L + config->n_unread_layers) continue;
         if (role == N_ROLES)
             return err_set(err, STATUS_BAD_FILE, name,
                            "tensor %s is not supported in a model of the architecture \"%s\"", name,
                            family->gguf);
-        config->roles |= ROLE_BIT(role);
+        if (!config_ignores(config, role, layer)) config->roles |= ROLE_BIT(role);
     }
     assert((config->roles & ~(family->roles | family->optional)) == 0);
     return STATUS_OK;
@@ -196,44 +199,15 @@ static void count_tensors(struct model_config *config, const struct weights *wei
 
 /* ---- what follows from it ------------------------------------------------------------------- */
 
-static enum status refuse_window(const struct model_config *config,
-                                 const struct model_family *family, int window, struct err *err) {
-    return err_set(err, STATUS_BAD_FILE, "sliding_window",
-                   "a sliding window is not supported in a model of the architecture \"%s\", found "
-                   "one of %d tokens in a context of %d",
-                   family->gguf, window, config->context_length);
-}
-
-/* Gives the layers their windows; one that is as long as the context is none. */
-static enum status spread_window(struct model_config *config, const struct model_family *family,
-                                 struct err *err) {
-    enum window_kind kind = family->windows;
-    int every = config->full_every;
-    bool has_window = config->window > 0;
-    assert(config->L <= MAX_LAYERS && config->window >= 0);
-    if (config->window >= config->longest_context) config->window = 0;
-    if (config->window > 0 && kind == WINDOWS_LISTED && !config->lists_windows)
-        return refuse_window(config, family, config->window, err);
-    for (int i = 0; i < config->L; i++) {
-        struct layer_config *layer = &config->layer[i];
-        if (!config->lists_windows) {
-            layer->slides = has_window && (every == 0 || (i + 1) % every != 0);
-            layer->window = layer->slides ? config->window : 0;
-        }
-        if (layer->window >= config->longest_context) layer->window = 0;
-        if (layer->window > 0 && kind == WINDOWS_NONE)
-            return refuse_window(config, family, layer->window, err);
-    }
-    return STATUS_OK;
-}
-
 /* How the layers that slide rotate: the rest of what the file or the family has said. */
 static void finish_window_rope(struct model_config *config) {
     struct rope_config *own = &config->window_rope;
     float base = config->window_rotation == WINDOW_ROPE_LOCAL ? own->base : config->rope.base;
+    int D_rope = own->D_rope;
     if (own->is_used) return; /* the file has said all of it */
     *own = config->rope;
     own->base = base;
+    if (D_rope > 0) own->D_rope = D_rope;
     own->stretch = (struct rope_stretch){.kind = ROPE_UNSCALED};
 }
 
@@ -304,6 +278,25 @@ static enum status check_embedding(struct model_config *config, const struct mod
                    "key word_embed_proj_dim: only the width of the stream, %d, is supported in a "
                    "model of the architecture \"%s\", found %d",
                    config->K, family->gguf, config->K_embedding);
+}
+
+/* Layers with inputs of their own have the tensors for them. */
+static enum status check_inputs(struct model_config *config, const struct model_family *family,
+                                struct err *err) {
+    static const uint64_t roles = ROLE_BIT(ROLE_INPUTS_EMBEDDING) |
+                                  ROLE_BIT(ROLE_INPUTS_PROJECTION) | ROLE_BIT(ROLE_INPUTS_NORM) |
+                                  ROLE_BIT(ROLE_INPUT_GATE) | ROLE_BIT(ROLE_INPUT_OUT) |
+                                  ROLE_BIT(ROLE_INPUT_NORM);
+    if (config->P == 0) return STATUS_OK;
+    if ((family->optional & roles) == roles && (int64_t)config->L * config->P <= INT32_MAX) {
+        config->roles |= roles;
+        return STATUS_OK;
+    }
+    return err_set(
+        err, STATUS_BAD_FILE, "hidden_size_per_layer_input",
+        "key hidden_size_per_layer_input: inputs of %d numbers for each of %d layers are "
+        "not supported in a model of the architecture \"%s\"",
+        config->P, config->L, family->gguf);
 }
 
 /* Adds the biases that keys of config.json turn on, of those that the family may have. */
@@ -395,10 +388,13 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (!status) status = check_branches(config, family, !hf, err);
     if (!status) status = check_embedding(config, family, err);
     if (!status) status = check_experts(config, err);
+    if (!status) status = check_inputs(config, family, err);
+    if (!status) status = layers_finish(config, err);
+    if (!status && !hf && family->keys_may_serve) layers_find_values(config, &file->gguf->weights);
     if (!status)
         status = hf ? read_folder(config, hf, family, err)
                     : read_roles(config, &file->gguf->weights, family, err);
-    if (!status) status = spread_window(config, family, err);
+    if (!status) status = layers_check_windows(config, family, err);
     if (!status && family->finish) status = family->finish(config, err);
     if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;
     if (config->attention_scale == 0) config->attention_scale = 1.0f / sqrtf((float)config->D);
@@ -410,7 +406,6 @@ enum status model_config_read(struct model_config *config, struct model_file *fi
                               struct err *err) {
     enum status status = read_config(config, file, err);
     assert(status || (config->L > 0 && config->H % config->G == 0));
-    assert(status || config->rope.D_rope <= config->D);
     return status;
 }
 
@@ -425,17 +420,6 @@ struct gguf_form model_gguf_form(const struct model_config *config) {
     if (family->only_folders && !family->written_as) return (struct gguf_form){0};
     if (family->only_folders) family = family_called(family->written_as);
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
-    return (struct gguf_form){family->gguf, pairs, family->full_every};
-}
-
-int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]) {
-    int n = 0;
-    for (int i = 0; i < config->L; i++) {
-        int seen = 0;
-        while (seen < n && windows[seen] != config->layer[i].window) seen++;
-        if (seen < n) continue;
-        assert(n < MAX_WINDOWS);
-        windows[n++] = config->layer[i].window;
-    }
-    return n;
+    bool lists = family->windows == WINDOWS_LISTED;
+    return (struct gguf_form){family->gguf, pairs, family->full_every, lists};
 }

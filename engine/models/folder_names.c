@@ -70,8 +70,9 @@ static const char *without_prefix(const char *name) {
 
 /* Does it belong to what sees or hears beside the text's decoder? */
 static bool is_of_other_part(const char *name) {
-    static const char *const parts[] = {"vision_tower.", "vision_model.", "visual.", "audio_tower.",
-                                        "multi_modal_projector."};
+    static const char *const parts[] = {"vision_tower.", "vision_model.",          "visual.",
+                                        "audio_tower.",  "multi_modal_projector.", "embed_vision.",
+                                        "embed_audio."};
     const char *rest = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strncmp(rest, parts[i], strlen(parts[i])) == 0) return true;
@@ -126,6 +127,7 @@ static void match_tensors(struct matching *m, bool is_tied) {
         int layer, piece;
         enum role role = find_role(m, weight->name, &layer, &piece);
         if (role == N_ROLES && layer >= m->config->L) continue; /* it is not read */
+        if (role != N_ROLES && config_ignores(m->config, role, layer)) continue;
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
             continue;
@@ -169,12 +171,13 @@ static void skip_rows(struct weight *weight, int n) {
 
 /* Checks a tensor against its role, and turns it to where the outputs are rows. `is_whole`: it
  * is of all experts. */
-static void check_shape(struct matching *m, struct weight *weight, enum role role, bool is_whole) {
+static void check_shape(struct matching *m, struct weight *weight, enum role role, int layer,
+                        bool is_whole) {
     const struct role_info *info = role_info(role);
     const struct folder_style *style = &m->family->folder;
     bool transposed = style->transposed & ROLE_BIT(role);
     if (is_whole && weight->packed) transposed = false; /* packed experts are rows */
-    int64_t N = role_extent(m->config, info->N), K = role_extent(m->config, info->K);
+    int64_t N = role_extent(m->config, info->N, layer), K = role_extent(m->config, info->K, layer);
     if (info->of_heads) N = m->config->D; /* a tensor is one head's */
     int64_t E = m->config->experts.E, dim[3] = {info->K ? K : N, info->K ? N : E, E};
     if (transposed) dim[0] = N, dim[1] = K;
@@ -225,7 +228,8 @@ static void check_tensor(struct matching *m, enum role role, int layer, int piec
     if (number < 0)
         note_missing(m, role, layer, piece);
     else
-        check_shape(m, &m->weights->tensor[number], role, piece < 0 && role_info(role)->of_experts);
+        check_shape(m, &m->weights->tensor[number], role, layer,
+                    piece < 0 && role_info(role)->of_experts);
 }
 
 /* Is each tensor there that the model has? */

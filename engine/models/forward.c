@@ -21,6 +21,7 @@
  * the sum first, so there the sum is made in `branch`, and norm_add adds it to x.
  */
 #include <assert.h>
+#include <math.h>
 
 #include "engine/models/model.h"
 
@@ -59,9 +60,10 @@ static struct experts experts_of(const struct model *model, const struct tensors
                             .shared_gate = {t->w[ROLE_SHARED_ROUTER], NULL}};
 }
 
+/* `bias` N_ROLES: it has none. */
 static struct norm norm_of(const struct model *model, const struct tensors *t, enum role gain,
                            enum role bias) {
-    return (struct norm){model->config.norm, t->vec[gain], t->vec[bias],
+    return (struct norm){model->config.norm, t->vec[gain], bias < N_ROLES ? t->vec[bias] : NULL,
                          model->config.norm_epsilon};
 }
 
@@ -125,6 +127,26 @@ static void embed(struct model *model, int M) {
     all_reduce(model, model->act.x, M);
 }
 
+/* What each layer adds of its own, in act.inputs [M][L][P]: norm(project(x)) + the token's row;
+ * both are as wide as all layers together, so the norm's rows are M * L of P. The sum's factor
+ * 1 / sqrt(2) stands where it is used. */
+static void make_inputs(struct model *model, int M) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->config;
+    const struct tensors *t = &model->ends;
+    struct activations *a = &model->act;
+    if (m->P == 0) return;
+    const struct embedding tokens = {.tokens = t->w[ROLE_INPUTS_EMBEDDING],
+                                     .scale = sqrtf((float)m->P)};
+    const struct linear projection = {t->w[ROLE_INPUTS_PROJECTION], NULL, 1 / sqrtf((float)m->K)};
+    const struct norm norm = norm_of(model, t, ROLE_INPUTS_NORM, N_ROLES);
+    assert(model->shard.ranks == 1 && tokens.tokens && norm.gain);
+    TIME_OP(b, OP_EMBED, compute->embed(b, a->inputs, &tokens));
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){a->input_parts}, a->x, NULL, &projection, 1, M));
+    TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, a->inputs, a->input_parts, &norm, M * m->L, m->P));
+}
+
 static struct rope rope_of(const struct model *model, int layer) {
     const struct layer_config *l = &model->part.layer[layer];
     bool own = l->slides && model->window_inv_freq;
@@ -134,7 +156,28 @@ static struct rope rope_of(const struct model *model, int layer) {
                          rope->stretch.attention_factor};
 }
 
-/* q, and k and v of all rows into the cache, from norm(x). */
+static struct heads heads_of(const struct model *model, int layer) {
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL]     ? HEAD_NORMS_TOGETHER
+                                  : t->vec[ROLE_Q_NORM_HEADS] ? HEAD_NORMS_OWN
+                                                              : HEAD_NORMS_ALIKE;
+    static const enum role q_norms[] = {ROLE_Q_NORM, ROLE_Q_NORM_ALL, ROLE_Q_NORM_HEADS};
+    static const enum role k_norms[] = {ROLE_K_NORM, ROLE_K_NORM_ALL, ROLE_K_NORM_HEADS};
+    return (struct heads){.H = m->H,
+                          .rope = rope_of(model, layer),
+                          .q_gain = t->vec[q_norms[norms]],
+                          .k_gain = t->vec[k_norms[norms]],
+                          .epsilon = m->norm_epsilon,
+                          .norms = norms,
+                          .v_gain = model->ones,
+                          .values_are_keys = m->layer[layer].values_are_keys,
+                          .q_scale = model->query_scale,
+                          .q_scale_every = m->rope.stretch.original_context};
+}
+
+/* q, and k and v of all rows into the cache, from norm(x). A layer may have no matrix of values, or
+ * neither that nor one of keys. */
 static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
@@ -144,24 +187,17 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
                                     linear_of(t, ROLE_V, ROLE_V_BIAS)};
-    const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL]     ? HEAD_NORMS_TOGETHER
-                                  : t->vec[ROLE_Q_NORM_HEADS] ? HEAD_NORMS_OWN
-                                                              : HEAD_NORMS_ALIKE;
-    static const enum role q_norms[] = {ROLE_Q_NORM, ROLE_Q_NORM_ALL, ROLE_Q_NORM_HEADS};
-    static const enum role k_norms[] = {ROLE_K_NORM, ROLE_K_NORM_ALL, ROLE_K_NORM_HEADS};
-    const struct heads heads = {.H = m->H,
-                                .rope = rope_of(model, layer),
-                                .q_gain = t->vec[q_norms[norms]],
-                                .k_gain = t->vec[k_norms[norms]],
-                                .epsilon = m->norm_epsilon,
-                                .norms = norms,
-                                .q_scale = model->query_scale,
-                                .q_scale_every = m->rope.stretch.original_context};
-    assert(!heads.q_gain == !heads.k_gain && (m->rope.D_rope == 0 || model->inv_freq));
+    const struct heads heads = heads_of(model, layer);
+    bool reads = config_reads(m, layer);
+    int n = reads ? 1 : heads.values_are_keys ? 2 : 3;
+    assert(reads || (!heads.q_gain == !heads.k_gain));
+    assert(linear[n - 1].w && (m->rope.D_rope == 0 || model->inv_freq));
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_before(model, &norm),
-                            linear, 3, M));
-    TIME_OP(b, OP_ROPE_WRITE, compute->rope_write(b, cache, layer, &heads, a->q, a->k, a->v));
+                            linear, n, M));
+    TIME_OP(b, OP_ROPE_WRITE,
+            compute->rope_write(b, cache, config_kv_layer(m, layer), &heads, a->q,
+                                reads ? NULL : a->k, reads ? NULL : a->v));
 }
 
 /* attn_out = attention */
@@ -174,18 +210,41 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
                                         .cap = m->attention_cap,
                                         .window = m->layer[layer].window,
                                         .sinks = model->layers[layer].vec[ROLE_SINKS]};
-    TIME_OP(b, OP_ATTENTION, compute->attention(b, a->attn_out, a->q, cache, layer, &attention));
+    TIME_OP(b, OP_ATTENTION,
+            compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
 }
 
 /* Ends a branch whose products are in sum_of(y): all ranks add up, and what is not in the stream x
- * yet comes there through the norm after the branch. */
-static void end_branch(struct model *model, const struct tensors *t, enum role post_norm, float *x,
-                       float *y, int M) {
+ * yet comes there through the norm after the branch, where that is multiplied by `scale`. */
+static void end_branch(struct model *model, const struct tensors *t, enum role post_norm,
+                       float scale, float *x, float *y, int M) {
     struct backend *b = model->backend;
-    const struct norm norm = {model->config.norm, t->vec[post_norm], NULL,
-                              model->config.norm_epsilon};
+    struct norm norm = norm_of(model, t, post_norm, N_ROLES);
+    norm.sum_scale = scale;
+    assert(y != x || scale == 1);
     all_reduce(model, y, M);
     if (y != x) TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
+}
+
+static float layer_scale(const struct model *model, int layer) {
+    return model->layer_scale ? model->layer_scale[layer] : 1;
+}
+
+/* M rows: x += norm(out(act(gate(x)) * the layer's inputs / sqrt(2))), then times the layer's
+ * scale. `inputs` are [M][L][P]. */
+static void add_input(struct model *model, int layer, float *x, const float *inputs, int M) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    const struct mlp mlp = {.activation = m->activation,
+                            .gate = {t->w[ROLE_INPUT_GATE], NULL},
+                            .down = {t->w[ROLE_INPUT_OUT], NULL, sqrtf(0.5f)},
+                            .times = inputs,
+                            .times_first = layer * m->P,
+                            .times_stride = m->L * m->P};
+    float *y = model->act.branch;
+    TIME_OP(b, OP_MLP, compute->mlp(b, y, x, NULL, &mlp, M));
+    end_branch(model, t, ROLE_INPUT_NORM, layer_scale(model, layer), x, y, M);
 }
 
 /* M rows: x += output(attn_out) + mlp(norm(x)), of the norm that attention had. The MLP is first,
@@ -232,7 +291,7 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
     const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
-    end_branch(model, t, ROLE_ATTN_POST_NORM, x, y, M);
+    end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
 
     const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
     const struct mlp mlp = mlp_of(model, t);
@@ -242,7 +301,8 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
         TIME_OP(b, OP_EXPERTS, compute->experts(b, sum_of(model, y), x, &norm, &experts, M));
     else
         TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
-    end_branch(model, t, ROLE_FFN_POST_NORM, x, y, M);
+    float scale = model->part.P > 0 ? 1 : layer_scale(model, layer);
+    end_branch(model, t, ROLE_FFN_POST_NORM, scale, x, y, M);
 }
 
 /* What follows attention in a layer. */
@@ -279,24 +339,34 @@ static void logits(struct model *model, int R) {
 
 /* After the last layer's keys and values only the rows go on that want logits: their x and what
  * attention gave them move to `logit_x` and, as the queries are not needed any more, to `q`. */
-void model_forward(struct model *model, const struct step *step, struct kv_cache *cache) {
+static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
     struct activations *a = &model->act;
     int last = m->L - 1;
-    assert(step->M <= a->max_rows && step->R <= a->max_logit_rows);
-    TIME_OP(b, OP_STEP_BEGIN, compute->step_begin(b, step, cache));
-    embed(model, step->M);
-    for (int i = 0; i < last; i++) {
-        qkv(model, i, step->M, cache);
-        attention(model, i, cache);
-        output_and_mlp(model, i, a->x, a->attn_out, step->M);
-    }
     qkv(model, last, step->M, cache);
     if (step->R == 0) return;
     attention(model, last, cache);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
-    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, m->H * m->D));
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, m->H * config_heads(m, last).D));
+    if (m->P > 0) TIME_OP(b, OP_GATHER, compute->gather(b, a->input_parts, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);
+    if (m->P > 0) add_input(model, last, a->logit_x, a->input_parts, step->R);
     if (model->shard.rank == 0) logits(model, step->R);
+}
+
+void model_forward(struct model *model, const struct step *step, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    struct activations *a = &model->act;
+    assert(step->M <= a->max_rows && step->R <= a->max_logit_rows);
+    TIME_OP(b, OP_STEP_BEGIN, compute->step_begin(b, step, cache));
+    embed(model, step->M);
+    make_inputs(model, step->M);
+    for (int i = 0; i < model->part.L - 1; i++) {
+        qkv(model, i, step->M, cache);
+        attention(model, i, cache);
+        output_and_mlp(model, i, a->x, a->attn_out, step->M);
+        if (model->part.P > 0) add_input(model, i, a->x, a->inputs, step->M);
+    }
+    last_layer(model, step, cache);
 }

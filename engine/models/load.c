@@ -176,7 +176,8 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
                              int layer) {
     const struct role_info *info = role_info(role);
     const struct model_config *m = &l->model->config;
-    struct source source = {.N = role_extent(m, info->N), .K = role_extent(m, info->K)};
+    struct source source = {.N = role_extent(m, info->N, layer),
+                            .K = role_extent(m, info->K, layer)};
     char name[ROLE_NAME_BYTES];
     role_name(name, role, layer);
     enum status status =
@@ -186,7 +187,7 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     if (status) return status;
     if (info->n_parts == 0) return load_rows(l, out, role, &source);
     for (int i = 0; i < info->n_parts && !status; i++) {
-        source.N = role_extent(m, role_info(info->parts[i])->N);
+        source.N = role_extent(m, role_info(info->parts[i])->N, layer);
         status = load_rows(l, out, info->parts[i], &source);
         source.first += source.N;
     }
@@ -197,7 +198,7 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
 static enum status load_head_gains(const struct loader *l, struct tensors *out, enum role role,
                                    int layer) {
     const struct model_config *m = &l->model->config;
-    int n = role_pieces(m, role), D = m->D;
+    int n = role_pieces(m, role), D = config_heads(m, layer).D;
     char name[ROLE_NAME_BYTES];
     enum status status = STATUS_OK;
     role_name(name, role, layer);
@@ -294,6 +295,37 @@ static enum status load_query_scales(const struct loader *l) {
     return status;
 }
 
+/* What the stream is multiplied by behind each layer. */
+static enum status load_layer_scales(const struct loader *l) {
+    struct model *model = l->model;
+    const struct model_config *m = &model->config;
+    if (!config_has(m, ROLE_LAYER_SCALE)) return STATUS_OK;
+    model->layer_scale = mem_calloc((size_t)m->L, sizeof *model->layer_scale);
+    for (int i = 0; i < m->L; i++) {
+        const struct weight *weight;
+        char name[ROLE_NAME_BYTES];
+        role_name(name, ROLE_LAYER_SCALE, i);
+        enum status status = weights_vector(l->weights, name, 1, &weight, l->err);
+        if (status) return status;
+        model->layer_scale[i] = 1; /* a tensor of random weights has no data */
+        if (!l->settings->dummy) dequantise(weight->type, weight->data, &model->layer_scale[i], 1);
+    }
+    return STATUS_OK;
+}
+
+/* Gains of 1, for norms without any. */
+static enum status load_ones(const struct loader *l) {
+    const struct model_config *m = &l->model->config;
+    int n = config_widest(m).kv;
+    if (!m->norms_values) return STATUS_OK;
+    float *ones = mem_alloc((size_t)n * sizeof *ones);
+    for (int i = 0; i < n; i++) ones[i] = 1;
+    enum status status = upload(l->model, ones, n, &l->model->ones, l->err);
+    if (!status) l->model->n_ones = n;
+    free(ones);
+    return status;
+}
+
 /* ---- activations ---------------------------------------------------------------------------- */
 
 /* One buffer of the activations. */
@@ -303,7 +335,7 @@ struct field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 10 };
+enum { N_FIELDS = 12 };
 
 static void activation_fields(struct activations *a, const struct model *model,
                               struct field fields[N_FIELDS]) {
@@ -312,13 +344,17 @@ static void activation_fields(struct activations *a, const struct model *model,
     bool post =
         config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
+    const struct config_widths most = config_widest(m);
+    int inputs = first ? m->L * m->P : 0;
     const struct field all[N_FIELDS] = {
         {&a->x, m->K, false},
-        {&a->q, m->H * m->D, false},
-        {&a->k, m->G * m->D, false},
-        {&a->v, m->G * m->D, false},
-        {&a->attn_out, m->H * m->D, false},
+        {&a->q, most.q, false},
+        {&a->k, most.kv, false},
+        {&a->v, most.kv, false},
+        {&a->attn_out, most.q, false},
         {&a->branch, post ? m->K : 0, false},
+        {&a->inputs, inputs, false},
+        {&a->input_parts, inputs, false},
         {&a->embedded, projects ? m->K_embedding : 0, false},
         {&a->logit_x, m->K, true},
         {&a->logits, first ? m->V : 0, true},
@@ -367,6 +403,8 @@ static enum status load_all(const struct loader *l) {
     enum status status = load_tensors(l, &model->ends, -1);
     if (!status) status = load_all_frequencies(l);
     if (!status) status = load_query_scales(l);
+    if (!status) status = load_layer_scales(l);
+    if (!status) status = load_ones(l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(l, &model->layers[i], i);
         if (model->shard.rank == 0 && settings->progress)
@@ -387,10 +425,10 @@ enum status model_load(struct model *model, const struct weights *weights,
     return status ? status : make_activations(&l);
 }
 
-static void free_tensors(struct model *model, struct tensors *tensors) {
+static void free_tensors(struct model *model, struct tensors *tensors, int layer) {
     struct backend *b = model->backend;
     for (enum role role = 0; role < N_ROLES; role++) {
-        size_t n = (size_t)role_extent(&model->part, role_info(role)->N);
+        size_t n = (size_t)role_extent(&model->part, role_info(role)->N, layer);
         if (role_info(role)->of_experts) n *= (size_t)model->part.experts.E;
         if (tensors->w[role]) b->memory->matrix_free(b, tensors->w[role]);
         if (tensors->vec[role]) b->memory->buffer_free(b, tensors->vec[role], n * sizeof(float));
@@ -406,12 +444,16 @@ void model_close(struct model *model) {
         b->memory->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));
     }
     for (int i = 0; model->layers && i < model->config.L; i++)
-        free_tensors(model, &model->layers[i]);
+        free_tensors(model, &model->layers[i], i);
     free(model->layers);
-    free_tensors(model, &model->ends);
+    free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);
-    size_t bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);
+    free(model->layer_scale);
+    size_t bytes = (size_t)model->n_ones * sizeof(float);
+    if (model->ones) b->memory->buffer_free(b, model->ones, bytes);
+    bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);
     if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, bytes);
+    bytes = (size_t)model->config.window_rope.D_rope / 2 * sizeof(float);
     if (model->window_inv_freq) b->memory->buffer_free(b, model->window_inv_freq, bytes);
     bytes = (size_t)model->n_query_scales * sizeof(float);
     if (model->query_scale) b->memory->buffer_free(b, model->query_scale, bytes);

@@ -35,8 +35,8 @@ static enum status gather_experts(const struct loader *l, enum role role, int la
         const struct weight *weight;
         char name[ROLE_NAME_BYTES];
         role_piece_name(name, role, layer, e);
-        status = weights_matrix(l->weights, name, role_extent(m, info->N), role_extent(m, info->K),
-                                &weight, l->err);
+        status = weights_matrix(l->weights, name, role_extent(m, info->N, layer),
+                                role_extent(m, info->K, layer), &weight, l->err);
         if (status) break;
         if (e == 0) {
             *all = *weight;
@@ -105,7 +105,7 @@ static enum status load_part(const struct loader *l, struct tensors *out, enum r
 static enum status load_expert_biases(const struct loader *l, struct tensors *out, enum role role,
                                       int layer) {
     const struct role_info *info = role_info(role);
-    int E = l->model->config.experts.E, all = role_extent(&l->model->config, info->N);
+    int E = l->model->config.experts.E, all = role_extent(&l->model->config, info->N, layer);
     int n_parts = info->n_parts ? info->n_parts : 1, N = all / n_parts;
     char name[ROLE_NAME_BYTES];
     const struct weight *fused;
@@ -137,7 +137,7 @@ static enum status load_expert_matrices(const struct loader *l, struct tensors *
                                         int layer) {
     const struct role_info *info = role_info(role);
     const struct model_config *m = &l->model->config;
-    int N = role_extent(m, info->N), K = role_extent(m, info->K), E = m->experts.E;
+    int N = role_extent(m, info->N, layer), K = role_extent(m, info->K, layer), E = m->experts.E;
     char name[ROLE_NAME_BYTES];
     struct weight all = {0};
     const struct weight *weight;

@@ -23,11 +23,13 @@ struct gguf_form {
     bool pairs;     /* neighbours of a head rotate there, and in the folder numbers of its halves */
     int full_every; /* without a key, among layers with windows each such layer has none; 0: all
                        have */
+    bool lists_windows; /* a flag for each layer says it */
 };
 struct gguf_form model_gguf_form(const struct model_config *config);
 
-/* The windows of the layers, each once, and how many there are: what a backend is opened with. */
-int model_windows(const struct model_config *config, int windows[MAX_WINDOWS]);
+/* The windows of the layers with the heads behind them, each pair once, and how many there are:
+ * what a backend is opened with; MAX_WINDOWS + 1: more than are served. */
+int model_windows(const struct model_config *config, struct window windows[MAX_WINDOWS]);
 
 /* inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched as `rope` says for contexts of `length`
  * tokens at most, or divided by a file's own factors[D_rope / 2] unless they are NULL. */
@@ -55,6 +57,9 @@ struct activations {
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] what attention gives */
+    /* [M][L*P] what the layers add of their own; and what that is made of, then [R][L*P] it of the
+     * rows that want logits */
+    float *inputs, *input_parts;
     /* [M][K] what a branch with a norm after it gives, or the stream between the norms of a layer
      * that norms the stream; zero between branches, or between layers */
     float *branch;
@@ -77,6 +82,9 @@ struct model {
     int n_query_scales;
     /* [n_query_scales] by position / rope.stretch.original_context; NULL: none */
     float *query_scale;
+    float *layer_scale; /* [L] of the stream behind each layer, the host's; NULL: none */
+    float *ones;        /* [n_ones] gains of norms that have none; NULL: there are no such norms */
+    int n_ones;
     struct activations act;
     int64_t weight_bytes;
     struct mapping kept;     /* whose bytes the matrices are (--weight-cache); empty: their own */

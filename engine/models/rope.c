@@ -37,6 +37,10 @@ static double yarn_divisor(const struct rope_config *rope, int i) {
     return 1 / (part / s->factor + 1 - part);
 }
 
+/* What the frequency of a pair is divided by that stays where it is, as GGUF files have it: no
+ * position turns it by an angle that a float's cosine shows. */
+static const double STILL = 1e30;
+
 static double divisor_of(const struct rope_config *rope, int i, int length) {
     const struct rope_stretch *s = &rope->stretch;
     switch (s->kind) {
@@ -46,6 +50,8 @@ static double divisor_of(const struct rope_config *rope, int i, int length) {
         return llama3_divisor(rope, i);
     case ROPE_YARN:
         return yarn_divisor(rope, i);
+    case ROPE_PART:
+        return i < (int)(s->part * rope->D_rope / 2) ? s->factor : STILL;
     case ROPE_LONG:
         assert(i < s->n_factors);
         return (double)(length > s->original_context ? s->long_factor : s->short_factor)[i];

@@ -36,17 +36,39 @@ static int largest_block(const struct weights *weights, enum role role,
     return largest;
 }
 
+/* The greatest number that divides both; b where a is 0. */
+static int common(int a, int b) {
+    while (a != 0) {
+        int rest = b % a;
+        b = a;
+        a = rest;
+    }
+    return b;
+}
+
+/* What the layers have of each; of layers that differ, what divides all of them. */
+static struct widths common_widths(const struct model_config *config) {
+    struct widths w = {.H = config->H};
+    for (int i = 0; i < config->L; i++) {
+        struct kv_heads heads = config_heads(config, i);
+        w.G = common(w.G, heads.G);
+        w.of[0].n = common(w.of[0].n, config->H * heads.D);
+        w.of[1].n = common(w.of[1].n, config_width(config, i));
+    }
+    return w;
+}
+
 static struct widths widths_of(const struct model_config *config, const struct weights *weights) {
     const struct expert_config *e = &config->experts;
     bool has_mlp = !e->is_used || config_dense_layers(config) > 0;
-    struct widths w = {config->H, config->G};
+    struct widths w = common_widths(config);
     struct {
         const char *what;
         int n;
         enum role role;
         int quantum;
-    } all[N_WIDTHS] = {{"attention's output", config->H * config->D, ROLE_O, 1},
-                       {"an MLP", has_mlp ? config->F : 0, ROLE_DOWN, 1},
+    } all[N_WIDTHS] = {{"attention's output", w.of[0].n, ROLE_O, 1},
+                       {"an MLP", has_mlp ? w.of[1].n : 0, ROLE_DOWN, 1},
                        {"experts", e->F, ROLE_EXPERTS_DOWN, EXPERT_QUANTUM},
                        {"a shared expert", e->F_shared, ROLE_SHARED_DOWN, EXPERT_QUANTUM}};
     for (int i = 0; i < N_WIDTHS; i++) {
@@ -96,6 +118,11 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
                        "heads at once, which several ranks cannot do; give 1",
                        ranks, config->architecture);
+    if (ranks > 1 && config->P > 0)
+        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                       "--tensor-parallel-size %d: a model whose layers have inputs of their own "
+                       "cannot be shared by ranks; leave the option out",
+                       ranks);
     struct widths w = widths_of(config, weights);
     return ranks == 1 || can_share(&w, ranks) ? STATUS_OK : refuse(&w, ranks, err);
 }
@@ -110,6 +137,9 @@ struct model_config shard_config(const struct model_config *config, int ranks) {
     part.F /= ranks;
     part.experts.F /= ranks;
     part.experts.F_shared /= ranks;
+    part.window_heads.G /= ranks;
+    part.F_readers /= ranks;
+    for (int i = 0; i < part.L; i++) part.layer[i].heads.G /= ranks, part.layer[i].F /= ranks;
     return part;
 }
 

@@ -25,7 +25,8 @@ struct chat_piece {
 enum tokenizer_kind {
     TOKENIZER_BYTE_BPE,      /* GPT-2's byte-level BPE by merge rank; GGUF "gpt2" */
     TOKENIZER_SENTENCEPIECE, /* SentencePiece's BPE by score with byte fallback; GGUF "llama" */
-    TOKENIZER_CHARACTER_BPE, /* BPE by merge rank, from the characters that the steps leave */
+    TOKENIZER_CHARACTER_BPE, /* BPE by merge rank, from the characters that the steps leave; GGUF
+                                "gemma4" */
     TOKENIZER_RANK_BPE,      /* tiktoken's: bytes, of which any two merge that are a token */
     TOKENIZER_UNIGRAM,       /* the tokens of the best sum of scores (Kudo 2018) */
 };

@@ -13,29 +13,34 @@
  *   int16, q8_0        codes in pairs, which one instruction multiplies and adds: keys
  *                      [D_padded/2][B][2] and values [B/2][D_padded][2] (a pair is two positions);
  *                      then the scales [n_scales][B], floats: a number is scale * code */
-struct kv_cache {
-    struct kv_config config;
-    struct kv_layer *layer; /* [L] */
-    int D_padded;           /* D rounded up to 16: the length of a value */
-    bool coded;             /* integer codes and scales */
-    int n_scales;           /* of a head: one for each SCALED numbers; 0 for float types */
+/* Layers whose blocks are alike: they have the same heads, and window blocks or not. */
+struct kv_kind {
+    int G, D, B;
+    int D_padded; /* D rounded up to 16: the length of a value */
+    bool coded;   /* integer codes and scales */
+    int n_scales; /* of a head: one for each SCALED numbers; 0 for float types */
     size_t element_bytes;
     size_t head_key_codes, head_value_codes; /* bytes before the scales */
     size_t head_key_bytes, head_value_bytes; /* of one head's part of a block */
     size_t key_bytes, value_bytes;           /* of one block of one layer */
+    bool has_window;
+    int n_blocks;
+    size_t L; /* layers of this kind */
     size_t keys_bytes, values_bytes;
-    /* of the layers without window blocks [n_blocks / KV_SLAB][layers][KV_SLAB][G], and behind them
-     * of those with [n_window_blocks / KV_SLAB][layers][KV_SLAB][G] */
-    uint8_t *keys;
+    uint8_t *keys;   /* [n_blocks / KV_SLAB][L][KV_SLAB][G] */
     uint8_t *values; /* the same */
 };
 
-/* Where a layer's blocks are. */
+struct kv_cache {
+    struct kv_config config;
+    int n_kinds;
+    struct kv_kind kind[MAX_KV_KINDS];
+    struct kv_layer *layer; /* [L] */
+};
+
+/* Where a layer's blocks are: its kind, and its place among the layers of that. */
 struct kv_layer {
-    bool has_window;
-    int n_blocks;    /* of its kind */
-    size_t first;    /* block of one layer with which its kind begins */
-    size_t L, index; /* layers of its kind, and its place among them */
+    int kind, place;
 };
 
 /* Blocks whose memory lies together in all layers. The scheduler takes the lowest blocks first, so
@@ -46,38 +51,40 @@ enum { KV_SLAB = 8 };
  * over values up to USED_CODES: a sum of SCALED products stays below 2^31. */
 enum { SCALED = 64, KEPT_CODES = 8191, USED_CODES = 4095 };
 
-static inline size_t kv_place(const struct kv_cache *cache, int layer, int block) {
-    const struct kv_layer *l = &cache->layer[layer];
+static inline const struct kv_kind *kv_kind(const struct kv_cache *cache, int layer) {
+    return &cache->kind[cache->layer[layer].kind];
+}
+
+/* A step's table and slots as a kind of layers has them. */
+static inline const int32_t *kv_table(const struct kv_kind *kv, const struct step *step) {
+    return kv->has_window ? step->window_table : step->table;
+}
+
+static inline const int32_t *kv_slots(const struct kv_kind *kv, const struct step *step) {
+    return kv->has_window ? step->window_slot : step->slot;
+}
+
+/* A block of the layer at a place, counted among those of the kind. */
+static inline size_t kv_block(const struct kv_kind *kv, int place, int block) {
     size_t slab = (size_t)(block / KV_SLAB);
-    return l->first + (slab * l->L + l->index) * KV_SLAB + (size_t)(block % KV_SLAB);
+    return (slab * kv->L + (size_t)place) * KV_SLAB + (size_t)(block % KV_SLAB);
 }
 
-/* A step's table and slots as a layer has them. */
-static inline const int32_t *kv_table(const struct kv_cache *cache, int layer,
-                                      const struct step *step) {
-    return cache->layer[layer].has_window ? step->window_table : step->table;
+static inline uint8_t *kv_keys(const struct kv_kind *kv, int place, int block) {
+    return kv->keys + kv_block(kv, place, block) * kv->key_bytes;
 }
 
-static inline const int32_t *kv_slots(const struct kv_cache *cache, int layer,
-                                      const struct step *step) {
-    return cache->layer[layer].has_window ? step->window_slot : step->slot;
-}
-
-static inline uint8_t *kv_keys(const struct kv_cache *cache, int layer, int block) {
-    return cache->keys + kv_place(cache, layer, block) * cache->key_bytes;
-}
-
-static inline uint8_t *kv_values(const struct kv_cache *cache, int layer, int block) {
-    return cache->values + kv_place(cache, layer, block) * cache->value_bytes;
+static inline uint8_t *kv_values(const struct kv_kind *kv, int place, int block) {
+    return kv->values + kv_block(kv, place, block) * kv->value_bytes;
 }
 
 /* One head's part of those. */
-static inline uint8_t *kv_head_keys(const struct kv_cache *cache, int layer, int block, int g) {
-    return kv_keys(cache, layer, block) + (size_t)g * cache->head_key_bytes;
+static inline uint8_t *kv_head_keys(const struct kv_kind *kv, int place, int block, int g) {
+    return kv_keys(kv, place, block) + (size_t)g * kv->head_key_bytes;
 }
 
-static inline uint8_t *kv_head_values(const struct kv_cache *cache, int layer, int block, int g) {
-    return kv_values(cache, layer, block) + (size_t)g * cache->head_value_bytes;
+static inline uint8_t *kv_head_values(const struct kv_kind *kv, int place, int block, int g) {
+    return kv_values(kv, place, block) + (size_t)g * kv->head_value_bytes;
 }
 
 /* Query vectors that read the same key-value head, with one chunk of the context. Query i sees the
@@ -85,8 +92,8 @@ static inline uint8_t *kv_head_values(const struct kv_cache *cache, int layer, i
  * bounds rise with i, and nothing outside all of them is looked at. Out come each query's largest
  * score, the sum of its exponentials and the sum of values weighted by them. */
 struct attend {
-    const struct kv_cache *cache;
-    int layer, head;                  /* key-value head */
+    const struct kv_kind *kv;
+    int place, head;                  /* the layer's; key-value head */
     const int32_t *table;             /* of the sequence */
     int start;                        /* first position of the chunk, a multiple of CHUNK */
     int n;                            /* queries, at most QUERIES */

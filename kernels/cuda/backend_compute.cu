@@ -76,31 +76,42 @@ static void norm_together(struct cuda *cuda, const struct heads *heads, float *q
     const struct norm q_norm = {NORM_RMS, heads->q_gain, NULL, heads->epsilon};
     const struct norm k_norm = {NORM_RMS, heads->k_gain, NULL, heads->epsilon};
     rows_norm(cuda->act, q, q, &q_norm, M, heads->H * D, cuda->stream);
-    rows_norm(cuda->act, k, k, &k_norm, M, cache->config.G * D, cuda->stream);
+    if (k) rows_norm(cuda->act, k, k, &k_norm, M, cache->config.G * D, cuda->stream);
 }
 
-static void op_rope_write(struct backend *b, struct kv_cache *cache, int layer,
-                          const struct heads *heads, float *q, float *k, const float *v) {
-    struct cuda *cuda = cuda_of(b);
-    const struct rope *rope = &heads->rope;
-    assert(layer >= 0 && layer < cache->config.L);
-    assert(!heads->q_gain == !heads->k_gain && heads->H == cuda->limits.H);
-    assert(!heads->q_scale || heads->q_scale_every > 1);
-    assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
-    struct rope_args args = {};
+/* The vectors of a step's rows, with what they go through. */
+static struct rope_args rope_args_of(struct cuda *cuda, const struct kv_cache *cache,
+                                     const struct heads *heads, float *q, float *k, float *v) {
     const bool apart = heads->norms == HEAD_NORMS_TOGETHER && heads->q_gain;
+    const bool own = heads->norms == HEAD_NORMS_OWN;
+    struct rope_args args = {};
     if (apart) norm_together(cuda, heads, q, k, cache);
-    args.q = {q, heads->H, NULL, apart ? NULL : heads->q_gain};
-    args.k = {k, cache->config.G, NULL, apart ? NULL : heads->k_gain};
-    args.v = {(void *)v, cache->config.G, NULL, NULL};
+    args.q = {q, heads->H, NULL, apart ? NULL : heads->q_gain, own};
+    args.k = {k, cache->config.G, NULL, apart ? NULL : heads->k_gain, own};
+    /* each warp reads its vector alone, and no key is changed in place */
+    float *values = heads->values_are_keys ? k : v;
+    args.v = {values, cache->config.G, NULL, heads->v_gain, false};
     args.M = cuda->step.at.M;
     args.D = cache->config.D;
-    args.D_rope = rope->D_rope;
-    args.layout = rope->layout;
+    args.D_rope = heads->rope.D_rope;
+    args.layout = heads->rope.layout;
     args.epsilon = heads->epsilon;
-    args.norms_own = heads->norms == HEAD_NORMS_OWN;
     args.q_scale = heads->q_scale;
     args.q_scale_every = heads->q_scale_every;
+    return args;
+}
+
+static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
+                          const struct heads *heads, float *q, float *k, float *v) {
+    struct cuda *cuda = cuda_of(b);
+    const struct rope *rope = &heads->rope;
+    assert(layer >= 0 && layer < whole->config.L && heads->H == cuda->limits.H);
+    const struct kv_cache *cache = kv_alike(whole, &layer);
+    assert((!k || !heads->q_gain == !heads->k_gain) && !k == !v);
+    assert(!heads->values_are_keys || heads->norms != HEAD_NORMS_TOGETHER);
+    assert(!heads->q_scale || heads->q_scale_every > 1);
+    assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
+    struct rope_args args = rope_args_of(cuda, cache, heads, q, k, v);
     args.position = cuda->step.at.position;
     if (rope->D_rope > 0) {
         angles_make(&cuda->angles, cuda->step.at.position, rope, args.M, cuda->stream);
@@ -146,7 +157,7 @@ static void op_experts(struct backend *b, float *sum, const float *x, const stru
 
 static void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm, int M,
                         int K) {
-    assert(norm->gain && M >= 0 && M <= cuda_of(b)->limits.max_rows);
+    assert(norm->gain && M >= 0);
     rows_norm_add(cuda_of(b)->act, x, y, norm, M, K, cuda_of(b)->stream);
 }
 

@@ -109,7 +109,7 @@ static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
     if (cache > SIZE_MAX / 4) return SIZE_MAX;
     const size_t attention = attention_workspace_bytes(&work, cuda->act, &cuda->limits, config);
     return cache + attention + step_memory_bytes(&work, config->block_size) +
-           angles_bytes(cuda->limits.max_rows, config->D / 2);
+           angles_bytes(cuda->limits.max_rows, kv_largest_head(config) / 2);
 }
 
 /* Allocates what steps over such a cache work in. */
@@ -123,8 +123,8 @@ static enum status alloc_work(struct cuda *cuda, const struct kv_config *config,
         status = step_memory_reserve(&cuda->step, &cuda->attention, config->block_size,
                                      cuda->stream, err);
     if (!status)
-        status =
-            angles_alloc(&cuda->angles, cuda->limits.max_rows, config->D / 2, cuda->stream, err);
+        status = angles_alloc(&cuda->angles, cuda->limits.max_rows, kv_largest_head(config) / 2,
+                              cuda->stream, err);
     return status;
 }
 

@@ -209,7 +209,7 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
     for (int w = 0; w < work->limits.n_windows; w++) {
         struct attention_item *items = (struct attention_item *)(to->host + to->used);
         const int n = attention_workspace_plan(work, w, items, step, rows);
-        const int kind = work->limits.windows[w] > 0 ? work->kinds - 1 : KV_WHOLE;
+        const int kind = work->limits.windows[w].length > 0 ? work->kinds - 1 : KV_WHOLE;
         const int first = first_line(step, stride, kind);
         for (int i = 0; i < n; i++) items[i].sequence = first + items[i].sequence * stride;
         work->items[w] =

@@ -144,7 +144,7 @@ static void check_heads(const head_case &c, enum dtype act) {
     args.cosine = cosine.as<float>(), args.sine = sine.as<float>();
     args.cache = cache, args.layer = LAYER, args.slot = slot.as<int32_t>();
     buffer scales(query_scales);
-    if (c.own) args.norms_own = true, args.q_scale = scales.as<float>();
+    if (c.own) args.q.norms_own = args.k.norms_own = true, args.q_scale = scales.as<float>();
     args.q_scale_every = SCALE_EVERY, args.position = position.as<int32_t>();
     rope_prepare(act, &args, test_stream());
     std::string what = text("H %d, G %d, D %d, activations %s", c.H, c.G, c.D, dtype_name(act));

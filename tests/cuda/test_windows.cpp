@@ -77,7 +77,7 @@ struct world {
         config.max_context = CONTEXT;
         config.heads = H;
         config.n_windows = L;
-        memcpy(config.windows, windows, sizeof windows);
+        for (int l = 0; l < L; l++) config.windows[l] = {windows[l], 0};
         config.graph_rows = GRAPH_ROWS;
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);

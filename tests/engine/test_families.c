@@ -60,6 +60,7 @@ static const char *const models[] = {
     "folders/granitemoe",
     "folders/qwen2moe_mixed",
     "folders/gpt_oss",
+    "folders/gemma4_large",
     /* packed, in blocks of 32 that no two ranks share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -75,13 +76,15 @@ static const char *const models[] = {
     "folders/bnb-fp4",
     "folders/float8-modelopt",
     "folders/bnb-int8",
-    /* on one rank alone: norms of all heads, then experts that are too narrow */
+    /* on one rank alone: norms of all heads, inputs of layers, then experts that are too narrow */
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
     "folders/olmo3",
     "families/olmoe.gguf",
     "folders/olmoe",
+    "families/gemma4.gguf",
+    "folders/gemma4",
     "families/mixtral.gguf",
     "folders/mixtral",
     "families/qwen2moe.gguf",
@@ -94,7 +97,13 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 14 };
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    N_ONE_RANK = 19,
+    N_NARROW = 11,
+    N_INPUTS = 2,
+    N_PACKED = 14
+};
 
 static const struct {
     enum compute_dtype dtype;
@@ -249,8 +258,9 @@ START_TEST(what_one_rank_must_do_refuses_ranks) {
     config.ranks = 2;
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "tensor-parallel-size");
-    const char *why = _i < N_MODELS - N_NARROW ? "norms its queries over all heads"
-                                               : "-size 2 does not divide this model";
+    const char *why = _i < N_MODELS - N_NARROW - N_INPUTS ? "norms its queries over all heads"
+                      : _i < N_MODELS - N_NARROW          ? "inputs of their own cannot be shared"
+                                                          : "-size 2 does not divide this model";
     ck_assert_msg(strstr(err.message, why), "%s", err.message);
 }
 END_TEST

@@ -97,8 +97,8 @@ START_TEST(families_differ) {
     ck_assert(c.attention_cap == 50 && c.logit_cap == 30);
     ck_assert(c.layer[0].window == 32 && c.layer[1].window == 0 && c.layer[6].window == 32);
     ck_assert_ptr_nonnull(weights_lookup(model_file_weights(&file), "blk.7.post_ffw_norm.weight"));
-    int windows[MAX_WINDOWS];
-    ck_assert(model_windows(&c, windows) == 2 && windows[0] == 32 && windows[1] == 0);
+    struct window windows[MAX_WINDOWS];
+    ck_assert(model_windows(&c, windows) == 2 && windows[0].length == 32 && windows[1].length == 0);
     model_file_close(&file);
     c = read_config(&file, "{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 32, "
                            "\"use_sliding_window\": false, " SHAPE "}");
@@ -140,6 +140,11 @@ START_TEST(what_is_wrong_is_named) {
          "only true is supported"},
         {"{" ARCHITECTURE ", " SHAPE ", \"use_parallel_residual\": true}", "use_parallel_residual",
          "only false is supported"},
+        {"{\"architectures\": [\"Gemma4ForCausalLM\"], \"sliding_window\": 32, \"layer_types\": "
+         "[\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"sliding_attention\"], " SHAPE "}",
+         "layer_types", "only \"full_attention\" is supported in the last layer"},
         {"{" ARCHITECTURE ", " SHAPE ", \"qk_layernorm\": true}", "qk_layernorm",
          "only false is supported"},
         {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, "

@@ -159,21 +159,22 @@ static int first_seen(const struct shape *s, int position) {
  * NaN, or codes whose scales are, and blocks before it are no longer in the table. */
 static void forget(struct kv_cache *cache, const struct shape *s, const struct sequence *sequence,
                    struct gathered *g, int from) {
-    int seen = first_seen(s, from);
-    size_t element = cache->element_bytes, pair = cache->coded ? 2 : 1, B = (size_t)s->B;
+    const struct kv_kind *kv = kv_kind(cache, LAYER);
+    int seen = first_seen(s, from), place = cache->layer[LAYER].place;
+    size_t element = kv->element_bytes, pair = kv->coded ? 2 : 1, B = (size_t)s->B;
     for (int p = 0; p < seen; p++) {
-        size_t at = (size_t)(p % s->B), width = (size_t)cache->D_padded;
+        size_t at = (size_t)(p % s->B), width = (size_t)kv->D_padded;
         for (int i = 0; i < s->G; i++) {
-            uint8_t *keys = kv_head_keys(cache, LAYER, sequence->table[p / s->B], i);
-            uint8_t *values = kv_head_values(cache, LAYER, sequence->table[p / s->B], i);
+            uint8_t *keys = kv_head_keys(kv, place, sequence->table[p / s->B], i);
+            uint8_t *values = kv_head_values(kv, place, sequence->table[p / s->B], i);
             for (size_t d = 0; d < (size_t)s->D; d++) {
                 memset(keys + (d / pair * B * pair + at * pair + d % pair) * element, 255, element);
                 memset(values + ((at / pair * width + d) * pair + at % pair) * element, 255,
                        element);
             }
-            for (int n = 0; n < cache->n_scales; n++) {
-                memset(keys + cache->head_key_codes + ((size_t)n * B + at) * 4, 255, 4);
-                memset(values + cache->head_value_codes + ((size_t)n * B + at) * 4, 255, 4);
+            for (int n = 0; n < kv->n_scales; n++) {
+                memset(keys + kv->head_key_codes + ((size_t)n * B + at) * 4, 255, 4);
+                memset(values + kv->head_value_codes + ((size_t)n * B + at) * 4, 255, 4);
             }
         }
         if (p / s->B < seen / s->B) g->table[p / s->B] = INT32_MIN;

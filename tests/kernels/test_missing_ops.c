@@ -135,7 +135,7 @@ enum {
 
 /* The attention of one step of TOKENS rows by a path; to be freed. */
 static float *attend(const struct path *path, enum dtype type, int window, const float *q, float *k,
-                     const float *v) {
+                     float *v) {
     int32_t numbers[TOKENS], table[TABLE], start[2] = {0, TOKENS}, token[TOKENS] = {0};
     for (int i = 0; i < TOKENS; i++) numbers[i] = i;
     for (int i = 0; i < TABLE; i++) table[i] = i;

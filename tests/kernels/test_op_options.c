@@ -501,7 +501,7 @@ enum { N_HEADS_CASES = sizeof heads_cases / sizeof *heads_cases };
 
 /* Writes rows at positions 0.. into a cache of one layer. */
 static void write_heads(struct backend *b, const struct heads_case *c, const struct heads *heads,
-                        float *q, float *k, const float *v) {
+                        float *q, float *k, float *v) {
     struct kv_config config = {1, c->G, c->D, MAX_ROWS / 4, 4, DTYPE_F32};
     struct kv_cache *cache = NULL;
     ck_assert_int_eq(b->cache->kv_new(b, &cache, &config, NULL), STATUS_OK);
@@ -512,7 +512,8 @@ static void write_heads(struct backend *b, const struct heads_case *c, const str
     b->compute->rope_write(b, cache, 0, heads, q, k, v);
     for (int m = 0; m < MAX_ROWS; m++)
         for (int i = 0; i < c->G * c->D; i++) {
-            const float *keys = (const float *)kv_head_keys(cache, 0, m / 4, i / c->D);
+            const struct kv_kind *kv = kv_kind(cache, 0);
+            const float *keys = (const float *)kv_head_keys(kv, 0, m / 4, i / c->D);
             ck_assert(memcmp(&keys[i % c->D * 4 + m % 4], &k[m * c->G * c->D + i], 4) == 0);
         }
     b->cache->kv_free(b, cache);

@@ -146,15 +146,15 @@ END_TEST
 
 /* A float32 cache of one layer keeps keys as [D][B] and values as [B][D_padded] of each head. */
 static void assert_written(const struct kv_cache *cache, const float *k, const float *v, int n) {
-    const struct kv_config *c = &cache->config;
+    const struct kv_kind *kv = kv_kind(cache, 0);
     for (int m = 0; m < n; m++) {
-        for (int g = 0; g < c->G; g++, k += c->D, v += c->D) {
-            int offset = m % c->block_size;
-            const float *keys = (const float *)kv_head_keys(cache, 0, m / c->block_size, g);
-            const float *values = (const float *)kv_head_values(cache, 0, m / c->block_size, g);
-            for (int d = 0; d < c->D; d++) {
-                ck_assert(memcmp(&keys[d * c->block_size + offset], &k[d], sizeof *k) == 0);
-                ck_assert(values[offset * cache->D_padded + d] == v[d]);
+        for (int g = 0; g < kv->G; g++, k += kv->D, v += kv->D) {
+            int offset = m % kv->B;
+            const float *keys = (const float *)kv_head_keys(kv, 0, m / kv->B, g);
+            const float *values = (const float *)kv_head_values(kv, 0, m / kv->B, g);
+            for (int d = 0; d < kv->D; d++) {
+                ck_assert(memcmp(&keys[d * kv->B + offset], &k[d], sizeof *k) == 0);
+                ck_assert(values[offset * kv->D_padded + d] == v[d]);
             }
         }
     }

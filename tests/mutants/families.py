@@ -1,6 +1,6 @@
 """Mutants of what families differ in: frequencies, windows, scales; tests/mutate.py says what the names mean."""
 MODELS = "engine/models/"
-SUITES = {MODELS: ["engine_rope", "engine_families"]}
+SUITES = {MODELS: ["engine_rope", "engine_families"], "kernels/cpu/ops/": ["kernels_layer_kinds"]}
 
 MUTANTS = [
     # frequencies
@@ -18,7 +18,23 @@ MUTANTS = [
     (MODELS + "rope.c", "rope->D_rope / (rope->D_rope - 2.0)", "rope->D_rope / (rope->D_rope - 1.0)"),
     (MODELS + "rope.c", "pow(base, 2.0 * i / rope->D_rope)", "pow(base, 2.0 * i / (rope->D_rope + 1))"),
     # windows, positions and their kinds
-    (MODELS + "family.c", "(i + 1) % every != 0", "i % every != 0"),
+    (MODELS + "layers.c", "(i + 1) % every != 0", "i % every != 0"),
+    # layers that differ
+    (MODELS + "layers.c", "int source = owners - 1;", "int source = owners - 2;"),
+    (MODELS + "layers.c", "config->keys_serve && !layer->slides", "config->keys_serve && layer->slides"),
+    (MODELS + "forward.c", "= sqrtf((float)m->P)};", "= (float)m->P};"),
+    (MODELS + "forward.c", "1 / sqrtf((float)m->K)};", "1 / (float)m->K};"),
+    (MODELS + "forward.c", "NULL, sqrtf(0.5f)},", "NULL, 0.5f},"),
+    (MODELS + "forward.c", ".times_first = layer * m->P,", ".times_first = 0,"),
+    (MODELS + "forward.c", ".v_gain = model->ones,", ".v_gain = NULL,"),
+    (MODELS + "forward.c", "gather(b, a->input_parts, a->inputs, m->L * m->P)", "gather(b, a->input_parts, a->inputs, m->P)"),
+    (MODELS + "rope.c", "i < (int)(s->part * rope->D_rope / 2)", "i <= (int)(s->part * rope->D_rope / 2)"),
+    (MODELS + "families/gemma.c", "    config->attention_scale = 1;\n", ""),
+    ("kernels/cpu/ops/rope.c", "        make_values(job, m);\n        norm_and_rotate(job, job->k, job->heads->k_gain, job->kv->G, m);\n",
+     "        norm_and_rotate(job, job->k, job->heads->k_gain, job->kv->G, m);\n        make_values(job, m);\n"),
+    ("kernels/cpu/ops/kv.c", "cache->kind[k].D != kind.D", "false"),
+    ("kernels/cpu/ops/rows.c", "x[k] = (x[k] + row[k]) * scale;", "x[k] = x[k] * scale + row[k];"),
+    ("kernels/cpu/ops/matmul.c", "mlp->times ? mlp->times + mlp->times_first : NULL", "mlp->times"),
     (MODELS + "family.c", "own->stretch = (struct rope_stretch){.kind = ROPE_UNSCALED};", ""),
     (MODELS + "families/cohere.c", "= !config->layer[i].slides;", "= config->layer[i].slides;"),
     (MODELS + "families/smollm3.c", "int i = EVERY - 1; i <", "int i = EVERY - 2; i <"),

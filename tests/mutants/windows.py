@@ -72,9 +72,9 @@ MUTANTS = [
     (S + "kv/host_cache.c", "if (!has_window(cache, cache->claimed[i])) lacking = n_before + i;", ""),
     (S + "kv/host_cache.c", "    cache->n_windows -= has_window(cache, host_block);\n", ""),
     # the cache
-    (K + "ops/attention.c", "kv_table(job->cache, job->layer, step)", "step->table"),
-    (K + "ops/rope.c", "kv_slots(job->cache, job->layer, job->cpu->step)[m]", "job->cpu->step->slot[m]"),
-    (K + "ops/kv.c", "round_up((size_t)c->n_blocks, KV_SLAB) * others, windows", "0, windows"),
+    (K + "ops/attention.c", "kv_table(job->kv, step)", "step->table"),
+    (K + "ops/rope.c", "kv_slots(kv, job->cpu->step)[m]", "job->cpu->step->slot[m]"),
+    (K + "ops/kv.c", "cache->kind[k].has_window != kind.has_window", "false"),
     (K + "ops/kv.c", "(has_window ? step->window_copy_to : step->copy_to)[i]", "step->copy_to[i]"),
     # the memory
     ("engine/memory/plan.c", "s.least = s.seen + ", "s.least = "),

@@ -347,9 +347,11 @@ static void act_at(struct run *run, int step) {
 static void poison_on_cpu(struct backend *b, struct kv_cache *cache, int32_t window_block) {
     (void)b;
     for (int layer = 0; layer < cache->config.L; layer++) {
-        if (!cache->layer[layer].has_window) continue;
-        memset(kv_keys(cache, layer, window_block), 0x5a, cache->key_bytes);
-        memset(kv_values(cache, layer, window_block), 0x5a, cache->value_bytes);
+        const struct kv_kind *kv = kv_kind(cache, layer);
+        int place = cache->layer[layer].place;
+        if (!kv->has_window) continue;
+        memset(kv_keys(kv, place, window_block), 0x5a, kv->key_bytes);
+        memset(kv_values(kv, place, window_block), 0x5a, kv->value_bytes);
     }
 }
 

@@ -127,6 +127,29 @@ def gemma3():
         rope_parameters=rope, **SMALL))
 
 
+def gemma4_of(kinds, **more):
+    """kinds: a letter for each layer, s where it slides and f where it sees all."""
+    types = [{"s": "sliding_attention", "f": "full_attention"}[kind] for kind in kinds]
+    rope = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}
+    return transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(
+        hidden_size=24, intermediate_size=24, num_hidden_layers=len(kinds), layer_types=types, head_dim=16,
+        global_head_dim=32, sliding_window=12, rms_norm_eps=1e-6, rope_parameters=rope, vocab_size_per_layer_input=V,
+        **COMMON, **more))
+
+
+def gemma4():
+    """As its small ones: layers with inputs of their own, of which the last ones read the keys and values of others."""
+    return gemma4_of("sfssf", num_attention_heads=2, num_key_value_heads=1, hidden_size_per_layer_input=8,
+                     num_kv_shared_layers=3, use_double_wide_mlp=True, final_logit_softcapping=4.0)
+
+
+def gemma4_large():
+    """As its large dense one: fewer key-value heads in the layers that see all, whose keys are the values, too."""
+    return gemma4_of("ssfsf", num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
+                     attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0)
+
+
 def glm4():
     return transformers.Glm4ForCausalLM(transformers.Glm4Config(
         num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True,
@@ -231,7 +254,8 @@ def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
     draw = torch.Generator().manual_seed(seed)
-    adds_one = "gemma" in model.config.model_type
+    adds_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type
+    scales = "gemma" in model.config.model_type
     is_clamped = model.config.model_type == "gpt_oss"
     for name, p in sorted(model.named_parameters()):
         u = torch.rand(p.shape, generator=draw) * 2 - 1
@@ -243,7 +267,7 @@ def randomise(model, seed):
             # GPT-2 keeps its matrices as [in][out]; a last axis of K is the inputs elsewhere
             inputs = p.shape[0] if ".c_" in name else p.shape[1]
             # a large embedding that is scaled and tied to the head would only repeat the last token
-            p.data = u * math.sqrt(3 / inputs) * (0.5 if adds_one and "embed" in name else 1.5)
+            p.data = u * math.sqrt(3 / inputs) * (0.5 if scales and "embed" in name else 1.5)
         elif name.endswith("bias"):
             p.data = u * 0.5
         else:
@@ -251,6 +275,8 @@ def randomise(model, seed):
     for name, b in sorted(model.named_buffers()):
         if name.endswith("e_score_correction_bias"):
             b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
+        if name.endswith("layer_scalar"):
+            b.data = (torch.rand(b.shape, generator=draw) + 0.5).bfloat16().float()  # exact in folders of it, too
     return model.float().eval()
 
 
@@ -364,6 +390,30 @@ def add_sentencepiece(writer):
     writer.add_add_space_prefix(False)
 
 
+def add_gemma4_vocabulary(writer):
+    """BPE over characters, in which a space is U+2581; bytes stand for characters that are no token."""
+    merges = ["\u2581 t", "\u2581t h", "\u2581th e", "i n", "a n", "\u2581 a", "e r", "o n", "\n \n"]
+    letters = ["\u2581", "\n", *map(chr, range(ord("a"), ord("z") + 1))]
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)] + letters
+    tokens += [merge.replace(" ", "", 1) for merge in merges]
+    control, byte = gguf.TokenType.CONTROL, gguf.TokenType.BYTE
+    types = [control, control, control, gguf.TokenType.UNKNOWN] + [byte] * 256
+    types += [gguf.TokenType.NORMAL] * (len(tokens) - len(types))
+    tokens, types = tokens + ["<|channel>"], types + [gguf.TokenType.USER_DEFINED]
+    assert len(tokens) <= V
+    types += [gguf.TokenType.UNUSED] * (V - len(tokens))
+    tokens += [f"[PAD{i}]" for i in range(V - len(tokens))]
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([-1000.0] * V)
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+
+
 # ---- the GGUF file ------------------------------------------------------------------------------------------
 
 # Endings of transformers' names in a layer, and what GGUF calls them; ".weight" and ".bias" stay.
@@ -404,8 +454,13 @@ NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
                  "stablelm_12b": "stablelm"}  # what GGUF calls a family otherwise
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+          "post_per_layer_input_norm": "post_norm"}
+NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
+ARCHITECTURES["gemma4_large"] = "gemma4"
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
-        "ln_f": "output_norm", "lm_head": "output"}
+        "ln_f": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
+        "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
 
 
 def gguf_name(family, name):
@@ -453,7 +508,7 @@ def add_tensors(writer, family, model):
             data = data.T
         if "layernorm.norms." in name:
             continue
-        if "gemma" in family and data.dim() == 1:
+        if "gemma" in family and "gemma4" not in family and data.dim() == 1:
             data = data + 1
         if family in ("smollm3", "granite", "mixtral", "granitemoe", "mistral3") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
@@ -502,13 +557,49 @@ def add_rope_keys(writer, family, c):
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
+def add_gemma4(writer, model):
+    """What no parameter of the model has: numbers by which layers are multiplied, and factors of the pairs that turn."""
+    for name, b in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            writer.add_tensor(f"blk.{name.split('.')[2]}.layer_output_scale.weight", b.data.numpy())
+    pairs = model.config.per_layer_config["full_attention"].head_dim // 2
+    turning = int(model.config.rope_parameters["full_attention"]["partial_rotary_factor"] * pairs)
+    writer.add_tensor("rope_freqs.weight", torch.tensor([1.0] * turning + [1e30] * (pairs - turning)).numpy())
+
+
+def add_gemma4_keys(writer, c):
+    full, slides = c.per_layer_config["full_attention"], c.per_layer_config["sliding_attention"]
+    is_sliding = [kind == "sliding_attention" for kind in c.layer_types]
+    owners = c.num_hidden_layers - c.num_kv_shared_layers
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    writer.add_feed_forward_length([c.intermediate_size * (2 if c.use_double_wide_mlp and i >= owners else 1)
+                                    for i in range(c.num_hidden_layers)])
+    writer.add_head_count_kv([(slides if s else full).num_key_value_heads for s in is_sliding])
+    writer.add_key_length(full.head_dim)
+    writer.add_value_length(full.head_dim)
+    writer.add_key_length_swa(slides.head_dim)
+    writer.add_value_length_swa(slides.head_dim)
+    writer.add_rope_dimension_count(full.head_dim)
+    writer.add_rope_dimension_count_swa(slides.head_dim)
+    writer.add_rope_freq_base(c.rope_parameters["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(c.rope_parameters["sliding_attention"]["rope_theta"])
+    writer.add_sliding_window(c.sliding_window)
+    writer.add_sliding_window_pattern(is_sliding)
+    writer.add_shared_kv_layers(c.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(c.hidden_size_per_layer_input)
+    writer.add_final_logit_softcapping(c.final_logit_softcapping)
+
+
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(c.hidden_size)
     writer.add_block_count(c.num_hidden_layers)
-    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else c.intermediate_size)
     writer.add_head_count(c.num_attention_heads)
+    if "gemma4" in family:
+        add_gemma4_keys(writer, c)
+        return
+    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else c.intermediate_size)
     if family == "gpt2":
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
         return
@@ -597,12 +688,16 @@ def add_keys(writer, family, c):
 def write_gguf(path, family, model):
     writer = gguf.GGUFWriter(path, ARCHITECTURES.get(family, family))
     add_keys(writer, family, model.config)
-    if "gemma" in family or family.startswith("phi3"):
+    if "gemma4" in family:
+        add_gemma4_vocabulary(writer)
+    elif "gemma" in family or family.startswith("phi3"):
         add_sentencepiece(writer)
     else:
         add_byte_bpe(writer, {"gpt2": "gpt-2"}.get(family, "qwen2"))
     add_tensors(writer, family, model)
     add_corrections(writer, model)
+    if "gemma4" in family:
+        add_gemma4(writer, model)
     if family == "stablelm_12b":
         add_head_norms(writer, model)
     if family in ("phi3_long", "phi3_short"):
@@ -615,6 +710,7 @@ def write_gguf(path, family, model):
 
 FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
+            "gemma4": gemma4, "gemma4_large": gemma4_large,
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm,

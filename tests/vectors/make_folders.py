@@ -299,6 +299,27 @@ def finish_gemma3(folder):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def finish_gemma4(folder):
+    """As the published small ones: the text's part in a config of its own, with sizes of heads as the first release of it
+    wrote them, parts for pictures and sound, and keys and values in layers that read others'."""
+    def edit(config):
+        full = next(iter(config.pop("per_layer_config").values()))
+        text = {**config, "global_head_dim": full["head_dim"], "num_global_key_value_heads": None}
+        del text["architectures"]
+        config.clear()
+        config.update(architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", text_config=text,
+                      vision_config={"hidden_size": 8}, audio_config={"hidden_size": 8})
+    edit_json(folder / "config.json", edit)
+    path = folder / "model.safetensors"
+    tensors = {name.replace("model.", "model.language_model.", 1): data
+               for name, data in safetensors.torch.load_file(path).items()}
+    for kind in ("k_proj", "v_proj", "k_norm"):
+        tensors[f"model.language_model.layers.2.self_attn.{kind}.weight"] = torch.ones(8)
+    for part in ("vision_tower.patch_embedder.bias", "audio_tower.layers.0.bias", "embed_vision.bias", "embed_audio.bias"):
+        tensors["model." + part] = torch.ones(8)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def finish_gemma(folder):
     """The name that the first files of Gemma have for the approximation with tanh."""
     edit_json(folder / "config.json", lambda config: config.update(hidden_act="gelu"))
@@ -372,6 +393,8 @@ FOLDERS = {
     "olmo2": (olmo2, torch.bfloat16, "1GB", None),
     "olmo3": (olmo3, torch.bfloat16, "1GB", finish_olmo3),
     "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
+    "gemma4": (make_families.gemma4, torch.bfloat16, "1GB", finish_gemma4),
+    "gemma4_large": (make_families.gemma4_large, torch.bfloat16, "1GB", None),
     "mixtral": (mixtral, torch.bfloat16, "1GB", None),
     "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),

@@ -66,6 +66,9 @@ struct model_family {
     struct {
         bool normalised_in_gguf, normalised_in_folders;
     } weights;
+    bool keys_may_serve; /* layers of a GGUF file without values take their keys for them */
+    bool norms_values;   /* heads of values go through a norm without gains */
+    int head_size; /* of layers that do not slide, if a config.json does not say it; 0: as others */
     bool by_sigmoid; /* experts are chosen and weighed by sigmoids; see struct experts */
     bool ties;       /* without "tie_word_embeddings" in a config.json the head is the embedding */
     struct folder_style folder;
@@ -116,9 +119,9 @@ static inline uint64_t family_absent_roles(const struct model_config *config) {
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
-    model_gemma2, model_gemma3, model_granite, model_olmo2, model_ernie4_5, model_seed_oss,
-    model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2, model_mistral,
-    model_mistral3, model_opt, model_phi3, model_smollm3;
+    model_gemma2, model_gemma3, model_gemma4, model_granite, model_olmo2, model_ernie4_5,
+    model_seed_oss, model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2,
+    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

@@ -2,7 +2,12 @@
  * norm after each branch too, windows on every other layer, and soft caps of scores and of logits.
  * Gemma 3 norms heads of queries and keys in place of the caps, and all layers but each sixth have
  * windows and rotate by a base of their own.
- * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not. */
+ * Gemma 4 scales no scores, norms values too, and multiplies the stream by a number behind each
+ * layer. Its layers without windows have heads of another size and number, may take their keys for
+ * values, and rotate a part of a head. The last layers may read the keys and values of others, and
+ * layers may add inputs of their own.
+ * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not;
+ * Gemma 4 adds none. */
 #include <math.h>
 
 #include "engine/models/families/family.h"
@@ -25,9 +30,19 @@ static enum status finish_2(struct model_config *config, struct err *err) {
     return finish(config, err);
 }
 
+/* The last layer sees all positions. */
+static enum status finish_4(struct model_config *config, struct err *err) {
+    config->attention_scale = 1;
+    if (!config->layer[config->L - 1].slides) return finish(config, err);
+    return err_set(err, STATUS_BAD_FILE, "layer_types",
+                   "key layer_types: only \"full_attention\" is supported in the last layer of a "
+                   "model of the architecture \"gemma4\"");
+}
+
 static const char *const hf[] = {"GemmaForCausalLM", NULL};
 static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
 static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
+static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", NULL};
 static const struct role_alias alias[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"}, {0}};
 
 /* Its config.json says "gelu" and means the approximation with tanh. */
@@ -74,4 +89,28 @@ const struct model_family model_gemma3 = {
     .ties = true,
     .folder = {.alias = alias, .adds_one = true},
     .finish = finish_2,
+};
+
+const struct model_family model_gemma4 = {
+    .gguf = "gemma4",
+    .hf = hf_4,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLE_BIT(ROLE_Q_NORM) |
+             ROLE_BIT(ROLE_K_NORM) | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) |
+             ROLE_BIT(ROLE_LAYER_SCALE),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) |
+                ROLE_BIT(ROLE_INPUTS_EMBEDDING) | ROLE_BIT(ROLE_INPUTS_PROJECTION) |
+                ROLE_BIT(ROLE_INPUTS_NORM) | ROLE_BIT(ROLE_INPUT_GATE) | ROLE_BIT(ROLE_INPUT_OUT) |
+                ROLE_BIT(ROLE_INPUT_NORM),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_GELU_TANH,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
+    .window_rotation = WINDOW_ROPE_LOCAL,
+    .rope_base = 1000000,
+    .keys_may_serve = true,
+    .norms_values = true,
+    .head_size = 512,
+    .ties = true,
+    .folder = {.alias = alias},
+    .finish = finish_4,
 };

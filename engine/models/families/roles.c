@@ -16,6 +16,12 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
     [ROLE_PROJECT_IN] = {"project_in.weight", "project_in.weight", MATRIX(K, EMBEDDING, FIRST)},
     [ROLE_PROJECT_OUT] = {"project_out.weight", "project_out.weight", MATRIX(EMBEDDING, K, FIRST)},
+    [ROLE_INPUTS_EMBEDDING] = {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight",
+                               MATRIX(V, LP, FIRST)},
+    [ROLE_INPUTS_PROJECTION] = {"per_layer_model_proj.weight", "per_layer_model_projection.weight",
+                                MATRIX(LP, K, FIRST)},
+    [ROLE_INPUTS_NORM] = {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight",
+                          VECTOR(P, FIRST)},
     [ROLE_ROPE_FACTORS] = {"rope_freqs.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ROPE_LONG] = {"rope_factors_long.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ROPE_SHORT] = {"rope_factors_short.weight", NULL, VECTOR(ROPE, HOST)},
@@ -70,6 +76,10 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_DOWN_BIAS] = {"ffn_down.bias", "mlp.down_proj.bias", BIAS(K, FIRST)},
     [ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", "post_feedforward_layernorm.weight",
                             VECTOR(K, NONE)},
+    [ROLE_INPUT_GATE] = {"inp_gate.weight", "per_layer_input_gate.weight", MATRIX(P, K, NONE)},
+    [ROLE_INPUT_OUT] = {"proj.weight", "per_layer_projection.weight", MATRIX(K, P, NONE)},
+    [ROLE_INPUT_NORM] = {"post_norm.weight", "post_per_layer_input_norm.weight", VECTOR(K, NONE)},
+    [ROLE_LAYER_SCALE] = {"layer_output_scale.weight", "layer_scalar", VECTOR(ONE, HOST)},
     [ROLE_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", MATRIX(E, K, NONE),
                      .is_float32 = true},
     [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.gate.bias", BIAS(E, NONE)},
@@ -133,10 +143,11 @@ void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int p
 int role_pieces(const struct model_config *config, enum role role) {
     const struct role_info *info = role_info(role);
     if (info->of_experts) return config->experts.E;
-    return info->of_heads ? role_extent(config, info->N) / config->D : 0;
+    return info->of_heads ? role_extent(config, info->N, 0) / config_heads(config, 0).D : 0;
 }
 
-int role_extent(const struct model_config *config, enum extent extent) {
+int role_extent(const struct model_config *config, enum extent extent, int layer) {
+    struct kv_heads heads = config_heads(config, layer < 0 ? 0 : layer);
     switch (extent) {
     case EXTENT_NONE:
         return 0;
@@ -147,17 +158,21 @@ int role_extent(const struct model_config *config, enum extent extent) {
     case EXTENT_EMBEDDING:
         return config->K_embedding;
     case EXTENT_F:
-        return config->F;
+        return config_width(config, layer < 0 ? 0 : layer);
     case EXTENT_2F:
-        return 2 * config->F;
+        return 2 * config_width(config, layer < 0 ? 0 : layer);
     case EXTENT_Q:
-        return config->H * config->D;
+        return config->H * heads.D;
     case EXTENT_KV:
-        return config->G * config->D;
+        return heads.G * heads.D;
     case EXTENT_QKV:
-        return (config->H + 2 * config->G) * config->D;
+        return (config->H + 2 * heads.G) * heads.D;
     case EXTENT_D:
-        return config->D;
+        return heads.D;
+    case EXTENT_P:
+        return config->P;
+    case EXTENT_LP:
+        return config->L * config->P;
     case EXTENT_H:
         return config->H;
     case EXTENT_CONTEXT:
@@ -178,14 +193,24 @@ int role_extent(const struct model_config *config, enum extent extent) {
     return 0;
 }
 
+bool config_ignores(const struct model_config *config, enum role role, int layer) {
+    bool of_values = role == ROLE_V || role == ROLE_V_BIAS;
+    bool of_keys = role == ROLE_K || role == ROLE_K_BIAS || role == ROLE_K_NORM;
+    if (layer < 0 || !(of_keys || of_values)) return false;
+    return config_reads(config, layer);
+}
+
 bool config_may_have_in(const struct model_config *config, enum role role, int layer) {
     bool is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
-    if (layer < 0 || !config->experts.is_used) return true;
+    if (layer < 0) return true;
+    if (role == ROLE_V && config->layer[layer].values_are_keys) return false;
+    if (!config->experts.is_used) return true;
     return config->layer[layer].is_dense ? !is_of_experts : !is_of_mlp;
 }
 
 bool config_has_in(const struct model_config *config, enum role role, int layer) {
-    return config_has(config, role) && config_may_have_in(config, role, layer);
+    return config_has(config, role) && config_may_have_in(config, role, layer) &&
+           !config_ignores(config, role, layer);
 }

@@ -24,6 +24,9 @@ enum role {
     ROLE_OUTPUT,
     ROLE_PROJECT_IN, /* between an embedding of another width and the stream, and back */
     ROLE_PROJECT_OUT,
+    ROLE_INPUTS_EMBEDDING,  /* what each layer gets of the token itself: a row for all layers */
+    ROLE_INPUTS_PROJECTION, /* the same of the token's row in the stream, and its norm */
+    ROLE_INPUTS_NORM,
     ROLE_ROPE_FACTORS,
     ROLE_ROPE_LONG, /* factors of contexts longer than the first one, and of others */
     ROLE_ROPE_SHORT,
@@ -59,7 +62,11 @@ enum role {
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
     ROLE_FFN_POST_NORM,
-    ROLE_ROUTER, /* of experts: see struct experts of kernels/ops.h */
+    ROLE_INPUT_GATE, /* of the layer's own input, and its way into the stream */
+    ROLE_INPUT_OUT,
+    ROLE_INPUT_NORM,
+    ROLE_LAYER_SCALE, /* of the stream behind the layer: one number */
+    ROLE_ROUTER,      /* of experts: see struct experts of kernels/ops.h */
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CORRECTION, /* added to scores that are compared */
     ROLE_EXPERTS_GATE,
@@ -92,6 +99,8 @@ enum extent {
     EXTENT_KV,  /* G * D */
     EXTENT_QKV, /* (H + 2 G) * D */
     EXTENT_D,
+    EXTENT_P,
+    EXTENT_LP, /* L * P */
     EXTENT_H,
     EXTENT_CONTEXT,
     EXTENT_ROPE, /* D_rope / 2 */
@@ -145,14 +154,18 @@ void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int p
 /* How many tensors a folder may have a role in, a number each: experts or heads; 0: it has one. */
 int role_pieces(const struct model_config *config, enum role role);
 
-/* A length in a model, or in a rank's part of it. */
-int role_extent(const struct model_config *config, enum extent extent);
+/* A length in a layer of a model, or of a rank's part of it; below 0: of what is of no layer. */
+int role_extent(const struct model_config *config, enum extent extent, int layer);
 
-/* May the layer have that tensor, an MLP's or experts'? Below 0: is it of no layer? */
+/* May a file have that tensor in the layer, an MLP's or experts'? Below 0: is it of no layer? */
 bool config_may_have_in(const struct model_config *config, enum role role, int layer);
 
-/* Has a layer of the model that tensor? Below 0: is it there, and of no layer? */
+/* Has a layer of the model that tensor? Its last ones may read the keys and values of others. Below
+ * 0: is it there, and of no layer? */
 bool config_has_in(const struct model_config *config, enum role role, int layer);
+
+/* Does a layer do without that tensor, which a file may have all the same? */
+bool config_ignores(const struct model_config *config, enum role role, int layer);
 
 static inline bool config_has(const struct model_config *config, enum role role) {
     return config->roles & ROLE_BIT(role);

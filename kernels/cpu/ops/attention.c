@@ -27,8 +27,8 @@ struct attention_job {
     struct cpu *cpu;
     float *y;
     const float *q;
-    const struct kv_cache *cache;
-    int layer;
+    const struct kv_kind *kv;
+    int place; /* of the layer among those of its kind */
     const struct attention *attention;
     int group;           /* query heads of a key-value head */
     int head_parts;      /* parts that they are cut into: 1 but for very large groups */
@@ -85,24 +85,23 @@ static void count_tasks(struct attention_job *job) {
             if (chunks > job->chunks) job->chunks = chunks;
         }
     }
-    job->n_tasks = tiles * job->cache->config.G * job->head_parts;
+    job->n_tasks = tiles * job->kv->G * job->head_parts;
 }
 
 /* Where a row's head stands in q and y. */
 static size_t head_at(const struct attention_job *job, int row, int head) {
-    return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)job->cache->config.D;
+    return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)job->kv->D;
 }
 
 static void task_make(const struct attention_job *job, struct task *task, int i) {
     const struct step *step = job->cpu->step;
-    const struct kv_config *c = &job->cache->config;
-    int part = i % job->head_parts, g = i / job->head_parts % c->G, first, n;
-    int s = find_tile(job, i / job->head_parts / c->G, &first, &n);
+    int part = i % job->head_parts, g = i / job->head_parts % job->kv->G, first, n;
+    int s = find_tile(job, i / job->head_parts / job->kv->G, &first, &n);
     struct attend *a = &task->attend;
-    a->cache = job->cache;
-    a->layer = job->layer;
+    a->kv = job->kv;
+    a->place = job->place;
     a->head = g;
-    a->table = kv_table(job->cache, job->layer, step) + (size_t)s * (size_t)step->table_stride;
+    a->table = kv_table(job->kv, step) + (size_t)s * (size_t)step->table_stride;
     a->scale = job->attention->scale;
     a->cap = job->attention->cap;
     a->n = 0;
@@ -153,8 +152,7 @@ static void task_merge(const struct attention_job *job, const struct task *task,
                        const float *parts) {
     for (int i = 0; i < task->attend.n; i++)
         if (chunk > task->first_chunk[i] && chunk <= last_chunk(job, task->row[i]))
-            job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats,
-                                  job->cache->config.D);
+            job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats, job->kv->D);
 }
 
 /* Merges a part with one score and a value of 0. */
@@ -169,10 +167,10 @@ static void merge_sink(float *into, float sink, int D) {
 static void task_finish(const struct attention_job *job, const struct task *task) {
     const float *sinks = job->attention->sinks;
     for (int i = 0; i < task->attend.n && sinks; i++)
-        merge_sink(task->state[i], sinks[task->head[i]], job->cache->config.D);
+        merge_sink(task->state[i], sinks[task->head[i]], job->kv->D);
     for (int i = 0; i < task->attend.n; i++)
         job->cpu->path->finish(job->y + head_at(job, task->row[i], task->head[i]), task->state[i],
-                               job->cache->config.D);
+                               job->kv->D);
 }
 
 /* Floats of a thread's scratch: scores, codes of the queries and their scales, parts of a chunk,
@@ -182,10 +180,10 @@ static size_t thread_floats(int D) {
     return (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
 }
 
-/* The scratch of a thread, laid out for the heads of this cache. */
+/* The scratch of a thread, laid out for heads of this size. */
 static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
     assert(thread >= 0 && thread < job->cpu->head.n_threads);
-    size_t padded = (size_t)job->cache->D_padded;
+    size_t padded = (size_t)job->kv->D_padded;
     a->scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
     a->codes = (int16_t *)(a->scores + QUERIES * SCORE_STRIDE);
     a->scales = a->scores + QUERIES * (SCORE_STRIDE + padded / 2);
@@ -259,26 +257,27 @@ static bool worth_splitting(const struct attention_job *job) {
 void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                   int layer, const struct attention *attention) {
     struct cpu *cpu = cpu_of(b);
-    const struct kv_config *c = &cache->config;
     const int H = attention->H;
-    assert(H % c->G == 0 && c->D <= cpu->max_d && layer >= 0 && layer < c->L);
+    assert(layer >= 0 && layer < cache->config.L);
+    const struct kv_kind *kv = kv_kind(cache, layer);
+    assert(H % kv->G == 0 && kv->D <= cpu->max_d);
     assert(attention->cap >= 0 && attention->window >= 0);
     if (cpu->step->M == 0) return;
     struct attention_job job = {.cpu = cpu,
                                 .y = y,
                                 .q = q,
-                                .cache = cache,
-                                .layer = layer,
+                                .kv = kv,
+                                .place = cache->layer[layer].place,
                                 .attention = attention,
-                                .group = H / c->G};
+                                .group = H / kv->G};
     job.head_parts = (job.group + QUERIES - 1) / QUERIES;
     job.rows = job.group < QUERIES ? QUERIES / job.group : 1;
     job.queries = job.group < QUERIES ? job.rows * job.group : QUERIES;
     if (cpu->step->M == cpu->step->S && job.group < QUERIES) job.queries = job.group;
-    job.part_floats = PART_VALUES + (size_t)cache->D_padded;
+    job.part_floats = PART_VALUES + (size_t)kv->D_padded;
     count_tasks(&job);
     job.parts = cpu->attention + (size_t)cpu->head.n_threads * thread_floats(cpu->max_d);
-    if (2 * (int64_t)cpu->step->M * H * c->D * max_seen(&job) < TINY_PRODUCTS) {
+    if (2 * (int64_t)cpu->step->M * H * kv->D * max_seen(&job) < TINY_PRODUCTS) {
         for (int i = 0; i < job.n_tasks; i++) whole_task(&job, i, 0);
     } else if (worth_splitting(&job)) {
         pool_run(cpu->pool, split_chunk, &job, job.n_tasks * job.chunks);

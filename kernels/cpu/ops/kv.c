@@ -21,100 +21,113 @@ static size_t bytes_of(enum dtype type) {
 }
 
 /* One head's part of a block. */
-static bool plan_head(struct kv_cache *cache) {
-    const struct kv_config *c = &cache->config;
-    cache->element_bytes = bytes_of(c->dtype);
-    cache->coded = c->dtype == DTYPE_I16 || c->dtype == DTYPE_Q8_0;
-    cache->D_padded = (int)round_up((size_t)c->D, LANES);
-    cache->n_scales = cache->coded ? (c->D + SCALED - 1) / SCALED : 0;
-    cache->head_key_codes = (size_t)(cache->coded ? cache->D_padded : c->D);
-    cache->head_value_codes = (size_t)cache->D_padded;
-    size_t B = (size_t)c->block_size, scales = (size_t)cache->n_scales * sizeof(float);
-    if (!size_multiply(&cache->head_key_codes, B * cache->element_bytes) ||
-        !size_multiply(&cache->head_value_codes, B * cache->element_bytes) ||
-        !size_multiply(&scales, B))
+static bool plan_head(struct kv_kind *kv, enum dtype dtype) {
+    kv->element_bytes = bytes_of(dtype);
+    kv->coded = dtype == DTYPE_I16 || dtype == DTYPE_Q8_0;
+    kv->D_padded = (int)round_up((size_t)kv->D, LANES);
+    kv->n_scales = kv->coded ? (kv->D + SCALED - 1) / SCALED : 0;
+    kv->head_key_codes = (size_t)(kv->coded ? kv->D_padded : kv->D);
+    kv->head_value_codes = (size_t)kv->D_padded;
+    size_t B = (size_t)kv->B, scales = (size_t)kv->n_scales * sizeof(float);
+    if (!size_multiply(&kv->head_key_codes, B * kv->element_bytes) ||
+        !size_multiply(&kv->head_value_codes, B * kv->element_bytes) || !size_multiply(&scales, B))
         return false;
-    return !__builtin_add_overflow(cache->head_key_codes, scales, &cache->head_key_bytes) &&
-           !__builtin_add_overflow(cache->head_value_codes, scales, &cache->head_value_bytes);
+    return !__builtin_add_overflow(kv->head_key_codes, scales, &kv->head_key_bytes) &&
+           !__builtin_add_overflow(kv->head_value_codes, scales, &kv->head_value_bytes);
 }
 
-/* Layers with window blocks. */
-static int window_layers(const struct kv_config *c) {
-    int n = 0;
-    for (int i = 0; c->n_window_blocks > 0 && i < c->L; i++) n += c->has_window[i];
-    return n;
+/* A block of one layer. */
+static bool plan_block(struct kv_kind *kv, enum dtype dtype) {
+    if (!plan_head(kv, dtype)) return false;
+    kv->key_bytes = kv->head_key_bytes;
+    kv->value_bytes = kv->head_value_bytes;
+    return size_multiply(&kv->key_bytes, (size_t)kv->G) &&
+           size_multiply(&kv->value_bytes, (size_t)kv->G);
+}
+
+/* All blocks of all layers of the kind. */
+static bool plan_kind(struct kv_kind *kv, enum dtype dtype) {
+    size_t blocks = round_up((size_t)kv->n_blocks, KV_SLAB);
+    if (!plan_block(kv, dtype) || !size_multiply(&blocks, kv->L)) return false;
+    kv->keys_bytes = kv->key_bytes;
+    kv->values_bytes = kv->value_bytes;
+    return size_multiply(&kv->keys_bytes, blocks) && size_multiply(&kv->values_bytes, blocks) &&
+           kv->keys_bytes < SIZE_MAX / 4 && kv->values_bytes < SIZE_MAX / 4;
+}
+
+/* The kind of a layer's blocks. */
+static struct kv_kind kind_of(const struct kv_config *c, int layer) {
+    const struct kv_heads heads = kv_heads_of(c, layer);
+    bool has_window = c->n_window_blocks > 0 && c->has_window[layer];
+    return (struct kv_kind){.G = heads.G,
+                            .D = heads.D,
+                            .B = c->block_size,
+                            .has_window = has_window,
+                            .n_blocks = has_window ? c->n_window_blocks : c->n_blocks};
+}
+
+/* Finds the kinds of layers, and numbers the layers of each: layer[L]. False: they are more than
+ * MAX_KV_KINDS. */
+static bool sort_layers(struct kv_cache *cache, struct kv_layer *layer) {
+    const struct kv_config *c = &cache->config;
+    for (int i = 0; i < c->L; i++) {
+        const struct kv_kind kind = kind_of(c, i);
+        int k = 0;
+        while (k < cache->n_kinds && (cache->kind[k].G != kind.G || cache->kind[k].D != kind.D ||
+                                      cache->kind[k].has_window != kind.has_window))
+            k++;
+        if (k == MAX_KV_KINDS) return false;
+        if (k == cache->n_kinds) cache->kind[cache->n_kinds++] = kind;
+        layer[i] = (struct kv_layer){k, (int)cache->kind[k].L++};
+    }
+    return true;
 }
 
 static bool plan(struct kv_cache *cache) {
-    const struct kv_config *c = &cache->config;
-    if (!plan_head(cache)) return false;
-    cache->key_bytes = cache->head_key_bytes;
-    cache->value_bytes = cache->head_value_bytes;
-    if (!size_multiply(&cache->key_bytes, (size_t)c->G) ||
-        !size_multiply(&cache->value_bytes, (size_t)c->G))
-        return false;
-    size_t blocks = round_up((size_t)c->n_blocks, KV_SLAB), windows = (size_t)window_layers(c);
-    size_t window_blocks = round_up((size_t)c->n_window_blocks, KV_SLAB);
-    if (!size_multiply(&blocks, (size_t)c->L - windows) ||
-        !size_multiply(&window_blocks, windows) ||
-        __builtin_add_overflow(blocks, window_blocks, &blocks))
-        return false;
-    cache->keys_bytes = cache->key_bytes;
-    cache->values_bytes = cache->value_bytes;
-    return size_multiply(&cache->keys_bytes, blocks) &&
-           size_multiply(&cache->values_bytes, blocks) && cache->keys_bytes < SIZE_MAX / 4 &&
-           cache->values_bytes < SIZE_MAX / 4;
-}
-
-/* Numbers the layers of each kind. */
-static void place_layers(struct kv_cache *cache) {
-    const struct kv_config *c = &cache->config;
-    size_t n = 0, n_windows = 0, windows = (size_t)window_layers(c);
-    size_t others = (size_t)c->L - windows;
-    cache->layer = mem_calloc((size_t)c->L, sizeof *cache->layer);
-    for (int i = 0; i < c->L; i++) {
-        struct kv_layer *layer = &cache->layer[i];
-        if (windows > 0 && c->has_window[i])
-            *layer = (struct kv_layer){true, c->n_window_blocks,
-                                       round_up((size_t)c->n_blocks, KV_SLAB) * others, windows,
-                                       n_windows++};
-        else
-            *layer = (struct kv_layer){false, c->n_blocks, 0, others, n++};
-    }
+    for (int k = 0; k < cache->n_kinds; k++)
+        if (!plan_kind(&cache->kind[k], cache->config.dtype)) return false;
+    return true;
 }
 
 /* The keys of a block of one layer in a type that only a GPU has: bytes without padding, and for
  * E4M3 each head's scale. */
-static bool plan_foreign(size_t *bytes, const struct kv_config *c) {
-    *bytes = c->dtype == DTYPE_BF16 ? 2 : 1;
-    if (!size_multiply(bytes, (size_t)c->D) || !size_multiply(bytes, (size_t)c->block_size))
-        return false;
-    if (c->dtype == DTYPE_E4M3 && __builtin_add_overflow(*bytes, sizeof(float), bytes))
-        return false;
-    return size_multiply(bytes, (size_t)c->G);
+static bool plan_foreign(size_t *bytes, enum dtype dtype, const struct kv_kind *kv) {
+    *bytes = dtype == DTYPE_BF16 ? 2 : 1;
+    if (!size_multiply(bytes, (size_t)kv->D) || !size_multiply(bytes, (size_t)kv->B)) return false;
+    if (dtype == DTYPE_E4M3 && __builtin_add_overflow(*bytes, sizeof(float), bytes)) return false;
+    return size_multiply(bytes, (size_t)kv->G);
+}
+
+/* Keys and values of a block of one layer; 0: beyond memory. */
+static size_t block_bytes(enum dtype dtype, struct kv_kind *kv) {
+    size_t bytes;
+    if (dtype == DTYPE_BF16 || dtype == DTYPE_E4M3)
+        return plan_foreign(&bytes, dtype, kv) && size_multiply(&bytes, 2) ? bytes : 0;
+    if (!bytes_of(dtype) || !plan_block(kv, dtype)) return 0;
+    return __builtin_add_overflow(kv->key_bytes, kv->value_bytes, &bytes) ? 0 : bytes;
 }
 
 size_t kv_token_bytes(const struct kv_config *config) {
-    struct kv_cache cache = {.config = *config};
-    size_t bytes, B = (size_t)config->block_size;
-    cache.config.n_blocks = 1;
-    if (config->dtype == DTYPE_BF16 || config->dtype == DTYPE_E4M3) {
-        if (!plan_foreign(&bytes, config) || !size_multiply(&bytes, 2)) return 0;
-    } else {
-        if (!bytes_of(config->dtype) || !plan(&cache)) return 0;
-        bytes = cache.key_bytes + cache.value_bytes;
+    size_t all = 0, B = (size_t)config->block_size;
+    for (int i = 0; i < config->L; i++) {
+        struct kv_kind kind = kind_of(config, i);
+        size_t bytes = block_bytes(config->dtype, &kind);
+        if (bytes == 0 || __builtin_add_overflow(all, bytes, &all)) return 0;
     }
-    if (!size_multiply(&bytes, (size_t)config->L)) return 0;
-    return bytes / B + (bytes % B != 0);
+    return all / B + (all % B != 0);
 }
 
-enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
-                      struct err *err) {
+/* Are all sizes what a cache can have? */
+static enum status check(const struct kv_config *config, struct err *err) {
+    bool positive = config->L > 0 && config->n_blocks > 0 && config->block_size > 0;
     if (!bytes_of(config->dtype))
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "the cache holds int16, q8_0, float16 or float32");
-    if (config->L <= 0 || config->G <= 0 || config->D <= 0 || config->n_blocks <= 0 ||
-        config->block_size <= 0 || config->n_window_blocks < 0 || config->D > INT32_MAX - LANES)
+    for (int i = 0; i < config->L && positive; i++) {
+        const struct kv_heads heads = kv_heads_of(config, i);
+        positive = heads.G > 0 && heads.D > 0 && heads.D <= INT32_MAX - LANES;
+    }
+    if (!positive || config->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
     if ((config->dtype == DTYPE_I16 || config->dtype == DTYPE_Q8_0) && config->block_size % 2)
@@ -122,17 +135,39 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
             err, STATUS_USAGE, "block-size",
             "a cache of int16 or q8_0 takes positions in pairs: an odd --block-size needs "
             "--kv-cache-dtype float16 or float32");
-    struct kv_cache plain = {.config = *config};
-    if (!plan(&plain))
-        return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
-                       config->n_blocks);
-    struct kv_cache *cache = mem_alloc(sizeof *cache);
-    *cache = plain;
-    place_layers(cache);
+    return STATUS_OK;
+}
+
+static void take_memory(struct kv_cache *cache) {
+    for (int k = 0; k < cache->n_kinds; k++) {
+        struct kv_kind *kv = &cache->kind[k];
+        kv->keys = mem_large(kv->keys_bytes + PAST_THE_END);
+        kv->values = mem_large(kv->values_bytes);
+    }
+}
+
+enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
+                      struct err *err) {
+    enum status status = check(config, err);
+    if (status) return status;
+    struct kv_cache *cache = mem_calloc(1, sizeof *cache);
+    cache->config = *config;
+    cache->layer = mem_calloc((size_t)config->L, sizeof *cache->layer);
+    if (!sort_layers(cache, cache->layer))
+        status = err_set(err, STATUS_USAGE, NULL,
+                         "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);
+    else if (!plan(cache))
+        status = err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
+                         config->n_blocks);
+    if (status) {
+        free(cache->layer);
+        free(cache);
+        return status;
+    }
+    take_memory(cache);
+    cpu_plan_heads(cpu_of(b), kv_largest_head(config));
     cache->config.has_window = NULL; /* the caller's */
-    cache->keys = mem_large(cache->keys_bytes + PAST_THE_END);
-    cache->values = mem_large(cache->values_bytes);
-    cpu_plan_heads(cpu_of(b), config->D);
+    cache->config.heads = NULL;
     *out = cache;
     return STATUS_OK;
 }
@@ -140,10 +175,20 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
 void op_kv_free(struct backend *b, struct kv_cache *cache) {
     (void)b;
     if (!cache) return;
-    mem_large_free(cache->keys, cache->keys_bytes + PAST_THE_END);
-    mem_large_free(cache->values, cache->values_bytes);
+    for (int k = 0; k < cache->n_kinds; k++) {
+        mem_large_free(cache->kind[k].keys, cache->kind[k].keys_bytes + PAST_THE_END);
+        mem_large_free(cache->kind[k].values, cache->kind[k].values_bytes);
+    }
     free(cache->layer);
     free(cache);
+}
+
+static void copy_block(const struct kv_kind *kv, int from, int to) {
+    assert(from >= 0 && from < kv->n_blocks && to >= 0 && to < kv->n_blocks);
+    for (int place = 0; place < (int)kv->L && from != to; place++) {
+        memcpy(kv_keys(kv, place, to), kv_keys(kv, place, from), kv->key_bytes);
+        memcpy(kv_values(kv, place, to), kv_values(kv, place, from), kv->value_bytes);
+    }
 }
 
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
@@ -151,16 +196,10 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
     assert(step->M >= 0 && step->M <= cpu->max_rows && step->R <= step->M);
     cpu->step = step;
     for (int i = 0; i < ROPE_TABLES; i++) cpu->rope[i].inv_freq = NULL;
-    for (int i = 0; i < step->n_copies; i++) {
-        for (int layer = 0; layer < cache->config.L; layer++) {
-            bool has_window = cache->layer[layer].has_window;
-            int from = (has_window ? step->window_copy_from : step->copy_from)[i];
-            int to = (has_window ? step->window_copy_to : step->copy_to)[i];
-            int n_blocks = cache->layer[layer].n_blocks;
-            assert(from >= 0 && from < n_blocks && to >= 0 && to < n_blocks);
-            if (from == to) continue;
-            memcpy(kv_keys(cache, layer, to), kv_keys(cache, layer, from), cache->key_bytes);
-            memcpy(kv_values(cache, layer, to), kv_values(cache, layer, from), cache->value_bytes);
+    for (int i = 0; i < step->n_copies; i++)
+        for (int k = 0; k < cache->n_kinds; k++) {
+            bool has_window = cache->kind[k].has_window;
+            copy_block(&cache->kind[k], (has_window ? step->window_copy_from : step->copy_from)[i],
+                       (has_window ? step->window_copy_to : step->copy_to)[i]);
         }
-    }
 }

@@ -36,6 +36,8 @@ struct job {
     float *const *y;             /* of each matrix: where outputs go */
     float cap;                   /* of logits; else 0 */
     enum activation activation;  /* of an MLP's inner product */
+    const float *times;          /* what multiplies its outputs, [M][times_stride]; or NULL */
+    int times_stride;
     int n, M, K;
     void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
                  struct thread_scratch *scratch);
@@ -114,18 +116,32 @@ static void add_unit(const struct job *job, const struct activations *a, int uni
                               group_rows(job->M, group), panel_outputs(w, unit));
 }
 
-/* Outputs of matrix 0 go through the activation; they gate those of matrix 1 where there is one. */
+/* x[row of a group][BLOCK]: n numbers of the rows that multiply a unit's outputs, then zeros. */
+static void copy_times(const struct job *job, float *x, int unit, int group, int n) {
+    int rows = group_rows(job->M, group);
+    memset(x, 0, (size_t)rows * BLOCK * sizeof *x);
+    for (int r = 0; r < rows; r++) {
+        size_t row = (size_t)group * TILE_GROUP * LANES + (size_t)r;
+        const float *from = job->times + row * (size_t)job->times_stride + (size_t)unit * BLOCK;
+        memcpy(x + (size_t)r * BLOCK, from, (size_t)n * sizeof *x);
+    }
+}
+
+/* Outputs of matrix 0 go through the activation; they gate those of matrix 1, or rows that are
+ * given, where there are any. */
 static void activate_unit(const struct job *job, const struct activations *a, int unit, int group,
                           struct thread_scratch *scratch) {
     const struct path *path = job->cpu->path;
-    float *x = scratch->outputs, *gated = job->n == 2 ? x + OUTPUTS : NULL;
+    float *x = scratch->outputs, *gated = job->n == 2 || job->times ? x + OUTPUTS : NULL;
     int left = job->linear[0].w->N - unit * BLOCK, n = left < BLOCK ? left : BLOCK;
     assert(n > 0 && (job->n == 1 || job->n == 2));
     for (int i = 0; i < PAIR && i * LANES < n; i++) {
         int panel = unit * PAIR + i, at = i * LANES;
         panel_times_group(job, a, &job->linear[0], panel, group, x + at, BLOCK);
-        if (gated) panel_times_group(job, a, &job->linear[1], panel, group, gated + at, BLOCK);
+        if (job->n == 2)
+            panel_times_group(job, a, &job->linear[1], panel, group, gated + at, BLOCK);
     }
+    if (job->times) copy_times(job, gated, unit, group, n);
     path->activate(x, gated, (size_t)group_rows(job->M, group) * BLOCK, job->activation);
     int end = group_end(job->M, group);
     for (int tile = group * TILE_GROUP; tile < end; tile++, x += LANES * BLOCK)
@@ -245,23 +261,28 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
             const struct mlp *mlp, int M) {
     struct cpu *cpu = cpu_of(b);
     if (M == 0) return;
-    bool gated = mlp->gate.w != NULL;
+    bool gated = mlp->gate.w && mlp->up.w;
     const struct linear both[] = {mlp->gate, mlp->up};
-    const struct matrix *up = mlp->up.w, *down = mlp->down.w;
-    assert(!gated || (mlp->gate.w->N == up->N && mlp->gate.w->K == up->K));
+    const struct linear *linear = mlp->gate.w ? both : &mlp->up;
+    const struct matrix *first = linear->w, *up = mlp->up.w, *down = mlp->down.w;
+    assert(!gated || (first->N == up->N && first->K == up->K && !mlp->times));
+    assert(gated || !mlp->gate.w || mlp->times);
     assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
-    assert(up->N == down->K && down->N == up->K && M <= cpu->max_rows && up->K <= cpu->max_k);
+    assert(first->N == down->K && down->N == first->K);
+    assert(M <= cpu->max_rows && first->K <= cpu->max_k);
     struct job job = {.cpu = cpu,
                       .x = x,
                       .norm = norm,
                       .inputs = &cpu->act,
-                      .linear = gated ? both : &mlp->up,
+                      .linear = linear,
                       .activation = mlp->activation,
+                      .times = mlp->times ? mlp->times + mlp->times_first : NULL,
+                      .times_stride = mlp->times_stride,
                       .n = gated ? 2 : 1,
                       .M = M,
-                      .K = up->K,
+                      .K = first->K,
                       .unit = activate_unit,
-                      .units = blocks_of(up->N),
+                      .units = blocks_of(first->N),
                       .unit_panels = gated ? 2 * PAIR : PAIR};
     inputs_begin(&cpu->hidden, M, down->K, &mlp->down, 1);
     make_inputs(&job);

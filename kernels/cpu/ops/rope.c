@@ -14,12 +14,11 @@ enum {
 
 struct heads_job {
     struct cpu *cpu;
-    struct kv_cache *cache;
-    int layer;
+    const struct kv_kind *kv;
+    int place; /* of the layer among those of its kind */
     const struct heads *heads;
     const struct rope_table *angles;
-    float *q, *k;
-    const float *v;
+    float *q, *k, *v;
 };
 
 /* The rows of piece i are from i * at_once to before this. */
@@ -78,28 +77,42 @@ static const struct rope_table *angles(struct cpu *cpu, const struct rope *rope)
     return table;
 }
 
-/* Norms and rotates the heads of row m of x. */
-static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
-                            int m) {
+/* Norms the heads of a row x. */
+static void norm_heads(const struct heads_job *job, float *x, const float *gain, int heads,
+                       enum head_norms norms) {
     const struct path *path = job->cpu->path;
-    size_t D = (size_t)job->cache->config.D, pairs = (size_t)job->heads->rope.D_rope / 2;
-    float epsilon = job->heads->epsilon;
-    enum head_norms norms = job->heads->norms;
+    size_t D = (size_t)job->kv->D;
     size_t length = norms == HEAD_NORMS_TOGETHER ? (size_t)heads * D : D; /* of one norm */
-    x += (size_t)m * (size_t)heads * D;
+    float epsilon = job->heads->epsilon;
     for (size_t at = 0; gain && at < (size_t)heads * D; at += length)
         if (norms == HEAD_NORMS_OWN)
             path->layernorm(x + at, x + at, gain + at, NULL, (int)length, epsilon);
         else
             path->rmsnorm(x + at, x + at, gain, (int)length, epsilon);
+}
+
+/* Norms and rotates the heads of row m of x. */
+static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
+                            int m) {
+    size_t D = (size_t)job->kv->D, pairs = (size_t)job->heads->rope.D_rope / 2;
+    x += (size_t)m * (size_t)heads * D;
+    norm_heads(job, x, gain, heads, job->heads->norms);
     if (!job->angles) return;
-    path->rope(x, heads, (int)D, job->heads->rope.D_rope, job->angles->cosine + (size_t)m * pairs,
-               job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+    job->cpu->path->rope(x, heads, (int)D, job->heads->rope.D_rope,
+                         job->angles->cosine + (size_t)m * pairs,
+                         job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+}
+
+/* The values of row m, before its keys change. */
+static void make_values(const struct heads_job *job, int m) {
+    size_t width = (size_t)job->kv->G * (size_t)job->kv->D, at = (size_t)m * width;
+    if (job->heads->values_are_keys) memcpy(job->v + at, job->k + at, width * sizeof *job->v);
+    norm_heads(job, job->v + at, job->heads->v_gain, job->kv->G, HEAD_NORMS_ALIKE);
 }
 
 static void scale_queries(const struct heads_job *job, int m) {
     const struct heads *heads = job->heads;
-    size_t width = (size_t)heads->H * (size_t)job->cache->config.D;
+    size_t width = (size_t)heads->H * (size_t)job->kv->D;
     float *q = job->q + (size_t)m * width;
     if (!heads->q_scale) return;
     float scale = heads->q_scale[job->cpu->step->position[m] / heads->q_scale_every];
@@ -112,10 +125,9 @@ static void scale_queries(const struct heads_job *job, int m) {
  * piece. */
 static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
                          const float *k, const float *v) {
-    size_t B = (size_t)job->cache->config.block_size, D = (size_t)job->cache->config.D;
-    size_t element = job->cache->element_bytes;
+    size_t B = (size_t)job->kv->B, D = (size_t)job->kv->D, element = job->kv->element_bytes;
     keys += (size_t)offset * element;
-    values += (size_t)offset * (size_t)job->cache->D_padded * element;
+    values += (size_t)offset * (size_t)job->kv->D_padded * element;
     if (element == 4) {
         for (size_t d = 0; d < D; d++) memcpy(keys + 4 * d * B, k + d, 4);
         memcpy(values, v, D * 4);
@@ -143,18 +155,18 @@ static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) 
  * row offset / 2. What pads D is never written: the memory came zeroed. */
 static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
                         const float *k, const float *v) {
-    const struct kv_cache *cache = job->cache;
-    size_t B = (size_t)cache->config.block_size, at = (size_t)offset;
-    size_t row = at / 2 * 2 * (size_t)cache->D_padded + at % 2, length = (size_t)cache->config.D;
-    bool bytes = cache->element_bytes == 1;
+    const struct kv_kind *kv = job->kv;
+    size_t B = (size_t)kv->B, at = (size_t)offset;
+    size_t row = at / 2 * 2 * (size_t)kv->D_padded + at % 2, length = (size_t)kv->D;
+    bool bytes = kv->element_bytes == 1;
     int max_code = bytes ? INT8_MAX : KEPT_CODES;
     int16_t codes[AT_ONCE];
     float scales[AT_ONCE / SCALED];
     for (size_t d = 0; d < length; d += AT_ONCE) {
         size_t n = length - d < AT_ONCE ? length - d : AT_ONCE;
         size_t n_scales = (n + SCALED - 1) / SCALED;
-        float *key_scales = (float *)(keys + cache->head_key_codes) + d / SCALED * B + at;
-        float *value_scales = (float *)(values + cache->head_value_codes) + d / SCALED * B + at;
+        float *key_scales = (float *)(keys + kv->head_key_codes) + d / SCALED * B + at;
+        float *value_scales = (float *)(values + kv->head_value_codes) + d / SCALED * B + at;
         job->cpu->path->to_codes(codes, scales, k + d, (int)n, max_code);
         for (size_t i = 0; i < n; i++)
             put_code(keys, ((d + i) / 2 * B + at) * 2 + i % 2, codes[i], bytes);
@@ -167,16 +179,16 @@ static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *val
 
 /* Writes the keys and values of row m. */
 static void write_row(const struct heads_job *job, int m) {
-    const struct kv_config *c = &job->cache->config;
-    int slot = kv_slots(job->cache, job->layer, job->cpu->step)[m];
-    int block = slot / c->block_size, offset = slot % c->block_size;
-    assert(slot >= 0 && block < job->cache->layer[job->layer].n_blocks);
-    for (int g = 0; g < c->G; g++) {
-        size_t at = ((size_t)m * (size_t)c->G + (size_t)g) * (size_t)c->D;
-        uint8_t *keys = kv_head_keys(job->cache, job->layer, block, g);
-        uint8_t *values = kv_head_values(job->cache, job->layer, block, g);
-        (job->cache->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
-                                                         job->v + at);
+    const struct kv_kind *kv = job->kv;
+    int slot = kv_slots(kv, job->cpu->step)[m];
+    int block = slot / kv->B, offset = slot % kv->B;
+    assert(slot >= 0 && block < kv->n_blocks);
+    for (int g = 0; g < kv->G; g++) {
+        size_t at = ((size_t)m * (size_t)kv->G + (size_t)g) * (size_t)kv->D;
+        uint8_t *keys = kv_head_keys(kv, job->place, block, g);
+        uint8_t *values = kv_head_values(kv, job->place, block, g);
+        (kv->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
+                                                 job->v + at);
     }
 }
 
@@ -186,19 +198,23 @@ static void rope_write_piece(void *arg, int i, int thread) {
     for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
         norm_and_rotate(job, job->q, job->heads->q_gain, job->heads->H, m);
         scale_queries(job, m);
-        norm_and_rotate(job, job->k, job->heads->k_gain, job->cache->config.G, m);
+        if (!job->k) continue;
+        make_values(job, m);
+        norm_and_rotate(job, job->k, job->heads->k_gain, job->kv->G, m);
         write_row(job, m);
     }
 }
 
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
-                   float *q, float *k, const float *v) {
+                   float *q, float *k, float *v) {
     struct cpu *cpu = cpu_of(b);
     const struct rope *rope = &heads->rope;
-    assert(layer >= 0 && layer < cache->config.L && cache->config.D <= cpu->max_d);
-    assert(rope->D_rope <= cache->config.D && rope->D_rope % 2 == 0);
-    assert(!heads->q_gain == !heads->k_gain && (!heads->q_scale || heads->q_scale_every > 1));
-    struct heads_job job = {cpu, cache, layer, heads, NULL, q, k, v};
+    assert(layer >= 0 && layer < cache->config.L);
+    const struct kv_kind *kv = kv_kind(cache, layer);
+    assert(kv->D <= cpu->max_d && rope->D_rope <= kv->D && rope->D_rope % 2 == 0);
+    assert(!k || !heads->q_gain == !heads->k_gain);
+    assert(!k == !v && (!heads->q_scale || heads->q_scale_every > 1));
+    struct heads_job job = {cpu, kv, cache->layer[layer].place, heads, NULL, q, k, v};
     if (rope->D_rope > 0) job.angles = angles(cpu, rope);
     pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));
 }

@@ -19,7 +19,7 @@ struct rows_job {
 
 /* Runs fn on pieces of rows that hold about PIECE numbers or more. */
 static void run_rows(struct rows_job *job, void (*fn)(void *arg, int i, int thread)) {
-    assert(job->M >= 0 && job->M <= job->cpu->max_rows && job->length > 0);
+    assert(job->M >= 0 && job->length > 0);
     if (job->M == 0) return;
     size_t rows = (PIECE + job->length - 1) / job->length;
     job->rows = rows < (size_t)job->M ? (int)rows : job->M;
@@ -67,11 +67,11 @@ void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
 
 static void norm_add_piece(void *arg, int i, int thread) {
     struct rows_job *job = arg;
-    float *row = job->cpu->threads[thread].row;
+    float *row = job->cpu->threads[thread].row, scale = norm_sum_scale(job->norm);
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         float *x = job->x + (size_t)m * job->length, *y = job->y + (size_t)m * job->length;
         path_norm(job->cpu->path, row, y, job->norm, (int)job->length);
-        for (size_t k = 0; k < job->length; k++) x[k] = x[k] + row[k];
+        for (size_t k = 0; k < job->length; k++) x[k] = (x[k] + row[k]) * scale;
         memset(y, 0, job->length * sizeof *y);
     }
 }

@@ -18,11 +18,9 @@ static float element(const uint8_t *from, size_t i, size_t bytes) {
 }
 
 static float value(const struct attend *a, int position, int d) {
-    const struct kv_config *c = &a->cache->config;
-    const uint8_t *values =
-        kv_head_values(a->cache, a->layer, a->table[position / c->block_size], a->head);
-    return element(values, (size_t)(position % c->block_size) * a->cache->D_padded + d,
-                   a->cache->element_bytes);
+    const struct kv_kind *c = a->kv;
+    const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / c->B], a->head);
+    return element(values, (size_t)(position % c->B) * a->kv->D_padded + d, a->kv->element_bytes);
 }
 
 /* ---- codes ---------------------------------------------------------------------------------- */
@@ -41,16 +39,16 @@ static float scale_at(const uint8_t *scales, size_t i) {
 }
 
 static int value_code(const struct attend *a, int position, int d) {
-    int B = a->cache->config.block_size, offset = position % B;
-    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
-    return code_at(values, ((size_t)(offset / 2) * a->cache->D_padded + d) * 2 + offset % 2,
-                   a->cache->element_bytes);
+    int B = a->kv->B, offset = position % B;
+    const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / B], a->head);
+    return code_at(values, ((size_t)(offset / 2) * a->kv->D_padded + d) * 2 + offset % 2,
+                   a->kv->element_bytes);
 }
 
 static float value_scale(const struct attend *a, int position, int i) {
-    int B = a->cache->config.block_size;
-    const uint8_t *values = kv_head_values(a->cache, a->layer, a->table[position / B], a->head);
-    return scale_at(values + a->cache->head_value_codes, (size_t)i * B + position % B);
+    int B = a->kv->B;
+    const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / B], a->head);
+    return scale_at(values + a->kv->head_value_codes, (size_t)i * B + position % B);
 }
 
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int max_code) {
@@ -69,23 +67,23 @@ void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int ma
 
 /* scale * q . key of position j of the chunk, by codes. */
 static float coded_score(const struct attend *a, const int16_t *q, const float *scales, int j) {
-    const struct kv_config *c = &a->cache->config;
-    int position = a->start + j, B = c->block_size, offset = position % B;
-    const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+    const struct kv_kind *c = a->kv;
+    int position = a->start + j, B = c->B, offset = position % B;
+    const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
     float dot = 0;
-    for (int i = 0; i < a->cache->n_scales; i++) {
+    for (int i = 0; i < a->kv->n_scales; i++) {
         int end = (i + 1) * SCALED < c->D ? (i + 1) * SCALED : c->D, sum = 0;
         for (int d = i * SCALED; d < end; d++)
-            sum += q[d] * code_at(keys, ((size_t)(d / 2) * B + offset) * 2 + d % 2,
-                                  a->cache->element_bytes);
-        float scale = scale_at(keys + a->cache->head_key_codes, (size_t)i * B + offset);
+            sum += q[d] *
+                   code_at(keys, ((size_t)(d / 2) * B + offset) * 2 + d % 2, a->kv->element_bytes);
+        float scale = scale_at(keys + a->kv->head_key_codes, (size_t)i * B + offset);
         dot = fmaf((float)sum, scales[i] * a->scale * scale, dot);
     }
     return dot;
 }
 
 static void coded_scores(const struct attend *a, int i, float *s) {
-    plain_to_codes(a->codes, a->scales, a->q[i], a->cache->config.D, USED_CODES);
+    plain_to_codes(a->codes, a->scales, a->q[i], a->kv->D, USED_CODES);
     for (int j = a->begin[i]; j < a->end[i]; j++) s[j] = coded_score(a, a->codes, a->scales, j);
 }
 
@@ -94,7 +92,7 @@ static void add_coded_values(const struct attend *a, const float *weights, int f
                              float *sum) {
     float w[SCALED], scale;
     int16_t codes[SCALED];
-    int last = (i + 1) * SCALED < a->cache->config.D ? (i + 1) * SCALED : a->cache->config.D;
+    int last = (i + 1) * SCALED < a->kv->D ? (i + 1) * SCALED : a->kv->D;
     for (int j = from; j < end; j++) w[j - from] = weights[j] * value_scale(a, a->start + j, i);
     plain_to_codes(codes, &scale, w, end - from, USED_CODES);
     for (int d = i * SCALED; d < last; d++) {
@@ -105,12 +103,12 @@ static void add_coded_values(const struct attend *a, const float *weights, int f
 }
 
 static void coded_values(const struct attend *a, int i, const float *weights, float *sum) {
-    int D = a->cache->config.D;
+    int D = a->kv->D;
     for (int d = 0; d < D; d++) sum[d] = 0;
     for (int from = a->begin[i], end; from < a->end[i]; from = end) {
         end = (from / SCALED + 1) * SCALED; /* of the run of positions that are coded together */
         if (end > a->end[i]) end = a->end[i];
-        for (int scale = 0; scale < a->cache->n_scales; scale++)
+        for (int scale = 0; scale < a->kv->n_scales; scale++)
             add_coded_values(a, weights, from, end, scale, sum);
     }
     for (int d = 0; d < D; d++) sum[d] = sum[d] + 0.0f;
@@ -120,14 +118,14 @@ static void coded_values(const struct attend *a, int i, const float *weights, fl
 
 /* s[j] = scale * q . key. */
 static void scores(const struct attend *a, int i, float *s) {
-    int B = a->cache->config.block_size;
+    int B = a->kv->B;
     for (int j = a->begin[i]; j < a->end[i]; j++) {
         int position = a->start + j;
-        const uint8_t *keys = kv_head_keys(a->cache, a->layer, a->table[position / B], a->head);
+        const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
         float sum = 0;
-        for (int d = 0; d < a->cache->config.D; d++)
+        for (int d = 0; d < a->kv->D; d++)
             sum = fmaf(a->q[i][d],
-                       element(keys, (size_t)d * B + position % B, a->cache->element_bytes), sum);
+                       element(keys, (size_t)d * B + position % B, a->kv->element_bytes), sum);
         s[j] = sum * a->scale;
     }
 }
@@ -150,7 +148,7 @@ static void exponentials(const struct attend *a, int i, float *s, float *part) {
 }
 
 static void values(const struct attend *a, int i, const float *weights, float *sum) {
-    for (int d = 0; d < a->cache->config.D; d++) {
+    for (int d = 0; d < a->kv->D; d++) {
         sum[d] = 0;
         for (int j = a->begin[i]; j < a->end[i]; j++)
             sum[d] = fmaf(weights[j], value(a, a->start + j, d), sum[d]);
@@ -162,9 +160,9 @@ void plain_attend(const struct attend *a) {
     for (int i = 0; i < a->n; i++) {
         float *s = a->scores, *part = a->part[i];
         if (a->begin[i] >= a->end[i]) continue;
-        (a->cache->coded ? coded_scores : scores)(a, i, s);
+        (a->kv->coded ? coded_scores : scores)(a, i, s);
         exponentials(a, i, s, part);
-        (a->cache->coded ? coded_values : values)(a, i, s, part + PART_VALUES);
+        (a->kv->coded ? coded_values : values)(a, i, s, part + PART_VALUES);
     }
 }
 

@@ -22,6 +22,7 @@ struct pieces {
     size_t layer_bytes;
     float *key_scale, *value_scale; /* of the cache */
     int n_blocks;
+    size_t stride; /* of a stage: bytes of a block */
 };
 
 /* A list that is passed with a launch, so that it needs no memory of its own. */
@@ -45,8 +46,8 @@ __device__ __forceinline__ block_piece piece_at(const pieces &p, const launch_li
                                                 const piece_sizes &sizes, int i, bool is_value,
                                                 int layer) {
     if (!p.block && !p.listed) {
-        const size_t number = ((size_t)i * 2 + is_value) * sizes.L + layer;
-        uint8_t *at = p.keys + number * sizes.piece_bytes;
+        const size_t number = (size_t)is_value * sizes.L + layer;
+        uint8_t *at = p.keys + i * p.stride + number * sizes.piece_bytes;
         return {at, reinterpret_cast<float *>(at + sizes.block_bytes)};
     }
     const size_t block = p.listed ? list.block[i] : p.block[i];
@@ -84,11 +85,12 @@ static pieces in_cache(const struct kv_cache *cache, enum kv_kind kind, const in
             (size_t)part.n_blocks * cache->block_bytes,
             cache->key_scale + scale,
             cache->value_scale + scale,
-            part.n_blocks};
+            part.n_blocks,
+            0};
 }
 
-static pieces in_stage(void *stage) {
-    return {(uint8_t *)stage, nullptr, nullptr, false, 0, nullptr, nullptr, 0};
+static pieces in_stage(uint8_t *stage, size_t stride) {
+    return {stage, nullptr, nullptr, false, 0, nullptr, nullptr, 0, stride};
 }
 
 static int scales_of(const struct kv_cache *cache) {
@@ -106,19 +108,44 @@ static void move(const struct kv_cache *cache, enum kv_kind kind, const pieces &
     launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
 
+/* Calls fn with each cache of layers that are alike and have some of the kind, and where its pieces
+ * begin in a block of a stage. */
+template <class Fn> static void for_alike(const struct kv_cache *cache, enum kv_kind kind, Fn fn) {
+    size_t offset = 0;
+    if (cache->n_alike == 0) fn(cache, offset);
+    for (int i = 0; i < cache->n_alike; i++) {
+        if (cache->alike[i]->part[kind].L > 0) fn(cache->alike[i], offset);
+        offset += kv_stage_bytes(cache->alike[i], kind, 1);
+    }
+}
+
 void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, const int32_t *to,
              int n, cudaStream_t stream) {
-    move(cache, kind, in_cache(cache, kind, to), in_cache(cache, kind, from), n, {}, stream);
+    for_alike(cache, kind, [&](const struct kv_cache *alike, size_t) {
+        move(alike, kind, in_cache(alike, kind, to), in_cache(alike, kind, from), n, {}, stream);
+    });
+}
+
+/* Gathers or scatters blocks of the list, on the device or, with NULL, in `listed`. */
+static void stage_blocks(void *stage, const struct kv_cache *cache, enum kv_kind kind,
+                         const int32_t *block, int n, const launch_list &listed, bool gathers,
+                         cudaStream_t stream) {
+    const size_t stride = kv_stage_bytes(cache, kind, 1);
+    for_alike(cache, kind, [&](const struct kv_cache *alike, size_t offset) {
+        const pieces staged = in_stage((uint8_t *)stage + offset, stride);
+        const pieces cached = in_cache(alike, kind, block);
+        move(alike, kind, gathers ? staged : cached, gathers ? cached : staged, n, listed, stream);
+    });
 }
 
 void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
                int n, cudaStream_t stream) {
-    move(cache, kind, in_stage(stage), in_cache(cache, kind, block), n, {}, stream);
+    stage_blocks(stage, cache, kind, block, n, {}, true, stream);
 }
 
 void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
                 int n, cudaStream_t stream) {
-    move(cache, kind, in_cache(cache, kind, block), in_stage((void *)stage), n, {}, stream);
+    stage_blocks((void *)stage, cache, kind, block, n, {}, false, stream);
 }
 
 static launch_list list_of(const int32_t *block, int n) {
@@ -130,14 +157,12 @@ static launch_list list_of(const int32_t *block, int n) {
 
 void kv_gather_listed(void *stage, const struct kv_cache *cache, enum kv_kind kind,
                       const int32_t *block, int n, cudaStream_t stream) {
-    const pieces from = in_cache(cache, kind, nullptr);
-    move(cache, kind, in_stage(stage), from, n, list_of(block, n), stream);
+    stage_blocks(stage, cache, kind, nullptr, n, list_of(block, n), true, stream);
 }
 
 void kv_scatter_listed(struct kv_cache *cache, enum kv_kind kind, const void *stage,
                        const int32_t *block, int n, cudaStream_t stream) {
-    const pieces to = in_cache(cache, kind, nullptr);
-    move(cache, kind, to, in_stage((void *)stage), n, list_of(block, n), stream);
+    stage_blocks((void *)stage, cache, kind, nullptr, n, list_of(block, n), false, stream);
 }
 
 /* With scales, blocks and so pieces are multiples of 16 bytes. */
@@ -147,7 +172,11 @@ size_t kv_piece_bytes(const struct kv_cache *cache) {
 }
 
 size_t kv_stage_bytes(const struct kv_cache *cache, enum kv_kind kind, int n) {
-    return (size_t)n * 2 * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
+    size_t bytes = 0;
+    if (cache->n_alike == 0)
+        return (size_t)n * 2 * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
+    for (int i = 0; i < cache->n_alike; i++) bytes += kv_stage_bytes(cache->alike[i], kind, n);
+    return bytes;
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -250,7 +279,51 @@ static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *e
     return STATUS_OK;
 }
 
-size_t kv_cache_bytes(const struct kv_config *config) {
+/* ---- layers that are alike ------------------------------------------------------------------ */
+
+/* The layers of a cache, sorted by their heads. */
+struct sorted_layers {
+    int n;
+    struct kv_config config[MAX_KV_KINDS]; /* of those that are alike */
+    bool *has_window;                      /* [MAX_KV_KINDS][L], which the configs point into */
+    struct kv_place *place;                /* [L] */
+};
+
+static void sorted_free(struct sorted_layers *sorted) {
+    free(sorted->has_window);
+    free(sorted->place);
+}
+
+/* The number of the layers with such heads, which may be new; MAX_KV_KINDS: there are too many. */
+static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, int layer) {
+    const struct kv_heads heads = kv_heads_of(c, layer);
+    int i = 0;
+    while (i < sorted->n && (sorted->config[i].G != heads.G || sorted->config[i].D != heads.D)) i++;
+    if (i < sorted->n || i == MAX_KV_KINDS) return i;
+    struct kv_config *made = &sorted->config[sorted->n++];
+    *made = *c;
+    made->L = 0, made->G = heads.G, made->D = heads.D;
+    made->heads = nullptr, made->has_window = sorted->has_window + (size_t)i * (size_t)c->L;
+    return i;
+}
+
+/* False: there are more kinds than a cache may have. sorted_free frees it either way. */
+static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c) {
+    const size_t L = (size_t)c->L;
+    *sorted = {};
+    sorted->has_window = (bool *)mem_calloc(MAX_KV_KINDS * L, sizeof *sorted->has_window);
+    sorted->place = (struct kv_place *)mem_calloc(L, sizeof *sorted->place);
+    for (int layer = 0; layer < c->L; layer++) {
+        const int i = alike_with(sorted, c, layer);
+        if (i == MAX_KV_KINDS) return false;
+        const int number = sorted->config[i].L++;
+        sorted->has_window[(size_t)i * L + (size_t)number] = has_window_blocks(c, layer);
+        sorted->place[layer] = {i, number};
+    }
+    return true;
+}
+
+static size_t alike_bytes(const struct kv_config *config) {
     struct kv_cache sizes = {};
     size_t blocks;
     sizes.config = *config;
@@ -259,7 +332,18 @@ size_t kv_cache_bytes(const struct kv_config *config) {
     return 2 * blocks * (sizes.block_bytes + scales * sizeof(float));
 }
 
-enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
+size_t kv_cache_bytes(const struct kv_config *config) {
+    struct sorted_layers sorted;
+    size_t bytes = 0;
+    if (!sort_layers(&sorted, config)) bytes = SIZE_MAX;
+    for (int i = 0; i < sorted.n && bytes < SIZE_MAX; i++)
+        if (__builtin_add_overflow(bytes, alike_bytes(&sorted.config[i]), &bytes)) bytes = SIZE_MAX;
+    sorted_free(&sorted);
+    return bytes;
+}
+
+static enum status alike_new(struct kv_cache **out, const struct kv_config *config,
+                             struct err *err) {
     enum status status = check(config, err);
     if (status) return status;
     struct kv_cache plain = {};
@@ -281,11 +365,53 @@ enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, 
     return STATUS_OK;
 }
 
+/* A cache of several; it takes the places of the sorted layers. */
+static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted,
+                             const struct kv_config *config, struct err *err) {
+    struct kv_cache *cache = (struct kv_cache *)mem_calloc(1, sizeof *cache);
+    enum status status = STATUS_OK;
+    size_t blocks;
+    cache->config = *config;
+    if (!plan_parts(cache, &blocks))
+        status = err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
+                         config->n_blocks);
+    if (!status) place_layers(cache);
+    cache->config.heads = nullptr, cache->config.has_window = nullptr;
+    cache->place = sorted->place;
+    sorted->place = nullptr;
+    for (int i = 0; i < sorted->n && !status; i++) {
+        status = alike_new(&cache->alike[i], &sorted->config[i], err);
+        if (!status) cache->n_alike++;
+    }
+    if (status)
+        kv_cache_free(cache);
+    else
+        *out = cache;
+    return status;
+}
+
+enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
+    struct sorted_layers sorted;
+    enum status status;
+    if (config->L <= 0) return check(config, err);
+    if (!sort_layers(&sorted, config))
+        status = err_set(err, STATUS_USAGE, NULL,
+                         "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);
+    else if (sorted.n > 1)
+        status = mixed_new(out, &sorted, config, err);
+    else
+        status = alike_new(out, &sorted.config[0], err);
+    sorted_free(&sorted);
+    return status;
+}
+
 void kv_cache_free(struct kv_cache *cache) {
     if (!cache) return;
+    for (int i = 0; i < cache->n_alike; i++) kv_cache_free(cache->alike[i]);
     cuda_check(cudaFree(cache->keys), "freeing the cache's keys");
     cuda_check(cudaFree(cache->values), "freeing the cache's values");
     cuda_check(cudaFree(cache->key_scale), "freeing the cache's scales");
     free(cache->layer);
+    free(cache->place);
     free(cache);
 }

@@ -19,7 +19,8 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
 
 /* Swapping: gathers blocks block[0..n) into `stage`, [n][2][L] pieces (keys, then values) of
  * kv_piece_bytes, and scatters them back; L are the layers of the kind. A piece is block_bytes of
- * elements, followed by G scales if they are e4m3. */
+ * elements, followed by G scales if they are e4m3. Of layers that are not all alike, the pieces of
+ * one sort follow those of another. */
 size_t kv_piece_bytes(const struct kv_cache *cache);
 void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
                int n, cudaStream_t stream);

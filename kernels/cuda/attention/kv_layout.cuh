@@ -38,7 +38,8 @@ static inline enum kv_type kv_type_of(enum dtype dtype) {
 }
 
 /* One layer of a cache. */
-static inline struct kv_view kv_view_of(const struct kv_cache *cache, int layer) {
+static inline struct kv_view kv_view_of(const struct kv_cache *whole, int layer) {
+    const struct kv_cache *cache = kv_alike(whole, &layer);
     const struct kv_config &c = cache->config;
     const size_t first = cache->layer[layer].first, at = first * cache->block_bytes;
     const size_t scale = first * (size_t)c.G;

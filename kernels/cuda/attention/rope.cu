@@ -77,6 +77,7 @@ template <class T> struct head_vectors {
     T *x;
     int n;
     const float *bias, *gain;
+    bool norms_own;
     uint8_t *cache; /* of the layer; NULL: the vectors are changed in place */
     float *scale;   /* of the layer, for e4m3: [n_blocks][n] */
 };
@@ -85,7 +86,6 @@ template <class T> struct kernel_args {
     head_vectors<T> q, k, v;
     int D, D_rope, block_size;
     float epsilon;
-    bool norms_own;
     enum rope_layout layout;
     const float *cosine, *sine, *q_scale;
     int q_scale_every;
@@ -96,6 +96,7 @@ template <class T> struct kernel_args {
 template <class T> struct vector {
     const T *x;
     const float *bias, *gain;
+    bool norms_own;
     float scale, mean; /* of the norm; an RMSNorm takes no mean off */
     __device__ __forceinline__ float biased(int d) const {
         return bias ? to_float(x[d]) + bias[d] : to_float(x[d]);
@@ -150,8 +151,8 @@ __device__ __forceinline__ void prepare_vector(Out &out, vector<T> in, const ker
                                                int m, bool rotated, int lane) {
     if (in.gain) {
         float sum = 0.0f, squares = 0.0f;
-        for (int d = lane; a.norms_own && d < a.D; d += WARP) sum += in.biased(d);
-        if (a.norms_own) in.mean = warp_sum(sum) / (float)a.D;
+        for (int d = lane; in.norms_own && d < a.D; d += WARP) sum += in.biased(d);
+        if (in.norms_own) in.mean = warp_sum(sum) / (float)a.D;
         for (int d = lane; d < a.D; d += WARP) {
             const float x = in.biased(d) - in.mean;
             squares = fmaf(x, x, squares);
@@ -198,8 +199,9 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) prepare_kernel(const kernel_
     const head_vectors<T> &g = is_q ? a.q : is_k ? a.k : a.v;
     head -= is_q ? 0 : is_k ? a.q.n : a.q.n + a.k.n;
     T *x = g.x + ((size_t)m * g.n + head) * a.D;
-    const float *gain = g.gain && a.norms_own ? g.gain + (size_t)head * a.D : g.gain;
-    const vector<T> in{x, g.bias ? g.bias + (size_t)head * a.D : nullptr, gain, 1.0f, 0.0f};
+    const float *gain = g.gain && g.norms_own ? g.gain + (size_t)head * a.D : g.gain;
+    const float *bias = g.bias ? g.bias + (size_t)head * a.D : nullptr;
+    const vector<T> in{x, bias, gain, g.norms_own, 1.0f, 0.0f};
     const bool rotated = (is_q || is_k) && a.D_rope > 0;
     if (!g.cache) {
         const bool scaled = is_q && a.q_scale;
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) prepare_kernel(const kernel_
 
 template <class T>
 static head_vectors<T> vectors_of(const struct head_group *g, uint8_t *cache, float *scale) {
-    return {(T *)g->x, g->x ? g->n : 0, g->bias, g->gain, cache, scale};
+    return {(T *)g->x, g->x ? g->n : 0, g->bias, g->gain, g->norms_own, cache, scale};
 }
 
 /* Calls fn with a value of the cache's element type; without a cache, of any type. */
@@ -259,7 +261,6 @@ void rope_prepare(enum dtype act, const struct rope_args *args, cudaStream_t str
             args->D_rope,
             cache->config.block_size,
             args->epsilon,
-            args->norms_own,
             args->layout,
             args->cosine,
             args->sine,

@@ -32,6 +32,7 @@ struct head_group {
     int n;             /* heads */
     const float *bias; /* [n][D], added first; NULL: none */
     const float *gain; /* [D] of an RMSNorm over each head (QK norm), or [n][D]; NULL: none */
+    bool norms_own;    /* the norm is a LayerNorm, and each head has its own gains */
 };
 
 /* Queries are changed in place; keys and values are written to the cache, or in place if `cache` is
@@ -42,13 +43,12 @@ struct rope_args {
     struct head_group q, k, v;
     int M, D, D_rope; /* D_rope 0: no rotation */
     float epsilon;
-    bool norms_own; /* norms are LayerNorms, and each head has its own gains */
     enum rope_layout layout;
     const float *cosine, *sine;   /* [M][D_rope / 2] */
     const float *q_scale;         /* of queries, by position / q_scale_every; NULL: none */
     int q_scale_every;            /* above 1: padding has the position -1 */
     const int32_t *position;      /* [M]; read where there are such scales */
-    const struct kv_cache *cache; /* NULL: keys and values are not written */
+    const struct kv_cache *cache; /* without parts; NULL: keys and values are not written */
     int layer;
     const int32_t *slot; /* [M] */
 };

@@ -6,11 +6,11 @@
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Parts for a row of each sequence: a sequence of n positions has n / SPLIT splits and one more. */
-static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c) {
+static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c, int G) {
     const int64_t whole = (int64_t)limits->max_context / SPLIT + 1;
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPLIT + limits->max_seqs;
     const int64_t splits = min_int64(whole * limits->max_seqs, cached);
-    const int heads = attention_heads(limits->H, c->G);
+    const int heads = attention_heads(limits->H, G);
     if (heads > SPLIT_VECTORS) return 0; /* such rows are never split */
     return max_int64(splits * heads, whole * SPLIT_VECTORS);
 }
@@ -22,55 +22,69 @@ static enum status take_zeros(void **out, size_t bytes, struct err *err) {
     return device_calloc(out, bytes ? bytes : sizeof(float), &work, err);
 }
 
-/* Of a layer. */
-static int64_t most_blocks(const struct kv_config *c) {
-    bool any = c->n_window_blocks == 0;
-    for (int i = 0; i < c->L && !any; i++) any = !c->has_window[i];
-    return any ? c->n_blocks : c->n_window_blocks;
+static int64_t blocks_of(const struct kv_config *c, int layer) {
+    return c->n_window_blocks > 0 && c->has_window[layer] ? c->n_window_blocks : c->n_blocks;
 }
 
 static enum status check_heads(enum dtype act, const struct step_limits *limits,
-                               const struct kv_config *c, struct err *err) {
-    const struct kv_view kv = {kv_type_of(c->dtype), c->G, c->D, c->block_size};
-    if (limits->H % c->G != 0)
+                               const struct kv_config *c, int layer, struct err *err) {
+    const int G = kv_heads_of(c, layer).G, D = kv_heads_of(c, layer).D;
+    const struct kv_view kv = {kv_type_of(c->dtype), G, D, c->block_size};
+    if (limits->H % G != 0)
         return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
-                       limits->H, c->G);
-    if (most_blocks(c) * c->G * c->block_size > INT32_MAX) /* the kernels number them so */
+                       limits->H, G);
+    if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the kernels number them so */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
-    if (act == DTYPE_F32 ? c->D <= ATTENTION_MAX_D : attention_can(act, &kv)) return STATUS_OK;
+    if (act == DTYPE_F32 ? D <= ATTENTION_MAX_D : attention_can(act, &kv)) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "device",
                    "--device cuda takes heads of a multiple of %d numbers up to %d with this KV "
                    "cache, and the model's have %d",
                    act == DTYPE_F32         ? 1
                    : c->dtype == DTYPE_E4M3 ? 16
                                             : 8,
-                   ATTENTION_MAX_D, c->D);
+                   ATTENTION_MAX_D, D);
 }
 
 struct attention_sizes {
     size_t parts, counters; /* bytes */
 };
 
+/* The sizes that a plan needs, which become the workspace's. */
+static attention_sizes plan_window(struct attention_workspace *work, int window,
+                                   const struct kv_config *config) {
+    const struct step_limits *limits = &work->limits;
+    const int own = limits->windows[window].G, G = own ? own : config->G;
+    const int64_t parts = min_int64(parts_wanted(limits, config, G), INT32_MAX);
+    const int items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
+                                          limits->H, G, parts);
+    work->G[window] = G;
+    work->max_parts[window] = parts;
+    work->max_items = max_int(work->max_items, items);
+    struct attention_plan largest = {};
+    largest.head_parts = attention_head_parts(limits->H, G);
+    largest.n_parts = parts;
+    largest.n_counters = attention_max_counters(limits->max_rows, limits->max_seqs);
+    return {attention_parts_bytes(&largest, G, kv_largest_head(config)),
+            attention_counters_bytes(&largest, G)};
+}
+
 /* The sizes of all memory; 0 if nothing is planned. */
 static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype act,
                                   const struct step_limits *limits,
                                   const struct kv_config *config) {
+    attention_sizes most = {};
     *work = attention_workspace{};
     work->act = act;
     work->limits = *limits;
     if (limits->n_windows == 0) work->limits.n_windows = 1;
     work->kinds = config->n_window_blocks > 0 ? KV_KINDS : 1;
-    if (act == DTYPE_F32) return {};
-    work->max_parts = min_int64(parts_wanted(limits, config), INT32_MAX);
-    work->max_items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
-                                          limits->H, config->G, work->max_parts);
-    struct attention_plan largest = {};
-    largest.head_parts = attention_head_parts(limits->H, config->G);
-    largest.n_parts = work->max_parts;
-    largest.n_counters = attention_max_counters(limits->max_rows, limits->max_seqs);
-    return {attention_parts_bytes(&largest, config->G, config->D),
-            attention_counters_bytes(&largest, config->G)};
+    for (int i = 0; i < work->limits.n_windows && act != DTYPE_F32; i++) {
+        const attention_sizes sizes = plan_window(work, i, config);
+        if (sizes.parts > most.parts) most.parts = sizes.parts;
+        if (sizes.counters > most.counters) most.counters = sizes.counters;
+    }
+    return most;
 }
 
 size_t attention_workspace_bytes(struct attention_workspace *work, enum dtype act,
@@ -82,7 +96,9 @@ size_t attention_workspace_bytes(struct attention_workspace *work, enum dtype ac
 enum status attention_workspace_new(struct attention_workspace *work, enum dtype act,
                                     const struct step_limits *limits,
                                     const struct kv_config *config, struct err *err) {
-    enum status status = check_heads(act, limits, config, err);
+    enum status status = STATUS_OK;
+    for (int i = 0; i < config->L && !status; i++)
+        status = check_heads(act, limits, config, i, err);
     if (status) return status;
     const struct attention_sizes sizes = plan_sizes(work, act, limits, config);
     if (act == DTYPE_F32) return STATUS_OK;
@@ -96,8 +112,7 @@ enum status attention_workspace_new(struct attention_workspace *work, enum dtype
     }
     work->parts = (float *)parts;
     work->counters = (int32_t *)counters;
-    work->G = config->G;
-    work->D = config->D;
+    work->D = kv_largest_head(config);
     return STATUS_OK;
 }
 
@@ -113,8 +128,8 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
                              struct attention_item *items, const struct step *step, int rows) {
     if (work->act == DTYPE_F32) return 0;
     struct attention_plan *plan = &work->plan[window];
-    attention_make_plan(plan, items, step, work->limits.H, work->G, work->limits.windows[window],
-                        work->max_parts);
+    attention_make_plan(plan, items, step, work->limits.H, work->G[window],
+                        work->limits.windows[window].length, work->max_parts[window]);
     assert(plan->n_items <= work->max_items);
     /* Blocks without work end at once but cost some nanoseconds each: at most half are such. */
     int room = rows ? rows : plan->n_items;
@@ -125,20 +140,28 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
     return room;
 }
 
+/* The plan for layers with such a window and heads: backend_config listed all of them. */
+static int plan_of(const struct attention_workspace *work, int window, int G) {
+    int plan = 0;
+    while (plan < work->limits.n_windows &&
+           (work->limits.windows[plan].length != window || work->G[plan] != G))
+        plan++;
+    assert(plan < work->limits.n_windows);
+    return plan;
+}
+
 void attention_workspace_run(struct attention_workspace *work, void *y, const void *q,
                              const struct kv_cache *cache, int layer,
                              const struct device_step *step, const struct attention *how,
                              cudaStream_t stream) {
-    int plan = 0;
-    while (plan < work->limits.n_windows && work->limits.windows[plan] != how->window) plan++;
-    assert(plan < work->limits.n_windows); /* backend_config listed all of them */
+    const struct kv_view kv = kv_view_of(cache, layer);
     assert(how->H == work->limits.H && how->cap >= 0);
     const enum kv_kind kind = cache->layer[layer].kind;
     assert(work->kinds == 1 || (kind == KV_WINDOW) == (how->window > 0)); /* as planned */
     struct attention_args args = {};
     args.y = y;
     args.q = q;
-    args.kv = kv_view_of(cache, layer);
+    args.kv = kv;
     args.position = step->position;
     args.table = step->table;
     args.table_stride = 1; /* rows and items name the start of their line */
@@ -151,7 +174,8 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
         attention_float(&args, step->line[kind], step->M, stream);
         return;
     }
-    assert(cache->config.G == work->G && cache->config.D == work->D);
+    const int plan = plan_of(work, how->window, kv.G);
+    assert(kv.D <= work->D);
     args.items = work->items[plan];
     args.parts = work->parts;
     args.counters = work->counters;

@@ -11,19 +11,20 @@ struct step_limits {
     int max_rows, max_seqs, max_context;
     int H;
     int n_windows; /* 0: no layer has a window */
-    int windows[MAX_WINDOWS];
+    struct window windows[MAX_WINDOWS];
 };
 
 struct attention_workspace {
     enum dtype act; /* DTYPE_F32: nothing is planned */
     struct step_limits limits;
-    int G, D;          /* what the memory was allocated for; 0: none was */
-    int64_t max_parts; /* that there is memory for */
-    int max_items;     /* of a plan */
-    int kinds;         /* of blocks: 2 if the cache has window blocks, otherwise 1 */
-    float *parts;      /* of the layer that runs */
-    int32_t *counters; /* zero between launches */
-    struct attention_plan plan[MAX_WINDOWS];         /* of the step, for each window */
+    int D;                                   /* what the memory was allocated for; 0: none was */
+    int G[MAX_WINDOWS];                      /* key-value heads of each plan */
+    int64_t max_parts[MAX_WINDOWS];          /* that there is memory for */
+    int max_items;                           /* of a plan */
+    int kinds;                               /* of blocks: 2 if there are window blocks, else 1 */
+    float *parts;                            /* of the layer that runs */
+    int32_t *counters;                       /* zero between launches */
+    struct attention_plan plan[MAX_WINDOWS]; /* of the step, for each window */
     const struct attention_item *items[MAX_WINDOWS]; /* of the step, on the device */
 };
 

@@ -88,6 +88,20 @@ void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
     gemm(&linear->w->packed, sum, x, M, &end, work->stream, &work->scratch);
 }
 
+/* work->gate = activation(gate(n)) times given rows, where n = norm(x). */
+static void gated_by(struct gemm_workspace *work, const float *x, const struct norm *norm,
+                     const struct mlp *mlp, int M) {
+    const struct gemm_weights *gate = &mlp->gate.w->packed;
+    /* the rows have the activations' type, as all that an op is given */
+    const size_t element = work->act == DTYPE_F32 ? 4 : 2;
+    const char *times = (const char *)mlp->times + (size_t)mlp->times_first * element;
+    const struct gemm_epilogue end = {mlp->gate.bias};
+    const struct gemm_job job = {gate, work->gate, &end};
+    multiply(work, &job, 1, x, norm, M);
+    rows_gate_apart(work->act, mlp->activation, work->gate, work->gate, times, M, gate->N,
+                    mlp->times_stride, work->stream);
+}
+
 /* work->gate = activation(gate(n)) * up(n), where n = norm(x). */
 static void gated(struct gemm_workspace *work, const float *x, const struct norm *norm,
                   const struct mlp *mlp, int M) {
@@ -110,10 +124,13 @@ static void gated(struct gemm_workspace *work, const float *x, const struct norm
 
 void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const struct norm *norm,
               const struct mlp *mlp, int M) {
-    assert((size_t)M * (size_t)mlp->up.w->packed.N <= work->numbers);
-    assert(mlp->down.w->packed.K == mlp->up.w->packed.N);
-    assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
-    if (mlp->gate.w) {
+    const int F = mlp->down.w->packed.K;
+    assert((size_t)M * (size_t)F <= work->numbers);
+    assert((mlp->up.w ? mlp->up.w : mlp->gate.w)->packed.N == F);
+    assert(mlp->gate.scale == 0 && mlp->up.scale == 0 && (!mlp->times || !mlp->up.w));
+    if (mlp->times) {
+        gated_by(work, x, norm, mlp, M);
+    } else if (mlp->gate.w) {
         gated(work, x, norm, mlp, M);
     } else {
         struct gemm_epilogue end = {mlp->up.bias};

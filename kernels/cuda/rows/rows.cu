@@ -9,12 +9,12 @@
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
-/* y = norm(x), or with ADD y += norm(x) and x = 0. One block a row. The sums need the whole row
- * before the first output, so it waits in shared memory, as floats. */
+/* y = norm(x), or with ADD y = (y + norm(x)) * sum_scale and x = 0. One block a row. The sums
+ * need the whole row before the first output, so it waits in shared memory, as floats. */
 template <class T, int N, bool LAYER, bool ADD>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
-                float epsilon) {
+                float epsilon, float sum_scale) {
     grid_begin();
     float *row = dyn_smem<float>();
     const size_t at = (size_t)blockIdx.x * K;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         for (int i = 0; i < N; i++) {
             float value = norm_value(row[k + i] - mean, r, gain[k + i]);
             if (LAYER && bias) value = value + bias[k + i];
-            if (ADD) value = to_float(out.v[i]) + value;
+            if (ADD) value = (to_float(out.v[i]) + value) * sum_scale;
             out.v[i] = from_float<T>(value);
         }
         store_vec<N>(y + at + k, out);
@@ -59,13 +59,14 @@ enum { ELEMENT_THREADS = 256 };
 
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
-    gate_kernel(T *y, const T *gate, const T *up, enum activation kind, size_t n) {
+    gate_kernel(T *y, const T *gate, const T *up, enum activation kind, size_t columns,
+                size_t stride, size_t n) {
     grid_begin();
     const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
     if (at >= n) return;
     const Vec<T, N> in = load_vec<N>(gate + at);
     Vec<T, N> out = in;
-    if (up) out = load_vec<N>(up + at);
+    if (up) out = load_vec<N>(up + at / columns * stride + at % columns);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const float x = to_float(in.v[i]);
@@ -129,7 +130,7 @@ static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cud
     assert(K > 0 && K <= NORM_MAX_K && norm->gain);
     if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
     launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, norm->gain,
-           norm->bias, K, norm->epsilon);
+           norm->bias, K, norm->epsilon, norm_sum_scale(norm));
 }
 
 void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
@@ -158,14 +159,31 @@ static dim3 element_grid(size_t n, int per_thread) {
     return dim3((unsigned)((n + per_block - 1) / per_block));
 }
 
+template <class T, int N>
+static void gate_of(enum activation kind, void *y, const void *x, const void *up, size_t columns,
+                    size_t stride, size_t n, cudaStream_t stream) {
+    launch(gate_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
+           (const T *)x, (const T *)up, kind, columns, stride, n);
+}
+
 void rows_gate(enum dtype act, enum activation kind, void *y, const void *x, const void *up,
                size_t n, cudaStream_t stream) {
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         for_width<T>(n, [&](auto width) {
-            constexpr int N = decltype(width)::value;
-            launch(gate_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
-                   (const T *)x, (const T *)up, kind, n);
+            gate_of<T, decltype(width)::value>(kind, y, x, up, n, n, n, stream);
+        });
+    });
+}
+
+void rows_gate_apart(enum dtype act, enum activation kind, void *y, const void *x,
+                     const void *times, int M, int N, int stride, cudaStream_t stream) {
+    assert(N > 0 && stride >= N);
+    const int both = N % 8 == 0 && stride % 8 == 0 ? N : 1;
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(both, [&](auto width) {
+            gate_of<T, decltype(width)::value>(kind, y, x, times, N, stride, (size_t)M * N, stream);
         });
     });
 }

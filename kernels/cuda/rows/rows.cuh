@@ -11,13 +11,18 @@ enum { NORM_MAX_K = 57344 };
 /* y[M][K] = norm(x[M][K]); y may be x. */
 void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
                cudaStream_t stream);
-/* x[M][K] += norm(y[M][K]), rounded once; y is zero afterwards. */
+/* x[M][K] = (x + norm(y[M][K])) * the norm's sum_scale, rounded once; y is zero afterwards. */
 void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, int M, int K,
                    cudaStream_t stream);
 
 /* y[n] = activation(gate[n]) * up[n], or without `up` if that is NULL; y may be gate or up. */
 void rows_gate(enum dtype act, enum activation activation, void *y, const void *gate,
                const void *up, size_t n, cudaStream_t stream);
+
+/* y[M][N] = activation(gate[M][N]) * times, whose rows of N begin `stride` apart, at a whole
+ * 16-byte piece where N and stride are multiples of 8; y may be gate. */
+void rows_gate_apart(enum dtype act, enum activation activation, void *y, const void *gate,
+                     const void *times, int M, int N, int stride, cudaStream_t stream);
 
 /* x[M][N] += scale * bias[N]. */
 void rows_bias(enum dtype act, void *x, const float *bias, float scale, int M, int N,

@@ -41,16 +41,33 @@ struct kv_layer {
 };
 
 /* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
- * another. */
+ * another. A cache of layers whose heads differ has no blocks itself, but a cache of each sort of
+ * layers that are alike. */
 struct kv_cache {
-    struct kv_config config;
-    size_t block_bytes; /* of the keys of one block of one layer; as much for values */
-    struct kv_part part[KV_KINDS];
-    struct kv_layer *layer; /* [L] */
-    uint8_t *keys;          /* the blocks of all layers, part by part */
+    struct kv_config config; /* without its arrays */
+    int n_alike;             /* 0: all layers are alike */
+    struct kv_cache *alike[MAX_KV_KINDS];
+    struct kv_place *place;        /* [L]; NULL where all are alike */
+    size_t block_bytes;            /* of the keys of one block of one layer; as much for values */
+    struct kv_part part[KV_KINDS]; /* of all layers; where they are not alike only L counts */
+    struct kv_layer *layer;        /* [L]; where they are not alike only the kind counts */
+    uint8_t *keys;                 /* the blocks of all layers, part by part */
     uint8_t *values;
     float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
 };
+
+/* Where a layer is: in which cache of `alike`, and its number there. */
+struct kv_place {
+    int alike, layer;
+};
+
+/* The cache of a layer alike all its others; the layer's number in it goes to *layer. */
+static inline const struct kv_cache *kv_alike(const struct kv_cache *cache, int *layer) {
+    if (cache->n_alike == 0) return cache;
+    const struct kv_place at = cache->place[*layer];
+    *layer = at.layer;
+    return cache->alike[at.alike];
+}
 
 /* A step on the device: the arrays of struct step (kernels/step.h) and what is derived from them,
  * in one allocation that one copy fills. */

@@ -14,7 +14,7 @@ MUTANTS = [
     ("gemm/ops.cu", "    end.scale = linear_scale(&head->linear);\n", ""),
     ("gemm/ops.cu", "    end.cap = head->cap;\n", ""),
     ("gemm/ops.cu", "ends[count] = {linear[i].bias};", "ends[count] = {linear->bias};"),
-    ("gemm/ops.cu", "struct gemm_epilogue end = {mlp->gate.bias};", "struct gemm_epilogue end = {};"),
+    ("gemm/ops.cu", "struct gemm_epilogue end = {mlp->gate.bias};\n    assert", "struct gemm_epilogue end = {};\n    assert"),
     ("gemm/ops.cu", "        end.up_bias = mlp->up.bias;\n", ""),
     ("gemm/ops.cu", "up_end = {mlp->up.bias};", "up_end = {};"),
     ("gemm/ops.cu", "        end.activation = mlp->activation;\n        const struct gemm_job pair", "        const struct gemm_job pair"),

@@ -1,0 +1,129 @@
+/* What differs from layer to layer. */
+#include "engine/models/layers.h"
+
+#include <assert.h>
+
+#include "engine/models/model.h"
+
+static enum status refuse_window(const struct model_config *config,
+                                 const struct model_family *family, int window, struct err *err) {
+    return err_set(err, STATUS_BAD_FILE, "sliding_window",
+                   "a sliding window is not supported in a model of the architecture \"%s\", found "
+                   "one of %d tokens in a context of %d",
+                   family->gguf, window, config->context_length);
+}
+
+/* Gives the layers their windows; one that is as long as the context is none. */
+static void spread_window(struct model_config *config) {
+    int every = config->full_every;
+    bool has_window = config->window > 0;
+    assert(config->L <= MAX_LAYERS && config->window >= 0);
+    if (config->window >= config->longest_context) config->window = 0;
+    for (int i = 0; i < config->L; i++) {
+        struct layer_config *layer = &config->layer[i];
+        if (!config->lists_windows) {
+            layer->slides = has_window && (every == 0 || (i + 1) % every != 0);
+            layer->window = layer->slides ? config->window : 0;
+        }
+        if (layer->window >= config->longest_context) layer->window = 0;
+    }
+}
+
+enum status layers_check_windows(const struct model_config *config,
+                                 const struct model_family *family, struct err *err) {
+    enum window_kind kind = family->windows;
+    if (config->window > 0 && kind == WINDOWS_LISTED && !config->lists_windows)
+        return refuse_window(config, family, config->window, err);
+    for (int i = 0; i < config->L; i++)
+        if (config->layer[i].window > 0 && kind == WINDOWS_NONE)
+            return refuse_window(config, family, config->layer[i].window, err);
+    return STATUS_OK;
+}
+
+/* ---- keys and values ------------------------------------------------------------------------ */
+
+/* Each of the last layers reads the last one of its kind before them. */
+static enum status find_sources(struct model_config *config, struct err *err) {
+    int owners = config->L - config->n_readers;
+    for (int i = owners; i < config->L; i++) {
+        struct layer_config *layer = &config->layer[i];
+        int source = owners - 1;
+        while (source >= 0 && config->layer[source].slides != layer->slides) source--;
+        if (source < 0)
+            return err_set(err, STATUS_BAD_FILE, "num_kv_shared_layers",
+                           "layer %d is to read the keys and values of one of its kind before the "
+                           "last %d layers (num_kv_shared_layers), and there is none",
+                           i, config->n_readers);
+        layer->kv_layer = source;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_heads(const struct model_config *config, int layer, struct err *err) {
+    struct kv_heads heads = config_heads(config, layer), read;
+    read = config_heads(config, config_kv_layer(config, layer));
+    if (config->H % heads.G != 0)
+        return err_set(err, STATUS_BAD_FILE, "num_key_value_heads",
+                       "%d key-value heads of layer %d do not divide %d heads", heads.G, layer,
+                       config->H);
+    if (heads.D % 2 != 0 || (int64_t)config->H * heads.D > MAX_WIDTH)
+        return err_set(err, STATUS_BAD_FILE, "head_dim",
+                       "%d heads of %d numbers in layer %d: expected an even number, and %d in all "
+                       "heads at most",
+                       config->H, heads.D, layer, MAX_WIDTH);
+    if (heads.D != config_head_size(config, config->layer[layer].slides))
+        return err_set(
+            err, STATUS_BAD_FILE, "head_dim",
+            "heads of %d numbers in layer %d: layers of one kind with heads of different "
+            "sizes are not supported",
+            heads.D, layer);
+    if (heads.G != read.G)
+        return err_set(err, STATUS_BAD_FILE, "num_key_value_heads",
+                       "%d key-value heads of layer %d read those of a layer with %d", heads.G,
+                       layer, read.G);
+    return STATUS_OK;
+}
+
+/* Distinct windows and heads are few in a model, and all kinds of layers in its cache. */
+static enum status check_kinds(const struct model_config *config, struct err *err) {
+    struct window ignored[MAX_WINDOWS];
+    if (model_windows(config, ignored) <= MAX_WINDOWS) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "layer_types",
+                   "the layers have more than %d different windows and numbers of key-value heads, "
+                   "which is not supported",
+                   MAX_WINDOWS);
+}
+
+enum status layers_finish(struct model_config *config, struct err *err) {
+    assert(config->n_readers < config->L);
+    spread_window(config);
+    enum status status = find_sources(config, err);
+    for (int i = 0; i < config->L && !status; i++) {
+        struct layer_config *layer = &config->layer[i];
+        layer->values_are_keys = config->keys_serve && !layer->slides;
+        status = check_heads(config, i, err);
+    }
+    return status ? status : check_kinds(config, err);
+}
+
+void layers_find_values(struct model_config *config, const struct weights *weights) {
+    for (int i = 0; i < config->L; i++) {
+        char name[ROLE_NAME_BYTES];
+        role_name(name, ROLE_V, i);
+        bool has_values = weights_lookup(weights, name) != NULL;
+        config->layer[i].values_are_keys = !has_values && !config_reads(config, i);
+    }
+}
+
+int model_windows(const struct model_config *config, struct window windows[MAX_WINDOWS]) {
+    int n = 0;
+    for (int i = 0; i < config->L; i++) {
+        const struct window own = {config->layer[i].window, config_heads(config, i).G};
+        int seen = 0;
+        while (seen < n && (windows[seen].length != own.length || windows[seen].G != own.G)) seen++;
+        if (seen < n) continue;
+        if (n == MAX_WINDOWS) return n + 1;
+        windows[n++] = own;
+    }
+    return n;
+}
