@@ -3,9 +3,10 @@
     build/oracle/venv/bin/python tests/oracle.py --seed N [--python PYTHON] [NAME ...]
 
 Makes the models of tests/vectors/make_families.py, make_folders.py and make_packed.py with other weights, and has llama.cpp's
-converter (of the source package of llama-cpp-python) write the folders' GGUF files. Then tests/e2e/test_families.py serves each
-one, on the CPU and on the emulated GPU, and compares tokens and log-probabilities with what transformers computed. All of it is
-left in build/oracle/N. With names only those models are made and judged.
+converter (of the source package of llama-cpp-python) write the folders' GGUF files, which must say what those of `penstock quantize`
+say (tests/vectors/compare_gguf.py). Then tests/e2e/test_families.py serves each one, on the CPU and on the emulated GPU, and
+compares tokens and log-probabilities with what transformers computed. All of it is left in build/oracle/N. With names only those
+models are made and judged.
 """
 import argparse
 import os
@@ -111,6 +112,8 @@ def main():
     make("make_packed.py", packed, out, options.seed)
     convert("families", families, UNCONVERTED_FAMILIES, out)
     convert("folders", folders, UNCONVERTED, out)
+    run(sys.executable, ROOT / "tests/vectors/compare_gguf.py", out / "families", "folder.converted",
+        *[out / "folders" / name for name in folders if (out / f"families/{name}.folder.converted.gguf").exists()])
     run(options.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/e2e/test_families.py",
         env={**os.environ, "PENSTOCK_VECTORS": str(out)})
 

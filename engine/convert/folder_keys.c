@@ -85,7 +85,8 @@ static void put_stretch(struct keyer *k, const struct rope_stretch *s) {
     bool is_named = s->kind == ROPE_LINEAR || s->kind == ROPE_YARN || s->kind == ROPE_LONG;
     if (!is_named) return; /* Llama 3's is a tensor */
     put_text(k, "rope.scaling.type", names[s->kind]);
-    put_float(k, "rope.scaling.factor", s->factor);
+    /* beside the lists of factors it says nothing more, but programs would divide by it as well */
+    if (s->kind != ROPE_LONG) put_float(k, "rope.scaling.factor", s->factor);
     if (s->kind == ROPE_LINEAR) return;
     put_int(k, "rope.scaling.original_context_length", s->original_context);
     if (fabs(attention_factor(s) - 1) > 1e-6)

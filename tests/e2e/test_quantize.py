@@ -163,6 +163,22 @@ def test_a_folder_says_in_keys_what_its_files_do(tmp_path):
         assert line in shown, shown
 
 
+def test_lists_of_factors_stand_without_a_factor(tmp_path):
+    """Other programs divide by the factor besides."""
+    folder, out = tmp_path / "phi3", tmp_path / "small.gguf"
+    shutil.copytree(FOLDER.parent / "phi3", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+                                 "short_factor": [1, 1.5, 2], "long_factor": [2, 3, 4], "original_max_position_embeddings": 72}
+    config["original_max_position_embeddings"] = 72
+    (folder / "config.json").write_text(json.dumps(config))
+    done = penstock("quantize", folder, out, "--type", "q8_0")
+    assert done.returncode == 0, done.stderr
+    shown = penstock("inspect", "--tensors", out).stdout
+    assert "rope.scaling.attn_factor" in shown and "rope_factors_long.weight" in shown
+    assert "rope.scaling.factor" not in shown
+
+
 def write_llama(folder, tokenizer):
     """A folder of random weights with a tokenizer.json or a tokenizer.model."""
     folder.mkdir()
