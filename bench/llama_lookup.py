@@ -1,6 +1,6 @@
 """llama.cpp's prompt lookup, in its Python library; bench/speculation.py runs it with the peer's Python.
 
-Reads {"model", "threads", "n_out", "repeats", "prompts": {name: ids}} from standard input; writes for each name the seconds
+Reads {"model", "threads", "cpu", "n_out", "repeats", "prompts": {name: ids}} from standard input; writes for each name the seconds
 without and with lookup, and how many times as fast it is, of the best repeat of each.
 """
 import json
@@ -11,26 +11,27 @@ import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 
-def seconds(model, ids, n_out):
+def seconds(clock, model, ids, n_out):
     """Of decoding alone: the prompt's own pass is not in it."""
     began, n = None, 0
     for _ in model.generate(ids, temp=0, top_k=1, reset=True):
         n += 1
         if began is None:
-            began = time.perf_counter()
+            began = clock()
         if n > n_out:
-            return time.perf_counter() - began
+            return clock() - began
 
 
 def main():
     asked = json.load(sys.stdin)
+    clock = time.process_time if asked["cpu"] else time.perf_counter
     found = {name: {} for name in asked["prompts"]}
     for kind in ("without", "with"):
         lookup = LlamaPromptLookupDecoding(max_ngram_size=3, num_pred_tokens=10) if kind == "with" else None
         model = llama_cpp.Llama(asked["model"], n_ctx=2048, n_threads=asked["threads"], n_threads_batch=asked["threads"],
                                 draft_model=lookup, logits_all=lookup is not None, verbose=False)
         for name, ids in asked["prompts"].items():
-            found[name][kind] = min(seconds(model, ids, asked["n_out"]) for _ in range(asked["repeats"]))
+            found[name][kind] = min(seconds(clock, model, ids, asked["n_out"]) for _ in range(asked["repeats"]))
     for times in found.values():
         times["ratio"] = times["without"] / times["with"]
     print(json.dumps(found))

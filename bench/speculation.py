@@ -279,7 +279,7 @@ def peer(args, rows):
     """llama.cpp's prompt lookup on the same ids, times its own speed without."""
     with Server(args) as server:
         prompts = {name: server.prompt_ids(prompt) for name, (kind, prompt, _) in tasks().items() if kind == "C13a"}
-    asked = {"model": args.model, "threads": args.threads, "n_out": N_OUT, "repeats": 2, "prompts": prompts}
+    asked = {"model": args.model, "threads": args.threads, "cpu": args.cpu, "n_out": N_OUT, "repeats": 2, "prompts": prompts}
     done = subprocess.run([PEER, ROOT / "bench/llama_lookup.py"], input=json.dumps(asked), capture_output=True, text=True)
     if done.returncode:
         print("llama.cpp's lookup could not be measured:", done.stderr.strip().splitlines()[-1:], flush=True)
