@@ -1,9 +1,10 @@
 """Measures what a schema costs: users whose answers keep to one, beside the same users without it, in turns.
 
-    python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8]
+    python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8] [--json FILE]
 
-C14a is tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens. C14b is the ITL p99 of
-free streams beside constrained ones divided by that beside free ones. Medians of the repeats. Every answer must keep to the schema.
+C14a is tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens; once where every token
+is sampled, and once where those that must come are taken without. C14b is the ITL p99 of free streams beside constrained ones divided by
+that beside free ones. Medians of the repeats. Every answer must keep to the schema.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import statistics
 import time
 import urllib.request
 
+import machine
 from speculation import Server
 
 PROMPT = "Describe a town, with all that a traveller wants to know."
@@ -60,12 +62,13 @@ def constrained(seed):
     return {"guided_json": schema(), "max_tokens": MAX_TOKENS, "seed": seed}
 
 
-def throughput(server, users, round_):
-    """Tokens/s with the schema divided by tokens/s without."""
-    seconds, answers = together(server, [constrained(round_ * users + user) for user in range(users)])
+def throughput(server, users, round_, forced):
+    """Tokens/s with the schema divided by tokens/s without. Logprobs keep tokens from being forced, on both sides."""
+    wanted = {} if forced else {"logprobs": True}
+    seconds, answers = together(server, [{**constrained(round_ * users + user), **wanted} for user in range(users)])
     for text, _, tokens in answers:
         assert tokens < MAX_TOKENS and len(json.loads(text)) == N_FIELDS, text
-    free, _ = together(server, [{"max_tokens": tokens, "seed": user} for user, (_, _, tokens) in enumerate(answers)])
+    free, _ = together(server, [{"max_tokens": tokens, "seed": user, **wanted} for user, (_, _, tokens) in enumerate(answers)])
     return free / seconds
 
 
@@ -78,27 +81,45 @@ def itl_p99(server, users, beside, round_):
     return gaps[len(gaps) * 99 // 100] * 1e3
 
 
+def measure(server, args, found):
+    """A round of all three."""
+    round_ = 1 + len(found["itl_p99"])
+    found["tokens_s"].append(throughput(server, args.users, round_, False))
+    found["tokens_s_forced"].append(throughput(server, args.users, round_, True))
+    sides = {}
+    for beside in (True, False) if round_ % 2 else (False, True):
+        sides[beside] = itl_p99(server, args.users, beside, round_)
+    found["itl_p99"].append(sides[True] / sides[False])
+
+
+SAID = {"tokens_s": "C14a: {users} users with a schema of {fields} fields, tokens/s of those without it, each token sampled",
+        "tokens_s_forced": "C14a: the same with forced tokens",
+        "itl_p99": "C14b: ITL p99 of {users} free streams beside as many constrained ones, of that beside free ones"}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=200, help="after which no further repeat begins")
     parser.add_argument("--users", type=int, default=8)
+    parser.add_argument("--json", help="a file to write the ratios to")
     parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
     args = parser.parse_args()
+    found = {name: [] for name in SAID}
+    began = time.perf_counter()
     with Server(args, *args.flags) as server:
-        throughput(server, args.users, 0)  # warms up: the masks of most states are known afterwards
-        ratios = [throughput(server, args.users, 1 + repeat) for repeat in range(args.repeats)]
-        print(f"C14a: {args.users} users with a schema of {N_FIELDS} fields: {statistics.median(ratios):.3f} of the tokens/s without "
-              f"it ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
-        ratios = []
-        for repeat in range(args.repeats):
-            sides = {}
-            for beside in (True, False) if repeat % 2 else (False, True):
-                sides[beside] = itl_p99(server, args.users, beside, repeat)
-            ratios.append(sides[True] / sides[False])
-        print(f"C14b: ITL p99 of {args.users} free streams beside as many constrained ones: {statistics.median(ratios):.3f} of that "
-              f"beside free ones ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+        throughput(server, args.users, 0, True)  # warms up: the masks of most states are known afterwards
+        while len(found["itl_p99"]) < args.repeats and (not found["itl_p99"] or time.perf_counter() - began < args.seconds):
+            measure(server, args, found)
+    for name, ratios in found.items():
+        said = SAID[name].format(users=args.users, fields=N_FIELDS)
+        print(f"{said}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"machine": machine.describe(), "users": args.users, "fields": N_FIELDS, "ratios": found}, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":

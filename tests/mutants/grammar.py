@@ -22,7 +22,7 @@ MUTANTS = [
     (G + "mask.c", "        walk_tokens(w, begin, node);\n", ""),
     (G + "mask.c", "v->at[id] + skip; at <", "v->at[id]; at <"),
     (G + "mask.c", "            look_again(w, child, ", "            if (parent == w->v->n_nodes) look_again(w, child, "),
-    (G + "mask.c", "            look_again(w, v->first[byte], ", "            if (byte < 128) look_again(w, v->first[byte], "),
+    (G + "mask.c", "            look_again(w, v->first[byte], ", "            if (byte >= 128) look_again(w, v->first[byte], "),
     (G + "states.c", "        *high = min_int(*high, edge->low - 1);\n", ""),
     (G + "states.c", "        *low = max_int(*low, edge->high + 1);\n", ""),
     # states
