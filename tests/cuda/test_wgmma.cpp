@@ -50,7 +50,7 @@ static void check_bits(enum dtype act, int M, int N, int K, bool shares) {
 static const struct {
     int M, N, K;
     bool shares;
-} shapes[] = {{65, 130, 200, false}, {70, 16, 8, true},    {128, 15, 72, true},
+} shapes[] = {{65, 130, 840, false}, {70, 16, 8, true},    {128, 15, 72, true},
               {129, 40, 328, true},  {137, 33, 584, true}, {192, 128, 64, false},
               {193, 20, 136, true}};
 

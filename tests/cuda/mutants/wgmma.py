@@ -1,0 +1,81 @@
+"""Mutants of products by wgmma; tests/cuda_mutate.py says what the names mean."""
+UNITS = ["wgmma/wide"]
+
+WIDE, ARRANGE, LAUNCH = "wgmma/wide.cuh", "wgmma/arrange.cuh", "wgmma/wide.cu"
+MUTANTS = [
+    # phases: off by one, or never changed
+    (WIDE, "mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);", "mbarrier_wait(memory.empty + turn.stage, turn.parity);"),
+    (WIDE, "mbarrier_wait(memory.full + turn.stage, turn.parity);", "mbarrier_wait(memory.full + turn.stage, turn.parity ^ 1);"),
+    (WIDE, "parity ^= 1;\n    }\n};", "}\n};"),
+    (WIDE, "    me.parity ^= 1;\n", ""),
+    # what is expected
+    (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive(full);"),
+    (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive_expect(full, S::X_BYTES);"),
+    (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive_expect(full, S::STAGE + 16);"),
+    (WIDE, "S::X_BYTES, full);", "S::X_BYTES - LINE_BYTES, full);"),
+    # waits and arrivals
+    (WIDE, "            mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);\n", ""),
+    (WIDE, "        mbarrier_wait(memory.full + turn.stage, turn.parity);\n", ""),
+    (WIDE, "if (me.lane == 0) mbarrier_arrive(memory.empty + turn.stage);", ""),
+    (WIDE, "mbarrier_init(empty + i, CONSUMERS * WARPGROUP / WARP);",
+     "mbarrier_init(empty + i, CONSUMERS * WARPGROUP / WARP - 1);"),
+    (WIDE, "mbarrier_init(empty + i, CONSUMERS * WARPGROUP / WARP);",
+     "mbarrier_init(empty + i, CONSUMERS * WARPGROUP / WARP + 1);"),
+    (WIDE, "mbarrier_init(sums + i, WARPGROUP / WARP);", "mbarrier_init(sums + i, WARPGROUP / WARP - 1);"),
+    (WIDE, "        __syncwarp(); /* all lanes have loaded */\n", ""),
+    (WIDE, "    mbarrier_wait(barrier, me.parity);\n", ""),
+    (WIDE, "    __syncwarp();\n    if (me.lane == 0) mbarrier_arrive(barrier);", "    if (me.lane == 0) mbarrier_arrive(barrier);"),
+    (WIDE, "        meet(meeting, me); /* all have read the part before */\n", ""),
+    (WIDE, "        meet(meeting, me);\n        for (int i", "        for (int i"),
+    (WIDE, "        fence_proxy_async();\n", ""),
+    (WIDE, "    if (threadIdx.x == 0) memory.make_barriers();\n    __syncthreads();",
+     "    if (threadIdx.x == 0) memory.make_barriers();"),
+    # a ring that is one stage short for one of the two
+    (WIDE, "uint8_t *stage = memory.ring + turn.stage * S::STAGE;\n            uint64_t",
+     "uint8_t *stage = memory.ring + turn.stage % (S::STAGES - 1) * S::STAGE;\n            uint64_t"),
+    (WIDE, "empty = full + S::STAGES;", "empty = full + S::STAGES - 1;"),
+    # products
+    (WIDE, "    wgmma_fence();\n", ""),
+    (WIDE, "    wgmma_commit();\n", ""),
+    (WIDE, "    wgmma_wait<0>(acc);\n", "    wgmma_wait<1>(acc);\n"),
+    (WIDE, "(uint64_t)step * (STEP_BYTES / 16)", "(uint64_t)step * (STEP_BYTES / 32)"),
+    (WIDE, "    for (int i = 0; i < S::SUMS; i++) acc[i] = 0.0f;", "    for (int i = 1; i < S::SUMS; i++) acc[i] = 0.0f;"),
+    (WIDE, "(me.group * (S::NB / CONSUMERS) + me.warp)", "(me.group * (S::NB / CONSUMERS) + (me.warp ^ 1))"),
+    (WIDE, "        registers_give<PRODUCER_REGISTERS>();\n", ""),
+    (WIDE, "PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;", "PRODUCER_REGISTERS = 64, CONSUMER_REGISTERS = 232;"),
+    # tiles, ranges, the end
+    (WIDE, "wanted < last ? wanted : last", "wanted"),
+    (WIDE, "(i & p.pair) ? p.up.codes : p.w.codes", "(i & p.pair) ? p.w.codes : p.up.codes"),
+    (WIDE, "range_start(ranges, work.shares, share + 1)};", "range_start(ranges, work.shares, share + 1) - 1};"),
+    (WIDE, "range_start(p.w.slabs, p.w.ranges, piece.end_range)", "range_start(p.w.slabs, p.w.ranges, piece.end_range) - 1"),
+    (WIDE, "index % work.across * S::ROWS", "index % work.across * (S::ROWS - 64)"),
+    (WIDE, "i += (int)gridDim.x) {\n        const Piece piece = piece_of<S>(work, i);\n        const Product<T> &p = work.all.of[piece.number];\n        float",
+     "i += (int)gridDim.x + 1) {\n        const Piece piece = piece_of<S>(work, i);\n        const Product<T> &p = work.all.of[piece.number];\n        float"),
+    (WIDE, "= total[rows / 2 + i];", "= total[i];"),
+    (WIDE, "piece.tile * GEMM_TILE + me.group * wide", "piece.tile * GEMM_TILE + me.group * 64"),
+    # shares
+    (WIDE, "    __threadfence();\n    meet(meeting, me);", "    meet(meeting, me);"),
+    (WIDE, "    __threadfence();\n    return true;", "    return true;"),
+    (WIDE, "if (*arrived == work.shares) *counter = 0;", ""),
+    (WIDE, "work.in.counters + piece.index * CONSUMERS + me.group", "work.in.counters + piece.index + me.group"),
+    (WIDE, "add_left_sums(total, left_of<S>(work, piece, range, me));",
+     "add_left_sums(total, left_of<S>(work, piece, p.w.ranges - 1 - range, me));"),
+    (WIDE, "(piece.index * work.ranges + range) * CONSUMERS", "(piece.index + range) * CONSUMERS"),
+    (WIDE, "if (*arrived < work.shares) return false;", "if (*arrived > 1) return false;"),
+    # rows
+    (ARRANGE, "^ row % 8", "^ row % 4"),
+    (ARRANGE, "row < M && j * 8 < left", "j * 8 < left"),
+    (ARRANGE, "row < M && j * 8 < left", "row < M && j * 8 <= left"),
+    (ARRANGE, "if (row >= to.rows) return;", ""),
+    (ARRANGE, "half % 2 * 4 + j", "half % 2 * 4 + (j ^ 1)"),
+    # launches
+    (LAUNCH, "return M + Broad::ROWS - 1;", "return M;"),
+    (LAUNCH, "M < GEMM_WIDE_ROWS) return false;", "M < GEMM_WIDE_ROWS - 1) return false;"),
+    (LAUNCH, "w->format == GEMM_16 && w->K % 8 == 0", "w->format == GEMM_16"),
+    (LAUNCH, "w->format == GEMM_16 && w->K % 8 == 0", "w->K % 8 == 0"),
+    (LAUNCH, "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes",
+     "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes + 1"),
+    (LAUNCH, "work->shares * 2 <= work->ranges && ", "", "a share without ranges is slower and adds nothing"),
+    (LAUNCH, "> scratch->bytes) return;", "> scratch->bytes * 1000) return;"),
+    (LAUNCH, "    arrange(&work.x, x, M, jobs->w->K, stream);\n", ""),
+]
