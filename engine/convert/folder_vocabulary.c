@@ -98,6 +98,9 @@ struct vocabulary {
     uint32_t *length;
     int32_t *type;
     double *score;
+    struct tokenizer_step step[2]; /* of Unigram: `map`, if it has one, and single spaces */
+    struct span map;
+    bool squeezes;
 };
 
 static bool is_byte_level(const struct tokenizer_spec *spec) {
@@ -199,6 +202,32 @@ static bool find_sentencepiece(struct vocabulary *v, const struct tokenizer *own
     return false;
 }
 
+/* SentencePiece's Unigram: a map of characters, single spaces or not, a space before or not. */
+static bool find_unigram(struct vocabulary *v, const struct tokenizer *own,
+                         const struct tokenizer_spec *from) {
+    v->spec.kind = TOKENIZER_UNIGRAM;
+    v->spec.score = v->score;
+    v->spec.in_floats = true;
+    v->spec.normalizers = v->step;
+    make_scores(v, own, from);
+    for (int i = 0; i < from->n_normalizers; i++) {
+        const struct tokenizer_step *step = &from->normalizers[i];
+        if (step->kind == STEP_PRECOMPILED || step->kind == STEP_CHARACTER_MAP)
+            v->map = step->content;
+    }
+    for (int rules = 0; rules < 4; rules++) {
+        int n = 0;
+        if (v->map.length > 0)
+            v->step[n++] = (struct tokenizer_step){.kind = STEP_CHARACTER_MAP, .content = v->map};
+        v->squeezes = rules & 1;
+        if (v->squeezes) v->step[n++] = (struct tokenizer_step){.kind = STEP_SQUEEZE_SPACES};
+        v->spec.n_normalizers = n;
+        v->spec.add_space_prefix = rules & 2;
+        if (is_it(v, own, from)) return true;
+    }
+    return false;
+}
+
 /* ---- keys ----------------------------------------------------------------------------------- */
 
 static void put_id(struct gguf_keys *keys, const char *key, int32_t id) {
@@ -217,7 +246,9 @@ static void put_vocabulary(struct gguf_keys *keys, const struct vocabulary *v) {
     const struct tokenizer_spec *spec = &v->spec;
     size_t n = (size_t)spec->n_tokens;
     bool is_bpe = spec->kind == TOKENIZER_BYTE_BPE;
-    const char *model = is_bpe ? "gpt2" : "llama", *pre = is_bpe ? spec->pre : "default";
+    bool is_unigram = spec->kind == TOKENIZER_UNIGRAM;
+    const char *model = is_bpe ? "gpt2" : is_unigram ? "t5" : "llama";
+    const char *pre = is_bpe ? spec->pre : "default";
     gguf_put_string(keys, "tokenizer.ggml.model", model, strlen(model));
     gguf_put_string(keys, "tokenizer.ggml.pre", pre, strlen(pre));
     gguf_put_strings(keys, "tokenizer.ggml.tokens", n, v->token, v->length);
@@ -227,6 +258,10 @@ static void put_vocabulary(struct gguf_keys *keys, const struct vocabulary *v) {
                          spec->merge_length);
     else
         put_scores(keys, v);
+    if (is_unigram && v->map.length > 0)
+        gguf_put_array(keys, "tokenizer.ggml.precompiled_charsmap", GGUF_UINT8, v->map.length,
+                       v->map.data);
+    if (is_unigram) gguf_put_bool(keys, "tokenizer.ggml.remove_extra_whitespaces", v->squeezes);
     put_id(keys, "tokenizer.ggml.bos_token_id", spec->bos);
     put_id(keys, "tokenizer.ggml.unknown_token_id", spec->unknown);
     gguf_put_bool(keys, "tokenizer.ggml.add_bos_token", spec->add_bos);
@@ -287,6 +322,8 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
         is_known = find_pre(&v, own, from);
     else if (from->kind == TOKENIZER_SENTENCEPIECE || from->kind == TOKENIZER_CHARACTER_BPE)
         is_known = find_sentencepiece(&v, own, from);
+    else if (from->kind == TOKENIZER_UNIGRAM)
+        is_known = find_unigram(&v, own, from);
     if (is_known) {
         put_vocabulary(&c->keys, &v);
         put_ends(&c->keys, c->source.hf, v.spec.eos);

@@ -212,7 +212,8 @@ def write_llama(folder, tokenizer):
 @pytest.mark.parametrize("name, said", [
     ("gpt2.json", "gpt-2"), ("llama3.json", "llama-bpe"), ("qwen.json", "qwen2"), ("o200k.json", "gpt-4o"),
     ("falcon.json", "falcon"), ("llama2.json", "default"), ("gemma.json", "default"), ("sp_bpe.model", "default"),
-    ("words_nfkc.json", None), ("unigram.json", None),
+    ("sp_unigram.model", "default"), ("sp_unigram_bare.model", "default"), ("sp_unigram_rules.model", "default"),
+    ("words_nfkc.json", None), ("unigram.json", None), ("t5.json", None),
 ])
 def test_tokenizers_are_named_or_refused(name, said, tmp_path):
     folder, out = tmp_path / "folder", tmp_path / "small.gguf"

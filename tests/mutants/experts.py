@@ -50,7 +50,7 @@ MUTANTS = [
     # shared by ranks
     (MODELS + "shard.c", "memcpy((char *)piece->copy + i * part, (const char *)piece->rows + i * block, part);", "memcpy((char *)piece->copy + i * part, (const char *)piece->rows + i * part, part);"),
     (MODELS + "shard.c", "if (block < all[i].quantum) block = all[i].quantum;", ""),
-    (MODELS + "shard.c", "has_mlp ? config->F : 0, ROLE_DOWN", "0, ROLE_DOWN"),
+    (MODELS + "shard.c", "has_mlp ? w.of[1].n : 0, ROLE_DOWN", "0, ROLE_DOWN"),
     (MODELS + "load.c", "return role_info(role)->of_experts ? l->model->config.experts.E : 1;", "(void)l, (void)role;\n    return 1;"),
     (MODELS + "families/roles.c", '"mlp.experts.down_proj_bias", BIAS(K, FIRST)', '"mlp.experts.down_proj_bias", BIAS(K, NONE)'),
     # which rows

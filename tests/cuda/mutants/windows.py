@@ -7,7 +7,7 @@ MUTANTS = [
     ("attention/float.cu", "max(last - args.window + 1, 0)", "max(last - args.window, 0)"),
     ("attention/float.cu", "max(last - args.window + 1, 0)", "max(last - args.window + 2, 0)"),
     # tables and slots
-    ("step.cu", "work->limits.windows[w] > 0 ? work->kinds - 1 : KV_WHOLE;", "KV_WHOLE;"),
+    ("step.cu", "work->limits.windows[w].length > 0 ? work->kinds - 1 : KV_WHOLE;", "KV_WHOLE;"),
     ("step.cu", "return kind * step->S * stride;", "return kind * stride;"),
     ("step.cu", "{step->window_slot, step->window_table,", "{step->slot, step->window_table,"),
     ("step.cu", "{step->window_slot, step->window_table,", "{step->window_slot, step->table,"),
