@@ -36,6 +36,8 @@ UNCONVERTED = {
     "starcoder2": "its files have no window",
     "gemma2": "its files cannot say how queries are scaled",
     "gemma3": "its files cannot say how queries are scaled",
+    "gemma4": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
+    "gemma4_large": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
     "olmoe": "its files mean weights that are not normalised",
     "qwen2moe": "its files mean weights that are not normalised",
     "qwen3moe": "its files mean weights that are normalised",
@@ -45,6 +47,8 @@ UNCONVERTED = {
 # Of make_families.py, whose models are what GGUF files can say.
 UNCONVERTED_FAMILIES = {
     "cohere2": UNCONVERTED["cohere2"],
+    "gemma4": UNCONVERTED["gemma4"],
+    "gemma4_large": UNCONVERTED["gemma4_large"],
     "phi3_short": "it is phi3_long for another context",
 }
 
