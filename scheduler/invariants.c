@@ -117,6 +117,7 @@ static void check_swapped(const struct scheduler *s, struct tally *tally,
 static void check_waiting(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
     assert(sequence->n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+    assert(sequence->first_seen == 0);
     if (sequence->state == SEQUENCE_SWAPPED) {
         check_swapped(s, tally, sequence);
         return;

@@ -85,6 +85,25 @@ START_TEST(a_row_sees_its_window_and_no_block_before_it) {
 }
 END_TEST
 
+/* Windows of 5 positions in blocks of 4: the row behind block i sees that block alone. */
+START_TEST(blocks_are_usable_up_to_one_whose_row_finds_all) {
+    static const int32_t block[] = {0, 1, 2, 3, 4, 5};
+    struct window_pool p;
+    window_pool_init(&p, 3, 5, 6, 4);
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 0), 0);
+    window_pool_attach(&p, 2);
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 0), 3);
+    ck_assert_int_eq(window_pool_usable(&p, block, 2, 0), 0);
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 2), 3);
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 5), 5); /* its own */
+    window_pool_attach(&p, 5);
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 0), 6);
+    window_pool_free(&p);
+    const struct window_pool none = {.n = 0};
+    ck_assert_int_eq(window_pool_usable(&none, block, 6, 0), 6);
+}
+END_TEST
+
 /* ---- sequences ------------------------------------------------------------------------------ */
 
 enum { MODEL_LEN = 200, BLOCK = 4, WINDOW = 10, ROWS = 8, SEEN = 4, MOST = 3, SLOTS = 160 };
@@ -219,6 +238,7 @@ int main(void) {
     tcase_add_test(core, the_oldest_idle_one_is_taken_when_none_is_free);
     tcase_add_test(core, a_holder_that_goes_over_brings_its_window_block_where_it_is_wanted);
     tcase_add_test(core, a_row_sees_its_window_and_no_block_before_it);
+    tcase_add_test(core, blocks_are_usable_up_to_one_whose_row_finds_all);
     suite_add_tcase(suite, core);
     TCase *sequences = tcase_create("sequences");
     tcase_add_test(sequences, a_sequence_keeps_what_its_window_shows);
