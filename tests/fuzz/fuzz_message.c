@@ -10,10 +10,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const tool_names[] = {
-    "hermes",      "llama3_json",  "pythonic", "mistral",        "mistral_v11",    "qwen3_coder",
-    "deepseek_v3", "deepseek_v31", "granite",  "granite-20b-fc", "phi4_mini_json", "olmo3",
-    "jamba",       "openai",       "kimi_k2",  "seed_oss",       "glm45",          "none",
+    "hermes",         "llama3_json", "pythonic",     "mistral", "mistral_v11",
+    "qwen3_coder",    "deepseek_v3", "deepseek_v31", "granite", "granite-20b-fc",
+    "phi4_mini_json", "olmo3",       "jamba",        "openai",  "kimi_k2",
+    "seed_oss",       "glm45",       "none",         "minimax", "functionary_v31",
 };
+enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
 static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",
                                               "openai_gptoss"};
 
@@ -51,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
     const char *text = (const char *)data + 1;
     struct message_settings settings = {
-        .tools = tool_format_find(tool_names[data[0] % 15]),
-        .reasoning = reasoning_format_find(reasoning_names[data[0] / 15 % 5]),
+        .tools = tool_format_find(tool_names[data[0] % N_TOOL_NAMES]),
+        .reasoning = reasoning_format_find(reasoning_names[data[0] / N_TOOL_NAMES % 5]),
         .stream_calls = data[0] & 0x80,
     };
     read_in_steps(&settings, text, size - 1, size, &whole);

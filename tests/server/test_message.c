@@ -171,6 +171,13 @@ static const struct row calls[] = {
      "f({})"},
     {"jamba", "<tool_calls>[\n{\"name\":\"f\",\"arguments\":{}},\n{\"name\":\"f\"}\n]</tool_calls>",
      "f({})f({})"},
+    {"minimax",
+     "So.\n<tool_calls>\n{\"name\":\"f\",\"arguments\":{\"n\": "
+     "1}}\n{\"name\":\"f\"}\n</tool_calls>",
+     "C{So.}f({\"n\": 1})f({})"},
+    {"functionary_v31",
+     "So.\n<function=f>{\"s\": \"</function>\"}</function><function=f>{}</function>",
+     "C{So.}f({\"s\": \"</function>\"})f({})"},
 };
 
 START_TEST(calls_are_found_wherever_the_text_is_cut) {
@@ -460,6 +467,8 @@ START_TEST(formats_are_found_by_template) {
          NULL},
         {"pythonic", "[func_name1(params_name1=params_value1", NULL},
         {"glm45", "<tool_call>{name}\\n<arg_key>", NULL},
+        {"minimax", "<beginning_of_sentence>system tool_setting=tools <tool_calls>", NULL},
+        {"functionary_v31", "start_tag => `<function`\\n <function=example_function_name>{", NULL},
         {NULL, "{{ message.content }} ```json", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

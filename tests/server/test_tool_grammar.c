@@ -326,6 +326,9 @@ static const struct {
                                                       "call_end") KIMI("calls_section_end")},
     {"jamba", "<tool_calls>[\n{\"name\": \"f\", \"arguments\": " ARGS
               "},\n{\"name\": \"get_time-2.x\", \"arguments\": {}}\n]</tool_calls>"},
+    {"minimax", "<tool_calls>\n{\"name\": \"f\", \"arguments\": " ARGS
+                "}\n{\"name\": \"get_time-2.x\", \"arguments\": {}}\n</tool_calls>"},
+    {"functionary_v31", "<function=f>" ARGS "</function><function=get_time-2.x>{}</function>"},
 };
 
 START_TEST(what_families_write_passes_and_is_read) {

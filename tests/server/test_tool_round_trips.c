@@ -70,6 +70,10 @@ static const struct family {
      "{# <|tool|> #}<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]<|/tool_call|>"},
     {"olmo3", "<function_calls>" LF EACH(BETWEEN(LF) PYTHON) LF "</function_calls>"},
     {"jamba", "<tool_calls>[" LF EACH(BETWEEN("," LF) OBJECT("arguments")) LF "]</tool_calls>"},
+    {"minimax", "{# <beginning_of_sentence> #}<tool_calls>" LF EACH(BETWEEN(LF) OBJECT("arguments"))
+                    LF "</tool_calls>"},
+    {"functionary_v31",
+     "{# start_tag => `<function` #}" EACH("<function=" NAME ">" ARGS "</function>")},
     {"openai",
      EACH("<|channel|>commentary to=functions." NAME " <|constrain|>json<|message|>" ARGS
           "<|call|>"),
