@@ -50,7 +50,8 @@ struct driver {
     int32_t *token, *position, *slot, *row_start, *table, *logit_row;
     struct sample *samples; /* [max_seqs] */
     int blocks_each, block_size;
-    /* of layers with windows, if they have blocks of their own: a sequence uses its share in turn */
+    /* of layers with windows, if these have blocks of their own; a sequence uses its share in
+     * turn */
     int32_t *window_slot, *window_table;
     int n_window_blocks, n_blocks;
     int sharing; /* the sequences that the table is for */
