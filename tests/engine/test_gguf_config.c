@@ -400,6 +400,23 @@ START_TEST(layers_have_an_mlp_or_experts) {
 }
 END_TEST
 
+/* No key says it: YaRN's range ends between pairs in gpt-oss' files, and at pairs in others. */
+START_TEST(yarn_ends_as_the_family_says) {
+    static const char *const files[] = {"tests/vectors/families/gpt_oss.gguf",
+                                        "tests/vectors/families/olmo3.gguf"};
+    for (int i = 0; i < 2; i++) {
+        struct model_file file;
+        struct model_config config;
+        struct err err;
+        ck_assert_int_eq(model_file_open(&file, files[i], MODEL_WHOLE, &err), STATUS_OK);
+        ck_assert_int_eq(model_config_read(&config, &file, &err), STATUS_OK);
+        ck_assert_int_eq(config.rope.stretch.kind, ROPE_YARN);
+        ck_assert_int_eq(config.rope.stretch.truncates, i == 1);
+        model_file_close(&file);
+    }
+}
+END_TEST
+
 START_TEST(names_are_fit_to_show) {
     struct gguf_writer writer = {0};
     struct model_config info;
@@ -612,6 +629,7 @@ int main(void) {
         experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
         layers_have_an_mlp_or_experts,
+        yarn_ends_as_the_family_says,
         names_are_fit_to_show,
         the_real_vocabulary_is_read,
         sentencepiece_has_scores_and_its_own_defaults,
